@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from gmpy2 import mpz
 
+from treetap.additive.residues.batches import Cells
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.joint_cells import bin_products, plan
 from treetap.additive.sums.key_holder import KeyHolder
@@ -65,8 +66,8 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     blob = key.encrypt_many(range(2000), "short-exponent")
     values = public.read(blob)
     figures["product of ciphertexts"] = best(lambda: ring.multiply(values, values[::-1]), len(values))
-    rows, cells = np.arange(len(values)), np.arange(len(values)) % 32
-    figures["product into 32 cells"] = best(lambda: ring.cell_products(values, rows, cells, 32), len(values))
+    rows = np.arange(len(values))
+    figures["product into 32 cells"] = best(lambda: ring.cell_products(values, Cells(rows, rows % 32, 32)), len(values))
     count = 8 * public.ciphertext_bytes
     figures["decrypt"] = best(lambda: key.decrypt_many(blob[:count]), 8)
     figures["bytes to numbers"] = best(lambda: public.read(blob), len(values))

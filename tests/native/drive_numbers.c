@@ -1,15 +1,13 @@
 /* Runs every kernel of numbers.c over extreme and pseudo-random operands, for a sanitiser to watch.
  *
  * Results are compared with each other, not with another library: a*b = b*a, (a*b)*c = a*(b*c), a power by a program
- * equals repeated products, blocks come back as they were, and numbers leave Montgomery's form below the modulus. */
+ * equals repeated products, and numbers leave Montgomery's form below the modulus. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 int treetap_has_ifma(void);
-size_t treetap_read(size_t, const uint8_t *, size_t, size_t, const uint64_t *, uint64_t *);
-void treetap_write(size_t, const uint64_t *, size_t, size_t, uint8_t *);
 void treetap_products(
     size_t, const uint64_t *, uint64_t, uint64_t *, const int64_t *, const uint64_t *, const int64_t *,
     const uint64_t *, const int64_t *, size_t);
@@ -101,20 +99,6 @@ static void drive(size_t limbs) {
     treetap_sums(limbs, n, right, ba, ab, NULL, COUNT);
     CHECK(!memcmp(left, right, COUNT * limbs * sizeof *left));
     treetap_sums(limbs, n, right, ba, ab, back, COUNT);
-    /* bytes there and back, for widths around the words */
-    for (size_t width = limbs * 52 / 8 - 3; width <= limbs * 52 / 8 + 5; width++) {
-        uint8_t *bytes = malloc(COUNT * width), *again = malloc(COUNT * width);
-        CHECK(bytes && again);
-        for (size_t i = 0; i < COUNT * width; i++) bytes[i] = i % width < 9 ? 0 : (uint8_t)next();
-        bytes[width - 1] |= 1;
-        CHECK(treetap_read(limbs, bytes, width, COUNT, NULL, left) == COUNT);
-        treetap_write(limbs, left, COUNT, width, again);
-        CHECK(!memcmp(bytes, again, COUNT * width));
-        memset(bytes + width, 0, width); /* the second number is zero, which a bound refuses */
-        CHECK(treetap_read(limbs, bytes, width, COUNT, n, left) == 1);
-        free(bytes);
-        free(again);
-    }
     uint64_t *wide = words(COUNT * 2 * limbs);
     treetap_join(limbs, 2 * limbs, wide, a, b, n, COUNT);
     free(n), free(a), free(b), free(ab), free(ba), free(left), free(right), free(one), free(power), free(wide);

@@ -23,7 +23,7 @@ for source in "${here[@]}"; do [[ $source == */processor.c ]] || kernels+=("$sou
 compiled this-processor "${here[@]}"
 compiled emulated -Wno-psabi -I "$PWD/$emulated" "${kernels[@]}" "$PWD/$emulated/processor.c"
 for driver in tests/native/drive_*.c; do
-  [[ $driver == */drive_processor.c || $driver == */drive_lattice.c ]] && anywhere=1 || anywhere=0
+  [[ $driver == */drive_processor.c || $driver == */drive_lattice.c || $driver == */drive_pairs.c ]] && anywhere=1 || anywhere=0
   if ((anywhere)) || grep -qw avx512ifma /proc/cpuinfo; then
     checked this-processor "$driver"
   fi

@@ -30,57 +30,6 @@
 #define MASK ((1ull << WORD_BITS) - 1)
 #define LARGEST 256 /* limbs: moduli of up to 13,306 bits */
 
-/* Conversions between blocks of big-endian bytes and words, one number at a time. Words begin at whole or half bytes,
- * 6.5 bytes apart; `little` is the number with its lowest byte first and zeros above. The machine is little-endian. */
-#define LITTLE_BYTES (LARGEST * WORD_BITS / 8 + 8)
-
-static size_t reverse(const uint8_t *bytes, size_t width, size_t limbs, uint8_t *little) {
-    const size_t held = limbs * WORD_BITS / 8, taken = width < held ? width : held;
-    for (size_t at = 0; at < taken; at++) little[at] = bytes[width - 1 - at];
-    return taken;
-}
-
-/* Numbers from blocks of `width` bytes. Returns the number of leading blocks that are above 0 and below `bound`, which
- * may be NULL: any number will do that fits into the words. */
-size_t treetap_read(
-    size_t limbs, const uint8_t *bytes, size_t width, size_t count, const uint64_t *bound, uint64_t *numbers) {
-    uint8_t little[LITTLE_BYTES];
-    memset(little, 0, sizeof little);
-    for (size_t k = 0; k < count; k++, bytes += width, numbers += limbs) {
-        const size_t taken = reverse(bytes, width, limbs, little);
-        for (size_t at = taken; at < width; at++)
-            if (bytes[width - 1 - at]) return k;
-        uint64_t any = 0;
-        int smaller = 0; /* decided by the highest word that differs */
-        for (size_t j = 0; j < limbs; j++) {
-            uint64_t word;
-            memcpy(&word, little + j * WORD_BITS / 8, sizeof word);
-            word = word >> (j & 1 ? 4 : 0) & MASK;
-            any |= word;
-            if (bound && word != bound[j]) smaller = word < bound[j];
-            numbers[j] = word;
-        }
-        if (bound && (!any || !smaller)) return k;
-    }
-    return count;
-}
-
-/* Blocks of `width` bytes from numbers that fit into them. */
-void treetap_write(size_t limbs, const uint64_t *numbers, size_t count, size_t width, uint8_t *bytes) {
-    uint8_t little[LITTLE_BYTES];
-    const size_t held = limbs * WORD_BITS / 8;
-    for (size_t k = 0; k < count; k++, bytes += width, numbers += limbs) {
-        memset(little, 0, sizeof little);
-        for (size_t j = 0; j < limbs; j++) {
-            uint64_t words;
-            memcpy(&words, little + j * WORD_BITS / 8, sizeof words);
-            words |= numbers[j] << (j & 1 ? 4 : 0);
-            memcpy(little + j * WORD_BITS / 8, &words, sizeof words);
-        }
-        for (size_t at = 0; at < width; at++) bytes[width - 1 - at] = at < held ? little[at] : 0;
-    }
-}
-
 #if defined(__x86_64__)
 #include <immintrin.h>
 

@@ -54,7 +54,7 @@ def read(data: bytes, width: int, limbs: int, bound: Batch | None = None) -> tup
     in_bounds(not rest, "the caller has counted the blocks")
     in_bounds(bound is None or bound.shape == (limbs,), "a bound of other words than the numbers")
     numbers = np.empty((count, limbs), dtype=np.uint64)
-    good = _call("treetap_read", limbs, data, width, count, bound, numbers)
+    good = _call("treetap_read", WORD_BITS, limbs, data, width, count, bound, numbers)
     return numbers, int(good)
 
 
@@ -64,7 +64,7 @@ def write(numbers: Batch, width: int) -> bytes:
     count, limbs = numbers.shape
     _check_words(limbs)
     data = np.empty(count * width, dtype=np.uint8)
-    _call("treetap_write", limbs, numbers, count, width, data)
+    _call("treetap_write", WORD_BITS, limbs, numbers, count, width, data)
     return data.tobytes()
 
 
@@ -114,7 +114,8 @@ class Modulus:
             left_at: rows of `left`, shape (count,).
             right_at: rows of `right`.
             out: where the results go; a new array by default.
-            out_at: rows of `out`, all different, and none among the operands' rows if `out` is one of them.
+            out_at: rows of `out`. Within eight consecutive results they are different, and none is among the operands'
+                rows of another one.
         """
         count = len(left) if left_at is None else len(left_at)
         if right.ndim == 1:
@@ -130,6 +131,12 @@ class Modulus:
                 *_part(right, right_at, first, last), last - first,
             )  # fmt: skip
         return out
+
+    def put(self, out: Batch, out_at: Places, numbers: Batch, at: Places) -> None:
+        """Copy rows of `numbers` to rows of `out`."""
+        self._check(out, out_at, len(at))
+        self._check(numbers, at, len(at))
+        _call("treetap_put", self.limbs, out, np.ascontiguousarray(out_at), numbers, np.ascontiguousarray(at), len(at))
 
     def sums(self, left: Batch, right: Batch) -> Batch:
         """left + right modulo 2N, of rows (n, limbs) below 2N, or with one row (limbs,)."""

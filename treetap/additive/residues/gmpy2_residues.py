@@ -8,7 +8,7 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from treetap.additive.residues.batches import Batch, Digits, Places, Powers, Residues
+from treetap.additive.residues.batches import Batch, Cells, Digits, Places, Powers, Residues
 from treetap.process.signs_of_life import finish_unit
 
 UNIT = 4096  # products; some 16 ms modulo 4,096 bits
@@ -56,17 +56,30 @@ class Gmpy2Residues:
             finish_unit()
         return np.concatenate(parts) if parts else left
 
-    def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
-        products: list[mpz | None] = [None] * count
+    def cell_products(self, values: Batch, cells: Cells) -> Batch:
+        products: list[mpz | None] = [None] * cells.count
+        self._multiply_into(products, values, cells)
+        one = mpz(1)
+        return _array([one if product is None else product for product in products])
+
+    def multiply_into(self, products: Batch, values: Batch, cells: Cells) -> Batch:
+        if len(products) < cells.count:
+            grown = np.empty(max(cells.count, 3 * cells.held // 2), dtype=object)
+            grown[: cells.held] = products[: cells.held]
+            products = grown
+        products[cells.held : cells.count] = None
+        self._multiply_into(products, values, cells)
+        return products
+
+    def _multiply_into(self, products: Batch | list[mpz | None], values: Batch, cells: Cells) -> None:
+        """Multiply values into their cells' products, of which None is none yet."""
         modulus = self.modulus
-        for start in range(0, len(places), UNIT):
+        for start in range(0, len(cells.places), UNIT):
             part = slice(start, start + UNIT)
-            for cell, value in zip(cells[part].tolist(), values[places[part]], strict=True):
+            for cell, value in zip(cells.numbers[part].tolist(), values[cells.places[part]], strict=True):
                 known = products[cell]
                 products[cell] = value if known is None else known * value % modulus
             finish_unit()
-        one = mpz(1)
-        return _array([one if product is None else product for product in products])
 
     def fixed_base(self, table: Batch, digits: Digits) -> Batch:
         count, rows = digits.shape

@@ -10,13 +10,10 @@ from collections.abc import Iterable
 import numpy as np
 from gmpy2 import invert, mpz
 
-from treetap.additive.residues.batches import Batch, Digits, Places, Powers, Residues
+from treetap.additive.residues.batches import Batch, Cells, Digits, Places, Powers, Residues
 from treetap.native import numbers as native
 from treetap.native.library import in_bounds
 from treetap.native.numbers import Modulus, limbs_for
-
-#: Values that are multiplied into cells at a time: their partial products stay below some 20 MB at 2,048-bit keys.
-CHUNK = 1 << 16
 
 
 class IfmaResidues:
@@ -39,7 +36,8 @@ class IfmaResidues:
 
     def read(self, data: bytes, width: int) -> tuple[Batch, int]:
         raw, good = native.read(data, width, self._kernel.limbs, self._kernel.words)
-        return self._kernel.products(raw[:good], self._entry), good
+        raw = raw[:good]
+        return self._kernel.products(raw, self._entry, out=raw), good
 
     def write(self, batch: Batch, width: int) -> bytes:
         return native.write(self._kernel.leave(np.ascontiguousarray(batch)), width)
@@ -48,7 +46,7 @@ class IfmaResidues:
         width = -(-int(self.modulus).bit_length() // 8)
         data = b"".join([int(number % self.modulus).to_bytes(width, "big") for number in numbers])
         raw, _ = native.read(data, width, self._kernel.limbs)
-        return self._kernel.products(raw, self._entry)
+        return self._kernel.products(raw, self._entry, out=raw)
 
     def numbers(self, batch: Batch) -> list[mpz]:
         width = -(-int(self.modulus).bit_length() // 8)
@@ -79,46 +77,35 @@ class IfmaResidues:
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
         return self._kernel.products(left, right[0] if len(right) == 1 else right)
 
-    def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
-        """Products of the values of each cell.
+    def cell_products(self, values: Batch, cells: Cells) -> Batch:
+        in_bounds(not cells.held, "no cell holds a product yet")
+        products = self._empty(cells.count + max((each.spares for each in cells.passes), default=0))
+        empty = np.ones(cells.count, dtype=np.bool_)
+        empty[cells.numbers] = False
+        products[: cells.count][empty] = self._one
+        self._compute(products, values, cells)
+        return products[: cells.count]
 
-        Values are sorted by cell, and neighbours of one cell multiplied in pairs until each cell has one: as many
-        products as one after the other, all independent within a round.
-        """
-        order = np.argsort(cells, kind="stable")
-        cells, places = cells[order], np.asarray(places, dtype=np.int64)[order]
-        parts = [
-            self._pairwise(values, places[at : at + CHUNK], cells[at : at + CHUNK])
-            for at in range(0, len(cells), CHUNK)
-        ]
-        if len(parts) > 1:  # a cell may go on in the next part
-            joined = np.concatenate([part for part, _ in parts])
-            parts = [self._pairwise(joined, np.arange(len(joined)), np.concatenate([numbers for _, numbers in parts]))]
-        products = self.ones(count)
-        for part, numbers in parts:
-            products[numbers] = part
+    def multiply_into(self, products: Batch, values: Batch, cells: Cells) -> Batch:
+        needed = cells.count + max((each.spares for each in cells.passes), default=0)
+        if len(products) < needed:
+            grown = self._empty(max(needed, 3 * cells.held // 2))
+            grown[: cells.held] = products[: cells.held]
+            products = grown
+        self._compute(products, values, cells)
         return products
 
-    def _pairwise(self, values: Batch, places: Places, cells: Places) -> tuple[Batch, Places]:
-        """Products of neighbours of one cell, until each cell has one; cells are sorted."""
-        while True:
-            begins = np.ones(len(cells), dtype=np.bool_)
-            begins[1:] = cells[1:] != cells[:-1]
-            if begins.all():
-                return values[places], cells
-            run = np.flatnonzero(begins)
-            within = np.arange(len(cells)) - np.repeat(run, np.diff(np.append(run, len(cells))))
-            kept = np.flatnonzero(within % 2 == 0)
-            paired = np.zeros(len(kept), dtype=np.bool_)
-            inside = kept + 1 < len(cells)
-            paired[inside] = ~begins[kept[inside] + 1]
-            left = kept[paired]
-            joined = np.empty((len(kept), self._kernel.limbs), dtype=np.uint64)
-            self._kernel.products(
-                values, values, places[left], places[left + 1], out=joined, out_at=np.flatnonzero(paired)
-            )
-            joined[~paired] = values[places[kept[~paired]]]
-            values, places, cells = joined, np.arange(len(kept)), cells[kept]
+    def _compute(self, products: Batch, values: Batch, cells: Cells) -> None:
+        """Multiply in place: a value is copied only where it begins a row."""
+        multiply = self._kernel.products
+        for order in cells.passes:
+            self._kernel.put(products, order.put, values, order.put_at)
+            multiply(products, values, order.rows, order.rows_at, out=products, out_at=order.rows)
+            for left, right in order.rounds:
+                multiply(products, products, left, right, out=products, out_at=left)
+
+    def _empty(self, count: int) -> Batch:
+        return np.empty((count, self._kernel.limbs), dtype=np.uint64)
 
     def fixed_base(self, table: Batch, digits: Digits) -> Batch:
         return self._kernel.fixed_base(table.reshape(digits.shape[1], -1, self._kernel.limbs), digits)

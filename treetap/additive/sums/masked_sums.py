@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.additive.residues.batches import Cells
 from treetap.additive.sums.counted_products import masked_products
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
 from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, handed, in_worker
@@ -320,7 +321,7 @@ def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) ->
     places[:, worker.varying] = np.arange(records * len(worker.varying)).reshape(records, -1)
     places[:, worker.constant] = records * len(worker.varying) + np.arange(len(worker.constant))
     cells = np.arange(records, dtype=np.int64)[:, np.newaxis] * worker.entries + worker.outgoing
-    going = ring.cell_products(values, places[masks], cells[masks], records * worker.entries)
+    going = ring.cell_products(values, Cells(places[masks], cells[masks], records * worker.entries))
     if worker.fresh is None:
         return worker.public.write(going), 0
     # An entry from which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.

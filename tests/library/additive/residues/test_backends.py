@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from tests.native import emulation
 from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
-from treetap.additive.residues.batches import Powers, Residues, power
+from treetap.additive.residues.batches import Cells, Powers, Residues, power
 from treetap.additive.residues.ciphertexts import residues
 from treetap.additive.residues.fixed_base import FixedBase
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.native import arithmetic, numbers
+from treetap.native import arithmetic, numbers, pairs
 from treetap.protocols.key_options import OBFUSCATIONS, OKAMOTO_UCHIYAMA, SCHEMES
 from treetap.workers.engines import InProcessEngine
 
@@ -136,7 +136,7 @@ def test_any_operands_modulo_any_odd_number(data: st.DataObject) -> None:
         expected[cell] = expected[cell] * values[place] % modulus
     for ring in rings(modulus):
         batch = ring.batch(values)
-        assert ring.numbers(ring.cell_products(batch, places, cells, count)) == expected
+        assert ring.numbers(ring.cell_products(batch, Cells(places, cells, count))) == expected
         assert ring.numbers(power(ring, batch, exponent)) == [gmpy2.powmod(each, exponent, modulus) for each in values]
         assert ring.write(batch, width) == b"".join(each.to_bytes(width, "big") for each in values)
         found = [int.from_bytes(wide[at : at + width], "big") for at in range(0, len(wide), width)]
@@ -292,21 +292,21 @@ def test_programs_of_many_values() -> None:
             assert ring.numbers(found) == expected
 
 
-def test_many_values_in_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cells that go on over several chunks hold all their values."""
-    from treetap.additive.residues import ifma_residues
-
-    monkeypatch.setattr(ifma_residues, "CHUNK", 16)
-    modulus = MODULI[5]
-    cells = np.sort(np.random.default_rng(2).integers(0, 4, 200))
-    cells[60:] = 3
+@pytest.mark.parametrize("spares", [1, 5, 4096])
+def test_cells_that_grow(spares: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products go on from those that cells hold, and begin in further cells; few spare rows change no product."""
+    monkeypatch.setattr(pairs.passes, "__defaults__", (spares,))
+    modulus, rng = MODULI[5], np.random.default_rng(2)
+    blocks = [(np.sort(rng.integers(0, 4, 90)), 4), (np.append(rng.integers(2, 6, 80), [4, 5]), 6), (np.full(60, 3), 6)]
     for ring in rings(modulus):
-        batch = ring.batch(range(2, 202))
-        found = ring.numbers(ring.cell_products(batch, np.arange(200), cells, 5))
-        expected = [1] * 5
-        for place, cell in enumerate(cells.tolist()):
-            expected[cell] = expected[cell] * (place + 2) % modulus
-        assert found == expected
+        products, expected, held = ring.ones(0), [1] * 6, 0
+        for cells, count in blocks:
+            batch = ring.batch(range(2, 2 + len(cells)))
+            products = ring.multiply_into(products, batch, Cells(np.arange(len(cells)), cells, count, held))
+            for value, cell in enumerate(cells.tolist(), start=2):
+                expected[cell] = expected[cell] * value % modulus
+            held = count
+            assert ring.numbers(products[:held]) == expected[:held]
 
 
 def test_imported_keys_of_uneven_primes() -> None:

@@ -63,13 +63,16 @@ def test_groups_are_a_partition():
     st.booleans(),
     st.integers(0, 99),
     st.sampled_from([1, 150, module.BATCH]),
+    st.sampled_from([1, 30, module.DENSE]),
 )
-def test_products_per_bin_are_exact(radices, rows, joint_cells, seed, size):
+def test_products_per_bin_are_exact(radices, rows, joint_cells, seed, size, dense):
     """Every bin of every feature holds the product of its records, joint cells or not, in batches of any size, in one
-    node or the two halves of one, and in a root that grew by blocks; empty bins are 1.
+    node or the two halves of one, and in a root that grew by blocks, with a table of its cells or without; empty bins
+    are 1.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BATCH", size)
+        patch.setattr(module, "DENSE", dense)
         check_products(radices, rows, joint_cells, seed)
 
 
@@ -99,9 +102,9 @@ def test_a_block_touches_the_cells_of_its_own_records_only():
         def __getattr__(self, name):
             return getattr(RING, name)
 
-        def cell_products(self, values, places, cells, count):
-            taken.append((len(values), count))
-            return RING.cell_products(values, places, cells, count)
+        def multiply_into(self, products, values, cells):
+            taken.append((len(values), len(np.unique(cells.numbers))))
+            return RING.multiply_into(products, values, cells)
 
     radices, rows = [64, 64], 6000
     codes = uniform(rows, radices)
@@ -110,8 +113,8 @@ def test_a_block_touches_the_cells_of_its_own_records_only():
     for first in range(0, rows, 50):
         root.add(batch[first : first + 50], codes[first : first + 50])
     assert len(taken) == rows // 50
-    assert max(values for values, _ in taken) <= 100
-    assert max(count for _, count in taken) <= 50
+    assert max(values for values, _ in taken) <= 50
+    assert max(cells for _, cells in taken) <= 50
 
 
 def naive(values, codes, rows, radices):
