@@ -149,6 +149,11 @@ class Modulus:
         _call("treetap_sums", self.limbs, self.words, out, left, right, places, len(left))
         return out
 
+    def reduce(self, numbers: Batch) -> None:
+        """Reduce results of products below N, in place."""
+        self._check(numbers, None, len(numbers))
+        _call("treetap_reduce", WORD_BITS, self.limbs, self.words, 1, numbers, len(numbers))
+
     def leave(self, numbers: Batch) -> Batch:
         """numbers/R mod N, below N: the residues that Montgomery forms stand for."""
         self._check(numbers, None, len(numbers))

@@ -100,3 +100,16 @@ void treetap_write(
     size_t bits, size_t limbs, const uint64_t *numbers, size_t count, size_t width, uint8_t *bytes) {
     WITH_CONSTANT(bits, write_numbers(BITS, limbs, numbers, count, width, bytes))
 }
+
+/* Numbers below `times` + 1 times N, reduced below N. */
+void treetap_reduce(size_t bits, size_t limbs, const uint64_t *n, size_t times, uint64_t *numbers, size_t count) {
+    const uint64_t mask = ((uint64_t)1 << bits) - 1;
+    for (size_t k = 0; k < count; k++, numbers += limbs)
+        for (size_t time = 0; time < times && !below(limbs, numbers, n); time++) {
+            uint64_t borrow = 0;
+            for (size_t j = 0; j < limbs; j++) {
+                const uint64_t word = numbers[j] - n[j] - borrow;
+                numbers[j] = word & mask, borrow = word >> 63;
+            }
+        }
+}

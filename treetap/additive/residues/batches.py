@@ -106,6 +106,14 @@ class Residues(Protocol):
         """Residues as big-endian blocks of `width` bytes."""
         ...
 
+    def read_factors(self, data: bytes, width: int) -> tuple[Batch, int]:
+        """As `read`, but for factors: numbers of which only products by cells are taken, and then written."""
+        ...
+
+    def write_products(self, batch: Batch, factors: Places, width: int) -> bytes:
+        """Products of so many factors each, shape (n,), as big-endian blocks; one of none is 1."""
+        ...
+
     def batch(self, numbers: Iterable[int]) -> Batch:
         """Residues of integers of any sign and size."""
         ...

@@ -31,6 +31,13 @@ class Gmpy2Residues:
     def write(self, batch: Batch, width: int) -> bytes:
         return b"".join([number.to_bytes(width, "big") for number in batch])
 
+    def read_factors(self, data: bytes, width: int) -> tuple[Batch, int]:
+        return self.read(data, width)
+
+    def write_products(self, batch: Batch, factors: Places, width: int) -> bytes:
+        del factors
+        return self.write(batch, width)
+
     def batch(self, numbers: Iterable[int]) -> Batch:
         return _array([mpz(number) % self.modulus for number in numbers])
 

@@ -1,6 +1,9 @@
 """Residues by the native kernels, eight at a time.
 
-A batch is an array (n, limbs) of numbers in Montgomery form, below twice the modulus.
+A batch is an array (n, limbs) of numbers in Montgomery form, below twice the modulus. Factors are not brought into that
+form, which would take a product each: one without it is as good as the form of the number divided by R, so that the
+product of c of them lacks R^c. Products are written through a product in any case, by one out of the form, and with
+R^c in its place this puts back what lacks.
 """
 
 from __future__ import annotations
@@ -8,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from gmpy2 import invert, mpz
+from gmpy2 import invert, mpz, powmod
 
 from treetap.additive.residues.batches import Batch, Cells, Digits, Places, Powers, Residues
 from treetap.native import numbers as native
@@ -30,17 +33,29 @@ class IfmaResidues:
         self._kernel = Modulus(int(modulus), limbs_for(bits))
         self._entry = self._constant(pow(self._kernel.r, 2, int(modulus)))  # a product with it enters Montgomery's form
         self._one = self._constant(self._kernel.r % int(modulus))
+        self._powers_of_r = _PowersOfR(self._kernel, self.modulus)
 
     def _constant(self, number: int) -> Batch:
         return self._kernel.constant(int(number))
 
     def read(self, data: bytes, width: int) -> tuple[Batch, int]:
-        raw, good = native.read(data, width, self._kernel.limbs, self._kernel.words)
-        raw = raw[:good]
+        raw, good = self.read_factors(data, width)
         return self._kernel.products(raw, self._entry, out=raw), good
 
     def write(self, batch: Batch, width: int) -> bytes:
         return native.write(self._kernel.leave(np.ascontiguousarray(batch)), width)
+
+    def read_factors(self, data: bytes, width: int) -> tuple[Batch, int]:
+        raw, good = native.read(data, width, self._kernel.limbs, self._kernel.words)
+        return raw[:good], good
+
+    def write_products(self, batch: Batch, factors: Places, width: int) -> bytes:
+        counts, at = np.unique(factors, return_inverse=True)
+        plain = self._kernel.products(
+            np.ascontiguousarray(batch), self._powers_of_r.of(counts), None, at.astype(np.int64)
+        )
+        self._kernel.reduce(plain)
+        return native.write(plain, width)
 
     def batch(self, numbers: Iterable[int]) -> Batch:
         width = -(-int(self.modulus).bit_length() // 8)
@@ -79,7 +94,7 @@ class IfmaResidues:
 
     def cell_products(self, values: Batch, cells: Cells) -> Batch:
         in_bounds(not cells.held, "no cell holds a product yet")
-        products = self._empty(cells.count + max((each.spares for each in cells.passes), default=0))
+        products = self._empty(cells.count + max((order.spares for order in cells.passes), default=0))
         empty = np.ones(cells.count, dtype=np.bool_)
         empty[cells.numbers] = False
         products[: cells.count][empty] = self._one
@@ -87,7 +102,7 @@ class IfmaResidues:
         return products[: cells.count]
 
     def multiply_into(self, products: Batch, values: Batch, cells: Cells) -> Batch:
-        needed = cells.count + max((each.spares for each in cells.passes), default=0)
+        needed = cells.count + max((order.spares for order in cells.passes), default=0)
         if len(products) < needed:
             grown = self._empty(max(needed, 3 * cells.held // 2))
             grown[: cells.held] = products[: cells.held]
@@ -140,3 +155,35 @@ class IfmaResidues:
         factors[:, : other._kernel.limbs] = short
         most = limbs_for(int(self.modulus).bit_length() + modulus.bit_length())
         return native.write(self._kernel.join(left, factors, min(most, 2 * self._kernel.limbs)), width)
+
+
+class _PowersOfR:
+    """R^e modulo N of small exponents e ≥ 0, from a table for each digit of theirs, which grows as they do."""
+
+    _BITS = 8  # of a digit
+
+    def __init__(self, kernel: Modulus, modulus: mpz) -> None:
+        self._kernel, self._modulus = kernel, modulus
+        # The k-th table has R^(256^k · digit) of the digits so far; the others than the first are in Montgomery form.
+        self._tables: list[Batch] = []
+
+    def of(self, exponents: Places) -> Batch:
+        """The powers, shape (n, limbs)."""
+        largest, powers = int(exponents.max(initial=0)), np.empty((0, 0), dtype=np.uint64)
+        for place in range(max(1, -(-largest.bit_length() // self._BITS))):
+            digits = exponents >> (self._BITS * place) & ((1 << self._BITS) - 1)
+            table = self._table(place, int(digits.max(initial=0)))
+            powers = self._kernel.products(powers, table, None, digits) if place else table[digits]
+        return powers
+
+    def _table(self, place: int, largest: int) -> Batch:
+        """The table of a digit, at least up to its largest value."""
+        if place == len(self._tables):
+            first = self._kernel.r % int(self._modulus) if place else 1
+            self._tables.append(self._kernel.constant(first)[np.newaxis])
+        table = self._tables[place]
+        while len(table) <= largest:
+            step = powmod(self._kernel.r, (len(table) << (self._BITS * place)) + 1, self._modulus)
+            table = np.concatenate([table, self._kernel.products(table, self._kernel.constant(int(step)))])
+        self._tables[place] = table
+        return table

@@ -118,12 +118,12 @@ class BinProducts:
 
     Attributes:
         values: the products, 1 in empty bins.
-        occupied: the bins that hold a product, shape (bins,).
+        factors: values that each holds, shape (bins,).
         computed: products that it took.
     """
 
     values: Batch
-    occupied: npt.NDArray[np.bool_]
+    factors: npt.NDArray[np.int64]
     computed: int = 0
 
 
@@ -144,23 +144,39 @@ def bin_products(
         joint_cells: True if features may share joint cells; otherwise each feature is summed by itself.
     """
     width = sum(radices)
-    products = BinProducts(ring.ones(len(nodes) * width), np.zeros(len(nodes) * width, dtype=np.bool_))
+    counts = [np.empty(0, dtype=np.int64), *(_counts(codes, radices) for _, codes in nodes)]
+    products = BinProducts(ring.ones(len(nodes) * width), np.concatenate(counts))
     everything = tuple(range(len(radices)))
     tasks = [CellTask(places, codes, everything, node * width) for node, (places, codes) in enumerate(nodes)]
     _multiply(ring, values, tasks, radices, products, joint_cells)
     return products
 
 
-def marginals(ring: Residues, values: Batch, tasks: Sequence[CellTask], radices: Sequence[int]) -> BinProducts:
-    """Products per bin of one node from those of joint cells, the tasks' places, which hold every feature once."""
-    width = sum(radices)
-    products = BinProducts(ring.ones(width), np.zeros(width, dtype=np.bool_))
+def _counts(codes: Codes, radices: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Records in each bin of each feature."""
+    flat = (codes + _starts(radices)[:-1]).ravel()
+    counts: npt.NDArray[np.int64] = np.bincount(flat, minlength=sum(radices))
+    return counts
+
+
+def marginals(
+    ring: Residues,
+    values: Batch,
+    tasks: Sequence[CellTask],
+    radices: Sequence[int],
+    factors: npt.NDArray[np.int64],
+) -> BinProducts:
+    """Products per bin of one node from those of joint cells, the tasks' places, which hold every feature once.
+
+    `factors`: the values that each bin holds.
+    """
+    products = BinProducts(ring.ones(sum(radices)), factors)
     starts = _starts(radices)
     several = []
     for task in tasks:
         if len(task.features) == 1:
             at = task.first + starts[task.features[0]] + task.codes[:, 0]
-            products.values[at], products.occupied[at] = values[task.places], True
+            products.values[at] = values[task.places]
         else:
             several.append(task)
     _multiply(ring, values, several, radices, products, joint_cells=True)
@@ -215,6 +231,7 @@ class RootCells:
         self._rows = [_Rows(math.prod(radices[feature] for feature in group)) for group in groups]
         self._values = ring.ones(0)  # products in the order in which their cells came, with room behind them
         self._count = 0
+        self._factors = np.zeros(sum(radices), dtype=np.int64)
 
     def add(self, values: Batch, codes: Codes) -> int:
         """Multiply a block into its cells; the number of products computed."""
@@ -227,6 +244,7 @@ class RootCells:
         places = np.tile(np.arange(len(values), dtype=np.int64), len(numbers))
         cells = Cells(places, np.concatenate(numbers), self._count, held=before)
         self._values = self._ring.multiply_into(self._values, values, cells)
+        self._factors += _counts(codes, self._radices)
         return len(places) - (self._count - before)
 
     def bins(self) -> BinProducts:
@@ -238,7 +256,7 @@ class RootCells:
             for column in range(len(group) - 1, -1, -1):
                 rest, codes[:, column] = np.divmod(rest, self._radices[group[column]])
             tasks.append(CellTask(places, codes, group, 0))
-        return marginals(self._ring, self._values, tasks, self._radices)
+        return marginals(self._ring, self._values, tasks, self._radices, self._factors.copy())
 
 
 class _Rows:
@@ -315,7 +333,7 @@ class _Cells:
             features = tuple(task.features[column] for column in group)
             if len(features) == 1:
                 at = task.first + starts[features[0]] + codes[:, 0]
-                products.values[at], products.occupied[at] = values[places], True
+                products.values[at] = values[places]
             else:
                 left.append(CellTask(places, codes, features, task.first))
         return left

@@ -85,13 +85,13 @@ def check_products(radices, rows, joint_cells, seed):
     found = bin_products(RING, batch, [(rows, codes[rows]) for rows in nodes], radices, joint_cells)
     expected = [naive(values, codes, node, radices) for node in nodes]
     assert RING.numbers(found.values) == [number for node in expected for number, _ in node]
-    assert found.occupied.tolist() == [there for node in expected for _, there in node]
+    assert (found.factors > 0).tolist() == [there for node in expected for _, there in node]
     root = RootCells(RING, plan(codes, radices), radices)
     for first in range(0, rows, 30):
         root.add(batch[first : first + 30], codes[first : first + 30])
     grown = root.bins()
     assert RING.numbers(grown.values) == [number for number, _ in expected[0]]
-    assert grown.occupied.tolist() == [there for _, there in expected[0]]
+    assert (grown.factors > 0).tolist() == [there for _, there in expected[0]]
 
 
 def test_a_block_touches_the_cells_of_its_own_records_only():
@@ -163,5 +163,5 @@ def test_memory_of_sums_grows_by_records_and_not_by_features_too(features, monke
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert found.computed == features * rows - np.count_nonzero(found.occupied)
+    assert found.computed == features * rows - np.count_nonzero(found.factors)
     assert peak < 96 * rows
