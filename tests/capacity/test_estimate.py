@@ -22,7 +22,7 @@ pytestmark = pytest.mark.second_tier
 KEY = KeyKind(PAILLIER, 2048)
 #: Round figures, of no machine.
 HOST = HostCosts(1e-4, 1e-9, 1e-4, 4e-9, 1e-4, 5e-10, 5e-10, 1e-8, 1e-8, 1e-8, 1e-8, 1e-9, 100.0, 50.0)
-KERNELS = KernelCosts(0.2, 1e-4, 2e-6, 2e-6, 5e-7, 5e-6, 1e-2, 3e-3, 600.0)
+KERNELS = KernelCosts(0.2, 1e-4, 2e-6, 5e-7, 5e-6, 1e-2, 3e-3, 600.0)
 MEASURED = Measurements({"processor": "none"}, HOST, {kernel_name(KEY, "short-exponent"): KERNELS})
 QUESTION = TrainingOptions(records=100_000, columns="8,12", trees=10)
 SITE = Site(cores=4, bandwidth=1e4, delay=0.1)
@@ -53,7 +53,7 @@ def test_processes_share_the_cores_of_one_machine() -> None:
 def test_the_slowest_station_sets_the_pace_of_the_blocks() -> None:
     """With costs of encryption alone the blocks of the root take what their encryption takes, in whole rounds."""
     free = HostCosts(*[1e-15] * 14)
-    kernels = KernelCosts(*[1e-15] * 9)
+    kernels = KernelCosts(*[1e-15] * 8)
     job = replace(QUESTION, records=5 * 2048).training()
     site = Site(cores=4, workers=2, bandwidth=1e12, delay=0)
     encrypting = Tree(job, site, free, replace(kernels, encrypt_s=1e-3))

@@ -39,8 +39,7 @@ class KernelCosts:
     Attributes:
         tables_s: the key holder's tables of fixed bases, once per worker and attempt.
         encrypt_s: a record's plaintext, encoded, encrypted and written.
-        read_s: a ciphertext, from bytes to a number and checked.
-        keep_s: a record's ciphertext, from bytes to a factor and checked.
+        read_s: a record's ciphertext, from bytes to a factor and checked.
         write_s: a ciphertext, to bytes.
         product_s: a product into a cell, with the bookkeeping of joint cells.
         pack_s: a packed ciphertext with its obfuscator, from bytes to bytes.
@@ -51,7 +50,6 @@ class KernelCosts:
     tables_s: float
     encrypt_s: float
     read_s: float
-    keep_s: float
     write_s: float
     product_s: float
     pack_s: float
@@ -72,14 +70,13 @@ def kernel_costs(kind: KeyKind, obfuscation: str, slots: Slots) -> KernelCosts:
     plain = least_seconds(lambda: key.encrypt_many(slots.encode(columns), obfuscation)) / BLOCK
     blob = key.encrypt_many(slots.encode(columns), obfuscation)
     values = key.public.read(blob)
-    keep = least_seconds(lambda: key.public.read_factors(blob)) / BLOCK
+    read = least_seconds(lambda: key.public.read_factors(blob)) / BLOCK
     return KernelCosts(
         tables_s=tables,
         encrypt_s=plain,
-        read_s=least_seconds(lambda: key.public.read(blob)) / BLOCK,
-        keep_s=keep,
+        read_s=read,
         write_s=least_seconds(lambda: key.public.write(values)) / BLOCK,
-        product_s=_product(key, slots, blob, keep),
+        product_s=_product(key, slots, blob, read),
         number_bytes=_memory(values),
         **_packed(key, slots, blob),
     )
@@ -91,7 +88,7 @@ def _columns(slots: Slots) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
     return [rng.integers(0, 1 << max(width // 2, 1), BLOCK) for width in slots.widths]
 
 
-def _product(key: SecretKey, slots: Slots, blob: bytes, keep_s: float) -> float:
+def _product(key: SecretKey, slots: Slots, blob: bytes, read_s: float) -> float:
     """Seconds of a product: blocks are added to cells that earlier blocks have filled."""
     rng = np.random.default_rng(1)
     codes = rng.integers(0, _BINS, (BLOCK, _COLUMNS))
@@ -106,7 +103,7 @@ def _product(key: SecretKey, slots: Slots, blob: bytes, keep_s: float) -> float:
         made.append(add(state, "timed", codes, blob)[1])
 
     seconds = least_seconds(block)
-    return (seconds - BLOCK * keep_s) / made[-1]
+    return (seconds - BLOCK * read_s) / made[-1]
 
 
 def _packed(key: SecretKey, slots: Slots, blob: bytes) -> dict[str, float]:

@@ -203,7 +203,7 @@ class Tree:
         for name, party in self.others.items():
             self._sent(self.to[name], message, blocks, "send")
             products = self.counts[name].levels[0].products * party.workers / job.drawn
-            adding = size * (products * kernels.product_s + kernels.keep_s)
+            adding = size * (products * kernels.product_s + kernels.read_s)
             row = self._width + job.others[name].row_bytes
             handing, adding, _, spreading = self._call(party, blocks, adding, size * row, 0)
             stations = [  # one block's time at each, and that of all blocks
