@@ -22,7 +22,10 @@ from pathlib import Path
 
 NATIVE = Path(__file__).resolve().parent.parent / "treetap" / "native"
 #: The functions name their own targets, so that the library loads on every x86-64.
-FLAGS = ["-O3", "-fPIC", "-shared"]
+FLAGS = ["-O3", "-fPIC", "-ffp-contract=off", "-Wno-psabi"]
+#: Files that are compiled once for each form of lanes.h, by -D; the others once.
+FORMED = ("numbers.c",)  # temporary: curve.c is of one form still
+FORMS = ("IFMA", "AVX512", "AVX2", "PLAIN")
 ZIG = "ziglang"
 
 
@@ -72,7 +75,11 @@ def _compile(native: Path, command: list[str]) -> None:
         made = Path(folder, "kernels.so")
         cache = {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
         try:
-            _run([*command, *FLAGS, "-o", str(made), *map(str, _sources(native))], cache)
+            objects = []
+            for place, (source, options) in enumerate(_units(native)):
+                objects.append(str(Path(folder, f"{place}.o")))
+                _run([*command, *FLAGS, *options, "-c", "-o", objects[-1], str(source)], cache)
+            _run([*command, "-shared", "-o", str(made), *objects, "-lm"], cache)
             said = _run([*command, "--version"], cache)
         except OSError as error:
             _record_failure(native, f"{shlex.join(command)} could not be run: {error.strerror}")
@@ -93,6 +100,15 @@ def _run(command: list[str], extra: dict[str, str]) -> str:
 
 def _sources(native: Path) -> list[Path]:
     return sorted(native.glob("*.c"))
+
+
+def _units(native: Path) -> list[tuple[Path, list[str]]]:
+    """Each source with the options of one compilation."""
+    return [
+        (source, options)
+        for source in _sources(native)
+        for options in ([[f"-D{form}"] for form in FORMS] if source.name in FORMED else [[]])
+    ]
 
 
 def _digest(native: Path) -> str:

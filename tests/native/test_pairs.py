@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treetap.additive.residues.batches import Cells
-from treetap.additive.residues.ciphertexts import residues
-from treetap.native import arithmetic, pairs
+from treetap.additive.residues.native_residues import NativeResidues
+from treetap.native import library, pairs
 
 TOGETHER = 8
-pytestmark = pytest.mark.usefixtures("ifma_kernels")
+pytestmark = pytest.mark.skipif(not library.PATH.exists(), reason=library.built())
 
 
 def followed(places, cells, count, held, spares):
@@ -79,7 +79,7 @@ def test_calls_are_few_and_full(n, count):
     all products are computed eight at a time."""
     cells = np.random.default_rng(0).integers(0, count, n)
     largest = int(np.bincount(cells).max())
-    (order,) = pairs.passes(np.arange(n), cells, count, 0)
+    (order,) = pairs.passes(np.arange(n), cells, count, 0, pairs.SPARES)
     assert len(order.rounds) <= min(3, math.ceil(math.log2(largest)))
     assert len(order.put) <= count + 8 * min(count, n // 8)
     sizes = [len(order.rows), *(len(left) for left, _ in order.rounds)]
@@ -90,7 +90,7 @@ def test_calls_are_few_and_full(n, count):
 def test_memory_beside_the_cells_is_bounded():
     """Sorted cells, the worst order, take no more than the spare rows, in a few passes."""
     n, count = 200_000, 10_000
-    orders = list(pairs.passes(np.arange(n), np.sort(np.arange(n) % count), count, 0))
+    orders = list(pairs.passes(np.arange(n), np.sort(np.arange(n) % count), count, 0, pairs.SPARES))
     assert max(order.spares for order in orders) <= pairs.SPARES
     assert len(orders) <= 1 + 8 * count // pairs.SPARES
 
@@ -99,7 +99,7 @@ def test_values_are_copied_only_where_a_row_begins(monkeypatch):
     """The native backend computes in one block: kernels get the same memory in each call, and a value is put at most
     once."""
     n, count = 5000, 100
-    ring = _native(2**127 - 1)
+    ring = NativeResidues(2**127 - 1, 127, "plain")
     values = ring.batch(range(1, n + 1))
     cells = Cells(np.arange(n), np.random.default_rng(1).integers(0, count, n), count)
     calls, put = [], []
@@ -126,19 +126,10 @@ def test_cells_beyond_the_last_one_are_refused():
     """They would be written outside of the rows."""
     for cells in ([0, 3], [-1, 0]):
         with pytest.raises(ValueError, match="beyond the last"):
-            list(pairs.passes(np.arange(2), np.array(cells), 3, 0))
+            list(pairs.passes(np.arange(2), np.array(cells), 3, 0, 8))
     with pytest.raises(ValueError, match="one cell for each place"):
-        list(pairs.passes(np.arange(3), np.arange(2), 3, 0))
+        list(pairs.passes(np.arange(3), np.arange(2), 3, 0, 8))
     with pytest.raises(ValueError, match="64-bit"):
-        list(pairs.passes(np.arange(2), np.arange(2, dtype=np.int32), 3, 0))
+        list(pairs.passes(np.arange(2), np.arange(2, dtype=np.int32), 3, 0, 8))
     with pytest.raises(ValueError, match="no spare row"):
         list(pairs.passes(np.arange(2), np.arange(2), 3, 0, spares=0))
-
-
-def _native(modulus):
-    before = arithmetic.in_use()
-    arithmetic.use("ifma")
-    try:
-        return residues(modulus)
-    finally:
-        arithmetic.use(before)

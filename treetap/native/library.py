@@ -6,12 +6,24 @@ import ctypes
 import json
 from functools import cache
 from pathlib import Path
+from typing import Literal, get_args
 
 #: Where the build puts the kernels, beside this file.
 PATH = Path(__file__).with_name("kernels.so")
 #: The build's record, beside this file: `compiler`, or `why` nothing was compiled.
 RECORD = Path(__file__).with_name("kernels.json")
 
+
+#: Forms of the kernels, each a set of functions with its name at their ends, the fastest first: see lanes.h.
+Form = Literal["ifma", "avx512", "avx2", "plain"]
+FORMS: tuple[Form, ...] = get_args(Form)
+#: What a processor must have for a form.
+INSTRUCTIONS: dict[Form, str] = {
+    "ifma": "AVX-512 IFMA",
+    "avx512": "AVX-512 (F, DQ, BW, VL)",
+    "avx2": "AVX2 and FMA",
+    "plain": "nothing but a compiler's own code",
+}
 
 #: The kernels' interface: raise it, here and in processor.c, when the arguments of one change.
 INTERFACE = 2
@@ -47,16 +59,25 @@ def compiled() -> ctypes.CDLL:
 
 
 @cache
-def load() -> ctypes.CDLL:
-    """The kernels, on a processor that can run all of them.
+def forms() -> tuple[Form, ...]:
+    """The forms that this processor can run, the fastest first; `plain` is among them.
 
     Raises:
-        Unavailable: as `compiled`, or the processor lacks AVX-512 IFMA.
+        Unavailable: as `compiled`.
     """
     library = compiled()
-    if not library.treetap_has_ifma():
-        raise Unavailable("the processor has no AVX-512 IFMA")
-    return library
+    return tuple(form for form in FORMS if getattr(library, f"treetap_has_{form}")())
+
+
+def checked(form: Form) -> Form:
+    """The form itself.
+
+    Raises:
+        Unavailable: as `compiled`, or the processor lacks the form's instructions.
+    """
+    if form not in forms():
+        raise Unavailable(f"the processor has no {INSTRUCTIONS[form]}")
+    return form
 
 
 @cache

@@ -45,7 +45,7 @@ class Pass:
     spares: int
 
 
-def passes(places: Places, cells: Places, count: int, held: int, spares: int = SPARES) -> Iterator[Pass]:
+def passes(places: Places, cells: Places, count: int, held: int, spares: int) -> Iterator[Pass]:
     """The products of values at places into their cells' rows, in one pass, or few where spare rows run out.
 
     Args:

@@ -1,4 +1,5 @@
-/* Numbers from blocks of big-endian bytes and back: `limbs` words that hold `bits` bits each, the lowest first.
+/* Numbers as words outside of products: conversions from and to bytes, reductions and sums. A number is `limbs` words that
+ * hold `bits` bits each, the lowest first.
  *
  * A word is cut out of eight bytes at once, so `bits` is 57 at most; the forms of the kernels have 52 and 49, for which
  * the loops are compiled with a constant. The machine is little-endian. */
@@ -7,8 +8,8 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
+#define LARGEST_WORDS 273
 
-/* The kernels' numbers keep to these sizes. */
 #define WITH_CONSTANT(bits, call) \
     switch (bits) {               \
     case 52: { enum { BITS = 52 }; call; } break; \
@@ -112,4 +113,25 @@ void treetap_reduce(size_t bits, size_t limbs, const uint64_t *n, size_t times, 
                 numbers[j] = word & mask, borrow = word >> 63;
             }
         }
+}
+
+/* out[k] = a[k] + b[k] modulo 4*N for numbers below 4*N; b_step 0: every number plus the first of b. */
+void treetap_sums(
+    size_t bits, size_t limbs, const uint64_t *n, uint64_t *out, const uint64_t *a, const uint64_t *b, size_t b_step,
+    size_t count) {
+    const uint64_t mask = (1ull << bits) - 1;
+    for (size_t k = 0; k < count; k++) {
+        const uint64_t *other = b + limbs * b_step * k;
+        uint64_t less[LARGEST_WORDS], over = 0;
+        int64_t borrow = 0;
+        for (size_t j = 0; j < limbs; j++) {
+            over += a[k * limbs + j] + other[j];
+            out[k * limbs + j] = over & mask;
+            borrow += (int64_t)(over & mask) - 4 * (int64_t)n[j];
+            less[j] = (uint64_t)borrow & mask;
+            over >>= bits;
+            borrow >>= bits;
+        }
+        if (borrow == 0) memcpy(out + k * limbs, less, limbs * sizeof *less);
+    }
 }

@@ -81,7 +81,7 @@ class Cells:
     @cached_property
     def passes(self) -> list[pairs.Pass]:
         """The order of the native kernels' products."""
-        return list(pairs.passes(self.places, self.numbers, self.count, self.held))
+        return list(pairs.passes(self.places, self.numbers, self.count, self.held, pairs.SPARES))
 
 
 class Residues(Protocol):

@@ -154,9 +154,8 @@ def bin_products(
 
 def _counts(codes: Codes, radices: Sequence[int]) -> npt.NDArray[np.int64]:
     """Records in each bin of each feature."""
-    flat = (codes + _starts(radices)[:-1]).ravel()
-    counts: npt.NDArray[np.int64] = np.bincount(flat, minlength=sum(radices))
-    return counts
+    counts = [np.bincount(codes[:, feature], minlength=radix) for feature, radix in enumerate(radices)]
+    return np.concatenate([np.empty(0, dtype=np.int64), *counts])
 
 
 def marginals(
