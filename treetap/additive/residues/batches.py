@@ -89,11 +89,11 @@ class Residues(Protocol):
 
     Attributes:
         modulus: the number.
-        table_bytes: the largest table of a fixed base that pays, in bytes.
+        number_bytes: memory of a number, at most.
     """
 
     modulus: mpz
-    table_bytes: int
+    number_bytes: int
 
     def read(self, data: bytes, width: int) -> tuple[Batch, int]:
         """Residues from whole big-endian blocks of `width` bytes, and the number of leading ones in 1..modulus-1.
@@ -107,11 +107,14 @@ class Residues(Protocol):
         ...
 
     def read_factors(self, data: bytes, width: int) -> tuple[Batch, int]:
-        """As `read`, but for factors: numbers of which only products by cells are taken, and then written."""
+        """As `read`, but for factors: numbers that are multiplied together by cells, and the products then written."""
         ...
 
     def write_products(self, batch: Batch, factors: Places, width: int) -> bytes:
-        """Products of so many factors each, shape (n,), as big-endian blocks; one of none is 1."""
+        """Products of so many factors each, shape (n,), and of any residues beside, as big-endian blocks.
+
+        A product of none is 1.
+        """
         ...
 
     def batch(self, numbers: Iterable[int]) -> Batch:

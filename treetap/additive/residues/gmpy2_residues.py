@@ -11,16 +11,16 @@ from gmpy2 import mpz
 from treetap.additive.residues.batches import Batch, Cells, Digits, Places, Powers, Residues
 from treetap.process.signs_of_life import finish_unit
 
+_OBJECT = 72  # bytes of a number's object beyond the number, at most
 UNIT = 4096  # products; some 16 ms modulo 4,096 bits
 
 
 class Gmpy2Residues:
     """Arithmetic by GMP; methods are those of `treetap.additive.residues.batches.Residues`."""
 
-    table_bytes = 16 * 2**20
-
     def __init__(self, modulus: int) -> None:
         self.modulus = mpz(modulus)
+        self.number_bytes = self.modulus.bit_length() // 8 + _OBJECT
 
     def read(self, data: bytes, width: int) -> tuple[Batch, int]:
         limit, read = self.modulus, mpz.from_bytes

@@ -25,12 +25,11 @@ class NativeResidues:
         Unavailable: this processor cannot run the form.
     """
 
-    table_bytes = 32 * 2**20  # a worker with the key has two
-
     def __init__(self, modulus: int, bits: int, form: Form) -> None:
         self.modulus = mpz(modulus)
         self._words = WORDS[form]
         self._kernel = Modulus(int(modulus), self._words.limbs_for(bits), form)
+        self.number_bytes = 8 * self._kernel.limbs
         self._entry = self._constant(pow(self._kernel.r, 2, int(modulus)))  # a product with it enters Montgomery's form
         self._one = self._constant(self._kernel.r % int(modulus))
         self._powers_of_r = _PowersOfR(self._kernel, self.modulus)
