@@ -7,6 +7,7 @@
  *
  * `vector` has words of 64 bits without a sign, `reals` doubles; + - & | ^ ~ << >> and comparisons are the compiler's own,
  * a comparison gives a `vector` of all ones or zeros for each lane. Functions of a form end with its name: FN(name).
+ * A file that defines WORDS_IN_PLAIN before has one lane there: a `vector` is then a word, and no `reals` are.
  */
 #pragma once
 #include <stddef.h>
@@ -27,7 +28,11 @@
 #define LANES 4
 #elif defined(PLAIN)
 #define FN(name) name##_plain
+#if defined(WORDS_IN_PLAIN)
+#define LANES 1
+#else
 #define LANES 4
+#endif
 #else
 #error "compile with -DIFMA, -DAVX512, -DAVX2 or -DPLAIN"
 #endif
@@ -46,8 +51,13 @@
 #define ALIGNED __attribute__((aligned(64)))
 #define UNROLL _Pragma("GCC unroll 16")
 
+#if LANES == 1
+typedef uint64_t vector;
+#define SAME(word) ((vector)(word))
+#else
 typedef uint64_t vector __attribute__((vector_size(8 * LANES)));
 typedef double reals __attribute__((vector_size(8 * LANES)));
+#endif
 
 #if LANES == 8 && !defined(PLAIN)
 #define SAME(word) ((vector)_mm512_set1_epi64((long long)(word)))
@@ -57,7 +67,7 @@ typedef double reals __attribute__((vector_size(8 * LANES)));
 #define SAME(word) ((vector)_mm256_set1_epi64x((long long)(word)))
 #define REAL(x) ((reals)_mm256_set1_pd(x))
 #define FMA(a, b, c) ((reals)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
-#else
+#elif LANES == 4
 #define SAME(word) ((vector){(word), (word), (word), (word)})
 #define REAL(x) ((reals){(x), (x), (x), (x)})
 INLINE reals fma_lanes(reals a, reals b, reals c) {
