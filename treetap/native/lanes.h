@@ -7,6 +7,7 @@
  *
  * `vector` has words of 64 bits without a sign, `reals` doubles; + - & | ^ ~ << >> and comparisons are the compiler's own,
  * a comparison gives a `vector` of all ones or zeros for each lane. Functions of a form end with its name: FN(name).
+ * A file that defines WORDS_IN_PLAIN before has one lane there: a `vector` is then a word, and no `reals` are.
  */
 #pragma once
 #include <stddef.h>
@@ -27,7 +28,11 @@
 #define LANES 4
 #elif defined(PLAIN)
 #define FN(name) name##_plain
+#if defined(WORDS_IN_PLAIN)
+#define LANES 1
+#else
 #define LANES 4
+#endif
 #else
 #error "compile with -DIFMA, -DAVX512, -DAVX2 or -DPLAIN"
 #endif
@@ -44,10 +49,15 @@
 #define ALIGNED __attribute__((aligned(64)))
 #define UNROLL _Pragma("GCC unroll 16")
 
+#if LANES == 1
+typedef uint64_t vector;
+#define SAME(word) ((vector)(word))
+#else
 typedef uint64_t vector __attribute__((vector_size(8 * LANES)));
 typedef double reals __attribute__((vector_size(8 * LANES)));
+#endif
 
-#if defined(PLAIN) || defined(EMULATED)
+#if LANES > 1 && (defined(PLAIN) || defined(EMULATED))
 #if LANES == 4
 #define SAME(word) ((vector){(word), (word), (word), (word)})
 #define REAL(x) ((reals){(x), (x), (x), (x)})
@@ -64,7 +74,7 @@ INLINE reals fma_lanes(reals a, reals b, reals c) {
 #define SAME(word) ((vector)_mm512_set1_epi64((long long)(word)))
 #define REAL(x) ((reals)_mm512_set1_pd(x))
 #define FMA(a, b, c) ((reals)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
-#else
+#elif LANES == 4
 #define SAME(word) ((vector)_mm256_set1_epi64x((long long)(word)))
 #define REAL(x) ((reals)_mm256_set1_pd(x))
 #define FMA(a, b, c) ((reals)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
@@ -84,6 +94,7 @@ INLINE vector half_added(vector sum, vector x, vector y, int shift) {
 #define HIGH(sum, x, y) ((vector)_mm512_madd52hi_epu64((__m512i)(sum), (__m512i)(x), (__m512i)(y)))
 #endif
 
+#if LANES > 1
 /* Transposes LANES rows of LANES words. */
 INLINE void transpose(vector r[LANES]) {
     vector s[LANES];
@@ -117,6 +128,7 @@ INLINE void transpose(vector r[LANES]) {
     }
 #endif
 }
+#endif
 
 /* Lanes of y where the mask is all ones, of x where it is zero. */
 INLINE vector chosen(vector mask, vector y, vector x) { return (mask & y) | (~mask & x); }
