@@ -167,7 +167,7 @@ TARGET int FN(treetap_chain)(
     const uint64_t *at[LANES];
     const size_t limbs = m->limbs;
     if (!rounds_to_nearest()) return WRONG_ROUNDING;
-    digit *odd = powers ? aligned_alloc(64, powers * limbs * sizeof *odd) : NULL;
+    digit *odd = powers ? aligned_alloc(sizeof *odd, powers * limbs * sizeof *odd) : NULL;
     if (powers && !odd) return NO_MEMORY;
     for (size_t k = 0; k < count; k += LANES) {
         if (powers) {
