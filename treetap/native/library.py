@@ -90,6 +90,3 @@ def _opened(path: Path) -> ctypes.CDLL:
     if interface != INTERFACE:
         raise Unavailable("the native kernels were compiled from other sources: install treetap again")
     return library
-
-
-load = compiled  # numbers.c is still of one form
