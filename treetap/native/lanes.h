@@ -55,9 +55,8 @@ typedef uint64_t vector;
 #else
 typedef uint64_t vector __attribute__((vector_size(8 * LANES)));
 typedef double reals __attribute__((vector_size(8 * LANES)));
-#endif
 
-#if LANES > 1 && (defined(PLAIN) || defined(EMULATED))
+#if defined(PLAIN) || defined(EMULATED)
 #if LANES == 4
 #define SAME(word) ((vector){(word), (word), (word), (word)})
 #define REAL(x) ((reals){(x), (x), (x), (x)})
@@ -74,7 +73,7 @@ INLINE reals fma_lanes(reals a, reals b, reals c) {
 #define SAME(word) ((vector)_mm512_set1_epi64((long long)(word)))
 #define REAL(x) ((reals)_mm512_set1_pd(x))
 #define FMA(a, b, c) ((reals)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
-#elif LANES == 4
+#else
 #define SAME(word) ((vector)_mm256_set1_epi64x((long long)(word)))
 #define REAL(x) ((reals)_mm256_set1_pd(x))
 #define FMA(a, b, c) ((reals)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
@@ -94,7 +93,6 @@ INLINE vector half_added(vector sum, vector x, vector y, int shift) {
 #define HIGH(sum, x, y) ((vector)_mm512_madd52hi_epu64((__m512i)(sum), (__m512i)(x), (__m512i)(y)))
 #endif
 
-#if LANES > 1
 /* Transposes LANES rows of LANES words. */
 INLINE void transpose(vector r[LANES]) {
     vector s[LANES];
@@ -128,7 +126,7 @@ INLINE void transpose(vector r[LANES]) {
     }
 #endif
 }
-#endif
+#endif /* LANES == 1 */
 
 /* Lanes of y where the mask is all ones, of x where it is zero. */
 INLINE vector chosen(vector mask, vector y, vector x) { return (mask & y) | (~mask & x); }
