@@ -24,7 +24,7 @@ NATIVE = Path(__file__).resolve().parent.parent / "treetap" / "native"
 #: The functions name their own targets, so that the library loads on every x86-64.
 FLAGS = ["-O3", "-fPIC", "-ffp-contract=off", "-Wno-psabi"]
 #: Files that are compiled once for each form of lanes.h, by -D; the others once.
-FORMED = ("numbers.c",)  # temporary: curve.c is of one form still
+FORMED = ("curve.c", "numbers.c")
 FORMS = ("IFMA", "AVX512", "AVX2", "PLAIN")
 ZIG = "ziglang"
 

@@ -11,6 +11,7 @@ size_t treetap_pairs(
 void treetap_put(size_t, uint64_t *, const int64_t *, const uint64_t *, const int64_t *, size_t);
 size_t treetap_read(size_t, size_t, const uint8_t *, size_t, size_t, const uint64_t *, uint64_t *);
 void treetap_write(size_t, size_t, const uint64_t *, size_t, size_t, uint8_t *);
+void treetap_reduce(size_t, size_t, const uint64_t *, size_t, uint64_t *, size_t);
 
 #define CHECK(holds)                                                        \
     do {                                                                    \
@@ -92,6 +93,28 @@ static void convert(size_t bits, size_t limbs, size_t width) {
     free(bytes), free(again), free(words), free(bound);
 }
 
+/* Numbers k*N + rest, k up to 2 and rest 0, 1 or N - 1, are reduced to the rest. */
+static void reduce(size_t bits, size_t limbs) {
+    const uint64_t mask = ((uint64_t)1 << bits) - 1;
+    uint64_t *n = room(limbs * 8), *number = room(limbs * 8), *rest = room(limbs * 8);
+    for (size_t j = 0; j < limbs; j++) n[j] = next() & mask;
+    n[0] |= 1, n[limbs - 1] = (n[limbs - 1] & mask >> 2) | 2;
+    for (uint64_t times = 0; times <= 2; times++)
+        for (uint64_t kind = 0; kind < 3; kind++) {
+            for (size_t j = 0; j < limbs; j++) rest[j] = kind == 2 ? n[j] : 0;
+            rest[0] = kind == 2 ? n[0] - 1 : kind;
+            uint64_t over = 0;
+            for (size_t j = 0; j < limbs; j++) {
+                over += times * n[j] + rest[j];
+                number[j] = over & mask, over >>= bits;
+            }
+            CHECK(!over);
+            treetap_reduce(bits, limbs, n, 2, number, 1);
+            CHECK(!memcmp(number, rest, limbs * 8));
+        }
+    free(n), free(number), free(rest);
+}
+
 int main(void) {
     for (size_t kind = 0; kind < 4; kind++)
         for (size_t cells = 1; cells <= 100; cells += cells < 10 ? 1 : 30)
@@ -101,6 +124,7 @@ int main(void) {
     for (size_t k = 0; k < 4; k++)
         for (size_t limbs = 1; limbs <= 32; limbs += 1 + limbs / 3)
             for (size_t width = 1; width <= bits[k] * limbs / 8 + 12; width++) convert(bits[k], limbs, width);
+    for (size_t limbs = 1; limbs <= 32; limbs++) reduce(52, limbs), reduce(49, limbs);
     puts("pairs and words: all kernels");
     return 0;
 }

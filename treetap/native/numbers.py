@@ -19,8 +19,8 @@ from treetap.native import library
 from treetap.native.library import Form, in_bounds
 from treetap.process.signs_of_life import finish_unit
 
-#: Spare bits of a number's words above its modulus: the kernels need R ≥ 64·N.
-SPARE_BITS = 6
+#: Spare bits of a number's words above its modulus: the kernels need R ≥ 16·N, see the bounds in multiply.h.
+SPARE_BITS = 4
 #: Words times words times numbers of one call, roughly: some 10 ms, or 0.1 s in the slowest form.
 UNIT_WORDS = 1 << 26
 
@@ -103,9 +103,9 @@ WORDS: dict[Form, Words] = {
 
 
 class Modulus:
-    """Montgomery arithmetic modulo one odd number N in one form of the kernels; R = 2^(bits of a word · limbs) ≥ 64·N.
+    """Montgomery arithmetic modulo one odd number N in one form of the kernels; R = 2^(bits of a word · limbs) ≥ 16·N.
 
-    Every result of a product is below 3N, every sum below 4N, and every operand may be below 8N.
+    Every result of a product is below 3N, every sum below 4N, and every operand may be below 4N.
 
     Attributes:
         words: how the form keeps numbers.
