@@ -40,7 +40,7 @@ def moduli(bits: int) -> list[int]:
 
 
 def operands(kernel: Modulus, modulus: int) -> list[int]:
-    """Numbers below 4N: the ends of every bound, all-ones, alternating and half digits, and single bits at their seams."""
+    """Numbers below 4N: the ends of every bound, all-ones, alternating and half digits, single bits at their seams."""
     bits, limbs = kernel.words.bits, kernel.limbs
     full, digit = kernel.r - 1, (1 << bits) - 1
     patterns = [
@@ -101,7 +101,7 @@ def test_operands_at_every_bound(form: Form, bits: int) -> None:
 
 @pytest.mark.parametrize("form", HERE)
 def test_the_largest_number_leaves_and_the_largest_factor_is_taken(form: Form) -> None:
-    """The longest modulus too. A number may fill its words where the other factor is at most N: R - 1 leaves, and enters by a constant."""
+    """A number may fill its words where the other factor is at most N, modulo the longest modulus too."""
     longest = WORDS[form].most * WORDS[form].bits - 4
     for modulus in [*moduli(2048), (1 << longest) - 1]:
         kernel = kernel_of(modulus, form)

@@ -1,8 +1,8 @@
-"""Calls of the kernels for numbers (`numbers.c`, `words.c`), with arrays whose shapes are checked before their addresses
-are used.
+"""Calls of the kernels for numbers (`numbers.c`, `words.c`), with arrays whose shapes are checked before their
+addresses are used.
 
-A number is a row of `limbs` words, a batch an array (n, limbs) of uint64; how many bits a word has depends on the form of
-the kernels (`WORDS`). One call stays below 0.2 s: batches are cut into units here, and each ends with a sign of life.
+A number is a row of `limbs` words, a batch an array (n, limbs) of uint64; how many bits a word has depends on the form
+of the kernels (`WORDS`). One call stays below 0.2 s: batches are cut into units here, and each ends with a sign of life.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ class Modulus:
 _FAULTS: dict[int, tuple[type[Exception], str]] = {
     1: (
         FloatingPointError,
-        "this thread's rounding mode is not to the nearest: the native kernels would compute wrongly",
+        "this thread's rounding mode is not to the nearest, as the native kernels need",
     ),
     2: (MemoryError, "no memory for a table of powers"),
 }
