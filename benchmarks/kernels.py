@@ -3,8 +3,8 @@
     python benchmarks/kernels.py [--bits 4096 2048 1366] [--forms ifma avx2] [--seconds 4] [--json]
 
 Each figure is the least of many short runs, taken in turn, on one core: others who use the machine disturb little. A
-ratio is gmpy2's time of `a * b % n`, or `a * a % n`, by that of the form. Wide vectors slow the clock of some processors:
-name one form at a time there. Numbers stay in the core's cache; how fast memory is does not show.
+ratio is gmpy2's time of `a * b % n`, or `a * a % n`, by that of the form. Wide vectors slow the clock of some
+processors: name one form at a time there. Numbers stay in the core's cache; how fast memory is does not show.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from treetap.native.library import FORMS, Form
 from treetap.native.numbers import WORDS, Modulus
 
 #: Seconds that a run should take.
-RUN = 0.0005
+RUN = 0.001
 OPERATIONS = ("product", "square")
 #: Title → nanoseconds of one product or square.
 Figures = dict[str, float]
@@ -63,10 +63,15 @@ def by_kernels(modulus: int, square: bool, form: Form) -> Run:
 
 def counted(run: Run) -> int:
     """Products that take about `RUN`, a multiple of eight."""
-    run(8)
+    took = min(timed(run, 64) for _ in range(5))
+    return max(8, min(1 << 16, int(RUN / took * 64) // 8 * 8))
+
+
+def timed(run: Run, count: int) -> float:
+    """Seconds of a run."""
     start = time.perf_counter()
-    run(64)
-    return max(8, min(1 << 16, int(RUN / (time.perf_counter() - start) * 64) // 8 * 8))
+    run(count)
+    return time.perf_counter() - start
 
 
 def measured(modulus: int, forms: list[Form], seconds: float) -> dict[str, Figures]:
@@ -82,9 +87,7 @@ def measured(modulus: int, forms: list[Form], seconds: float) -> dict[str, Figur
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         for key, (run, count) in runs.items():
-            start = time.perf_counter()
-            run(count)
-            least[key] = min(least[key], (time.perf_counter() - start) / count * 1e9)
+            least[key] = min(least[key], timed(run, count) / count * 1e9)
     figures: dict[str, Figures] = {}
     for (name, operation), took in least.items():
         figures.setdefault(name, {})[operation] = took
