@@ -53,8 +53,6 @@ def compiled() -> ctypes.CDLL:
     Raises:
         Unavailable: they were not compiled, or do not load.
     """
-    if not PATH.exists():
-        raise Unavailable(built())
     return _opened(PATH)
 
 
@@ -82,6 +80,8 @@ def checked(form: Form) -> Form:
 
 @cache
 def _opened(path: Path) -> ctypes.CDLL:
+    if not path.exists():
+        raise Unavailable(built())
     try:
         library = ctypes.CDLL(str(path))
         interface = library.treetap_interface()

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from treetap.additive.residues.batches import Batch, Cells, Residues
 
 PLANNED_ROWS = 8192  # counting cells on more records costs time and changes few decisions
-#: Places after which a batch ends: 8 MB with their cells while they are joined, or those of one group of features.
+#: Places after which a batch ends: 16 MB with their cells and the order of products, or those of one group of features.
 BATCH = 1 << 18
 _WORTHWHILE = 0.9  # a group must merge at least a tenth of the records, which also ends the recursion
 _LARGEST_CELL = 2**62
