@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import platform
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
@@ -21,7 +22,7 @@ FORMS: tuple[Form, ...] = get_args(Form)
 INSTRUCTIONS: dict[Form, str] = {
     "ifma": "AVX-512 IFMA",
     "avx512": "AVX-512 (F, DQ, BW, VL)",
-    "avx2": "AVX2 and FMA",
+    "avx2": "AVX2 with FMA",
     "plain": "nothing but a compiler's own code",
 }
 
@@ -43,7 +44,8 @@ def built() -> str:
     """A sentence about how the kernels were compiled when treetap was installed, or why they were not."""
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     if PATH.exists():
-        return f"the native kernels were compiled by {record.get('compiler', 'an unrecorded compiler')}"
+        how = {"compiler": "an unrecorded compiler", "flags": "with unrecorded flags"} | record
+        return f"the native kernels were compiled by {how['compiler']} ({how['flags']})"
     return f"the native kernels were not compiled when treetap was installed: {record.get('why', 'nothing says why')}"
 
 
@@ -56,6 +58,16 @@ def compiled() -> ctypes.CDLL:
     if not PATH.exists():
         raise Unavailable(built())
     return _opened(PATH)
+
+
+def processor() -> str:
+    """Name of this machine's processor, for people."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
 
 
 @cache
