@@ -40,6 +40,7 @@ INEXACT = (
 FORMED = ("curve.c", "numbers.c")
 FORMS = ("IFMA", "AVX512", "AVX2", "PLAIN")
 ZIG = "ziglang"
+CPUINFO = Path("/proc/cpuinfo")
 
 
 class Refused(Exception):
@@ -51,7 +52,7 @@ def wanted() -> bool:
     if (choice := os.environ.get("TREETAP_NATIVE")) is not None:
         return choice == "1"
     try:
-        return {"avx2", "fma"} <= set(Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split())
+        return {"avx2", "fma"} <= set(CPUINFO.read_text(encoding="ascii", errors="replace").split())
     except OSError:
         return False
 
@@ -128,7 +129,9 @@ def _forms(compiling: list[str], cache: dict[str, str]) -> tuple[str, ...]:
         Refused: it is told to compute with doubles inexactly.
     """
     if told := [word for word in compiling if word in INEXACT]:
-        raise Refused(f"{told[0]} was set, with which products of doubles are not exact: leave it out of $CC and $CFLAGS")
+        raise Refused(
+            f"{told[0]} was set, with which products of doubles are not exact: leave it out of $CC and $CFLAGS"
+        )
     macros = _run([*compiling, "-dM", "-E", "-x", "c", os.devnull], cache).split()
     if "__FAST_MATH__" in macros:
         raise Refused(f"{compiling[0]} computes with -ffast-math, with which products of doubles are not exact")

@@ -78,7 +78,7 @@ def _ask(plan: Plan, nodes: list[dict[str, Any]], heard: Survey) -> None:
     until, own, silent = time.monotonic() + REPORT_S, own_report(), dict(actors)
     while silent and (ready := ray.wait([*silent], timeout=max(0.0, until - time.monotonic()))[0]):
         for answer in ready:
-            host, actor = silent.pop(answer)
+            _, actor = silent.pop(answer)
             report = ray.get(answer)
             if not (fault := fault_of(report, own)):
                 fault = fault_of(report | {"lacks": ray.get(actor.prepare.remote(plan.backend, []))}, own)
