@@ -1,9 +1,9 @@
 """The arithmetic of ciphertexts and blinded identifiers in this process: `gmpy2` or a form of the native kernels.
 
-`gmpy2` computes with GMP and libsodium, one number at a time; the compiled kernels of `treetap.native` with four or eight
-at a time, in one of the forms of `treetap.native.library.FORMS`. All of them give the same bytes. A party's file chooses:
-`native` takes the processor's fastest form, `auto` too unless that is `plain`, which was not measured to be faster than
-GMP. Each of the party's processes gets the name once, when it starts.
+`gmpy2` computes with GMP and libsodium, one number at a time; the compiled kernels of `treetap.native` with four or
+eight at a time, in one of the forms of `treetap.native.library.FORMS`. All of them give the same bytes. A party's file
+chooses: `native` takes the processor's fastest form, `auto` too unless that is `plain`, which was not measured to be
+faster than GMP. Each of the party's processes gets the name once, when it starts.
 """
 
 from __future__ import annotations
