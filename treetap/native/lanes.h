@@ -32,13 +32,11 @@
 #error "compile with -DIFMA, -DAVX512, -DAVX2 or -DPLAIN"
 #endif
 
-#if defined(PLAIN)
+#if defined(PLAIN) || defined(EMULATED) /* by a compiler's own code; the tests emulate a form that their processor lacks */
 #define TARGET
 #else
 #include <immintrin.h>
-#ifndef TARGET /* the tests' header, which emulates instructions, says that none is needed */
 #define TARGET __attribute__((target(INSTRUCTIONS)))
-#endif
 #endif
 
 #define INLINE static inline __attribute__((always_inline, unused)) TARGET
@@ -49,28 +47,76 @@
 typedef uint64_t vector __attribute__((vector_size(8 * LANES)));
 typedef double reals __attribute__((vector_size(8 * LANES)));
 
-#if LANES == 8 && !defined(PLAIN)
-#define SAME(word) ((vector)_mm512_set1_epi64((long long)(word)))
-#define REAL(x) ((reals)_mm512_set1_pd(x))
-#define FMA(a, b, c) ((reals)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
-#elif defined(AVX2)
-#define SAME(word) ((vector)_mm256_set1_epi64x((long long)(word)))
-#define REAL(x) ((reals)_mm256_set1_pd(x))
-#define FMA(a, b, c) ((reals)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
-#else
+#if defined(PLAIN) || defined(EMULATED)
+#if LANES == 4
 #define SAME(word) ((vector){(word), (word), (word), (word)})
 #define REAL(x) ((reals){(x), (x), (x), (x)})
+#else
+#define SAME(word) ((vector){(word), (word), (word), (word), (word), (word), (word), (word)})
+#define REAL(x) ((reals){(x), (x), (x), (x), (x), (x), (x), (x)})
+#endif
 INLINE reals fma_lanes(reals a, reals b, reals c) {
     UNROLL for (int i = 0; i < LANES; i++) a[i] = __builtin_fma(a[i], b[i], c[i]);
     return a;
 }
 #define FMA(a, b, c) fma_lanes(a, b, c)
+#elif LANES == 8
+#define SAME(word) ((vector)_mm512_set1_epi64((long long)(word)))
+#define REAL(x) ((reals)_mm512_set1_pd(x))
+#define FMA(a, b, c) ((reals)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
+#else
+#define SAME(word) ((vector)_mm256_set1_epi64x((long long)(word)))
+#define REAL(x) ((reals)_mm256_set1_pd(x))
+#define FMA(a, b, c) ((reals)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
 #endif
 
-#if defined(IFMA)
+#if defined(IFMA) && defined(EMULATED) /* the low or high 52 bits of the product of the operands' low 52 bits are added */
+INLINE vector half_added(vector sum, vector x, vector y, int shift) {
+    const uint64_t mask = (1ull << 52) - 1;
+    for (int i = 0; i < LANES; i++)
+        sum[i] += (uint64_t)((unsigned __int128)(x[i] & mask) * (y[i] & mask) >> shift) & mask;
+    return sum;
+}
+#define LOW(sum, x, y) half_added(sum, x, y, 0)
+#define HIGH(sum, x, y) half_added(sum, x, y, 52)
+#elif defined(IFMA)
 #define LOW(sum, x, y) ((vector)_mm512_madd52lo_epu64((__m512i)(sum), (__m512i)(x), (__m512i)(y)))
 #define HIGH(sum, x, y) ((vector)_mm512_madd52hi_epu64((__m512i)(sum), (__m512i)(x), (__m512i)(y)))
 #endif
+
+/* Transposes LANES rows of LANES words. */
+INLINE void transpose(vector r[LANES]) {
+    vector s[LANES];
+#if defined(PLAIN) || defined(EMULATED)
+    memcpy(s, r, sizeof s);
+    UNROLL for (int i = 0; i < LANES; i++) UNROLL for (int k = 0; k < LANES; k++) r[i][k] = s[k][i];
+#elif LANES == 8
+    vector t[8];
+    const __m512i near_low = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
+    const __m512i near_high = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
+    UNROLL for (int i = 0; i < 4; i++) {
+        s[2 * i] = (vector)_mm512_unpacklo_epi64((__m512i)r[2 * i], (__m512i)r[2 * i + 1]);
+        s[2 * i + 1] = (vector)_mm512_unpackhi_epi64((__m512i)r[2 * i], (__m512i)r[2 * i + 1]);
+    }
+    UNROLL for (int i = 0; i < 8; i++) {
+        const int low = (i & 4) + (i & 1);
+        t[i] = (vector)_mm512_permutex2var_epi64((__m512i)s[low], i & 2 ? near_high : near_low, (__m512i)s[low + 2]);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        r[i] = (vector)_mm512_shuffle_i64x2((__m512i)t[i], (__m512i)t[i + 4], 0x44);
+        r[i + 4] = (vector)_mm512_shuffle_i64x2((__m512i)t[i], (__m512i)t[i + 4], 0xee);
+    }
+#else
+    UNROLL for (int i = 0; i < 4; i += 2) {
+        s[i] = (vector)_mm256_unpacklo_epi64((__m256i)r[i], (__m256i)r[i + 1]);
+        s[i + 1] = (vector)_mm256_unpackhi_epi64((__m256i)r[i], (__m256i)r[i + 1]);
+    }
+    UNROLL for (int i = 0; i < 2; i++) {
+        r[i] = (vector)_mm256_permute2x128_si256((__m256i)s[i], (__m256i)s[i + 2], 0x20);
+        r[i + 2] = (vector)_mm256_permute2x128_si256((__m256i)s[i], (__m256i)s[i + 2], 0x31);
+    }
+#endif
+}
 
 /* Lanes of y where the mask is all ones, of x where it is zero. */
 INLINE vector chosen(vector mask, vector y, vector x) { return (mask & y) | (~mask & x); }

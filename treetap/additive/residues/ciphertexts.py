@@ -124,10 +124,10 @@ def residues(modulus: int, bits: int = 0) -> Residues:
         modulus: the number.
         bits: length of the largest of several moduli whose residues are to be joined.
     """
-    if arithmetic.in_use() == "ifma":
-        from treetap.additive.residues.ifma_residues import IfmaResidues
+    if form := arithmetic.form_in_use():
+        from treetap.additive.residues.native_residues import NativeResidues
 
-        return IfmaResidues(modulus, max(bits, int(modulus).bit_length()))
+        return NativeResidues(modulus, max(bits, int(modulus).bit_length()), form)
     from treetap.additive.residues.gmpy2_residues import Gmpy2Residues
 
     return Gmpy2Residues(modulus)

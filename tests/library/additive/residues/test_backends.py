@@ -25,12 +25,13 @@ from treetap.additive.sums import secret_keys
 from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.native import arithmetic, numbers
+from treetap.native import arithmetic, library, numbers
 from treetap.protocols.key_options import OBFUSCATIONS, OKAMOTO_UCHIYAMA, SCHEMES
 from treetap.workers.engines import InProcessEngine
 
+NAMES: tuple[arithmetic.Name, ...] = ("gmpy2", *library.forms())
 pytestmark = [
-    pytest.mark.usefixtures("ifma_kernels", "same_arithmetic_after"),
+    pytest.mark.usefixtures("same_arithmetic_after"),
     pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key"),
 ]
 BITS = (64, 410, 416, 1024, 1366, 2048, 4096, 6144)
@@ -59,13 +60,13 @@ def computing(name: arithmetic.Name) -> Iterator[None]:
 
 
 def both(action: Callable[[], Any]) -> Any:
-    """The result of an action that is the same in both backends."""
-    found = []
-    for name in ("gmpy2", "ifma"):
+    """The result of an action that is the same in all backends."""
+    results = []
+    for name in NAMES:
         with computing(name):
-            found.append(action())
-    assert found[0] == found[1]
-    return found[1]
+            results.append(action())
+    assert all(result == results[0] for result in results)
+    return results[0]
 
 
 class Reproducible:
@@ -88,7 +89,7 @@ class Reproducible:
 def rings(modulus: int) -> list[Residues]:
     """The same modulus in both."""
     found = []
-    for name in ("gmpy2", "ifma"):
+    for name in NAMES:
         with computing(name):
             found.append(residues(modulus))
     return found
@@ -154,12 +155,14 @@ def test_multiples_of_numbers_far_wider_than_the_modulus(extra: int) -> None:
         assert ring.numbers(ring.multiples(data, width, 5)) == [5 * value % modulus for value in values]
 
 
-def test_words_beyond_the_kernels_are_refused() -> None:
+@pytest.mark.parametrize("form", library.FORMS)
+def test_words_beyond_the_kernels_are_refused(form: library.Form) -> None:
     """Their buffers have one size."""
-    with pytest.raises(ValueError, match=rf"up to {numbers.LARGEST} words, not 264"):
-        numbers.read(bytes(2000), 2000, 264)
-    with pytest.raises(ValueError, match="not 264"):
-        numbers.write(np.zeros((1, 264), dtype=np.uint64), 2000)
+    words = numbers.WORDS[form]
+    with pytest.raises(ValueError, match=rf"up to {words.most} words, not 280"):
+        words.read(bytes(2000), 2000, 280)
+    with pytest.raises(ValueError, match="not 280"):
+        words.write(np.zeros((1, 280), dtype=np.uint64), 2000)
 
 
 @settings(max_examples=60)
@@ -294,9 +297,9 @@ def test_programs_of_many_values() -> None:
 
 def test_many_values_in_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells that go on over several chunks hold all their values."""
-    from treetap.additive.residues import ifma_residues
+    from treetap.additive.residues import native_residues
 
-    monkeypatch.setattr(ifma_residues, "CHUNK", 16)
+    monkeypatch.setattr(native_residues, "CHUNK", 16)
     modulus = MODULI[5]
     cells = np.sort(np.random.default_rng(2).integers(0, 4, 200))
     cells[60:] = 3
@@ -323,12 +326,15 @@ def test_imported_keys_of_uneven_primes() -> None:
     assert both(run) == [5, -6]
 
 
-def test_the_kernels_refuse_what_does_not_fit() -> None:
+@pytest.mark.parametrize("form", library.forms())
+def test_the_kernels_refuse_what_does_not_fit(form: library.Form) -> None:
     """Arrays of another shape, places outside and moduli that are even or too large never reach an address."""
-    modulus = numbers.Modulus(2**127 - 1, 8)
-    good = np.zeros((3, 8), dtype=np.uint64)
+    words = numbers.WORDS[form]
+    limbs = words.limbs_for(127)
+    modulus = numbers.Modulus(2**127 - 1, limbs, form)
+    good = np.zeros((3, limbs), dtype=np.uint64)
     with pytest.raises(ValueError, match="another modulus"):
-        modulus.products(np.zeros((3, 16), dtype=np.uint64), good)
+        modulus.products(np.zeros((3, 2 * limbs), dtype=np.uint64), good)
     with pytest.raises(ValueError, match="outside"):
         modulus.products(good, good, np.array([0, 3]), np.array([0, 1]))
     with pytest.raises(ValueError, match="different lengths"):
@@ -336,11 +342,11 @@ def test_the_kernels_refuse_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="64-bit"):
         modulus.leave(good.astype(np.int64))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="odd"):
-        numbers.Modulus(2**100, 8)
+        numbers.Modulus(2**100, limbs, form)
     with pytest.raises(ValueError, match="last entry"):
-        modulus.fixed_base(np.zeros((2, 4, 8), dtype=np.uint64), np.full((1, 2), 4, dtype=np.uint16))
+        modulus.fixed_base(np.zeros((2, 4, limbs), dtype=np.uint64), np.full((1, 2), 4, dtype=np.uint16))
     with pytest.raises(ValueError, match="up to"):
-        numbers.limbs_for(14_000)
+        words.limbs_for(14_000)
 
 
 def test_public_key_refuses_alike() -> None:

@@ -1,6 +1,6 @@
-"""Residues by the native kernels, eight at a time.
+"""Residues by the native kernels, four or eight at a time.
 
-A batch is an array (n, limbs) of numbers in Montgomery form, below twice the modulus.
+A batch is an array (n, limbs) of numbers in Montgomery form, below four times the modulus.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import numpy as np
 from gmpy2 import invert, mpz
 
 from treetap.additive.residues.batches import Batch, Digits, Places, Powers, Residues
-from treetap.native import numbers as native
-from treetap.native.library import in_bounds
-from treetap.native.numbers import Modulus, limbs_for
+from treetap.native.library import Form, in_bounds
+from treetap.native.numbers import WORDS, Modulus
 
 #: Values that are multiplied into cells at a time: their partial products stay below some 20 MB at 2,048-bit keys.
 CHUNK = 1 << 16
 
 
-class IfmaResidues:
-    """Arithmetic by the native kernels; methods are those of `treetap.additive.residues.batches.Residues`.
+class NativeResidues:
+    """Arithmetic by one form of the native kernels; methods are those of `treetap.additive.residues.batches.Residues`.
 
     Raises:
-        Unavailable: there are no kernels for this processor.
+        Unavailable: this processor cannot run the form.
     """
 
     table_bytes = 32 * 2**20  # a worker with the key has two
 
-    def __init__(self, modulus: int, bits: int) -> None:
+    def __init__(self, modulus: int, bits: int, form: Form) -> None:
         self.modulus = mpz(modulus)
-        self._kernel = Modulus(int(modulus), limbs_for(bits))
+        self._words = WORDS[form]
+        self._kernel = Modulus(int(modulus), self._words.limbs_for(bits), form)
         self._entry = self._constant(pow(self._kernel.r, 2, int(modulus)))  # a product with it enters Montgomery's form
         self._one = self._constant(self._kernel.r % int(modulus))
 
@@ -38,16 +38,16 @@ class IfmaResidues:
         return self._kernel.constant(int(number))
 
     def read(self, data: bytes, width: int) -> tuple[Batch, int]:
-        raw, good = native.read(data, width, self._kernel.limbs, self._kernel.words)
+        raw, good = self._kernel.read(data, width)
         return self._kernel.products(raw[:good], self._entry), good
 
     def write(self, batch: Batch, width: int) -> bytes:
-        return native.write(self._kernel.leave(np.ascontiguousarray(batch)), width)
+        return self._words.write(self._kernel.leave(np.ascontiguousarray(batch)), width)
 
     def batch(self, numbers: Iterable[int]) -> Batch:
         width = -(-int(self.modulus).bit_length() // 8)
         data = b"".join([int(number % self.modulus).to_bytes(width, "big") for number in numbers])
-        raw, _ = native.read(data, width, self._kernel.limbs)
+        raw, _ = self._words.read(data, width, self._kernel.limbs)
         return self._kernel.products(raw, self._entry)
 
     def numbers(self, batch: Batch) -> list[mpz]:
@@ -57,13 +57,14 @@ class IfmaResidues:
 
     def multiples(self, data: bytes, width: int, factor: int) -> Batch:
         limbs = self._kernel.limbs
-        held = limbs * native.WORD_BITS // 8  # bytes of a piece: limbs are a multiple of 8
+        held = limbs * self._words.bits // 8  # bytes of a piece
         blocks = np.frombuffer(data, dtype=np.uint8).reshape(-1, width)
         total: Batch | None = None
         for piece, end in enumerate(range(width, 0, -held)):
             part = blocks[:, max(0, end - held) : end]
-            words, _ = native.read(part.tobytes(), part.shape[1], limbs)
-            entry = pow(self._kernel.r, piece + 2, int(self.modulus)) * factor % int(self.modulus)
+            words, _ = self._words.read(part.tobytes(), part.shape[1], limbs)
+            weight = pow(2, 8 * held * piece, int(self.modulus)) * factor  # R² enters Montgomery's form
+            entry = pow(self._kernel.r, 2, int(self.modulus)) * weight % int(self.modulus)
             product = self._kernel.products(words, self._constant(entry))
             total = product if total is None else self._kernel.sums(total, product)
         assert total is not None, "a number has at least one word"
@@ -141,15 +142,15 @@ class IfmaResidues:
 
     def join(self, low: Batch, other: Residues, high: Batch, width: int) -> bytes:
         """Join by Garner's form, low + N·((high - low)/N mod M)."""
-        assert isinstance(other, IfmaResidues), "both residues are of one arithmetic"
+        assert isinstance(other, NativeResidues), "both residues are of one arithmetic"
         in_bounds(other._kernel.limbs <= self._kernel.limbs, "the other modulus is kept in no more words")
         inverse, modulus = int(invert(self.modulus, other.modulus)), int(other.modulus)
         left = self._kernel.leave(low)
         wide = -(-int(self.modulus).bit_length() // 8)
-        minus = other.multiples(native.write(left, wide), wide, -inverse)
+        minus = other.multiples(self._words.write(left, wide), wide, -inverse)
         plus = other.multiply(high, other.batch([inverse]))
         short = other._kernel.leave(other._kernel.sums(minus, plus))
         factors = np.zeros_like(left)
         factors[:, : other._kernel.limbs] = short
-        most = limbs_for(int(self.modulus).bit_length() + modulus.bit_length())
-        return native.write(self._kernel.join(left, factors, min(most, 2 * self._kernel.limbs)), width)
+        most = self._words.limbs_for(int(self.modulus).bit_length() + modulus.bit_length())
+        return self._words.write(self._kernel.join(left, factors, min(most, 2 * self._kernel.limbs)), width)

@@ -1,0 +1,214 @@
+/* Montgomery products and squares of LANES numbers side by side, on the digits of multiply_ifma.h or multiply_fma.h.
+ *
+ * Numbers. A number is `limbs` digits of WORD_BITS bits, the lowest first; `limbs` is a multiple of ROWS. Outside of products
+ * digits are 64-bit words. The columns of a product are 64-bit sums, whose carries wait.
+ *
+ * Products. Montgomery, "Modular Multiplication Without Trial Division", Math. Comp. 44 (1985): with R = 2^(WORD_BITS*limbs),
+ * product(a, b) = a*b/R mod N, so numbers are kept as a*R mod N ("Montgomery form") and products stay in that form. There
+ * is no final subtraction ("almost" Montgomery, Gueron 2012).
+ *
+ * Reduction without waiting digits. Let B = 2^(WORD_BITS*ROWS) and k*N = -1 modulo B. The multiple of k*N that clears the
+ * lowest ROWS digits q of a sum is q itself; it leaves q*m, m = (k*N + 1)/B, a number of `limbs` digits, ROWS columns further
+ * up: no digit waits for another one's product. Only the last ROWS digits are cleared by N, times q*k modulo B.
+ *
+ * Bounds. With `limbs` = ROWS*(s + 1), the blocks q_0 .. q_(s-1) add q_i*k*N*B^i, and the last one q*N*B^s. Digits are below B, so
+ *
+ *     sum of q_i*k*B^i <= (B-1)^2 * (B^s - 1)/(B - 1) < B^(s+1) = R   and   q*B^s < R:   the result is below a*b/R + 2N.
+ *
+ * Callers choose `limbs` such that R >= 64*N: a*b/R <= N for a, b < 8*N, as for a < R and b <= N, and the result is below
+ * 3*N. A number alone, a < R, leaves Montgomery form as a/R + 2N, at most 2*N.
+ *
+ * What columns begin with. Blocks leave constants in the columns (multiply_fma.h), the same for every operand. `first` takes them
+ * off: it is minus what zeros leave, by the same functions, once per modulus. It adds BIAS to each column and takes the
+ * carry of that from the next, so that no sum is negative on the way. */
+#pragma once
+
+#define MASK ((1ull << WORD_BITS) - 1)
+
+enum kind { PRODUCT, SQUARE, LEAVE, JOIN, KINDS };
+
+/* Constants of a modulus. */
+typedef struct {
+    uint64_t limbs, levels;              /* levels of Karatsuba's products */
+    uint64_t words[LARGEST];             /* N */
+    uint64_t first[KINDS][2 * LARGEST];  /* what the columns begin with */
+    uint64_t low[ROWS];                  /* what a block of zeros leaves in its lowest columns */
+    scalar n[LARGEST], m[LARGEST], k[ROWS];
+} modulus;
+
+/* sums[0 .. 2*limbs) += a*b; b is of LANES numbers, or (broadcast) of one. */
+INLINE void school(
+    size_t limbs, const digit *a, const void *b, const int broadcast, const int with_signs, vector *sums) {
+    for (size_t i = 0; i < limbs; i += ROWS) {
+        digit x[ROWS];
+        UNROLL for (int t = 0; t < ROWS; t++) x[t] = a[i + (size_t)t];
+        block(limbs, x, b, broadcast, with_signs, sums + i);
+    }
+}
+
+CALLED void school_lanes(size_t limbs, const digit *a, const digit *b, int with_signs, vector *sums) {
+    school(limbs, a, b, 0, with_signs, sums);
+}
+
+/* sums[0 .. 2*limbs) += a*b; Karatsuba and Ofman 1962: a1*b0 + a0*b1 = a0*b0 + a1*b1 + (a1 - a0)*(b0 - b1). */
+CALLED void times(uint64_t levels, size_t limbs, const digit *a, const digit *b, int with_signs, vector *sums) {
+    if (!levels || limbs < 2 * ROWS) {
+        school_lanes(limbs, a, b, with_signs, sums);
+        return;
+    }
+    const size_t half = limbs / 2;
+    digit x[LARGEST / 2] ALIGNED, y[LARGEST / 2] ALIGNED;
+    vector part[LARGEST] ALIGNED;
+    const vector at_x = differences(half, a + half, a, x), at_y = differences(half, b, b + half, y);
+    times(levels - 1, half, x, y, 1, sums + half);
+    correct(half, at_x, x, at_y, y, sums + limbs);
+    for (size_t side = 0; side < limbs; side += half) {
+        for (size_t j = 0; j < limbs; j++) part[j] = SAME(0);
+        times(levels - 1, half, a + side, b + side, with_signs, part);
+        for (size_t j = 0; j < limbs; j++) {
+            sums[2 * side + j] += part[j];
+            sums[half + j] += part[j];
+        }
+    }
+}
+
+/* sums[0 .. 2*limbs) += a^2: products of different digits are summed apart and doubled. */
+CALLED void square_columns(size_t limbs, const digit *a, vector *sums) {
+    vector cross[2 * LARGEST] ALIGNED;
+    for (size_t j = 0; j < 2 * limbs; j++) cross[j] = SAME(0);
+    for (size_t i = 0; i < limbs; i += ROWS) {
+        digit x[ROWS];
+        UNROLL for (int t = 0; t < ROWS; t++) x[t] = a[i + (size_t)t];
+        cross_block(x, 0, cross + 2 * i);
+        if (i + ROWS < limbs) block(limbs - i - ROWS, x, a + i + ROWS, 0, 0, cross + 2 * i + ROWS);
+    }
+    for (size_t j = 0; j < limbs; j++) {
+        sums[2 * j] += cross[2 * j] + cross[2 * j];
+        sums[2 * j + 1] += cross[2 * j + 1] + cross[2 * j + 1];
+        add_square(a[j], 0, sums + 2 * j);
+    }
+}
+
+/* BIAS of a column less the carry of the one before. */
+static inline uint64_t bias(size_t column) { return BIAS - (column ? BIAS >> WORD_BITS : 0); }
+
+/* Digits of `count` sums, and of what was carried into the first; returns what they carry. */
+INLINE vector carried(size_t count, vector over, const vector *sums, digit *out) {
+    for (size_t j = 0; j < count; j++) {
+        const vector s = sums[j] + over;
+        over = s >> WORD_BITS;
+        out[j] = digit_of(s & SAME(MASK));
+    }
+    return over;
+}
+
+INLINE void begin(const modulus *m, enum kind kind, vector *sums) {
+    for (size_t j = 0; j < 2 * m->limbs; j++) sums[j] = SAME(m->first[kind][j]);
+}
+
+/* One block of the reduction: q times m above q, or at the end times N in its place. */
+INLINE void reduce_block(const modulus *m, size_t i, const digit q[ROWS], vector *sums) {
+    const int last = i + ROWS == m->limbs;
+    block(m->limbs, q, last ? m->n : m->m, 1, 0, sums + (last ? i : i + ROWS));
+}
+
+/* The sums of 2*limbs columns divided by R modulo N. */
+CALLED void reduce(const modulus *m, vector *sums, digit *out) {
+    const size_t limbs = m->limbs;
+    vector over = SAME(0), rest = over;
+    for (size_t i = 0; i < limbs; i += ROWS) {
+        digit q[ROWS];
+        rest = over;
+        if (i + ROWS < limbs)
+            over = carried(ROWS, over, sums + i, q);
+        else { /* its own block adds to these columns again */
+            vector low[ROWS];
+            UNROLL for (int t = 0; t < ROWS; t++) low[t] = sums[i + (size_t)t] + SAME(m->low[t]);
+            carried(ROWS, over, low, q);
+            UNROLL for (int t = 0; t < ROWS; t++) low[t] = SAME(bias((size_t)t) - m->low[t]);
+            low_block(q, m->k, low);
+            carried(ROWS, SAME(0), low, q);
+        }
+        reduce_block(m, i, q, sums);
+    }
+    UNROLL for (int t = ROWS; t > 0; t--) rest = (sums[limbs - (size_t)t] + rest) >> WORD_BITS;
+    carried(limbs, rest, sums + limbs, out);
+}
+
+/* out = a*b/R mod N; out may be a or b. */
+CALLED void multiply(const modulus *m, const digit *a, const digit *b, digit *out) {
+    vector sums[2 * LARGEST] ALIGNED;
+    begin(m, PRODUCT, sums);
+    times(m->levels, m->limbs, a, b, 0, sums);
+    reduce(m, sums, out);
+}
+
+/* out = a*a/R mod N; out may be a. */
+CALLED void square(const modulus *m, const digit *a, digit *out) {
+    vector sums[2 * LARGEST] ALIGNED;
+    begin(m, SQUARE, sums);
+    square_columns(m->limbs, a, sums);
+    reduce(m, sums, out);
+}
+
+/* words = a/R mod N, below N: the words of a number that leaves Montgomery form. */
+CALLED void leave(const modulus *m, const digit *a, vector *words) {
+    vector sums[2 * LARGEST] ALIGNED, less[LARGEST] ALIGNED;
+    digit x[LARGEST] ALIGNED;
+    const size_t limbs = m->limbs;
+    begin(m, LEAVE, sums);
+    for (size_t j = 0; j < limbs; j++) sums[j] += word_of(a[j]);
+    reduce(m, sums, x);
+    for (size_t j = 0; j < limbs; j++) words[j] = word_of(x[j]);
+    for (int twice = 0; twice < 2; twice++) { /* at most 2N */
+        vector over = SAME(0);
+        for (size_t j = 0; j < limbs; j++) {
+            const vector d = words[j] - SAME(m->words[j]) - over;
+            over = d >> 63;
+            less[j] = d & SAME(MASK);
+        }
+        const vector smaller = SAME(0) - over;
+        for (size_t j = 0; j < limbs; j++) words[j] = chosen(smaller, words[j], less[j]);
+    }
+}
+
+/* out = a + b*N in plain integers of `wide` digits, at most 2*limbs. */
+CALLED void multiple_plus(const modulus *m, const digit *a, const digit *b, size_t wide, digit *out) {
+    vector sums[2 * LARGEST] ALIGNED;
+    begin(m, JOIN, sums);
+    for (size_t j = 0; j < m->limbs; j++) sums[j] += word_of(a[j]);
+    school(m->limbs, b, m->n, 1, 0, sums);
+    carried(wide, SAME(0), sums, out);
+}
+
+/* What zeros leave in the columns. */
+static TARGET void zeros_leave(const modulus *m, enum kind kind, vector *sums) {
+    const digit zero[LARGEST] ALIGNED = {{0}};
+    const size_t limbs = m->limbs;
+    for (size_t j = 0; j < 2 * limbs; j++) sums[j] = SAME(0);
+    if (kind == PRODUCT) times(m->levels, limbs, zero, zero, 0, sums);
+    if (kind == SQUARE) square_columns(limbs, zero, sums);
+    if (kind == JOIN)
+        school(limbs, zero, m->n, 1, 0, sums);
+    else
+        for (size_t i = 0; i < limbs; i += ROWS) reduce_block(m, i, zero, sums);
+}
+
+/* The constants, from the words of N, of m and of k. */
+static TARGET void make_modulus(
+    modulus *made, size_t limbs, const uint64_t *n, const uint64_t *m, const uint64_t *k) {
+    vector sums[2 * LARGEST] ALIGNED;
+    const digit zero[ROWS] ALIGNED = {{0}};
+    made->limbs = limbs;
+    made->levels = (uint64_t)levels_for(limbs);
+    for (size_t j = 0; j < limbs; j++) made->words[j] = n[j], made->n[j] = (scalar)n[j], made->m[j] = (scalar)m[j];
+    for (size_t j = 0; j < ROWS; j++) made->k[j] = (scalar)k[j];
+    for (enum kind kind = PRODUCT; kind < KINDS; kind++) {
+        zeros_leave(made, kind, sums);
+        for (size_t j = 0; j < 2 * limbs; j++)
+            made->first[kind][j] = bias(j) - sums[j][0];
+    }
+    for (size_t j = 0; j < ROWS; j++) sums[j] = SAME(0);
+    low_block(zero, made->k, sums);
+    for (size_t j = 0; j < ROWS; j++) made->low[j] = sums[j][0];
+}
