@@ -25,7 +25,7 @@ from pathlib import Path
 
 NATIVE = Path(__file__).resolve().parent.parent / "treetap" / "native"
 #: The functions name their own targets, so that the library loads on every processor of its machine's kind.
-FLAGS = ["-O3", "-fPIC", "-ffp-contract=off", "-Wno-psabi"]
+FLAGS = ["-O3", "-g0", "-fPIC", "-ffp-contract=off", "-Wno-psabi"]
 #: Kernels split products of doubles exactly: a compiler that may reorder sums makes other numbers of them.
 INEXACT = (
     "-ffast-math",
@@ -37,7 +37,7 @@ INEXACT = (
     "-ffp-model=aggressive",
 )
 #: Files that are compiled once for each form of lanes.h, by -D; the others once.
-FORMED = ("numbers.c",)  # temporary: curve.c is of one form still
+FORMED = ("curve.c", "numbers.c")
 FORMS = ("IFMA", "AVX512", "AVX2", "PLAIN")
 ZIG = "ziglang"
 CPUINFO = Path("/proc/cpuinfo")

@@ -27,6 +27,7 @@ library.compiled, library.forms = Kernels, lambda: library.FORMS
 primes, plain = PRIMES
 ring = lattice.Ring(8192, primes, plain)
 modulus, fours = numbers.Modulus(2**127 - 1, 8, "ifma"), numbers.WORDS["ifma"]
+points = curve.Curve("plain")
 words = np.zeros((3, 8), dtype=np.uint64)
 table = np.zeros((2, 4, 8), dtype=np.uint64)
 places = np.zeros((3, 1), dtype=np.int64)
@@ -54,10 +55,15 @@ for call in [
     lambda: ring.flood(2 ** 512),
     lambda: lattice.key_stream(bytes(32), 0, 7),
     lambda: lattice.key_stream(bytes(33), 0, 8),
-    lambda: curve.raise_points(bytes(31), bytes(32)),
-    lambda: curve.raise_points(bytes(32), bytes(33)),
-    lambda: curve.hash_points(bytes(65)),
-    lambda: curve.leading_valid(bytes(31)),
+    lambda: points.raise_points(bytes(31), bytes(32)),
+    lambda: points.raise_points(bytes(32), bytes(33)),
+    lambda: points.hash_points(bytes(65)),
+    lambda: points.leading_valid(bytes(31)),
+    lambda: points.digests(b"", bytes(8), bytes(7)),
+    lambda: points.digests(b"", bytes(8), b""),
+    lambda: points.digests(b"", bytes(8), np.array([0, 9]).tobytes()),
+    lambda: points.digests(b"", bytes(8), np.array([0, 5, 4]).tobytes()),
+    lambda: points.digests(b"", bytes(8), np.array([-1, 4]).tobytes()),
     lambda: fours.read(bytes(33), 32, 8),
     lambda: fours.read(bytes(32), 32, 8, np.zeros(16, dtype=np.uint64)),
     lambda: fours.read(bytes(32), 32, 257),

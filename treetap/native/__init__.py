@@ -2,7 +2,8 @@
 
     processor.c   which instructions this processor and its operating system offer
     numbers.c     products, powers and conversions modulo one odd number (ciphertexts): AVX-512 IFMA
-    curve.c       blinded identifiers (alignment), over the field of curve_field.h: AVX-512 IFMA
+    curve.c       blinded identifiers (alignment), over the field of curve_field.h: four forms, see lanes.h
+    sha512.c      digests of ids, which curve.c maps to points: every processor
     lattice.c     the lattice scheme, on the polynomials of polynomials.h: every processor, faster with AVX2
 
 The C files need a C compiler and nothing else: no headers of Python. They are compiled into `kernels.so` when treetap

@@ -7,6 +7,7 @@
  *
  * `vector` has words of 64 bits without a sign, `reals` doubles; + - & | ^ ~ << >> and comparisons are the compiler's own,
  * a comparison gives a `vector` of all ones or zeros for each lane. Functions of a form end with its name: FN(name).
+ * A file that defines WORDS_IN_PLAIN before has one lane there: a `vector` is then a word, and no `reals` are.
  */
 #pragma once
 #include <stddef.h>
@@ -27,7 +28,11 @@
 #define LANES 4
 #elif defined(PLAIN)
 #define FN(name) name##_plain
+#if defined(WORDS_IN_PLAIN)
+#define LANES 1
+#else
 #define LANES 4
+#endif
 #else
 #error "compile with -DIFMA, -DAVX512, -DAVX2 or -DPLAIN"
 #endif
@@ -44,6 +49,10 @@
 #define ALIGNED __attribute__((aligned(64)))
 #define UNROLL _Pragma("GCC unroll 16")
 
+#if LANES == 1
+typedef uint64_t vector;
+#define SAME(word) ((vector)(word))
+#else
 typedef uint64_t vector __attribute__((vector_size(8 * LANES)));
 typedef double reals __attribute__((vector_size(8 * LANES)));
 
@@ -117,6 +126,7 @@ INLINE void transpose(vector r[LANES]) {
     }
 #endif
 }
+#endif /* LANES > 1 */
 
 /* Lanes of y where the mask is all ones, of x where it is zero. */
 INLINE vector chosen(vector mask, vector y, vector x) { return (mask & y) | (~mask & x); }

@@ -39,6 +39,10 @@ DOMAIN = b"treetap record alignment 2\x00"
 class Group(Protocol):
     """The operations of a backend, over blocks: encodings side by side."""
 
+    def digests(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
+        """Uniform bytes of each id: SHA-512 of a prefix and the id; `ends`: see `Ids.packed`."""
+        ...
+
     def hash_points(self, uniform: bytes) -> bytes:
         """Points from blocks of 64 uniform bytes."""
         ...
