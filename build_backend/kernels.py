@@ -99,8 +99,8 @@ def _compile(native: Path, command: list[str]) -> None:
                 [*options, "-c", "-o", str(Path(folder, f"{place}.o")), str(source)]
                 for place, (source, options) in enumerate(_units(native, forms))
             ]
-            with ThreadPoolExecutor(os.cpu_count()) as several:
-                list(several.map(lambda unit: _run([*compiling, *unit], cache), units))
+            with ThreadPoolExecutor(os.cpu_count()) as several:  # those that take longest are the last by name
+                list(several.map(lambda unit: _run([*compiling, *unit], cache), reversed(units)))
             _run([*compiling, "-shared", "-o", str(made), *(unit[-2] for unit in units), "-lm"], cache)
             said = _run([*command, "--version"], cache)
         except Refused as why:

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from treetap.additive.residues.ciphertexts import residues
+from treetap.native import arithmetic, library
+from treetap.psi.kernels import group
+
 ROOT = Path(__file__).parents[2]
 FORMS = ("ifma", "avx512", "avx2", "plain")
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is installed")
@@ -103,7 +107,7 @@ def test_the_compiler_that_is_taken(kernels, native, machine, monkeypatch, names
     monkeypatch.setenv("CC", own)
     kernels.build(native)
     assert record(native)["compiler"] == f"{taken} 1.2"
-    assert record(native)["flags"] == "-O3 -fPIC -ffp-contract=off -Wno-psabi"
+    assert record(native)["flags"] == "-O3 -g0 -fPIC -ffp-contract=off -Wno-psabi"
     assert record(native)["forms"].split() == list(FORMS)
     library = ctypes.CDLL(str(native / "kernels.so"))
     assert [getattr(library, f"form_{form}")() for form in FORMS] == [1, 1, 1, 1]
@@ -127,6 +131,42 @@ def test_ziglang_where_there_is_nothing_else(kernels, native, machine, monkeypat
     assert ctypes.CDLL(str(native / "kernels.so")).form_plain() == 1
     machine("cc")
     assert kernels.compiler() == [str(tmp_path / "bin" / "cc")]
+
+
+@pytest.mark.second_tier
+@pytest.mark.usefixtures("same_arithmetic_after")
+@pytest.mark.parametrize("name", ["gcc", "clang", "ziglang"])
+def test_the_kernels_by_each_compiler(kernels, monkeypatch, tmp_path, name):
+    """Each form that the processor has computes as gmpy2 and libsodium do, whichever compiler made it."""
+    commands = {"gcc": "gcc", "clang": "clang", "ziglang": f"{sys.executable} -m ziglang cc -mcpu=baseline"}
+    if not (importlib.util.find_spec(name) if name == "ziglang" else shutil.which(name)):
+        pytest.skip(f"{name} is not installed")
+    made = tmp_path / "made"
+    shutil.copytree(ROOT / "treetap" / "native", made, ignore=shutil.ignore_patterns("kernels.*", "__pycache__"))
+    monkeypatch.setenv("CC", commands[name])
+    kernels.build(made)
+    assert record(made)["forms"].split() == list(FORMS), record(made)
+    monkeypatch.setattr(library, "PATH", made / "kernels.so")
+    library.forms.cache_clear()
+    try:
+        results = [computed(form) for form in ("gmpy2", *library.forms())]
+    finally:
+        library.forms.cache_clear()
+    assert len(results) >= 2
+    assert all(result == results[0] for result in results)
+
+
+def computed(form):
+    """Products modulo numbers of three lengths, and points, by one backend."""
+    arithmetic.use(form)
+    products = []
+    for bits in (1366, 2048, 4096):
+        ring, values = residues(2**bits - 105), [2**bits - 106, 1, 0, *(3**k % 2**bits for k in range(900, 909))]
+        left = ring.batch(values)
+        products.append(ring.numbers(ring.multiply(ring.multiply(left, left), ring.batch(values[::-1]))))
+    points = group().hash_points(bytes(range(64)) * 9)
+    raised = group().raise_points((2**254 + 2**77 + 8).to_bytes(32, "little"), points)
+    return products, points, raised, group().leading_valid(points)
 
 
 def test_a_compiler_for_another_machine(kernels, native, monkeypatch):

@@ -61,13 +61,14 @@ def compiled() -> ctypes.CDLL:
 
 
 def processor() -> str:
-    """Name of this machine's processor, for people."""
+    """Name of this machine's processor, with its family where the system says it: some names say little."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()
+    said = {name.strip(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
+    name = said.get("model name") or platform.processor() or platform.machine()
+    return f"{name}, family {said['cpu family']}" if "cpu family" in said else name
 
 
 @cache
