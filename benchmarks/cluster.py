@@ -246,7 +246,7 @@ def main() -> None:
     else:
         print_machine(given.arithmetic)
         report(rows)
-        told = [{**run, "on": run.get("engine") or f"{run['nodes']} nodes"} for run in runs]
+        told = [{**run, "on": run.get("engine") or f"nodes {run['nodes']}"} for run in runs]
         print_ratios(told, ("what", "on"), {"wall": "wall_s", "CPU": "cpu_s"})
 
 
