@@ -2,9 +2,9 @@
 
     python benchmarks/kernels.py [--bits 4096 2048 1366] [--forms ifma avx2] [--seconds 4] [--json]
 
-Each figure is the least of many short runs, taken in turn, on one core: others who use the machine disturb little. A ratio
-is gmpy2's time of `a * b % n`, or `a * a % n`, by that of the form. Wide vectors slow the clock of some processors: name
-one form at a time there. Numbers stay in the core's cache; how fast memory is does not show.
+Each figure is the least of many short runs, taken in turn, on one core: others who use the machine disturb little. A
+ratio is gmpy2's time of `a * b % n`, or `a * a % n`, by that of the form. Wide vectors slow the clock of some processors:
+name one form at a time there. Numbers stay in the core's cache; how fast memory is does not show.
 """
 
 from __future__ import annotations

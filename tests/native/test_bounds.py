@@ -26,8 +26,8 @@ guarded = False
 library.compiled, library.forms = Kernels, lambda: library.FORMS
 primes, plain = PRIMES
 ring = lattice.Ring(8192, primes, plain)
-modulus, fours = numbers.Modulus(2**127 - 1, 8, "ifma"), numbers.WORDS["ifma"]
 points = curve.Curve("plain")
+modulus, fours = numbers.Modulus(2**127 - 1, 8, "ifma"), numbers.WORDS["ifma"]
 words = np.zeros((3, 8), dtype=np.uint64)
 table = np.zeros((2, 4, 8), dtype=np.uint64)
 places = np.zeros((3, 1), dtype=np.int64)

@@ -73,7 +73,7 @@ def raised() -> tuple[bytes, bytes]:
 
 
 def test_special_numbers_are_raised_as_by_the_definition(group: Curve, raised: tuple[bytes, bytes]) -> None:
-    """Of the curve and of its twist, of low order, p and more, all-ones words; and times the scalar plus 1 beside it."""
+    """Of the curve and its twist, of low order, p and more, all-ones words; and times the scalar plus 1 beside it."""
     points = _encoded(_special())
     assert group.raise_twice(SCALARS[3].to_bytes(32, "little"), points) == raised
     assert group.raise_points(SCALARS[3].to_bytes(32, "little"), points) == raised[0]

@@ -110,11 +110,13 @@ CALLED wide freeze(const element *a) {
 
 /* ---- choosing. A mask is all ones or zero in each lane. */
 
-/* The same mask, of which a compiler does not know that it has two values only: it makes no branch of a choice between
- * words. Of vectors it can make none. */
+/* The same mask, of which a compiler does not know that its lanes have two values only: it makes no branch of a choice,
+ * and no store that depends on the mask. */
 INLINE vector opaque(vector mask) {
 #if LANES == 1
     __asm__("" : "+r"(mask));
+#elif !defined(EMULATED)
+    __asm__("" : "+v"(mask));
 #endif
     return mask;
 }

@@ -126,7 +126,7 @@ INLINE void transpose(vector r[LANES]) {
     }
 #endif
 }
-#endif /* LANES > 1 */
+#endif /* LANES == 1 */
 
 /* Lanes of y where the mask is all ones, of x where it is zero. */
 INLINE vector chosen(vector mask, vector y, vector x) { return (mask & y) | (~mask & x); }

@@ -15,8 +15,8 @@
  *
  *     sum of q_i*k*B^i <= (B-1)^2 * (B^s - 1)/(B - 1) < B^(s+1) = R   and   q*B^s < R:   the result is below a*b/R + 2N.
  *
- * Callers choose `limbs` such that R >= 64*N: a*b/R <= N for a, b < 8*N, as for a < R and b <= N, and the result is below
- * 3*N. A number alone, a < R, leaves Montgomery form as a/R + 2N, at most 2*N.
+ * Callers choose `limbs` such that R >= 16*N: a*b/R <= N for a, b < 4*N, as for a < R and b <= N, and the result is below
+ * 3*N. A number alone, a < R, leaves Montgomery form below a/R + 2N, at most as 2*N.
  *
  * What columns begin with. Blocks leave constants in the columns (multiply_fma.h), the same for every operand. `first` takes them
  * off: it is minus what zeros leave, by the same functions, once per modulus. It adds BIAS to each column and takes the

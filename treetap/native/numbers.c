@@ -1,7 +1,7 @@
 /* Arithmetic modulo one odd number N on many numbers, LANES side by side, in one form of lanes.h.
  *
  * A number is an array of `limbs` words (multiply.h), and numbers lie one after the other. Inside a product LANES of them lie
- * side by side: a vector has the i-th digits of all. Results of products are below 3N; their operands may be below 8N.
+ * side by side: a vector has the i-th digits of all. Results of products are below 3N; their operands may be below 4N.
  *
  * Every function answers 0, WRONG_ROUNDING or NO_MEMORY. Nothing here is constant-time in the addresses that it reads:
  * `fixed_base` and `chain` read tables at places that depend on exponents. */
@@ -167,7 +167,7 @@ TARGET int FN(treetap_chain)(
     const uint64_t *at[LANES];
     const size_t limbs = m->limbs;
     if (!rounds_to_nearest()) return WRONG_ROUNDING;
-    digit *odd = powers ? aligned_alloc(64, powers * limbs * sizeof *odd) : NULL;
+    digit *odd = powers ? aligned_alloc(sizeof *odd, powers * limbs * sizeof *odd) : NULL;
     if (powers && !odd) return NO_MEMORY;
     for (size_t k = 0; k < count; k += LANES) {
         if (powers) {

@@ -1,8 +1,8 @@
-"""Calls of the kernels for numbers (`numbers.c`, `words.c`), with arrays whose shapes are checked before their addresses
-are used.
+"""Calls of the kernels for numbers (`numbers.c`, `words.c`), with arrays whose shapes are checked before their
+addresses are used.
 
-A number is a row of `limbs` words, a batch an array (n, limbs) of uint64; how many bits a word has depends on the form of
-the kernels (`WORDS`). One call stays below 0.2 s: batches are cut into units here, and each ends with a sign of life.
+A number is a row of `limbs` words, a batch an array (n, limbs) of uint64; how many bits a word has depends on the form
+of the kernels (`WORDS`). One call stays below 0.2 s: batches are cut into units here, and each ends with a sign of life.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from treetap.native import library
 from treetap.native.library import Form, in_bounds
 from treetap.process.signs_of_life import finish_unit
 
-#: Spare bits of a number's words above its modulus: the kernels need R ≥ 64·N.
-SPARE_BITS = 6
+#: Spare bits of a number's words above its modulus: the kernels need R ≥ 16·N, see the bounds in multiply.h.
+SPARE_BITS = 4
 #: Words times words times numbers of one call, roughly: some 10 ms, or 0.1 s in the slowest form.
 UNIT_WORDS = 1 << 26
 
@@ -103,9 +103,9 @@ WORDS: dict[Form, Words] = {
 
 
 class Modulus:
-    """Montgomery arithmetic modulo one odd number N in one form of the kernels; R = 2^(bits of a word · limbs) ≥ 64·N.
+    """Montgomery arithmetic modulo one odd number N in one form of the kernels; R = 2^(bits of a word · limbs) ≥ 16·N.
 
-    Every result of a product is below 3N, every sum below 4N, and every operand may be below 8N.
+    Every result of a product is below 3N, every sum below 4N, and every operand may be below 4N.
 
     Attributes:
         words: how the form keeps numbers.
@@ -307,7 +307,7 @@ class Modulus:
 _FAULTS: dict[int, tuple[type[Exception], str]] = {
     1: (
         FloatingPointError,
-        "this thread's rounding mode is not to the nearest: the native kernels would compute wrongly",
+        "this thread's rounding mode is not to the nearest, as the native kernels need",
     ),
     2: (MemoryError, "no memory for a table of powers"),
 }

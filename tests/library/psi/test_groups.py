@@ -1,4 +1,4 @@
-"""One group in several arithmetics: libsodium and all forms of the kernels give the same bytes, those of the definitions."""
+"""One group in several arithmetics: libsodium and every form of the kernels give the bytes of the definitions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from nacl import bindings
 
 from tests.library.psi.naive import A, cosets, is_member, is_square, multiple, on_curve, to_u
-from treetap.errors import Malformed
 from tests.native.forms import HERE
+from treetap.errors import Malformed
 from treetap.native import arithmetic, curve
 from treetap.native.curve import Curve
 from treetap.psi import kernels

@@ -1,4 +1,4 @@
-"""Two arithmetics, one cipher: gmpy2 and the native kernels give the same bytes from the same randomness."""
+"""One cipher: gmpy2 and every form of the native kernels give the same bytes from the same randomness."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.native import emulation
+from tests.native.forms import HERE
 from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Powers, Residues, power
@@ -29,7 +29,7 @@ from treetap.native import arithmetic, library, numbers
 from treetap.protocols.key_options import OBFUSCATIONS, OKAMOTO_UCHIYAMA, SCHEMES
 from treetap.workers.engines import InProcessEngine
 
-NAMES: tuple[arithmetic.Name, ...] = ("gmpy2", *library.forms())
+NAMES: tuple[arithmetic.Name, ...] = ("gmpy2", *HERE)
 pytestmark = [
     pytest.mark.usefixtures("same_arithmetic_after"),
     pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key"),
@@ -59,7 +59,7 @@ def computing(name: arithmetic.Name) -> Iterator[None]:
         arithmetic.use(before)
 
 
-def both(action: Callable[[], Any]) -> Any:
+def alike(action: Callable[[], Any]) -> Any:
     """The result of an action that is the same in all backends."""
     results = []
     for name in NAMES:
@@ -87,7 +87,7 @@ class Reproducible:
 
 
 def rings(modulus: int) -> list[Residues]:
-    """The same modulus in both."""
+    """The same modulus in all backends."""
     found = []
     for name in NAMES:
         with computing(name):
@@ -183,11 +183,7 @@ def test_blocks_are_read_alike(width: int, numbers_drawn: list[int], kind: int) 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("bits", [1024, 2048])
 def test_ciphertexts_are_the_same_bytes(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The owner's and another party's ciphertexts, packed sums and opened plaintexts, for every obfuscation.
-
-    Emulated instructions would take half a minute for all of 2,048 bits: there the longest key has the default one.
-    """
-    kinds = OBFUSCATIONS if bits < 2048 or emulation.has_ifma() else OBFUSCATIONS[:1]
+    """The owner's and another party's ciphertexts, packed sums and opened plaintexts, for every obfuscation."""
     raw = SecretKey.generate(bits).for_worker()
     drawn = Reproducible(monkeypatch)
     n = int(SecretKey.from_worker(raw).public.n)
@@ -197,7 +193,7 @@ def test_ciphertexts_are_the_same_bytes(bits: int, monkeypatch: pytest.MonkeyPat
         drawn.again()
         key = SecretKey.from_worker(raw)
         public, found = key.public, []
-        for kind in kinds:
+        for kind in OBFUSCATIONS:
             blob = key.encrypt_many(plains, kind)
             other = TwistedObfuscators(public, kind, window=5)
             found += [blob, public.write(public.encrypt(plains, other.draw(len(plains)))), key.decrypt_many(blob)]
@@ -206,7 +202,7 @@ def test_ciphertexts_are_the_same_bytes(bits: int, monkeypatch: pytest.MonkeyPat
         packed = public.write(Packer(public, 60, 4).pack_fresh(public.read(small)))
         return [*found, packed, key.decrypt_many(packed)]
 
-    both(run)
+    alike(run)
 
 
 def test_okamoto_uchiyama_ciphertexts_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +225,7 @@ def test_okamoto_uchiyama_ciphertexts_are_the_same_bytes(monkeypatch: pytest.Mon
         packed = public.write(Packer(public, 60, 4).pack_fresh(public.read(small)))
         return [*found, packed, key.decrypt_many(packed)]
 
-    both(run)
+    alike(run)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -260,7 +256,7 @@ def test_candidate_sums_are_the_same_bytes(scheme: str, monkeypatch: pytest.Monk
         drawn.again()
         return asyncio.run(run())
 
-    both(once)
+    alike(once)
 
 
 def test_windows_change_no_power() -> None:
@@ -323,10 +319,10 @@ def test_imported_keys_of_uneven_primes() -> None:
         key = SecretKey.from_primes(p, q)
         return key.decrypt_many(key.encrypt_many([5, -6], "standard"))
 
-    assert both(run) == [5, -6]
+    assert alike(run) == [5, -6]
 
 
-@pytest.mark.parametrize("form", library.forms())
+@pytest.mark.parametrize("form", HERE)
 def test_the_kernels_refuse_what_does_not_fit(form: library.Form) -> None:
     """Arrays of another shape, places outside and moduli that are even or too large never reach an address."""
     words = numbers.WORDS[form]
@@ -357,4 +353,4 @@ def test_public_key_refuses_alike() -> None:
         public = PublicKey.from_bytes(n)
         return public.trivial((1).to_bytes(256, "big") + (257).to_bytes(256, "big")).tolist()
 
-    assert both(run) == [True, False]
+    assert alike(run) == [True, False]
