@@ -2,7 +2,8 @@
 addresses are used.
 
 A number is a row of `limbs` words, a batch an array (n, limbs) of uint64; how many bits a word has depends on the form
-of the kernels (`WORDS`). One call stays below 0.2 s: batches are cut into units here, and each ends with a sign of life.
+of the kernels (`WORDS`). One call stays below 0.2 s: batches are cut into units here, and each ends with a sign of
+life.
 """
 
 from __future__ import annotations
