@@ -60,8 +60,8 @@ def named(state):
     [
         (library.FORMS, "ifma", "ifma", "has AVX-512 IFMA"),
         (("avx512", "avx2", "plain"), "avx512", "avx512", "has AVX-512 (F, DQ, BW, VL)"),
-        (("avx2", "plain"), "avx2", "avx2", "has AVX2 with FMA"),
-        (("plain",), "gmpy2", "plain", "has no AVX2 with FMA"),
+        (("avx2", "plain"), "avx2", "avx2", "has AVX2 and FMA"),
+        (("plain",), "gmpy2", "plain", "has no AVX2 and FMA"),
     ],
 )
 def test_auto_takes_the_fastest_form_and_says_why(masked, tmp_path, forms, auto, native, why):

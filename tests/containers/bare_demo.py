@@ -101,7 +101,7 @@ def faults(output: str, native: str, auto: str) -> list[str]:
         (doctor, built),
     ]
     if backend == "gmpy2" and "not compiled" not in built:
-        wanted.append((doctor, "the processor has no AVX2 with FMA"))
+        wanted.append((doctor, "the processor has no AVX2 and FMA"))
     return [f"not said: {words}" for said, words in wanted if words not in " ".join(said.split())]
 
 

@@ -26,7 +26,7 @@ def test_what_a_bare_machine_has_to_say(native: str, auto: str, backend: str, bu
     assert expected(native, auto)[0] == backend
     parties = f"arithmetic: feature-b {backend}, feature-c {backend}, label-holder {backend}"
     demo = f"The federation's test metrics and the centralised\nmodel's are equal.\n{parties}"
-    why = "; the processor has no AVX2 with FMA" if backend == "gmpy2" else ""
+    why = "; the processor has no AVX2 and FMA" if backend == "gmpy2" else ""
     doctor = f"arithmetic auto: {backend}, as {expected(native, auto)[1]}{why}"
     assert built in doctor
     assert faults(f"{demo}\nDOCTOR\n{doctor}", native, auto) == []

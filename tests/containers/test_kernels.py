@@ -23,6 +23,6 @@ def test_doctor_names_the_kernels_of_the_image(serving: Composed) -> None:
     said = " ".join(output.decode().split())
     assert "the native kernels were compiled by ziglang: clang" in said
     backend = auto_with_kernels()
-    assert f"auto: {backend}, as the processor has {'no AVX2 with FMA' if backend == 'gmpy2' else ''}" in said
+    assert f"auto: {backend}, as the processor has {'no AVX2 and FMA' if backend == 'gmpy2' else ''}" in said
     status, _ = container.exec_run(["sh", "-c", "command -v cc gcc clang || python -c 'import ziglang'"])
     assert status != 0

@@ -22,7 +22,7 @@ FORMS: tuple[Form, ...] = get_args(Form)
 INSTRUCTIONS: dict[Form, str] = {
     "ifma": "AVX-512 IFMA",
     "avx512": "AVX-512 (F, DQ, BW, VL)",
-    "avx2": "AVX2 with FMA",
+    "avx2": "AVX2 and FMA",
     "plain": "nothing but a compiler's own code",
 }
 
