@@ -23,7 +23,7 @@ from treetap.native.library import FORMS, Form
 from treetap.native.numbers import WORDS, Modulus
 
 #: Seconds that a run should take.
-RUN = 0.0005
+RUN = 0.001
 OPERATIONS = ("product", "square")
 #: Title → nanoseconds of one product or square.
 Figures = dict[str, float]
@@ -62,10 +62,15 @@ def by_kernels(modulus: int, square: bool, form: Form) -> Run:
 
 def counted(run: Run) -> int:
     """Products that take about `RUN`, a multiple of eight."""
-    run(8)
+    took = min(timed(run, 64) for _ in range(5))
+    return max(8, min(1 << 16, int(RUN / took * 64) // 8 * 8))
+
+
+def timed(run: Run, count: int) -> float:
+    """Seconds of a run."""
     start = time.perf_counter()
-    run(64)
-    return max(8, min(1 << 16, int(RUN / (time.perf_counter() - start) * 64) // 8 * 8))
+    run(count)
+    return time.perf_counter() - start
 
 
 def measured(modulus: int, forms: list[Form], seconds: float) -> dict[str, Figures]:
@@ -81,9 +86,7 @@ def measured(modulus: int, forms: list[Form], seconds: float) -> dict[str, Figur
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         for key, (run, count) in runs.items():
-            start = time.perf_counter()
-            run(count)
-            least[key] = min(least[key], (time.perf_counter() - start) / count * 1e9)
+            least[key] = min(least[key], timed(run, count) / count * 1e9)
     figures: dict[str, Figures] = {}
     for (name, operation), took in least.items():
         figures.setdefault(name, {})[operation] = took

@@ -32,17 +32,18 @@ typedef struct {
     uint64_t limbs, levels;              /* levels of Karatsuba's products */
     uint64_t words[LARGEST];             /* N */
     uint64_t first[KINDS][2 * LARGEST];  /* what the columns begin with */
-    uint64_t low[ROWS];                  /* what a block of zeros leaves in its lowest columns */
+    uint64_t low[ROWS], first_low[ROWS]; /* what a block of zeros leaves in its lowest columns; what takes that off */
     scalar n[LARGEST], m[LARGEST], k[ROWS];
 } modulus;
 
-/* sums[0 .. 2*limbs) += a*b; b is of LANES numbers, or (broadcast) of one. */
+/* sums[0 .. 2*limbs) = a*b; b is of LANES numbers, or (broadcast) of one. */
 INLINE void school(
     size_t limbs, const digit *a, const void *b, const int broadcast, const int with_signs, vector *sums) {
+    for (size_t j = 0; j < limbs; j++) sums[j] = SAME(0);
     for (size_t i = 0; i < limbs; i += ROWS) {
         digit x[ROWS];
         UNROLL for (int t = 0; t < ROWS; t++) x[t] = a[i + (size_t)t];
-        block(limbs, x, b, broadcast, with_signs, sums + i);
+        block(limbs, x, b, broadcast, with_signs, 1, sums + i);
     }
 }
 
@@ -50,7 +51,7 @@ CALLED void school_lanes(size_t limbs, const digit *a, const digit *b, int with_
     school(limbs, a, b, 0, with_signs, sums);
 }
 
-/* sums[0 .. 2*limbs) += a*b; Karatsuba and Ofman 1962: a1*b0 + a0*b1 = a0*b0 + a1*b1 + (a1 - a0)*(b0 - b1). */
+/* sums[0 .. 2*limbs) = a*b; Karatsuba and Ofman 1962: a1*b0 + a0*b1 = a0*b0 + a1*b1 + (a1 - a0)*(b0 - b1). */
 CALLED void times(uint64_t levels, size_t limbs, const digit *a, const digit *b, int with_signs, vector *sums) {
     if (!levels || limbs < 2 * ROWS) {
         school_lanes(limbs, a, b, with_signs, sums);
@@ -58,97 +59,92 @@ CALLED void times(uint64_t levels, size_t limbs, const digit *a, const digit *b,
     }
     const size_t half = limbs / 2;
     digit x[LARGEST / 2] ALIGNED, y[LARGEST / 2] ALIGNED;
-    vector part[LARGEST] ALIGNED;
+    vector middle[LARGEST] ALIGNED;
     const vector at_x = differences(half, a + half, a, x), at_y = differences(half, b, b + half, y);
-    times(levels - 1, half, x, y, 1, sums + half);
-    correct(half, at_x, x, at_y, y, sums + limbs);
-    for (size_t side = 0; side < limbs; side += half) {
-        for (size_t j = 0; j < limbs; j++) part[j] = SAME(0);
-        times(levels - 1, half, a + side, b + side, with_signs, part);
-        for (size_t j = 0; j < limbs; j++) {
-            sums[2 * side + j] += part[j];
-            sums[half + j] += part[j];
-        }
+    times(levels - 1, half, a, b, with_signs, sums);
+    times(levels - 1, half, a + half, b + half, with_signs, sums + limbs);
+    times(levels - 1, half, x, y, 1, middle);
+    for (size_t j = 0; j < half; j++) {
+        const vector both = sums[half + j] + sums[limbs + j];
+        sums[half + j] = both + sums[j] + middle[j];
+        sums[limbs + j] = both + sums[limbs + half + j] + middle[half + j];
     }
+    correct(half, at_x, x, at_y, y, sums + limbs);
 }
 
-/* sums[0 .. 2*limbs) += a^2: products of different digits are summed apart and doubled. */
+/* sums[0 .. 2*limbs) = a^2: products of different digits are summed once and doubled. */
 CALLED void square_columns(size_t limbs, const digit *a, vector *sums) {
-    vector cross[2 * LARGEST] ALIGNED;
-    for (size_t j = 0; j < 2 * limbs; j++) cross[j] = SAME(0);
+    for (size_t j = 0; j < limbs; j++) sums[j] = SAME(0);
+    for (size_t j = 2 * limbs - ROWS; j < 2 * limbs; j++) sums[j] = SAME(0); /* no block reaches them */
     for (size_t i = 0; i < limbs; i += ROWS) {
         digit x[ROWS];
         UNROLL for (int t = 0; t < ROWS; t++) x[t] = a[i + (size_t)t];
-        cross_block(x, 0, cross + 2 * i);
-        if (i + ROWS < limbs) block(limbs - i - ROWS, x, a + i + ROWS, 0, 0, cross + 2 * i + ROWS);
+        cross_block(x, sums + 2 * i);
+        if (i + ROWS < limbs) block(limbs - i - ROWS, x, a + i + ROWS, 0, 0, 1, sums + 2 * i + ROWS);
     }
     for (size_t j = 0; j < limbs; j++) {
-        sums[2 * j] += cross[2 * j] + cross[2 * j];
-        sums[2 * j + 1] += cross[2 * j + 1] + cross[2 * j + 1];
-        add_square(a[j], 0, sums + 2 * j);
+        vector low = sums[2 * j] + sums[2 * j], high = sums[2 * j + 1] + sums[2 * j + 1];
+        add_square(a[j], &low, &high);
+        sums[2 * j] = low;
+        sums[2 * j + 1] = high;
     }
 }
 
 /* BIAS of a column less the carry of the one before. */
 static inline uint64_t bias(size_t column) { return BIAS - (column ? BIAS >> WORD_BITS : 0); }
 
-/* Digits of `count` sums, and of what was carried into the first; returns what they carry. */
-INLINE vector carried(size_t count, vector over, const vector *sums, digit *out) {
+/* Digits of `count` sums with what they begin with, and of what was carried into the first; returns what they carry. */
+INLINE vector carried(size_t count, vector over, const vector *sums, const uint64_t *first, digit *out) {
     for (size_t j = 0; j < count; j++) {
-        const vector s = sums[j] + over;
+        const vector s = sums[j] + SAME(first[j]) + over;
         over = s >> WORD_BITS;
         out[j] = digit_of(s & SAME(MASK));
     }
     return over;
 }
 
-INLINE void begin(const modulus *m, enum kind kind, vector *sums) {
-    for (size_t j = 0; j < 2 * m->limbs; j++) sums[j] = SAME(m->first[kind][j]);
-}
-
 /* One block of the reduction: q times m above q, or at the end times N in its place. */
 INLINE void reduce_block(const modulus *m, size_t i, const digit q[ROWS], vector *sums) {
     const int last = i + ROWS == m->limbs;
-    block(m->limbs, q, last ? m->n : m->m, 1, 0, sums + (last ? i : i + ROWS));
+    block(m->limbs, q, last ? m->n : m->m, 1, 0, 0, sums + (last ? i : i + ROWS));
 }
 
-/* The sums of 2*limbs columns divided by R modulo N. */
-CALLED void reduce(const modulus *m, vector *sums, digit *out) {
+/* The sums of 2*limbs columns of a kind divided by R modulo N. */
+CALLED void reduce(const modulus *m, enum kind kind, vector *sums, digit *out) {
     const size_t limbs = m->limbs;
+    const uint64_t *first = m->first[kind];
     vector over = SAME(0), rest = over;
     for (size_t i = 0; i < limbs; i += ROWS) {
         digit q[ROWS];
         rest = over;
         if (i + ROWS < limbs)
-            over = carried(ROWS, over, sums + i, q);
+            over = carried(ROWS, over, sums + i, first + i, q);
         else { /* its own block adds to these columns again */
             vector low[ROWS];
             UNROLL for (int t = 0; t < ROWS; t++) low[t] = sums[i + (size_t)t] + SAME(m->low[t]);
-            carried(ROWS, over, low, q);
-            UNROLL for (int t = 0; t < ROWS; t++) low[t] = SAME(bias((size_t)t) - m->low[t]);
+            carried(ROWS, over, low, first + i, q);
+            UNROLL for (int t = 0; t < ROWS; t++) low[t] = SAME(0);
             low_block(q, m->k, low);
-            carried(ROWS, SAME(0), low, q);
+            carried(ROWS, SAME(0), low, m->first_low, q);
         }
         reduce_block(m, i, q, sums);
     }
-    UNROLL for (int t = ROWS; t > 0; t--) rest = (sums[limbs - (size_t)t] + rest) >> WORD_BITS;
-    carried(limbs, rest, sums + limbs, out);
+    for (size_t j = limbs - ROWS; j < limbs; j++) rest = (sums[j] + SAME(first[j]) + rest) >> WORD_BITS;
+    carried(limbs, rest, sums + limbs, first + limbs, out);
 }
 
 /* out = a*b/R mod N; out may be a or b. */
 CALLED void multiply(const modulus *m, const digit *a, const digit *b, digit *out) {
     vector sums[2 * LARGEST] ALIGNED;
-    begin(m, PRODUCT, sums);
     times(m->levels, m->limbs, a, b, 0, sums);
-    reduce(m, sums, out);
+    reduce(m, PRODUCT, sums, out);
 }
 
 /* out = a*a/R mod N; out may be a. */
 CALLED void square(const modulus *m, const digit *a, digit *out) {
     vector sums[2 * LARGEST] ALIGNED;
-    begin(m, SQUARE, sums);
     square_columns(m->limbs, a, sums);
-    reduce(m, sums, out);
+    reduce(m, SQUARE, sums, out);
 }
 
 /* words = a/R mod N, below N: the words of a number that leaves Montgomery form. */
@@ -156,9 +152,8 @@ CALLED void leave(const modulus *m, const digit *a, vector *words) {
     vector sums[2 * LARGEST] ALIGNED, less[LARGEST] ALIGNED;
     digit x[LARGEST] ALIGNED;
     const size_t limbs = m->limbs;
-    begin(m, LEAVE, sums);
-    for (size_t j = 0; j < limbs; j++) sums[j] += word_of(a[j]);
-    reduce(m, sums, x);
+    for (size_t j = 0; j < 2 * limbs; j++) sums[j] = j < limbs ? word_of(a[j]) : SAME(0);
+    reduce(m, LEAVE, sums, x);
     for (size_t j = 0; j < limbs; j++) words[j] = word_of(x[j]);
     for (int twice = 0; twice < 2; twice++) { /* at most 2N */
         vector over = SAME(0);
@@ -175,17 +170,17 @@ CALLED void leave(const modulus *m, const digit *a, vector *words) {
 /* out = a + b*N in plain integers of `wide` digits, at most 2*limbs. */
 CALLED void multiple_plus(const modulus *m, const digit *a, const digit *b, size_t wide, digit *out) {
     vector sums[2 * LARGEST] ALIGNED;
-    begin(m, JOIN, sums);
-    for (size_t j = 0; j < m->limbs; j++) sums[j] += word_of(a[j]);
     school(m->limbs, b, m->n, 1, 0, sums);
-    carried(wide, SAME(0), sums, out);
+    for (size_t j = 0; j < m->limbs; j++) sums[j] += word_of(a[j]);
+    carried(wide, SAME(0), sums, m->first[JOIN], out);
 }
 
 /* What zeros leave in the columns. */
 static TARGET void zeros_leave(const modulus *m, enum kind kind, vector *sums) {
     const digit zero[LARGEST] ALIGNED = {{0}};
     const size_t limbs = m->limbs;
-    for (size_t j = 0; j < 2 * limbs; j++) sums[j] = SAME(0);
+    if (kind == LEAVE)
+        for (size_t j = 0; j < 2 * limbs; j++) sums[j] = SAME(0);
     if (kind == PRODUCT) times(m->levels, limbs, zero, zero, 0, sums);
     if (kind == SQUARE) square_columns(limbs, zero, sums);
     if (kind == JOIN)
@@ -194,13 +189,20 @@ static TARGET void zeros_leave(const modulus *m, enum kind kind, vector *sums) {
         for (size_t i = 0; i < limbs; i += ROWS) reduce_block(m, i, zero, sums);
 }
 
+/* Levels of Karatsuba's products that pay; no more than two, for which digits and columns have room. */
+static uint64_t levels_for(size_t limbs) {
+    uint64_t levels = 0;
+    for (; levels < 2 && limbs >= SPLIT && limbs % (2 * ROWS) == 0; limbs /= 2) levels++;
+    return levels;
+}
+
 /* The constants, from the words of N, of m and of k. */
 static TARGET void make_modulus(
     modulus *made, size_t limbs, const uint64_t *n, const uint64_t *m, const uint64_t *k) {
     vector sums[2 * LARGEST] ALIGNED;
     const digit zero[ROWS] ALIGNED = {{0}};
     made->limbs = limbs;
-    made->levels = (uint64_t)levels_for(limbs);
+    made->levels = levels_for(limbs);
     for (size_t j = 0; j < limbs; j++) made->words[j] = n[j], made->n[j] = (scalar)n[j], made->m[j] = (scalar)m[j];
     for (size_t j = 0; j < ROWS; j++) made->k[j] = (scalar)k[j];
     for (enum kind kind = PRODUCT; kind < KINDS; kind++) {
@@ -210,5 +212,5 @@ static TARGET void make_modulus(
     }
     for (size_t j = 0; j < ROWS; j++) sums[j] = SAME(0);
     low_block(zero, made->k, sums);
-    for (size_t j = 0; j < ROWS; j++) made->low[j] = sums[j][0];
+    for (size_t j = 0; j < ROWS; j++) made->low[j] = sums[j][0], made->first_low[j] = bias(j) - sums[j][0];
 }

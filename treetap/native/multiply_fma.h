@@ -31,7 +31,8 @@
 
 #define WORD_BITS 49
 #define ROWS 7      /* digits that are multiplied at a time */
-#define LARGEST 273 /* digits: moduli of up to 13,371 bits */
+#define LARGEST 273 /* digits: moduli of up to 13,373 bits */
+#define SPLIT 28    /* digits of the smallest product that is worth Karatsuba's three */
 #define BIAS (1ull << 61)
 #define MAGIC 0x1.8p52
 #define START REAL(with_signs ? 0x1.8p101 : 0x1p101)
@@ -67,11 +68,11 @@ INLINE vector word_of(digit x) { return (vector)(x + REAL(0x1p52)) & SAME((1ull 
 
 #define AT(y, k) (broadcast ? REAL(((const double *)(y))[k]) : ((const reals *)(y))[k])
 
-/* Columns j .. j + many - 1 of x times y: row t multiplies y[j + d - t] in column d, if low >= t - d > high. Returns the
- * last column's high parts, which belong to the next one. */
+/* Columns j .. j + many - 1 of x times y: row t multiplies y[j + d - t] in column d, if low >= t - d > high; they are
+ * added to the sums, or (fresh) are the sums. Returns the last column's high parts, which belong to the next one. */
 INLINE vector tile(
     const int many, const int low, const int high, const digit x[ROWS], const void *y, const int broadcast,
-    const int with_signs, ptrdiff_t j, vector before, vector *sums) {
+    const int with_signs, ptrdiff_t j, vector before, const int fresh, vector *sums) {
     reals H[6], W[6];
     UNROLL for (int d = 0; d < many; d++) H[d] = START, W[d] = REAL(MAGIC);
 #define COLUMNS UNROLL for (int d = 0; d < many; d++) if (t - d <= low && t - d > high)
@@ -85,40 +86,44 @@ INLINE vector tile(
     }
 #undef COLUMNS
     UNROLL for (int d = 0; d < many; d++) {
-        sums[j + d] += (vector)W[d] + before;
+        const vector both = (vector)W[d] + before;
+        sums[j + d] = fresh ? both : sums[j + d] + both;
         before = (vector)H[d];
     }
     return before;
 }
 
-/* sums[0 .. limbs + ROWS) += x*y, plus constants; y has a digit of each of LANES numbers, or (broadcast) of one. */
+/* sums[0 .. limbs + ROWS) += x*y, plus constants; y has a digit of each of LANES numbers, or (broadcast) of one. With `fresh`
+ * the highest ROWS columns held nothing before. */
 INLINE void block(
-    size_t limbs, const digit x[ROWS], const void *y, const int broadcast, const int with_signs, vector *sums) {
+    size_t limbs, const digit x[ROWS], const void *y, const int broadcast, const int with_signs, const int fresh,
+    vector *sums) {
     const ptrdiff_t end = (ptrdiff_t)limbs;
     ptrdiff_t j = ROWS - 1;
     vector before = SAME(0);
     UNROLL for (int d = 0; d < ROWS - 1; d += EDGE)
-        before = tile(EDGE, d, -ROWS, x, y, broadcast, with_signs, d, before, sums);
-    for (; j + TILE <= end; j += TILE) before = tile(TILE, ROWS, -ROWS, x, y, broadcast, with_signs, j, before, sums);
+        before = tile(EDGE, d, -ROWS, x, y, broadcast, with_signs, d, before, 0, sums);
+    for (; j + TILE <= end; j += TILE) before = tile(TILE, ROWS, -ROWS, x, y, broadcast, with_signs, j, before, 0, sums);
     if (TILE > 3)
-        for (; j + 3 <= end; j += 3) before = tile(3, ROWS, -ROWS, x, y, broadcast, with_signs, j, before, sums);
-    for (; j < end; j++) before = tile(1, ROWS, -ROWS, x, y, broadcast, with_signs, j, before, sums);
+        for (; j + 3 <= end; j += 3) before = tile(3, ROWS, -ROWS, x, y, broadcast, with_signs, j, before, 0, sums);
+    for (; j < end; j++) before = tile(1, ROWS, -ROWS, x, y, broadcast, with_signs, j, before, 0, sums);
     UNROLL for (int d = 0; d < ROWS - 1; d += EDGE)
-        before = tile(EDGE, ROWS, d, x, y, broadcast, with_signs, end + d, before, sums);
-    sums[end + ROWS - 1] += before;
+        before = tile(EDGE, ROWS, d, x, y, broadcast, with_signs, end + d, before, fresh, sums);
+    sums[end + ROWS - 1] = fresh ? before : sums[end + ROWS - 1] + before;
 }
 
 /* sums[0 .. ROWS) += the lowest columns of x*y, plus constants; y is of one number. */
 INLINE void low_block(const digit x[ROWS], const double *y, vector *sums) {
     vector before = SAME(0);
-    UNROLL for (int d = 0; d < ROWS; d++) before = tile(1, d, -ROWS, x, y, 1, 0, d, before, sums);
+    UNROLL for (int d = 0; d < ROWS; d++) before = tile(1, d, -ROWS, x, y, 1, 0, d, before, 0, sums);
 }
 
 /* sums[0 .. 2 * ROWS) += the products of two different digits of x, each once, plus constants. */
-INLINE void cross_block(const digit x[ROWS], const int with_signs, vector *sums) {
+INLINE void cross_block(const digit x[ROWS], vector *sums) {
+    const reals start = REAL(0x1p101);
     vector before = SAME(0);
     UNROLL for (int s = 1; s < 2 * ROWS - 2; s++) {
-        reals H = START, W = REAL(MAGIC);
+        reals H = start, W = REAL(MAGIC);
         UNROLL for (int t = 0; t < ROWS; t++)
             if (s - t > t && s - t < ROWS) {
                 const reals h = FMA(x[t], x[s - t], H);
@@ -131,11 +136,11 @@ INLINE void cross_block(const digit x[ROWS], const int with_signs, vector *sums)
     sums[2 * ROWS - 2] += before;
 }
 
-/* sums[0], sums[1] += the square of a digit, plus constants. */
-INLINE void add_square(digit x, const int with_signs, vector *sums) {
-    const reals h = FMA(x, x, START), l = FMA(x, x, START - h) + REAL(MAGIC);
-    sums[0] += (vector)l;
-    sums[1] += (vector)h;
+/* Adds the halves of a digit's square, plus constants. */
+INLINE void add_square(digit x, vector *low, vector *high) {
+    const reals start = REAL(0x1p101), h = FMA(x, x, start);
+    *low += (vector)(FMA(x, x, start - h) + REAL(MAGIC));
+    *high += (vector)h;
 }
 
 /* The digits of a - b with a sign, carried once: from digits without one they are at most 2^48 + 1 either way, the highest
@@ -154,10 +159,4 @@ INLINE vector differences(size_t limbs, const digit *a, const digit *b, digit *o
 
 INLINE void correct(size_t limbs, vector at_a, const digit *a, vector at_b, const digit *b, vector *sums) {
     (void)limbs, (void)at_a, (void)a, (void)at_b, (void)b, (void)sums;
-}
-
-/* Levels of Karatsuba's products that pay. */
-static int levels_for(size_t limbs) {
-    const size_t blocks = limbs / ROWS;
-    return blocks >= 12 && blocks % 4 == 0 ? 2 : blocks >= 6 && blocks % 2 == 0 ? 1 : 0;
 }

@@ -9,7 +9,8 @@
 
 #define WORD_BITS 52
 #define ROWS 4      /* digits that are multiplied at a time, and columns that are summed side by side */
-#define LARGEST 256 /* digits: moduli of up to 13,306 bits */
+#define LARGEST 256 /* digits: moduli of up to 13,308 bits */
+#define SPLIT 24    /* digits of the smallest product that is worth Karatsuba's three */
 #define BIAS (1ull << 57)
 
 typedef vector digit;    /* a digit of each of LANES numbers */
@@ -24,11 +25,12 @@ INLINE vector word_of(digit x) { return x; }
 #define AT(y, k) (broadcast ? SAME(((const uint64_t *)(y))[k]) : ((const vector *)(y))[k])
 
 /* Columns j .. j + ROWS - 1 of x times y: row t multiplies y[j + d - t] in column d, if low >= t - d > high; its high half
- * belongs to the next column. */
+ * belongs to the next column. They are added to the sums, or (fresh) are the sums. */
 INLINE void tile(
-    const int low, const int high, const digit x[ROWS], const void *y, const int broadcast, ptrdiff_t j, vector *sums) {
+    const int low, const int high, const digit x[ROWS], const void *y, const int broadcast, ptrdiff_t j, const int fresh,
+    vector *sums) {
     vector l[ROWS], h[ROWS];
-    UNROLL for (int d = 0; d < ROWS; d++) l[d] = sums[j + d], h[d] = SAME(0);
+    UNROLL for (int d = 0; d < ROWS; d++) l[d] = fresh ? SAME(0) : sums[j + d], h[d] = SAME(0);
     UNROLL for (int t = 0; t < ROWS; t++) {
         UNROLL for (int d = 0; d < ROWS; d++)
             if (t - d <= low && t - d > high) l[d] = LOW(l[d], x[t], AT(y, j + d - t));
@@ -38,22 +40,23 @@ INLINE void tile(
     UNROLL for (int d = 0; d < ROWS; d++) sums[j + d] = l[d] + h[d];
 }
 
-/* sums[0 .. limbs + ROWS) += x*y; y has a digit of each of LANES numbers, or (broadcast) of one. */
+/* sums[0 .. limbs + ROWS) += x*y; y has a digit of each of LANES numbers, or (broadcast) of one. With `fresh` the
+ * highest ROWS columns held nothing before. */
 INLINE void block(
-    size_t limbs, const digit x[ROWS], const void *y, const int broadcast, const int with_signs, vector *sums) {
+    size_t limbs, const digit x[ROWS], const void *y, const int broadcast, const int with_signs, const int fresh,
+    vector *sums) {
     const ptrdiff_t end = (ptrdiff_t)limbs;
     (void)with_signs;
-    tile(0, -2 * ROWS, x, y, broadcast, 0, sums);
-    for (ptrdiff_t j = ROWS; j < end; j += ROWS) tile(2 * ROWS, -2 * ROWS, x, y, broadcast, j, sums);
-    tile(2 * ROWS, 0, x, y, broadcast, end, sums);
+    tile(0, -2 * ROWS, x, y, broadcast, 0, 0, sums);
+    for (ptrdiff_t j = ROWS; j < end; j += ROWS) tile(2 * ROWS, -2 * ROWS, x, y, broadcast, j, 0, sums);
+    tile(2 * ROWS, 0, x, y, broadcast, end, fresh, sums);
 }
 
 /* sums[0 .. ROWS) += the lowest columns of x*y; y is of one number. */
-INLINE void low_block(const digit x[ROWS], const uint64_t *y, vector *sums) { tile(0, -2 * ROWS, x, y, 1, 0, sums); }
+INLINE void low_block(const digit x[ROWS], const uint64_t *y, vector *sums) { tile(0, -2 * ROWS, x, y, 1, 0, 0, sums); }
 
 /* sums[0 .. 2 * ROWS) += the products of two different digits of x, each once. */
-INLINE void cross_block(const digit x[ROWS], const int with_signs, vector *sums) {
-    (void)with_signs;
+INLINE void cross_block(const digit x[ROWS], vector *sums) {
     UNROLL for (int s = 1; s < ROWS; s++)
         UNROLL for (int t = 0; t < s; t++) {
             sums[s + t] = LOW(sums[s + t], x[s], x[t]);
@@ -61,11 +64,10 @@ INLINE void cross_block(const digit x[ROWS], const int with_signs, vector *sums)
         }
 }
 
-/* sums[0], sums[1] += the square of a digit. */
-INLINE void add_square(digit x, const int with_signs, vector *sums) {
-    (void)with_signs;
-    sums[0] = LOW(sums[0], x, x);
-    sums[1] = HIGH(sums[1], x, x);
+/* Adds the halves of a digit's square. */
+INLINE void add_square(digit x, vector *low, vector *high) {
+    *low = LOW(*low, x, x);
+    *high = HIGH(*high, x, x);
 }
 
 /* The digits of a - b, plus 2^(52 * limbs) in lanes where that is negative. Returns these lanes, for `correct`. */
@@ -84,6 +86,3 @@ INLINE void correct(size_t limbs, vector at_a, const digit *a, vector at_b, cons
     for (size_t j = 0; j < limbs; j++) sums[j] -= (b[j] & at_a) + (a[j] & at_b);
     sums[limbs] += at_a & at_b & SAME(1);
 }
-
-/* Levels of Karatsuba's products that pay. */
-static int levels_for(size_t limbs) { return limbs >= 64 && limbs % (2 * ROWS) == 0; }
