@@ -235,10 +235,9 @@ static void digests(void) {
 }
 
 int main(void) {
-    if (!FN(treetap_has)()) {
-        fprintf(stderr, "this processor lacks the instructions of this form: the kernels for points were not run\n");
-        return 77;
-    }
+#ifndef EMULATED
+    if (!FN(treetap_has)()) return 77;
+#endif
     field();
     published();
     digests();
