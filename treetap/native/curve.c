@@ -29,13 +29,14 @@ static const uint64_t ROOT_OF_IN[WORDS] = {
 
 /* ---- raising */
 
-/* scalar * (u : 1) = first, and (scalar + 1) * (u : 1) = second, each as (x : z), for a scalar of 255 bits that serves all
- * lanes. The ladder is Montgomery's (Math. Comp. 48, 1987), the names are those of RFC 7748, section 5. There two points
- * change places by the scalar's bits. Here they stay: d*a + c*b is the same for either order, d*a - c*b but for its sign,
- * which its square loses; so the bit only chooses which point is doubled. (x2 : z2) is the doubled one. */
 typedef struct {
-    element x, z;
+    element x, z; /* of u = x/z */
 } ratio;
+
+/* scalar * (u : 1) = first, and (scalar + 1) * (u : 1) = second, for a scalar of 255 bits that serves all lanes. The
+ * ladder is Montgomery's (Math. Comp. 48, 1987), the names are those of RFC 7748, section 5. There two points change
+ * places by the scalar's bits. Here they stay: d*a + c*b is the same for either order, d*a - c*b but for its sign, which
+ * its square loses; so the bit only chooses which point is doubled. (x2 : z2) is the doubled one. */
 
 CALLED void ladder(const uint8_t scalar[32], const wide *u, ratio *first, ratio *second) {
     const element zero = constant(ZERO), one = constant(ONE), base = element_of(u);
