@@ -14,12 +14,11 @@ import json
 import secrets
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+from backends import left_open, machine, print_machine
 from gmpy2 import mpz
 
-from treetap.native import library
 from treetap.native.library import FORMS, Form
 from treetap.native.numbers import WORDS, Modulus
 
@@ -95,29 +94,29 @@ def measured(modulus: int, forms: list[Form], seconds: float) -> dict[str, Figur
     return figures
 
 
-def processor() -> str:
-    """What Linux calls the processor."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    said = {name.strip(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
-    return f"{said.get('model name', 'unknown')}, family {said.get('cpu family', '?')}"
-
-
 def main() -> None:
     """Print one table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bits", type=int, nargs="+", default=[4096, 2048, 1366], help="lengths of the modulus")
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(library.forms()), help="of the kernels")
+    parser.add_argument(
+        "--forms",
+        nargs="+",
+        choices=FORMS,
+        default=list(FORMS),
+        help="(default: all; those that the processor lacks are named)",
+    )
     parser.add_argument("--seconds", type=float, default=4.0, help="for each length (default: 4)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    forms = [library.checked(form) for form in args.forms]
+    lacking = left_open(args.forms)
+    forms = [form for form in args.forms if form not in lacking]
     figures = {
         str(bits): measured(secrets.randbits(bits) | 1 | 1 << (bits - 1), forms, args.seconds) for bits in args.bits
     }
     if args.json:
-        print(json.dumps({"processor": processor(), "kernels": library.built(), "ns": figures}, indent=2))
+        print(json.dumps({"machine": machine(args.forms), "ns": figures}, indent=2))
         return
-    print(f"{processor()}; {library.built()}\n")
+    print_machine(args.forms)
     print(f"{'bits':>6} {'':8} {'product':>10} {'ratio':>6} {'square':>10} {'ratio':>6}")
     for bits, rows in figures.items():
         for name, row in rows.items():

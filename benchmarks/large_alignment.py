@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
-from treetap.native import arithmetic
+from treetap.native import arithmetic, library
 from treetap.usage import measure_process
 from treetap.wire.v2 import jobs_pb2
 
@@ -109,6 +109,7 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "columns": given.columns,
         "alignment": given.alignment,
         "common": given.common,
+        "processor": library.processor(),
         "arithmetic": arithmetic.choose(given.arithmetic).name,
         "written_s": written - begun,
         "reached_s": reached - written,

@@ -1,9 +1,9 @@
 """The arithmetic of ciphertexts and blinded identifiers in this process: `gmpy2` or a form of the native kernels.
 
-`gmpy2` computes with GMP and libsodium, one number at a time; the compiled kernels of `treetap.native` compute with four
-or eight at a time, in one of the forms of `treetap.native.library.FORMS`. All of them give the same bytes. A party's
-file chooses, `auto` takes the fastest form that was measured to be faster than GMP, and each of the party's processes
-is told once, when it starts.
+`gmpy2` computes with GMP and libsodium, one number at a time; the compiled kernels of `treetap.native` with four or
+eight at a time, in one of the forms of `treetap.native.library.FORMS`. All of them give the same bytes. A party's file
+chooses: `native` takes the processor's fastest form, `auto` too unless that is `plain`, which was not measured to be
+faster than GMP. Each of the party's processes gets the name once, when it starts.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ Name = Literal["gmpy2", Form]
 Choice = Literal["auto", "native", Name]
 CHOICES: tuple[Choice, ...] = ("auto", "gmpy2", "native", *FORMS)
 NAMES: tuple[Name, ...] = get_args(Name)
+#: Why a backend is used that was chosen by its name.
+FILE = "the party's file says so"
 
 
 @dataclass(frozen=True)
@@ -44,18 +46,21 @@ def choose(choice: str) -> Backend:
     if choice not in CHOICES:
         raise BadInput(f"arithmetic is one of {', '.join(CHOICES)}, not {choice!r}")
     if choice == "gmpy2":
-        return Backend("gmpy2", "the party's file says so")
+        return Backend("gmpy2", FILE)
     try:
-        fastest = library.forms()[0]
-        if choice in FORMS:
-            return Backend(library.checked(choice), "the party's file says so")
+        here = library.forms()
     except library.Unavailable as error:
         if choice == "auto":
             return Backend("gmpy2", str(error))
         raise BadInput(f'arithmetic = "{choice}" cannot be had: {error}; take "auto" or "gmpy2"') from error
-    if choice == "auto" and fastest == "plain":
-        return Backend("gmpy2", f"the processor has no {INSTRUCTIONS['avx2']}")
-    return Backend(fastest, f"the processor has {INSTRUCTIONS[fastest]}")
+    if choice in here:
+        return Backend(choice, FILE)
+    if choice in FORMS:
+        fault = f'arithmetic = "{choice}" cannot be had: the processor has no {INSTRUCTIONS[choice]}'
+        raise BadInput(f'{fault}; take "gmpy2" or a form that it has: {", ".join(here)}')
+    if here[0] == "plain":
+        return Backend("gmpy2" if choice == "auto" else "plain", f"the processor has no {INSTRUCTIONS['avx2']}")
+    return Backend(here[0], f"the processor has {INSTRUCTIONS[here[0]]}")
 
 
 def use(name: Name) -> None:

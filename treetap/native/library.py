@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import platform
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
@@ -43,7 +44,8 @@ def built() -> str:
     """A sentence about how the kernels were compiled when treetap was installed, or why they were not."""
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     if PATH.exists():
-        return f"the native kernels were compiled by {record.get('compiler', 'an unrecorded compiler')}"
+        how = {"compiler": "an unrecorded compiler", "flags": "with unrecorded flags"} | record
+        return f"the native kernels were compiled by {how['compiler']} ({how['flags']})"
     return f"the native kernels were not compiled when treetap was installed: {record.get('why', 'nothing says why')}"
 
 
@@ -54,6 +56,17 @@ def compiled() -> ctypes.CDLL:
         Unavailable: they were not compiled, or do not load.
     """
     return _opened(PATH)
+
+
+def processor() -> str:
+    """Name of this machine's processor, with its family where the system says it: some names say little."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    said = {name.strip(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
+    name = said.get("model name") or platform.processor() or platform.machine()
+    return f"{name}, family {said['cpu family']}" if "cpu family" in said else name
 
 
 @cache

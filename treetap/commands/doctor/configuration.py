@@ -10,6 +10,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
@@ -208,12 +209,17 @@ def _kernels() -> Finding:
 
 
 def _arithmetic(config: party_config.PartyConfig) -> list[Finding]:
-    """The backend that the party's choice means on this machine, and why."""
+    """The backend that the party's choice means on this machine and why, and the forms that `auto` takes one of."""
     try:
         backend = arithmetic.choose(config.arithmetic)
     except BadInput as fault:
         return [Finding("fault", "arithmetic", str(fault))]
-    return [Finding("ok", "arithmetic", f"{config.arithmetic}: {backend.name}, as {backend.reason}; {library.built()}")]
+    said = [f"{config.arithmetic}: {backend.name}, as {backend.reason}"]
+    if config.arithmetic != "auto":
+        said.append("auto would be {0.name}, as {0.reason}".format(arithmetic.choose("auto")))
+    with suppress(library.Unavailable):  # `auto` has said it
+        said += [f"{library.processor()} has the forms {', '.join(library.forms())}", library.built()]
+    return [Finding("ok", "arithmetic", "; ".join(said))]
 
 
 def _table(name: str, table: config.TableConfig) -> list[Finding]:

@@ -107,7 +107,9 @@ class Progress(google.protobuf.message.Message):
     bytes: builtins.int
     """Bytes that this party has sent for the job so far; record sets count at the most that they can take."""
     arithmetic: builtins.str
-    """Backend of this party's arithmetic, gmpy2 or ifma: its configuration and its processor decide, no data does."""
+    """Backend of this party's arithmetic, gmpy2 or a form of the native kernels (ifma, avx512, avx2, plain): its configuration and
+    its processor decide, no data does.
+    """
     def __init__(
         self,
         *,

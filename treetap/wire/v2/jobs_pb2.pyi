@@ -391,7 +391,7 @@ class PartyArithmetic(google.protobuf.message.Message):
     BACKEND_FIELD_NUMBER: builtins.int
     party: builtins.str
     backend: builtins.str
-    """gmpy2 or ifma."""
+    """As in Progress."""
     def __init__(
         self,
         *,
