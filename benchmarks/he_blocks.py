@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import functools
 import json
+import operator
 import secrets
 import time
 from collections.abc import Callable
@@ -32,6 +33,8 @@ from treetap.workers.engines import ProcessEngine
 
 FRACTION_BITS = 24
 ROUNDS = 5
+#: A kernel that does nothing with its argument; workers cannot import those of a script.
+swallow = operator.is_
 
 
 def best(action: Callable[[], object], count: int) -> float:
@@ -144,10 +147,6 @@ def joint_cells(key: SecretKey, records: int) -> dict[str, dict[str, float]]:
             figures[title][f"{name}, s"] = time.perf_counter() - start
             figures[title][f"{name}, products"] = products
     return figures
-
-
-def swallow(_state: dict[str, Any], data: bytes) -> int:
-    return len(data)
 
 
 async def pipeline(key: SecretKey, slots: Slots, records: int, workers: int) -> dict[str, Any]:

@@ -147,20 +147,16 @@ def test_workers_vanish_when_their_parent_is_killed(tmp_path):
     script.write_text(
         textwrap.dedent(
             """
-            import asyncio, sys, time
+            import asyncio, sys
             sys.path[:0] = sys.argv[1:]
+            from tests.worker_kernels import compute
             from treetap.workers.engines import ProcessEngine
-
-            def spin(state, seconds):
-                end = time.monotonic() + seconds
-                while time.monotonic() < end:
-                    pass
 
             async def main():
                 engine = ProcessEngine(2, 20.0)
                 engine.start()
-                await asyncio.gather(engine.call(0, spin, 0), engine.call(1, spin, 0))
-                busy = asyncio.ensure_future(engine.call(0, spin, 60))
+                await asyncio.gather(engine.call(0, compute, 0), engine.call(1, compute, 0))
+                busy = asyncio.ensure_future(engine.call(0, compute, 60))
                 await asyncio.sleep(0.2)
                 print(*engine.pids, flush=True)
                 await busy
