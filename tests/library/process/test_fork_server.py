@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from party.server import main
 from party.server.main import OF_WORKERS
 from tests import drawing
 from tests.fork_targets import echo, fail
@@ -115,6 +116,20 @@ def test_the_server_draws_nothing() -> None:
     )
     # 624: Python's generator has been seeded, and has given no value
     assert said.stdout == "['multiprocessing.process'] 624 False ['']\n"
+
+
+def test_a_party_starts_its_server_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it reads a file that could name a key or a table."""
+    begun: list[list[str]] = []
+    monkeypatch.setattr(ForkServer, "begin", lambda forks: begun.append(forks._modules))
+
+    def read(path: Path) -> None:
+        assert begun == [list(OF_WORKERS)]
+        raise BadInput(str(path))
+
+    monkeypatch.setattr(main, "read", read)
+    with pytest.raises(BadInput, match="party.toml"):
+        main.run(tmp_path / "party.toml", until_stdin_closes=False)
 
 
 @on_linux
@@ -241,18 +256,21 @@ def test_the_end_of_the_server_is_named() -> None:
 def test_a_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """A child that it has not forked in time is given up with it; whoever asks next has one of another server."""
     with server() as forks:
-        assert received(forks.fork(echo, (1,)))[1] == 1
+        first = forks.fork(echo, (1,))
+        assert received(first) == (first.pid, 1)
         hung = pid_of(forks)
         os.kill(hung, signal.SIGSTOP)
-        monkeypatch.setattr(fork_server, "BOOT_S", 0.2)
-        waits = forks.fork(echo, (2,))
-        with pytest.raises(ChildProcessError, match="has not been forked"):
-            _ = waits.pid
+        with monkeypatch.context() as patch:
+            patch.setattr(fork_server, "BOOT_S", 0.2)
+            waits = forks.fork(echo, (2,))
+            with pytest.raises(ChildProcessError, match="has not been forked"):
+                _ = waits.pid
+        monkeypatch.setattr(forks, "_asked", [(since - fork_server.BOOT_S, child) for since, child in forks._asked])
         assert received(forks.fork(echo, (3,)))[1] == 3
         assert pid_of(forks) != hung
         assert waits.ended(5)
         assert waits.fate == f"the fork server ({hung}) ended by signal 9"
-        assert f"({hung}) has not answered for 0.2 s: another one is started" in caplog.text
+        assert f"({hung}) has not answered for 30 s: another one is started" in caplog.text
 
 
 def test_a_fork_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
