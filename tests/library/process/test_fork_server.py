@@ -128,7 +128,7 @@ def test_a_party_starts_its_server_first(tmp_path: Path, monkeypatch: pytest.Mon
         raise BadInput(str(path))
 
     monkeypatch.setattr(main, "read", read)
-    with pytest.raises(BadInput, match="party.toml"):
+    with pytest.raises(BadInput, match=r"party\.toml"):
         main.run(tmp_path / "party.toml", until_stdin_closes=False)
 
 
