@@ -122,7 +122,8 @@ def test_workers_ignore_interrupts():
     """Ctrl-C reaches the whole process group; workers leave the decision to their parent, even while they boot."""
 
     async def scenario(engine):
-        os.kill(engine.pids[0], signal.SIGINT)  # still booting
+        os.kill(engine._forks._process.pid, signal.SIGINT)  # still booting
+        os.kill(engine.pids[0], signal.SIGINT)
         await engine.call(0, doze, 0)
         os.kill(engine.pids[0], signal.SIGINT)
         assert await engine.call(0, doze, 0.1) == 0.1

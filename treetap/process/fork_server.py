@@ -44,9 +44,8 @@ class Child:
         refusal: why the server forks none; empty if it does.
     """
 
-    def __init__(self, server: subprocess.Popen[bytes], near: socket.socket, status: Connection) -> None:
-        self._server, self._socket, self._status = server, near, status
-        self.pipe = Connection(near.dup().detach())
+    def __init__(self, server: subprocess.Popen[bytes], pipe: Connection, status: Connection) -> None:
+        self._server, self.pipe, self._status = server, pipe, status
         self._taking = threading.Lock()
         self._ended = False
         self.known_pid = 0  #: 0 until the server has forked it
@@ -94,8 +93,8 @@ class Child:
     def kill(self) -> None:
         """End it at once; one that is not forked yet ends as soon as it is. Never waits."""
         if not self.answered:
-            with suppress(OSError):  # closed
-                self._socket.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError), socket.socket(fileno=os.dup(self.pipe.fileno())) as near:  # unless it is closed
+                near.shutdown(socket.SHUT_RDWR)
         elif not self._ended:
             with suppress(ProcessLookupError):
                 os.kill(self.known_pid, signal.SIGKILL)
@@ -105,8 +104,12 @@ class Child:
         self.kill()
         if self.answered and not self.ended(GONE_S):
             log.warning("process %d was killed and has not been seen to end", self.known_pid)
-        self._socket.close()
         self.pipe.close()
+
+    def fail(self, why: str) -> None:
+        """Note that it will never be forked."""
+        with self._taking:
+            self._hear(FAILED, why)
 
     def _take(self, patience_s: float) -> bool:
         """Wait for the server's next word on this child; False if there is none by then."""
@@ -158,13 +161,17 @@ class ForkServer:
             descriptors: open files that the child gets, by numbers of its own.
         """
         messages = [pickle.dumps(message) for message in (sys.path, (target, args))]
-        near, far = socket.socketpair()
+        near, far = Pipe()
         status, theirs = Pipe(duplex=False)
         with far, theirs, self._change:
             process, control = self._running()
             child = Child(process, near, status)
-            with suppress(OSError):  # it has ended just now, which the child's pipes say
+            try:
                 socket.send_fds(control, [b"f"], [theirs.fileno(), far.fileno(), *descriptors])
+            except ConnectionError:  # the server has ended just now, which the child's pipes say
+                pass
+            except OSError as failure:  # too many descriptors are under way
+                child.fail(failure.strerror or str(failure))
             self._asked.append((time.monotonic(), child))
         with suppress(OSError):  # there is no child
             for message in messages:

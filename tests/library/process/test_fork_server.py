@@ -282,16 +282,32 @@ def test_a_fork_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forking, "why_unfit", str)
     monkeypatch.setattr(os, "fork", full)
     status, told = Pipe(duplex=False)
-    requests, near = socket.socketpair()
-    with requests, near, told:
+    near, far = Pipe()
+    requests, _ = socket.socketpair()
+    with requests, told, far, subprocess.Popen([sys.executable, "-c", ""]) as process:
         inside = forking._Server(requests)
-        inside._answer(os.dup(told.fileno()), os.dup(near.fileno()))
-        child = Child(subprocess.Popen([sys.executable, "-c", ""]), near, status)
+        inside._answer(os.dup(told.fileno()), os.dup(far.fileno()))
+        child = Child(process, near, status)
         assert child.ended(5)
         assert child.fate == "it could not be forked: Resource temporarily unavailable"
         assert not inside._running
         child.end()
-        child._server.wait()
+
+
+def test_a_request_that_cannot_be_sent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Descriptors under way are counted for each user; the next request is another try."""
+
+    def full(*_: object) -> int:
+        raise OSError(109, "Too many references: cannot splice")
+
+    with server() as forks:
+        with monkeypatch.context() as patch:
+            patch.setattr(socket, "send_fds", full)
+            child = forks.fork(echo, (1,))
+        assert child.ended()
+        assert child.fate == "it could not be forked: Too many references: cannot splice"
+        child.end()
+        assert received(forks.fork(echo, (2,)))[1] == 2
 
 
 def test_a_child_that_fails_says_why(capfd: pytest.CaptureFixture[str]) -> None:
