@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from watched_processes import started_by
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
@@ -73,10 +74,7 @@ def peaks(federation: LocalFederation) -> dict[str, float]:
     for name in (*PARTIES, "coordinator"):
         pid = federation.pid(name)
         found[name] = measure_process(pid).peak_rss_mb
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-        found |= {
-            f"{name} child {place}": measure_process(int(child)).peak_rss_mb for place, child in enumerate(children)
-        }
+        found |= {who: measure_process(child).peak_rss_mb for who, child in started_by(name, pid).items()}
     return {name: amount for name, amount in found.items() if amount}
 
 

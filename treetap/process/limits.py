@@ -7,6 +7,7 @@ import ctypes
 import logging
 import os
 import resource
+import signal
 import sys
 from importlib.abc import MetaPathFinder
 from typing import IO
@@ -23,7 +24,7 @@ KEPT, LARGEST_BLOCK = 64 * 1024 * 1024, 32 * 1024 * 1024
 TRIM_S, GROWN = 5.0, 64 * 1024 * 1024
 #: Bytes that returning memory has to gain; after less the pause doubles, up to this many seconds.
 WORTH, LONGEST_PAUSE_S = 16 * 1024 * 1024, 60.0
-_PR_SET_DUMPABLE = 4  # <linux/prctl.h>
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # <linux/prctl.h>
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 
 
@@ -107,3 +108,11 @@ def keep_memory_private() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
             log.warning("the memory of this process may be dumped: %s", os.strerror(ctypes.get_errno()))
+
+
+def end_with(parent: int) -> None:
+    """Have the system kill this process, stopped or at work, when `parent` ends, which has forked it (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it has ended before
+            os._exit(1)

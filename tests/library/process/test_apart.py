@@ -117,7 +117,7 @@ def test_the_end_of_a_reader_is_an_error_of_the_table(number: int, says: str, tm
     with source.opened():
         reader = source._kept
         assert reader is not None
-        os.kill(reader._process.pid or 0, number)
+        os.kill(reader._process.pid, number)
         with pytest.raises(DataError, match=says):
             source.fields()
     assert [name for name, _ in source.fields()] == ["id", "x"]
