@@ -1,0 +1,142 @@
+"""Processor time of a training that is no arithmetic: credit.py's job under a cipher that hides nothing.
+
+    python benchmarks/false_cipher.py [--repeat 3] [--json]
+
+The job of credit.py: three parties and a coordinator, real processes and sockets, ciphertexts of a 2,048-bit Paillier
+key by size. Products of ciphertexts are sums of small numbers (`false_residues`), so that next to nothing is left of
+the arithmetic; what is left is messages, pipes, copies, plans, checks and accounts. The model is the true one: sums
+come back right. Seconds are those of the job and its prediction; those of start-up, until all processes serve, apart.
+A run beforehand, which is not counted, leaves the byte code of all modules.
+
+Needs TREETAP_DATA (the folder with credit_default.parquet). This is the only way to such processes: they are started
+with `false_party` in treetap's place, which no party's file can ask for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, ClassVar, Self
+
+from credit import experiment
+from measured_trainings import forced
+from rich.table import Table
+from watched_processes import Watched
+
+from treetap import terminal
+from treetap.commands import local_federation
+from treetap.commands.experiment import run
+from treetap.commands.experiment.joined_table import read_table
+
+#: Kinds of processes, in the order of the table.
+KINDS = (
+    "label holder, main process",
+    "feature parties, main processes",
+    "coordinator",
+    "label holder, workers",
+    "feature parties, workers",
+)
+ALL, ALL_MAIN = "all", "of these main processes"
+
+
+def begin(words: Sequence[str], log: IO[bytes], byte_code: Path) -> subprocess.Popen[bytes]:
+    """Start a process of `local_federation` whose cipher is false."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.Popen(
+        [sys.executable, "-c", "import false_party; false_party.serve()", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env={**kept, "PYTHONPATH": str(Path(__file__).parent), "PYTHONPYCACHEPREFIX": str(byte_code)},
+        start_new_session=True,
+        umask=0o077,
+    )
+
+
+class Federation(local_federation.LocalFederation):
+    """One whose processor seconds until it serves are read: by process, in `started`."""
+
+    started: ClassVar[dict[str, float]] = {}
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        watched = Watched({name: self.pid(name) for name in self.addresses})
+        watched.read()
+        self.started.clear()
+        self.started.update((name, used.cpu_seconds) for name, used in watched.used.items())
+        return self
+
+
+def by_kind(seconds: Mapping[str, float], holder: str) -> dict[str, float]:
+    """Processor seconds by kind of process, and sums. `seconds`: by process, as accounts name them."""
+    sums = dict.fromkeys(KINDS, 0.0)
+    for process, used in seconds.items():
+        name, _, worker = process.partition(" worker ")
+        if name == "coordinator":
+            kind = name
+        else:
+            whose = "label holder" if name == holder else "feature parties"
+            kind = f"{whose}, {'workers' if worker else 'main process' if name == holder else 'main processes'}"
+        sums[kind] += used
+    return {**sums, ALL: sum(sums.values()), ALL_MAIN: sum(sums[kind] for kind in KINDS[:3])}
+
+
+def measured(key_bits: int) -> dict[str, Any]:
+    """One training and prediction; the model's AUC shows that sums came back right."""
+    setting = forced(experiment("short-exponent", key_bits), "gmpy2")
+    table = read_table(setting, Path())
+    with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder:
+        result = run.run_seed(setting, table, 0, Path(folder) / "federation")
+    holder = next(party.name for party in setting.party if party.labels)
+    return {
+        "cpu_s": by_kind(result.cpu_seconds, holder),
+        "started_cpu_s": by_kind(Federation.started, holder),
+        "auc": result.metrics["test"]["auc"],
+        "bytes": sum(row.bytes for row in result.traffic),
+        "messages": sum(row.messages for row in result.traffic),
+        "processes": result.cpu_seconds,
+    }
+
+
+def report(runs: Sequence[Mapping[str, Any]]) -> None:
+    """Medians for a person."""
+
+    def median(figure: str, kind: str) -> str:
+        return f"{statistics.median(run[figure][kind] for run in runs):.2f}"
+
+    table = Table("CPU s", "job", "start-up before", title=f"a false cipher, medians of {len(runs)}")
+    for kind in (*KINDS, ALL, ALL_MAIN):
+        table.add_row(kind, median("cpu_s", kind), median("started_cpu_s", kind))
+    terminal.out.print(table)
+    terminal.out.print({name: runs[-1][name] for name in ("auc", "bytes", "messages")})
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--key-bits", type=int, default=2048)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    given = parser.parse_args()
+    if "TREETAP_DATA" not in os.environ:
+        sys.exit("false_cipher: set TREETAP_DATA to the folder with credit_default.parquet")
+    with tempfile.TemporaryDirectory(prefix="treetap-bench-") as byte_code:
+        local_federation.begin = partial(begin, byte_code=Path(byte_code))
+        run.LocalFederation = Federation  # type: ignore[attr-defined] # the name is another module's
+        runs = [measured(given.key_bits) for _ in range(1 + given.repeat)][1:]
+    if given.as_json:
+        print(json.dumps({"runs": runs}, indent=1))
+    else:
+        report(runs)
+
+
+if __name__ == "__main__":
+    main()
