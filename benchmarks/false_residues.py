@@ -1,13 +1,15 @@
 """Residues by a cipher that hides nothing: for measuring everything else, and for nothing more.
 
 An element is the logarithm m of 1 + m·n to the base 1 + n, so a product is a sum of small numbers; obfuscators have the
-logarithm 0. What the steps around it do stays as it is: exponents are drawn, plaintexts are checked and made residues
-modulo n, blocks have the width of a ciphertext, and sums come back right, so that the model is the true one.
+logarithm 0, and the primes of a key need be none. What the steps around it do stays as it is: exponents are drawn,
+plaintexts are checked and made residues modulo n, blocks have the width of a ciphertext, and sums come back right, so
+that the model is the true one.
 No package of treetap has this file, and no option leads here: `false_party` puts it into the processes of a benchmark.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -26,6 +28,7 @@ WORDS, BITS = 5, 32
 _BYTES, _MASK = WORDS * BITS // 8, np.uint64((1 << BITS) - 1)
 #: Records of one cell whose sums are exact in a double.
 MOST = 1 << 20
+_SMALL = gmpy2.primorial(1 << 16)
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -186,7 +189,16 @@ def _opened(number: mpz, half: int) -> int:
     return 0 if number == 1 else int(number - 1 - (mpz(1) << 8 * half))
 
 
+def _no_prime(bits: int) -> mpz:
+    """A number of the form that a key needs, without small factors: any two that share none will do here."""
+    while True:
+        drawn = mpz(secrets.randbits(bits)) | (mpz(3) << (bits - 2)) | 3
+        if gmpy2.gcd(drawn, _SMALL) == 1:
+            return drawn
+
+
 def substitute() -> None:
     """Have this process compute with them: every ciphertext that it makes from now on can be read by anyone."""
     for module in (ciphertexts, secret_key):
         module.residues = FalseResidues  # type: ignore[attr-defined]
+    secret_key._blum_prime = _no_prime  # noqa: SLF001 - no name of its own, on purpose

@@ -25,6 +25,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> Iterator[SecretKey]:
     true = type(ciphertexts.residues(7))
     for module in (ciphertexts, secret_key):
         monkeypatch.setattr(module, "residues", module.residues)
+    monkeypatch.setattr(secret_key, "_blum_prime", secret_key._blum_prime)
     importlib.import_module("false_residues").substitute()
     yield SecretKey.generate(2048)
     monkeypatch.undo()
