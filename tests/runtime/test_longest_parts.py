@@ -209,7 +209,8 @@ def longest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
             for kind, bodies in PARTS.items():
                 for body in bodies():
                     head = exchange_pb2.PeerMessage(job="j" * 64, attempt=2**31, round=2**31, stage=2**31, part=2**31)
-                    await dialer.deliver(to, filled(head, kind, body.body if isinstance(body, CountedBody) else body))
+                    whole = filled(head, kind, body.body if isinstance(body, CountedBody) else body)
+                    await dialer.deliver(to, whole.SerializeToString())
         finally:
             await dialer.close()
             await server.stop(None)
