@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import logging
 import os
 import resource
@@ -23,6 +24,8 @@ KEPT, LARGEST_BLOCK = 64 * 1024 * 1024, 32 * 1024 * 1024
 TRIM_S, GROWN = 5.0, 64 * 1024 * 1024
 #: Bytes that returning memory has to gain; after less the pause doubles, up to this many seconds.
 WORTH, LONGEST_PAUSE_S = 16 * 1024 * 1024, 60.0
+#: Objects that may be made, less those freed, before the youngest are looked through for garbage.
+NEW_OBJECTS = 50_000
 _PR_SET_DUMPABLE = 4  # <linux/prctl.h>
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 
@@ -69,6 +72,15 @@ def share_heaps() -> None:
         mallopt(_M_ARENA_MAX, HEAPS)
         mallopt(_M_MMAP_THRESHOLD, LARGEST_BLOCK)
         mallopt(_M_TRIM_THRESHOLD, KEPT)
+
+
+def collect_rarely() -> None:
+    """Look for garbage once per many new objects, and not among those that there are now: after the imports.
+
+    What is in no cycle is freed at once as ever.
+    """
+    gc.freeze()
+    gc.set_threshold(NEW_OBJECTS)
 
 
 async def give_memory_back() -> None:
