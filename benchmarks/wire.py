@@ -20,30 +20,27 @@ from pathlib import Path
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.process.lifecycle import serve_until_stopped
 from treetap.wire.callers import Callers
-from treetap.wire.frame import filled
+from treetap.wire.frame import serialised
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
-from treetap.wire.rpc import GrpcDialer, bind, server
+from treetap.wire.rpc import GrpcDialer, bind, serve_exchange, server
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v2 import boosting_pb2, exchange_pb2, exchange_pb2_grpc
+from treetap.wire.v2 import boosting_pb2, exchange_pb2
 
 MIB = 1024 * 1024
 IN_FLIGHT = (1, 2, 4)
 
 
-class Sink(exchange_pb2_grpc.ExchangeServicer):
+async def sink(request: tuple[exchange_pb2.PeerMessage, bytes], context: object) -> exchange_pb2.Receipt:
     """Takes every message and keeps nothing."""
-
-    async def Deliver(self, request: exchange_pb2.PeerMessage, context: object) -> exchange_pb2.Receipt:
-        """See exchange.proto."""
-        del request, context
-        return exchange_pb2.Receipt()
+    del request, context
+    return exchange_pb2.Receipt()
 
 
 async def serve(tls: TlsFiles) -> None:
     """The receiving process."""
     grpc_server, credentials = server(Callers("receiver", tls))
-    exchange_pb2_grpc.add_ExchangeServicer_to_server(Sink(), grpc_server)
+    serve_exchange(grpc_server, sink)
     port = bind(grpc_server, credentials, "127.0.0.1:0")
     await grpc_server.start()
     await serve_until_stopped("party", {"name": "receiver", "address": f"127.0.0.1:{port}"}, until_stdin_closes=True)
@@ -53,14 +50,14 @@ async def serve(tls: TlsFiles) -> None:
 async def send(tls: TlsFiles, to: Address, mebibytes: int, in_flight: int) -> float:
     """Seconds for that many messages of 1 MiB, that many of them under way at any time."""
     dialer = GrpcDialer(tls)
-    body = boosting_pb2.Gradients(ciphertexts=bytes(MIB))
+    body = boosting_pb2.Gradients(ciphertexts=bytes(MIB)).SerializeToString()
     messages = [
-        filled(exchange_pb2.PeerMessage(job="wire", attempt=1, part=part), "gradients", body)
+        serialised(exchange_pb2.PeerMessage(job="wire", attempt=1, part=part), "gradients", body)
         for part in range(in_flight)
     ]
     await dialer.deliver(to, messages[0])  # the handshake is not what is measured
 
-    async def worker(message: exchange_pb2.PeerMessage) -> None:
+    async def worker(message: bytes) -> None:
         for _ in range(mebibytes // in_flight):
             await dialer.deliver(to, message)
 

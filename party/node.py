@@ -121,7 +121,9 @@ class PartyNode:
             yield result
         self._expect_more(session)
 
-    async def deliver(self, caller: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+    async def deliver(
+        self, caller: str, message: exchange_pb2.PeerMessage, content: bytes | None = None
+    ) -> exchange_pb2.Receipt:
         """File one message of the data plane: see `PartyPort.deliver`."""
         _named(message.job)
         session = self._sessions.get(message.job)
@@ -132,7 +134,7 @@ class PartyNode:
         check_peer(message.job, self._config.name, caller, session.context.outbox.job_digest, message.job_digest)
         if not name_of(message):
             raise Malformed("a message without content; is the sender of another version?")
-        if await session.context.mailbox.file(caller, message):
+        if await session.context.mailbox.file(caller, message, content):
             self._record(caller, message)
         return exchange_pb2.Receipt()
 

@@ -457,19 +457,19 @@ class SimDialer:
             federation.decided += [(request.round, request.stage, node) for node in nodes]
             yield result
 
-    async def deliver(self, to: Address, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+    async def deliver(self, to: Address, wire: bytes) -> exchange_pb2.Receipt:
         """See `Dialer.deliver`."""
         federation, me = self._federation, self._me.name
-        wire = parcel.SerializeToString()
 
         async def call(process: Process, heard: bool) -> exchange_pb2.Receipt:
             assert process.node is not None
             arrived = exchange_pb2.PeerMessage.FromString(wire)
-            return await process.node.deliver(
-                me, federation.tamper(me, to.name, arrived) if federation.tamper else arrived
-            )
+            if federation.tamper:
+                return await process.node.deliver(me, federation.tamper(me, to.name, arrived))
+            return await process.node.deliver(me, arrived, wire)
 
-        return await federation.carry(self._me, to.name, name_of(parcel), call)
+        kind = name_of(exchange_pb2.PeerMessage.FromString(wire))
+        return await federation.carry(self._me, to.name, kind, call)
 
     async def close(self) -> None:
         """See `Dialer.close`."""

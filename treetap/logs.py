@@ -71,14 +71,23 @@ class TextLines(logging.Formatter):
     Lines of a traceback follow, each indented, so that none of them can pass for a line of the log.
     """
 
+    _second, _said = 0, ""  # of the last line: the local time of a second takes longer than the rest of a line
+
     def format(self, record: logging.LogRecord) -> str:
         subject = _subject.get()
         known = " ".join(f"{name}={_shown(subject[name])}" for name in SUBJECT if name in subject)
-        head = [self.formatTime(record), record.levelname, record.name, *([f"[{known}]"] if known else [])]
+        head = [self._time(record), record.levelname, record.name, *([f"[{known}]"] if known else [])]
         lines = [" ".join([*head, _short(record.getMessage(), LONGEST_MESSAGE)])]
         if record.exc_info:
             lines += [f"    {line}" for line in _trace(self.formatException(record.exc_info)).split("\n")]
         return "\n".join(lines)
+
+    def _time(self, record: logging.LogRecord) -> str:
+        """As `formatTime`."""
+        second = int(record.created)
+        if second != self._second or not self._said:
+            self._second, self._said = second, self.formatTime(record)[:-4]
+        return f"{self._said},{int(record.msecs):03d}"
 
 
 class JsonLines(logging.Formatter):

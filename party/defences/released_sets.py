@@ -25,6 +25,7 @@ from treetap.trees.information import (
     class_entropy,
     mutual_information,
     node_bounds,
+    numbered,
     permuted_information,
 )
 
@@ -118,7 +119,7 @@ class ReleasedSets:
         for name in self.feature_parties:
             known, before = self._sets[name], self._signatures[name]
             refined = before * np.int64(known.deepest.max() + 1) + known.deepest
-            self._signatures[name] = np.unique(refined, return_inverse=True)[1].astype(np.int64)
+            self._signatures[name] = numbered(refined)[0]
             said = self._said(name, self.labels)
             rows[name] = {"sets": known.count, "bound_nats": known.nats, "node": known.node, **said}
             if self.clean is not None:

@@ -8,13 +8,15 @@ which the operating system deletes with the process.
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import secrets
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
+
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from treetap.errors import Conflict, Interrupted, Refused, Silent
 from treetap.protocols.messages import JobSizes, MessageRow, Series
@@ -100,8 +102,10 @@ class Mailbox:
     """Files messages under (sender, kind, round, stage) and returns them in order.
 
     `waiting` is called with every change of the bytes that wait: ("memory" or "file", change in bytes).
-    A message that arrives twice is filed once; the same number with other content is a `Conflict`. A message of a
-    series that was forgotten is a late repeat: it is accepted and dropped. What the role does not expect is refused.
+    A message that arrives twice is filed once; the same number with other content is a `Conflict`. The two are told
+    apart by tags (Poly1305, Bernstein 2005) under a key of this mailbox: no sender can look for contents of one tag.
+    A message of a series that was forgotten is a late repeat: it is accepted and dropped. What the role does not expect
+    is refused.
     """
 
     def __init__(self, silence_s: float, folder: Path, waiting: Callable[[str, int], None] | None = None) -> None:
@@ -112,6 +116,7 @@ class Mailbox:
         self._senders: defaultdict[str, _Sender] = defaultdict(_Sender)
         self._changed = asyncio.Condition()
         self._closed = False
+        self._tag_key = secrets.token_bytes(32)
         self._forgotten = -1  # last round forgotten; messages of earlier rounds are dropped
         self._dropped: set[Key] = set()  # forgotten series of that round
 
@@ -119,8 +124,10 @@ class Mailbox:
         """Set what the role can receive, by content; nothing until then."""
         self._expected = expected
 
-    async def file(self, sender: str, message: exchange_pb2.PeerMessage) -> bool:
+    async def file(self, sender: str, message: exchange_pb2.PeerMessage, content: bytes | None = None) -> bool:
         """File one message; False for a repeat, and for one of a forgotten series: it leaves no trace.
+
+        `content`: its bytes as they came; None: as protobuf writes them. A sender repeats the same bytes.
 
         Raises:
             Refused: the job has no such message, or the series is longer than it can be in this job.
@@ -133,8 +140,8 @@ class Mailbox:
             raise Refused(f"{kind} of {sender}: this party receives none in this job")
         expected.check(sender, message.round, message.stage)
         most = expected.most(sender, message.round, message.stage)
-        content = message.SerializeToString(deterministic=True)
-        digest = hashlib.sha256(content).digest()
+        content = message.SerializeToString(deterministic=True) if content is None else content
+        digest = Poly1305.generate_tag(self._tag_key, content)
         async with self._changed:
             if self._closed:
                 raise Interrupted(f"the job was left before {kind} of {sender} came")

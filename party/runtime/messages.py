@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from google.protobuf.message import Message
 
-from treetap.wire.frame import content_of
+from treetap.wire.frame import content_of, head_of
 from treetap.wire.records import chunks_of, counted_chunks
 from treetap.wire.v2 import exchange_pb2, types_pb2
 
@@ -26,7 +26,24 @@ class CountedBody(NamedTuple):
     counted: Message
 
 
-Body = Message | CountedBody
+class CiphertextBody(NamedTuple):
+    """A body with ciphertexts, which are copied into the message once: `head` has its other fields.
+
+    Its type has them in the field `ciphertexts`, whose number is the highest.
+    """
+
+    head: Message
+    ciphertexts: bytes
+
+    def serialised(self) -> bytes:
+        """The body as protobuf writes it."""
+        if not self.ciphertexts:
+            return self.head.SerializeToString()
+        number = self.head.DESCRIPTOR.fields_by_name["ciphertexts"].number
+        return b"".join((self.head.SerializeToString(), head_of(number, len(self.ciphertexts)), self.ciphertexts))
+
+
+Body = Message | CountedBody | CiphertextBody
 
 
 def ciphertext_body(kind: str, ciphertexts: bytes) -> Message:

@@ -10,12 +10,12 @@ from typing import NoReturn
 from google.protobuf.message import Message
 
 from party.policy import Policy
-from party.runtime.messages import Body, CountedBody
+from party.runtime.messages import Body, CiphertextBody, CountedBody
 from party.runtime.metrics import CostAccount
 from party.runtime.transcript_recorder import Recorder
 from treetap.errors import Incompatible, Interrupted, Refused, Silent, Unreachable
-from treetap.wire.disclosure import bytes_by_class
-from treetap.wire.frame import filled
+from treetap.wire.disclosure import bytes_by_class_of
+from treetap.wire.frame import serialised
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import exchange_pb2
@@ -71,21 +71,17 @@ class Outbox:
             Interrupted: it has been unreachable for `retry_s`, or, if it has never answered, half of `silence_s`.
         """
         sent, counted = body if isinstance(body, CountedBody) else (body, None)
-
-        def message_of(content: Message | None) -> exchange_pb2.PeerMessage:
-            frame = exchange_pb2.PeerMessage(
-                job=self._job,
-                attempt=self._attempt,
-                job_digest=self.job_digest,
-                round=round,
-                stage=stage,
-                part=part,
-                last=last,
-            )
-            return filled(frame, kind, content)
-
-        message = message_of(sent)
-        classes = bytes_by_class(message)
+        frame = exchange_pb2.PeerMessage(
+            job=self._job,
+            attempt=self._attempt,
+            job_digest=self.job_digest,
+            round=round,
+            stage=stage,
+            part=part,
+            last=last,
+        )
+        message = serialised(frame, kind, _content(sent))
+        classes = bytes_by_class_of(message, exchange_pb2.PeerMessage)
         self._policy.check_emits(self._costs.party, to, classes)
         reconnects, me = Reconnects(self.timeouts), self._costs.party
         said, ends_at = "", reconnects.silent_at
@@ -109,7 +105,7 @@ class Outbox:
                 raise Silent(waited, party=me) from None
         self._heard.add(to)
         if counted is not None:
-            classes = bytes_by_class(message_of(counted))
+            classes = bytes_by_class_of(serialised(frame, kind, _content(counted)), exchange_pb2.PeerMessage)
         self._costs.byte_counts.sent(to, kind, classes)
         self._recorder.sent(to, kind, message)
 
@@ -120,6 +116,17 @@ class Outbox:
         me = self._costs.party
         # Not Unreachable: the coordinator would take this party for unreachable and repeat the step.
         raise Interrupted(f"{me} cannot reach {to}; details are in the log of {me}", party=me)
+
+
+def _content(body: Message | CiphertextBody | None) -> bytes:
+    """A body's bytes; None: those of an empty one."""
+    match body:
+        case None:
+            return b""
+        case CiphertextBody():
+            return body.serialised()
+        case _:
+            return body.SerializeToString()
 
 
 class Series:

@@ -43,10 +43,11 @@ class Recorder:
         """Record a message that this party received and admitted."""
         self._write(transcript_pb2.TranscriptRecord.RECEIVED, peer, name_of(message), message)
 
-    def sent(self, peer: str, kind: str, message: exchange_pb2.PeerMessage) -> None:
-        """Record a message that this party sent."""
+    def sent(self, peer: str, kind: str, message: bytes) -> None:
+        """Record a message that this party sent to another: the bytes of a `PeerMessage`."""
         if self._mode == "both":
-            self._write(transcript_pb2.TranscriptRecord.SENT, peer, kind, message)
+            parsed = exchange_pb2.PeerMessage.FromString(message)
+            self._write(transcript_pb2.TranscriptRecord.SENT, peer, kind, parsed)
 
     def asked(self, client: str, attempt: int, request: serving_pb2.PredictRecords) -> None:
         """Record a client's request."""

@@ -30,7 +30,6 @@ from treetap.wire.v2 import (
     control_pb2,
     control_pb2_grpc,
     exchange_pb2,
-    exchange_pb2_grpc,
     serving_pb2,
     serving_pb2_grpc,
 )
@@ -43,7 +42,7 @@ log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[object, object]
 
 
-class PartyService(control_pb2_grpc.ControlServicer, exchange_pb2_grpc.ExchangeServicer):
+class PartyService(control_pb2_grpc.ControlServicer):
     """The services for the coordinator and for other parties."""
 
     def __init__(self, callers: Callers, port: PartyPort) -> None:
@@ -55,9 +54,10 @@ class PartyService(control_pb2_grpc.ControlServicer, exchange_pb2_grpc.ExchangeS
                 self._callers.named(context, Role.COORDINATOR)  # a step may outlast its caller's certificate
                 yield event
 
-    async def Deliver(self, request: exchange_pb2.PeerMessage, context: Context) -> exchange_pb2.Receipt:
+    async def deliver(self, request: tuple[exchange_pb2.PeerMessage, bytes], context: Context) -> exchange_pb2.Receipt:
+        """Answer `Deliver`: see exchange.proto."""
         async with answering(context, self._callers):
-            return await self._port.deliver(self._callers.named(context, Role.PARTY), request)
+            return await self._port.deliver(self._callers.named(context, Role.PARTY), *request)
 
 
 class ServingService(serving_pb2_grpc.ServingServicer):
@@ -81,7 +81,7 @@ def register(server: grpc.aio.Server, callers: Callers, port: PartyPort) -> None
     """Add the services of a party to a server."""
     service = PartyService(callers, port)
     control_pb2_grpc.add_ControlServicer_to_server(service, server)
-    exchange_pb2_grpc.add_ExchangeServicer_to_server(service, server)
+    rpc.serve_exchange(server, service.deliver)
     refuse_other_versions(server, callers)
 
 

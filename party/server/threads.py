@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -28,21 +28,25 @@ MOST_IDLE = 4
 
 
 class _Thread:
-    """A thread that does one function of `work` after another, none of which raises, and ends with None.
-
-    `number`: the system's, 0 until it runs.
-    """
+    """A thread that does one function of `work` after another, none of which raises, and ends with None."""
 
     def __init__(self) -> None:
-        self.number = 0
+        self._clock = 0
         self.work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         threading.Thread(target=self._run, name="offload", daemon=True).start()
 
     def _run(self) -> None:
-        self.number = threading.get_native_id()
+        if clock_of := getattr(time, "pthread_getcpuclockid", None):
+            self._clock = clock_of(threading.get_ident())
         while (work := self.work.get()) is not None:
             work()
             del work  # and with it the data that it holds
+
+    def run_ns(self) -> int:
+        """Nanoseconds that it has run on a processor; 0 before it begins, after its end, and always on macOS."""
+        with suppress(OSError):
+            return time.clock_gettime_ns(self._clock) if self._clock else 0
+        return 0
 
 
 class Threads:
@@ -74,7 +78,7 @@ class Threads:
                 loop.call_soon_threadsafe(self._ended, thread, outcome, settle)
 
         thread.work.put(run)
-        watch = SilenceWatch(lambda: _run_time(thread.number), loop.time)
+        watch = SilenceWatch(thread.run_ns, loop.time)
         cancelled: asyncio.CancelledError | None = None
         while not outcome.done():
             try:
@@ -101,10 +105,3 @@ class Threads:
             thread.work.put(None)
         if not outcome.done():  # its caller may be gone
             settle()
-
-
-def _run_time(thread: int) -> str:
-    """The system's count of a thread's time on a processor and of its runs; empty for a thread that has ended."""
-    with suppress(OSError):
-        return Path(f"/proc/self/task/{thread}/schedstat").read_text()
-    return ""

@@ -8,6 +8,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from party.runtime.context import StepContext, required
+from party.runtime.messages import CiphertextBody
 from party.setup.steps import make_key, send_key
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.slots import Slots
@@ -67,7 +68,7 @@ class JobKeys:
         slots = [values[:, slot] for slot in range(values.shape[1])]  # views; each block is copied on its way
         async for first, ciphertexts in required(self._owner).encrypt_blocks(slots):
             count = len(ciphertexts) // self._ciphertext_bytes
-            block = body(first=first, count=count, ciphertexts=ciphertexts)
+            block = CiphertextBody(body(first=first, count=count), ciphertexts)
             await together(*(stream.put(block) for stream in streams))
             progress.done = first + count
             costs.operations["encryptions"] += count

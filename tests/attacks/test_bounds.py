@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attacks.sections import chance_information
-from treetap.trees.information import class_counts, class_entropy, mutual_information, node_bounds
+from treetap.trees.information import class_counts, class_entropy, mutual_information, node_bounds, numbered
 
 
 def test_the_bound_by_hand() -> None:
@@ -87,3 +87,14 @@ def test_information_by_chance_is_the_mean_over_all_orders() -> None:
     assert chance_information(labels, np.arange(6)) == pytest.approx(class_entropy([3, 2, 1]))
     assert chance_information(labels, np.zeros(6, dtype=np.int64)) == pytest.approx(0.0, abs=1e-15)
     assert chance_information(labels[:0], groups[:0]) == 0.0
+
+
+@pytest.mark.parametrize("spread", [1, 40, 160, 10**6, 2**60])
+@pytest.mark.parametrize("lowest", [0, -3])
+def test_numbers_near_and_far_apart_are_numbered_alike(spread: int, lowest: int) -> None:
+    """As numpy sorts them, whether they are counted one by one or sorted."""
+    values = np.random.default_rng(spread).integers(lowest, lowest + spread, 10)
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    for got, expected in zip(numbered(values), (places, counts), strict=True):
+        np.testing.assert_array_equal(got, expected)
+        assert got.dtype == np.int64

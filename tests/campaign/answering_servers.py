@@ -73,7 +73,7 @@ class _Behind:
     async def step(self, _caller: str, _request: Any) -> AsyncIterator[control_pb2.StepEvent]:
         yield control_pb2.StepEvent()
 
-    async def deliver(self, _caller: str, _message: Any) -> exchange_pb2.Receipt:
+    async def deliver(self, _caller: str, *_message: Any) -> exchange_pb2.Receipt:
         return exchange_pb2.Receipt()
 
     def submit(self, _request: Any, _operator: str = "") -> str:

@@ -195,7 +195,7 @@ async def _told(call: str, to: Address, theirs: TlsFiles, mine: TlsFiles) -> str
             async for _ in dialer.step(to, control_pb2.StepRequest(job="j")):
                 pass
         elif call == "deliver":
-            await dialer.deliver(to, exchange_pb2.PeerMessage(job="j"))
+            await dialer.deliver(to, exchange_pb2.PeerMessage(job="j").SerializeToString())
         elif call == "status":
             async with dialer.jobs(to) as stub:
                 async for _ in stub.Status(jobs_pb2.StatusRequest(), timeout=10):

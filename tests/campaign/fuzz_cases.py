@@ -73,7 +73,9 @@ def intercept(federation: Federation, alter: Alter) -> None:
             async for event in step(caller, alter("request", caller, party, request)):
                 yield alter("event", party, caller, event)
 
-        async def altered_deliver(caller: str, message: Any, party: str = party, deliver: Any = deliver) -> Any:
+        async def altered_deliver(
+            caller: str, message: Any, *_as_it_came: bytes, party: str = party, deliver: Any = deliver
+        ) -> Any:
             return await deliver(caller, alter("message", caller, party, message))
 
         node.step, node.deliver = altered_step, altered_deliver  # type: ignore[method-assign]

@@ -82,6 +82,34 @@ def test_batches_of_a_worker_do_not_begin_with_new_memory() -> None:
     assert kept <= 64 * 2**20
 
 
+def test_arrow_uses_the_shared_heaps() -> None:
+    """Unless the operator has named another allocator."""
+    lines = ("from treetap.process import limits", "limits.share_heaps()", "import pyarrow")
+    told = "print(pyarrow.default_memory_pool().backend_name)"
+    assert _run(*lines, told).stdout == "system\n"
+    own = ("import os", "os.environ['ARROW_DEFAULT_MEMORY_POOL'] = 'mimalloc'")
+    assert _run(*own, *lines, told).stdout == "mimalloc\n"
+
+
+def test_garbage_is_looked_for_rarely_and_is_found() -> None:
+    """What was there before is never looked through again; a cycle made afterwards is freed in the end."""
+    found = _run(
+        "import gc, weakref",
+        "from treetap.process import limits",
+        "class Ring: pass",
+        "limits.collect_rarely()",
+        "print(gc.get_freeze_count() > 1000, gc.get_threshold()[0])",
+        "ring = Ring()",
+        "ring.own, seen = ring, weakref.ref(ring)",
+        "del ring",
+        "kept = [[] for _ in range(49_000)]",
+        "print(seen() is None)",
+        "kept += [[] for _ in range(2_000)]",
+        "print(seen() is None)",
+    )
+    assert found.stdout.split() == ["True", "50000", "False", "True"]
+
+
 def test_what_is_freed_is_given_back() -> None:
     """Also where a twentieth of it, all over the heap, is still used, and where no descriptor is free."""
     found = _run(

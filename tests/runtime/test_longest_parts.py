@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -32,7 +31,7 @@ from tests.certificates import role_of
 from tests.masked import longest_parts as masked
 from tests.pivodl import longest_parts as pivodl
 from tests.splitnn import longest_parts as splitnn
-from treetap.additive.sums.key_holder import KeyHolder
+from treetap.additive.sums.key_holder import block_size
 from treetap.additive.sums.masked_sums import CALL_BYTES
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.lattice.parameters import MOST_KEY_BYTES, PRIME_BITS, TOTAL_BITS
@@ -65,7 +64,7 @@ CIPHERTEXT = 2 * 3072 // 8
 TOTAL = 9_000_000
 #: Nodes and depth of a large tree.
 LEAVES, DEPTH = 4096, 20
-BLOCK: int = inspect.signature(KeyHolder.encrypt_blocks).parameters["block"].default
+BLOCK = block_size(TOTAL, 2, CIPHERTEXT)
 LONG = 2**40
 
 
@@ -209,7 +208,8 @@ def longest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
             for kind, bodies in PARTS.items():
                 for body in bodies():
                     head = exchange_pb2.PeerMessage(job="j" * 64, attempt=2**31, round=2**31, stage=2**31, part=2**31)
-                    await dialer.deliver(to, filled(head, kind, body.body if isinstance(body, CountedBody) else body))
+                    whole = filled(head, kind, body.body if isinstance(body, CountedBody) else body)
+                    await dialer.deliver(to, whole.SerializeToString())
         finally:
             await dialer.close()
             await server.stop(None)

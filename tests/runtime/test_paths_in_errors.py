@@ -54,7 +54,7 @@ class _Failing:
         yield control_pb2.StepEvent()
         raise next(self._faults)
 
-    async def deliver(self, _caller: str, _message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+    async def deliver(self, _caller: str, *_message: object) -> exchange_pb2.Receipt:
         raise next(self._faults)
 
 
@@ -104,7 +104,7 @@ def test_no_path_leaves_over_grpc(tmp_path: Path, caplog: pytest.LogCaptureFixtu
                     pass
             assert str(heard.value) == told
             with pytest.raises(type(fault)) as heard:
-                await dialers["peer"].deliver(to, exchange_pb2.PeerMessage(job="j"))
+                await dialers["peer"].deliver(to, exchange_pb2.PeerMessage(job="j").SerializeToString())
             assert str(heard.value) == told
             assert str(tmp_path / "st'ate") not in told
         for each in dialers.values():

@@ -81,10 +81,10 @@ def _prepare(federation: LocalFederation, job: str = "open") -> control_pb2.Step
     return filled(control_pb2.StepRequest(job=job, attempt=1), "prepare", setup_pb2.Prepare(spec=SPEC))
 
 
-def _children(job: str = "open") -> exchange_pb2.PeerMessage:
+def _children(job: str = "open") -> bytes:
     digest = job_digest(job, setup_pb2.Prepare(spec=SPEC))
     frame = exchange_pb2.PeerMessage(job=job, attempt=1, last=True, job_digest=digest)
-    return filled(frame, "children", growth_pb2.Children())
+    return filled(frame, "children", growth_pb2.Children()).SerializeToString()
 
 
 async def _step(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from treetap.errors import BadInput
 from treetap.models.durable import make_folder
-from treetap.process.limits import give_memory_back
+from treetap.process.limits import collect_rarely, give_memory_back
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,7 @@ async def serve_until_stopped(kind: str, where: Mapping[str, str], *, until_stdi
 
     `where`: name, address and, where they are served, metrics.
     """
+    collect_rarely()
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

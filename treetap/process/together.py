@@ -14,8 +14,9 @@ async def together(*calls: Coroutine[Any, Any, T]) -> list[T]:
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return list(await asyncio.gather(*tasks))
-    finally:
+    except BaseException:
         for task in tasks:
             if not task.cancelling():  # a second request would cut its clean-up short
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        raise

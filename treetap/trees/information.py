@@ -17,6 +17,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 #: Most numbers of records in groups that are drawn at once.
 CELLS = 2**16
+#: Times as many numbers as there are records that are counted one by one; those further apart are sorted.
+_SPREAD = 16
 
 
 class Bounds(NamedTuple):
@@ -50,6 +52,16 @@ def class_counts(labels: Ints, classes: int) -> Ints:
     return np.bincount(labels, minlength=classes).astype(np.int64)
 
 
+def numbered(values: Ints) -> tuple[Ints, Ints]:
+    """The place of each of some integers (N,) among those that occur, N > 0, and how often each of these does (n,)."""
+    if values.min() < 0 or values.max() >= _SPREAD * values.size:
+        places, counts = np.unique(values, return_inverse=True, return_counts=True)[1:]
+        return places.astype(np.int64), counts.astype(np.int64)
+    counts = np.bincount(values)
+    there = counts > 0
+    return (np.cumsum(there) - 1)[values], counts[there]
+
+
 def class_entropy(totals: npt.ArrayLike) -> float:
     """Entropy H(Y) in nats of a label with these class counts (C,): an upper bound of all leakage about a label."""
     counts = np.asarray(totals, dtype=np.float64)
@@ -67,9 +79,9 @@ def mutual_information(labels: Ints, groups: Ints) -> float:
         raise ValueError(f"one label and one group per record are needed, not {labels.shape} and {groups.shape}")
     if not labels.size:
         return 0.0
-    label, label_counts = np.unique(labels, return_inverse=True, return_counts=True)[1:]
-    group, group_counts = np.unique(groups, return_inverse=True, return_counts=True)[1:]
-    joint = np.unique(group * np.int64(len(label_counts)) + label, return_counts=True)[1]
+    label, label_counts = numbered(labels)
+    group, group_counts = numbered(groups)
+    joint = numbered(group * np.int64(len(label_counts)) + label)[1]
     return max(0.0, class_entropy(label_counts) + class_entropy(group_counts) - class_entropy(joint))
 
 
@@ -81,8 +93,7 @@ def permuted_information(labels: Ints, groups: Ints, rng: np.random.Generator, p
     """
     if not labels.size:
         return 0.0
-    label_counts = np.unique(labels, return_counts=True)[1]
-    group_counts = np.unique(groups, return_counts=True)[1].astype(np.int64)
+    label_counts, group_counts = numbered(labels)[1], numbered(groups)[1]
     apart = class_entropy(label_counts) + class_entropy(group_counts)
     at_once = max(1, CELLS // group_counts.size)
     parts = [min(at_once, permutations - done) for done in range(0, permutations, at_once)]

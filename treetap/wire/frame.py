@@ -104,6 +104,38 @@ def filled(frame: Frame, name: str, body: Message | None = None) -> Frame:
     return frame
 
 
+def serialised(frame: Message, name: str, content: bytes) -> bytes:
+    """The bytes of a frame that is `filled` with a content of that name, from the content's own bytes.
+
+    `frame`: one without content. Its other fields come first, as protobuf writes them, by number.
+    """
+    within: Descriptor = cast(Descriptor, frame.DESCRIPTOR)
+    numbers = []
+    for field in PATHS[type(frame)][name]:
+        described = within.fields_by_name[field]
+        numbers.append(described.number)
+        within = cast(Descriptor, described.message_type)
+    heads, size = list[bytes](), len(content)
+    for number in reversed(numbers):
+        heads.append(head_of(number, size))
+        size += len(heads[-1])
+    return b"".join((frame.SerializeToString(), *reversed(heads), content))
+
+
+def head_of(number: int, size: int) -> bytes:
+    """Tag and length before the `size` bytes of a field with that number."""
+    return _varint(number << 3 | 2) + _varint(size)
+
+
+def _varint(number: int) -> bytes:
+    coded = bytearray()
+    while number > 0x7F:
+        coded.append(number & 0x7F | 0x80)
+        number >>= 7
+    coded.append(number)
+    return bytes(coded)
+
+
 def type_of(name: str) -> Descriptor:
     """The type of a content: of a step's result, or of a message between parties.
 

@@ -37,8 +37,10 @@ class PartyPort(Protocol):
         """Do one step; yields progress, then the result."""
         ...
 
-    async def deliver(self, caller: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
-        """Receive one message."""
+    async def deliver(
+        self, caller: str, message: exchange_pb2.PeerMessage, content: bytes | None = None
+    ) -> exchange_pb2.Receipt:
+        """Receive one message. `content`: its bytes as they came; None: as protobuf writes them."""
         ...
 
 
@@ -49,8 +51,8 @@ class Dialer(Protocol):
         """Ask a party to do one step."""
         ...
 
-    async def deliver(self, to: Address, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
-        """Deliver one message to a party."""
+    async def deliver(self, to: Address, message: bytes) -> exchange_pb2.Receipt:
+        """Deliver one `PeerMessage`, which is sent as the bytes that it is."""
         ...
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -31,7 +31,7 @@ from treetap.wire.probe import examine
 from treetap.wire.status import error_of
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.tls import Insecure, Transport, check_near
-from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, exchange_pb2_grpc, jobs_pb2_grpc
+from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, jobs_pb2_grpc
 
 if TYPE_CHECKING:
     JobsStub = jobs_pb2_grpc.JobsAsyncStub
@@ -39,6 +39,9 @@ else:
     JobsStub = jobs_pb2_grpc.JobsStub
 
 log = logging.getLogger(__name__)
+#: Service and method of messages between parties, which travel as the bytes that the sender has.
+EXCHANGE, DELIVER = "treetap.wire.v2.Exchange", "Deliver"
+Deliver = Callable[[tuple[exchange_pb2.PeerMessage, bytes], Any], Awaitable[exchange_pb2.Receipt]]
 #: Most bytes of a message: parties send parts of about 1 MiB.
 MESSAGE_LIMIT = 2 * 1024 * 1024
 #: Bytes of a message that come before it is read.
@@ -112,6 +115,19 @@ def server(
     }
     options = list({**dict(_SERVER), **limits}.items())
     return grpc.aio.server(options=options, interceptors=[Admission(callers, most_calls)]), credentials
+
+
+def serve_exchange(aio_server: grpc.aio.Server, deliver: Deliver) -> None:
+    """Answer messages between parties: they are decoded, and their bytes are there as they came.
+
+    `deliver`: of the message with its bytes, and the call's context.
+    """
+    handler = grpc.unary_unary_rpc_method_handler(
+        deliver,
+        request_deserializer=lambda content: (exchange_pb2.PeerMessage.FromString(content), content),
+        response_serializer=exchange_pb2.Receipt.SerializeToString,
+    )
+    aio_server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(EXCHANGE, {DELIVER: handler}),))
 
 
 def server_credentials(source: CredentialSource) -> grpc.ServerCredentials:
@@ -201,9 +217,11 @@ class GrpcDialer:
             async for event in control_pb2_grpc.ControlStub(channel).Step(request):
                 yield event
 
-    async def deliver(self, to: Address, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+    async def deliver(self, to: Address, message: bytes) -> exchange_pb2.Receipt:
         async with self._calling(to) as channel:
-            return await exchange_pb2_grpc.ExchangeStub(channel).Deliver(message, timeout=self._timeouts.silence_s)
+            call: Any = channel.unary_unary(f"/{EXCHANGE}/{DELIVER}", None, exchange_pb2.Receipt.FromString)
+            receipt: exchange_pb2.Receipt = await call(message, timeout=self._timeouts.silence_s)
+            return receipt
 
     @asynccontextmanager
     async def jobs(self, to: Address) -> AsyncIterator[JobsStub]:

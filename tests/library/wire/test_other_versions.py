@@ -114,7 +114,7 @@ async def _error(dialer: rpc.GrpcDialer, to: Address, what: str) -> Exception:
             async for _ in dialer.step(to, control_pb2.StepRequest(job="j")):
                 pass
         elif what == "deliver":
-            await dialer.deliver(to, exchange_pb2.PeerMessage(job="j"))
+            await dialer.deliver(to, exchange_pb2.PeerMessage(job="j").SerializeToString())
         else:
             async with dialer.jobs(to) as stub:
                 _ = [page async for page in stub.Status(jobs_pb2.StatusRequest(), timeout=10)]

@@ -85,7 +85,7 @@ class _Party:
         await self.held.wait()
         yield control_pb2.StepEvent()
 
-    async def deliver(self, caller: str, _message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+    async def deliver(self, caller: str, *_message: object) -> exchange_pb2.Receipt:
         self.calls.append(caller)
         return exchange_pb2.Receipt()
 
@@ -120,7 +120,7 @@ async def _step(dialer: rpc.GrpcDialer, to: Address) -> int:
 
 
 async def _deliver(dialer: rpc.GrpcDialer, to: Address) -> None:
-    await dialer.deliver(to, exchange_pb2.PeerMessage(job="j"))
+    await dialer.deliver(to, exchange_pb2.PeerMessage(job="j").SerializeToString())
 
 
 def test_a_revoked_caller_is_refused_on_its_open_connection(federation: Federation) -> None:

@@ -16,13 +16,12 @@ import numpy as np
 from treetap.additive.residues.batches import Batch
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.kernels import Tree, add, open_tree, pack
+from treetap.additive.sums.key_holder import BLOCK
 from treetap.additive.sums.public_keys import handed
 from treetap.additive.sums.secret_keys import SecretKey
 from treetap.additive.sums.slots import Slots
 from treetap.protocols.key_options import KeyKind
 
-#: Records of a block, as label holders send them.
-BLOCK = 2048
 ROUNDS = 3
 #: Packed ciphertexts of one round.
 _PACKED = 6

@@ -24,6 +24,19 @@ T = TypeVar("T")
 Task = TypeVar("Task")
 IN_FLIGHT_PER_WORKER = 2
 SMALLEST_BLOCK = 32
+#: Most records of a block, and most bytes of its ciphertexts, which are one message: each has its cost on the way.
+BLOCK, BLOCK_BYTES = 3072, 3 << 19
+
+
+def block_size(records: int, workers: int, ciphertext_bytes: int, most: int = BLOCK) -> int:
+    """Records of a block: every worker has as many blocks, of one size, unless they were very small.
+
+    `most`: records, as long as their ciphertexts take no more than `BLOCK_BYTES`.
+    """
+    most = max(1, min(most, BLOCK_BYTES // ciphertext_bytes))
+    of_worker = -(-records // workers)
+    blocks = max(1, -(-of_worker // most))
+    return min(most, max(SMALLEST_BLOCK, -(-of_worker // blocks)))
 
 
 class KeyHolder:
@@ -58,12 +71,11 @@ class KeyHolder:
         await call_all(self._engine, _take_key, self._name, key, self._slots, self._obfuscation)
 
     async def encrypt_blocks(
-        self, columns: Sequence[npt.NDArray[np.int64]], block: int = 2048
+        self, columns: Sequence[npt.NDArray[np.int64]], block: int = BLOCK
     ) -> AsyncIterator[tuple[int, bytes]]:
-        """Encrypt one int64 array per slot, all of length n, in blocks of at most `block` records.
+        """Encrypt one int64 array per slot, all of length n, in blocks of at most `block` records (see `block_size`).
 
-        At most two blocks per worker are under way, so memory does not grow with n. A table smaller than a block per
-        worker is cut so that every worker has work.
+        At most two blocks per worker are under way, so memory does not grow with n.
 
         Yields:
             (first record of the block, its ciphertexts), in order.
@@ -73,7 +85,7 @@ class KeyHolder:
         """
         records = len(columns[0]) if len(columns) else 0
         workers = self._engine.workers
-        size = max(1, min(block, max(SMALLEST_BLOCK, -(-records // workers))))
+        size = block_size(records, workers, self._secret.public.ciphertext_bytes, block)
         pending: deque[tuple[int, asyncio.Task[bytes]]] = deque()
         starts = iter(range(0, records, size))
         try:

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 
 from party.boosting.layout import layout
 from party.runtime.mailbox import Mailbox, expected_of
+from party.runtime.messages import CiphertextBody
 from treetap.additive.sums.kernel_timings import KernelCosts, kernel_costs, least_seconds
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import BadInput, ConfigError, Interrupted
@@ -38,14 +39,14 @@ from treetap.trees.params import BoostingParams
 from treetap.trees.tree_bins import GlobalBins, goes_left, left_sums_of
 from treetap.usage import measure_process
 from treetap.wire.callers import Callers
-from treetap.wire.disclosure import bytes_by_class
-from treetap.wire.frame import filled
+from treetap.wire.disclosure import bytes_by_class_of
+from treetap.wire.frame import serialised
 from treetap.wire.ports import Address
 from treetap.wire.records import chunks_of, rows_of
 from treetap.wire.roles import Role
-from treetap.wire.rpc import GrpcDialer, bind, server
+from treetap.wire.rpc import GrpcDialer, bind, serve_exchange, server
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v2 import boosting_pb2, exchange_pb2, exchange_pb2_grpc
+from treetap.wire.v2 import boosting_pb2, exchange_pb2
 from treetap.workers.engines import ProcessEngine
 
 
@@ -152,7 +153,7 @@ def describe() -> dict[str, str]:
     }
 
 
-class _Receiver(exchange_pb2_grpc.ExchangeServicer):
+class _Receiver:
     """Files messages in a mailbox and reads them, as a feature party does."""
 
     def __init__(self, folder: Path) -> None:
@@ -162,11 +163,13 @@ class _Receiver(exchange_pb2_grpc.ExchangeServicer):
         sizes = JobSizes(members=Members("coordinator", "sender", ("receiver",)), rounds=4)
         self._mailbox.expect(expected_of([row], "receiver", sizes))
 
-    async def Deliver(self, request: exchange_pb2.PeerMessage, context: object) -> exchange_pb2.Receipt:
+    async def deliver(self, request: tuple[exchange_pb2.PeerMessage, bytes], context: object) -> exchange_pb2.Receipt:
+        """Answer `Deliver`."""
         del context
-        if request.round not in self._readers:
-            self._readers[request.round] = asyncio.ensure_future(self._read(request.round))
-        await self._mailbox.file("sender", request)
+        message, content = request
+        if message.round not in self._readers:
+            self._readers[message.round] = asyncio.ensure_future(self._read(message.round))
+        await self._mailbox.file("sender", message, content)
         return exchange_pb2.Receipt()
 
     async def _read(self, round_: int) -> None:
@@ -179,7 +182,7 @@ def _receive(tls: TlsFiles, folder: Path, pipe: Connection) -> None:
 
     async def serve() -> None:
         grpc_server, credentials = server(Callers("receiver", tls))
-        exchange_pb2_grpc.add_ExchangeServicer_to_server(_Receiver(folder), grpc_server)
+        serve_exchange(grpc_server, _Receiver(folder).deliver)
         pipe.send(bind(grpc_server, credentials, "127.0.0.1:0"))
         await grpc_server.start()
         await asyncio.to_thread(pipe.poll, WAIT_S)  # until the other end closes
@@ -225,12 +228,12 @@ async def _send_both(tls: TlsFiles, to: Address, pid: int) -> list[tuple[float, 
             content = os.urandom(size)
             own, theirs = time.process_time(), measure_process(pid).cpu_seconds
             for part in range(count):
-                body = boosting_pb2.Gradients(first=part, count=1, ciphertexts=content)
+                body = CiphertextBody(boosting_pb2.Gradients(first=part, count=1), content)
                 frame = exchange_pb2.PeerMessage(
                     job="capacity", attempt=1, round=round_, part=part, last=part == count - 1
                 )
-                message = filled(frame, "gradients", body)
-                bytes_by_class(message)
+                message = serialised(frame, "gradients", body.serialised())
+                bytes_by_class_of(message, exchange_pb2.PeerMessage)
                 await dialer.deliver(to, message)
             used = time.process_time() - own, measure_process(pid).cpu_seconds - theirs
             # the system counts another process in hundredths of a second

@@ -12,8 +12,7 @@ from typing import Any
 
 from treetap import terminal
 from treetap.additive.sums.joint_cells import BATCH
-from treetap.additive.sums.kernel_timings import BLOCK
-from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER
+from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, block_size
 from treetap.commands.capacity.measuring import Measurements
 from treetap.commands.capacity.training import PartyColumns
 from treetap.commands.capacity.tree import PHASES, Party, Tree
@@ -104,7 +103,8 @@ def _memory(tree: Tree, party: Party) -> dict[str, float]:
     main, worker = tree.host.process_mb * MIB, tree.host.worker_mb * MIB
     if party is tree.holder:  # bins, summands, scores before and after a round, labels, rows of the nodes
         main += _table(job.records, job.own) + job.records * (2 * slots + 6) * _LONG
-        worker += IN_FLIGHT_PER_WORKER * BLOCK * (slots * _LONG + job.key.ciphertext_bytes)
+        width = job.key.ciphertext_bytes
+        worker += IN_FLIGHT_PER_WORKER * block_size(job.drawn, party.workers, width) * (slots * _LONG + width)
     else:  # ciphertexts and bins of the worker's records, and the places of those that the fullest level sums
         columns = job.others[party.name]
         main += _table(job.records, columns) + job.records * 4 * _LONG

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from treetap.additive.sums.kernel_timings import BLOCK, KernelCosts
-from treetap.additive.sums.key_holder import SMALLEST_BLOCK
+from treetap.additive.sums.kernel_timings import KernelCosts
+from treetap.additive.sums.key_holder import block_size
 from treetap.commands.capacity.measuring import HostCosts
 from treetap.commands.capacity.question import Site
 from treetap.commands.capacity.training import HOLDER, Level, PartyCounts, Training
@@ -193,7 +193,7 @@ class Tree:
         job, site, holder, kernels, count = self.job, self.site, self.holder, self.kernels, len(self.others)
         parties, begin = [holder, *self.others.values()], self.seconds
         before = [(party.main_s, party.workers_s) for party in parties]
-        size = min(job.drawn, BLOCK, max(SMALLEST_BLOCK, -(-job.drawn // holder.workers)))
+        size = min(job.drawn, block_size(job.drawn, holder.workers, self._width))
         blocks, message, plain = job.drawn / size, size * self._width + FRAME, size * self._plain
         send, on_line, receive = self._message(message)
         series = send + on_line + receive + 2 * self._delay_s + (count - 1) * max(send, on_line)

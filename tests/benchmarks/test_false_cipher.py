@@ -1,0 +1,77 @@
+"""The cipher that hides nothing: it computes as Paillier's does, and is in a benchmark's processes alone."""
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treetap.additive.paillier import secret_key
+from treetap.additive.paillier.secret_key import SecretKey
+from treetap.additive.residues import ciphertexts
+from treetap.additive.sums.public_keys import Packer
+from treetap.errors import PlaintextOverflow
+
+ROOT = Path(__file__).parents[2]
+PLAINS = [5, -7, 0, 1, -1, 2**100, -(2**109), 3**50]
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> Iterator[SecretKey]:
+    """A key in a process whose cipher is false, until the test ends."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    true = type(ciphertexts.residues(7))
+    for module in (ciphertexts, secret_key):
+        monkeypatch.setattr(module, "residues", module.residues)
+    monkeypatch.setattr(secret_key, "_blum_prime", secret_key._blum_prime)
+    importlib.import_module("false_residues").substitute()
+    yield SecretKey.generate(2048)
+    monkeypatch.undo()
+    assert type(SecretKey.generate(1024).public.ring) is true
+
+
+def test_plaintexts_come_back(key: SecretKey) -> None:
+    """Of a ciphertext, of sums, of packed ones and of fresh ones, with the width and the trivial ciphertext of true."""
+    blocks = key.encrypt_many(PLAINS, "short-exponent")
+    assert len(blocks) == len(PLAINS) * key.public.ciphertext_bytes
+    assert key.decrypt_many(blocks) == PLAINS
+    values, ring = key.public.read(blocks), key.public.ring
+    assert key.public.write(values) == blocks
+    cells = ring.cell_products(values, np.array([0, 1, 6, 5, 5]), np.array([1, 1, 2, 2, 2]), 4)
+    written = key.public.write(cells)
+    assert key.decrypt_many(written) == [0, -2, 2**101 - 2**109, 0]
+    assert key.public.trivial(written).tolist() == [True, False, False, True]
+    packed = key.public.write(Packer(key.public, 110, 18).pack_fresh(values))
+    assert key.decrypt_many(packed) == [sum(plain << 110 * place for place, plain in enumerate(PLAINS))]
+    fresh = ring.multiply(values, key.public.obfuscators("short-exponent").draw(len(PLAINS)))
+    assert key.decrypt_many(key.public.write(fresh)) == PLAINS
+    assert key.decrypt_many(key.public.write(key.public.encrypt([3, -4], key.public.standard(2)))) == [3, -4]
+
+
+def test_what_it_cannot_do_is_an_error(key: SecretKey) -> None:
+    """A plaintext that is too large is refused by the true key's check; another sum or factor by the ring."""
+    with pytest.raises(PlaintextOverflow):
+        key.encrypt_many([int(key.public.n)], "short-exponent")
+    ring, one = key.public.ring, key.public.ring.batch([1 + 3 * key.public.n])
+    with pytest.raises(ValueError, match="adds one"):
+        ring.add(one, one)
+    with pytest.raises(ValueError, match="by n or by one"):
+        ring.multiples(b"\1", 1, 2)
+
+
+def test_seconds_by_kind_of_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Main processes and workers of the label holder and of the others, the coordinator, and sums."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    module: Any = importlib.import_module("false_cipher")
+    seconds = {
+        "h": 1.0,
+        "h worker 0": 2.0,
+        "h worker 1": 3.0,
+        "b": 4.0,
+        "c": 5.0,
+        "c worker 0": 6.0,
+        "coordinator": 7.0,
+    }
+    assert list(module.by_kind(seconds, "h").values()) == [1.0, 9.0, 7.0, 5.0, 6.0, 28.0, 17.0]
