@@ -15,12 +15,12 @@ from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, mode
 from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.errors import ConfigError
-from treetap.names import NAME, Address, Name, ProcessName, clash, on_loopback
+from treetap.names import NAME, clash, on_loopback
 from treetap.native.arithmetic import Choice
 from treetap.process.apart import ReadApart
 from treetap.process.config import Process, Silence
 from treetap.protocols.exclusions import Feature, between
-from treetap.strict import Strict, load, unshown
+from treetap.strict import Address, Name, ProcessName, Strict, load, unshown
 from treetap.tables.config import TableConfig
 from treetap.trees.withholding import Withholding
 from treetap.workers.settings import WorkerSettings

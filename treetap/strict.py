@@ -8,13 +8,17 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from treetap.errors import ConfigError
-from treetap.names import did_you_mean
+from treetap.names import check_address, check_name, check_process_name, did_you_mean
+
+Name = Annotated[str, AfterValidator(check_name)]
+ProcessName = Annotated[Name, AfterValidator(check_process_name)]
+Address = Annotated[str, AfterValidator(check_address)]
 
 
 class Strict(BaseModel):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import logging
 import os
 import resource
 import sys
-from importlib.abc import MetaPathFinder
 from typing import IO
 
 log = logging.getLogger(__name__)
@@ -49,7 +47,7 @@ def leave_out_pandas() -> None:
     sys.meta_path.insert(0, _WithoutPandas())
 
 
-class _WithoutPandas(MetaPathFinder):
+class _WithoutPandas:
     """A finder by which an import of pandas fails as if it were not installed."""
 
     def find_spec(self, name: str, *_: object) -> None:
@@ -74,6 +72,8 @@ async def give_memory_back() -> None:
 
     What a flood of connections was freed of lies between what is still used, and glibc keeps it for good.
     """
+    import asyncio  # every command imports this module
+
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is None or sys.platform != "linux":
         return

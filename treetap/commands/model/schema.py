@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from treetap.errors import DataError
-from treetap.names import Name
+from treetap.strict import Name
 from treetap.trees.ensemble import ROOT
 
 Node = Annotated[int, Field(ge=ROOT, lt=2**32)]
