@@ -37,6 +37,8 @@ GRACE_S = 2.0
 WORKER_SHARE = 0.8
 #: What workers import, without what needs an extra: imported at the start, so that no job waits for it.
 OF_WORKERS = ("treetap.additive.sums.key_holder", "treetap.additive.sums.tree_sums", "treetap.psi.kernels")
+#: What this process imports once it serves: jobs open by it, and it comes with what reads tables.
+OF_JOBS = ("party.opening",)
 
 
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
@@ -102,7 +104,7 @@ async def _serve(
             for way, at in (("grpc", node.served_models.grpc), ("http", node.served_models.http))
             if at
         }
-        await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes)
+        await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes, of_jobs=OF_JOBS)
     finally:
         await status.enter_graceful_shutdown()
         await workers.close()  # first: it ends the calls that wait for a worker

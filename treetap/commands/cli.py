@@ -19,7 +19,7 @@ from treetap.commands.options import CA, REVOKED, Json, needs
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.names import visible
-from treetap.process.limits import keep_memory_private
+from treetap.process.limits import import_numpy, keep_memory_private
 
 
 class Commands(LazyGroup):
@@ -236,6 +236,7 @@ def party(
 ) -> None:
     """Serve one party until SIGTERM. Prints one JSON line with its address when it is ready."""
     logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
+    import_numpy()
     from party.server.main import run
 
     run(config, until_stdin_closes=until_stdin_closes)
@@ -249,6 +250,7 @@ def coordinator(
 ) -> None:
     """Serve the coordinator until SIGTERM. It runs jobs and holds no data."""
     logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
+    import_numpy()
     from coordinator.server import run
 
     run(config, until_stdin_closes=until_stdin_closes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import logging
 import os
 import resource
@@ -53,6 +54,22 @@ class _WithoutPandas:
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":
             raise ModuleNotFoundError("this process goes without pandas", name=name)
+
+
+def import_numpy() -> None:
+    """Import NumPy with one thread for its linear algebra, unless the environment says how many; before another does.
+
+    By default it starts one for each processor, which waits in a loop at first: on two, that doubles the import's
+    time, and a server computes with none of them. What is imported afterwards, PyTorch too, finds the environment as
+    it was.
+    """
+    if "OPENBLAS_NUM_THREADS" in os.environ:
+        return
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        importlib.import_module("numpy")
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
 
 
 def share_heaps() -> None:
