@@ -148,7 +148,6 @@ def options(
     """The options before a sub-command."""
     del version  # its callback answers
     keep_memory_private()  # before a command reads a key
-    logs.pin_libraries()  # before one imports them
 
 
 def demo(
@@ -322,6 +321,7 @@ def _fail(message: str, *, bad_input: bool) -> NoReturn:
 
 def main() -> None:
     """The entry point: errors raised on purpose become one message and an exit status, never a traceback."""
+    logs.pin_libraries()  # before one is imported
     try:
         with guarded():
             in_plain_text(typer.main.get_command(app))()
