@@ -47,9 +47,7 @@ class Part(BaseModel):
     JSON cannot express.
     """
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True, defer_build=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True, defer_build=True)
 
     def plain(self) -> dict[str, Any]:
         """The fields that were given, as JSON types under the names of the JSON object."""

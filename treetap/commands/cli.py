@@ -19,7 +19,7 @@ from treetap.commands.options import CA, REVOKED, Json, needs
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.names import visible
-from treetap.process.limits import import_numpy, keep_memory_private
+from treetap.process.limits import import_numpy, keep_memory_private, leave_out_pandas
 
 
 class Commands(LazyGroup):
@@ -165,6 +165,8 @@ def demo(
     label each other party can infer.
     """
     logs.quiet_grpc()
+    leave_out_pandas()
+    import_numpy()
     with needs("demo"):
         from treetap.commands.demo import run
 
