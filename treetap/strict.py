@@ -27,7 +27,7 @@ class Strict(BaseModel):
     A whole number may stand for a real one. Text may not stand for a number, nor true for 1.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     @classmethod
     def about_unknown(cls, key: str) -> str:

@@ -44,7 +44,7 @@ def raise_descriptors() -> None:
 
 
 def leave_out_pandas() -> None:
-    """Have pyarrow go without pandas in this process: it imports it wherever it is installed, and no command uses it."""
+    """Have pyarrow go without pandas in this process, which uses none: it imports it wherever it is installed."""
     sys.meta_path.insert(0, _WithoutPandas())
 
 

@@ -17,7 +17,7 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, defer_build=True)
 
 
 class _Split(_Part):
