@@ -15,12 +15,11 @@ from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, mode
 from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.errors import ConfigError
-from treetap.names import NAME, Address, Name, ProcessName, clash, on_loopback
+from treetap.names import NAME, clash, on_loopback
 from treetap.native.arithmetic import Choice
-from treetap.process.apart import ReadApart
 from treetap.process.config import Process, Silence
 from treetap.protocols.exclusions import Feature, between
-from treetap.strict import Strict, load, unshown
+from treetap.strict import Address, Name, ProcessName, Strict, load, unshown
 from treetap.tables.config import TableConfig
 from treetap.trees.withholding import Withholding
 from treetap.workers.settings import WorkerSettings
@@ -155,6 +154,8 @@ class PartyConfig(WorkerSettings, Process):
                     f"{file}: {key}: only tables_folder_sources of the party's file permits {named!r}; put a file into "
                     "this folder"
                 )
+        from treetap.process.apart import ReadApart  # with the libraries that read tables
+
         return table.kept_within(folder, ReadApart)
 
     def _permits(self, named: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from party.config import PartyConfig
 from party.defences.checks import check_own
 from party.protocols import PredictionJob, role_for_prediction, role_for_training
-from party.runtime.attempts import Attempts, Session
+from party.runtime.attempts import Attempts, Session, submission_of
 from party.runtime.context import Offload, Role, Scratch, StepContext
 from party.runtime.job_store import Store
 from party.runtime.mailbox import Mailbox, expected_of
@@ -145,8 +145,3 @@ class Opener:
             policy=self.config.policy,
             offload=self.offload,
         )
-
-
-def submission_of(request: control_pb2.StepRequest) -> str:
-    """The nonce of the job that a request opens."""
-    return request.setup.prepare.submission or request.prediction.open_model.prediction

@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from treetap.errors import Refused
-from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES, ProcessName
+from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES
 from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
 from treetap.protocols.messages import Sent
-from treetap.strict import Strict
+from treetap.strict import ProcessName, Strict
 from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 from treetap.wire.reachable import ALL, Reachable, is_location, permits

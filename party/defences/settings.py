@@ -12,10 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from treetap.names import ProcessName
 from treetap.neural.defences import SENSITIVITY_NORMS, DpSgd, FeatureDefences, GradientDefence, LabelDefences
 from treetap.protocols.exclusions import Feature, between
-from treetap.strict import Strict
+from treetap.strict import ProcessName, Strict
 from treetap.trees.withholding import Withholding
 
 

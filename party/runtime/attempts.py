@@ -137,3 +137,8 @@ class Session:
                 self.context.store.discard(discard)
         finally:
             await self.role.close()
+
+
+def submission_of(request: control_pb2.StepRequest) -> str:
+    """The nonce of the job that a request opens."""
+    return request.setup.prepare.submission or request.prediction.open_model.prediction

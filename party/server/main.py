@@ -46,6 +46,8 @@ OF_WORKERS = (
     "treetap.lattice.kernels",
     "treetap.psi.kernels",
 )
+#: What this process imports once it serves: jobs open by it, and it comes with what reads tables.
+OF_JOBS = ("party.opening",)
 
 
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
@@ -113,7 +115,7 @@ async def _serve(
             for way, at in (("grpc", node.served_models.grpc), ("http", node.served_models.http))
             if at
         }
-        await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes)
+        await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes, of_jobs=OF_JOBS)
     finally:
         await status.enter_graceful_shutdown()
         await workers.close()  # first: it ends the calls that wait for a worker

@@ -10,14 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from rich.table import Table
 
-from party.config import read
-from party.defences.column_account import LEFT_SETS, SUMS, AccountFile
-from party.runtime.job_store import JobStore
 from treetap import terminal
-from treetap.commands.model.view import reading
 from treetap.errors import BadInput, DataError
 from treetap.models.store import LEAKAGE, read_leakage
 from treetap.strict import Part
@@ -84,7 +80,7 @@ class ColumnAccounts(Part):
     tables: list[ColumnAccount]
 
 
-_LINES = TypeAdapter(list[TreeAccount])
+_LINES = TypeAdapter(list[TreeAccount], config=ConfigDict(defer_build=True))
 
 
 def account(job: str | None, config: Path) -> Account | ColumnAccounts:
@@ -95,6 +91,8 @@ def account(job: str | None, config: Path) -> Account | ColumnAccounts:
     Raises:
         BadInput: this party has no such job, or no account of it, or a file cannot be read.
     """
+    from party.config import read  # experiments import this module for its documents
+
     if job is not None and (labels := _of_labels(job, config)) is not None:
         return labels
     if (columns := _of_columns(job, config)).tables:
@@ -110,6 +108,10 @@ def account(job: str | None, config: Path) -> Account | ColumnAccounts:
 
 def _of_columns(job: str | None, config: Path) -> ColumnAccounts:
     """The accounts of columns to which the job has added, or all."""
+    from party.config import read
+    from party.defences.column_account import LEFT_SETS, SUMS, AccountFile
+    from treetap.commands.model.view import reading
+
     party, tables = read(config), []
     for file in AccountFile.all(party.state):
         with reading(file.path):
@@ -135,6 +137,10 @@ def _of_columns(job: str | None, config: Path) -> ColumnAccounts:
 
 def _of_labels(job: str, config: Path) -> Account | None:
     """The account of all trees so far, if there is one."""
+    from party.config import read
+    from party.runtime.job_store import JobStore
+    from treetap.commands.model.view import reading
+
     state = read(config).state
     store = JobStore(state / "jobs" / job, state / "models" / job)
     place = store.model if store.published else store.folder

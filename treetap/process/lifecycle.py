@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import importlib
 import json
 import logging
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,10 +36,13 @@ def sole_user(folder: Path) -> Iterator[None]:
         yield
 
 
-async def serve_until_stopped(kind: str, where: Mapping[str, str], *, until_stdin_closes: bool) -> None:
+async def serve_until_stopped(
+    kind: str, where: Mapping[str, str], *, until_stdin_closes: bool, of_jobs: Sequence[str] = ()
+) -> None:
     """Print one JSON line, then wait for SIGTERM, SIGINT or the end of standard input.
 
-    `where`: name, address and, where they are served, metrics.
+    `where`: name, address and, where they are served, metrics. `of_jobs`: modules that the first job needs; they are
+    imported after that line, by another thread, so that neither the start nor the job waits for them.
     """
     collect_rarely()
     loop = asyncio.get_running_loop()
@@ -52,7 +56,13 @@ async def serve_until_stopped(kind: str, where: Mapping[str, str], *, until_stdi
         watcher.add_done_callback(lambda _: stop.set())
     print(json.dumps({"serving": kind, **where}), flush=True)
     log.info("%s %s serves at %s", kind, where["name"], where["address"])
+    await asyncio.to_thread(_import, of_jobs)
     trimming = asyncio.ensure_future(give_memory_back())
     await stop.wait()
     trimming.cancel()
     log.info("%s %s stops", kind, where["name"])
+
+
+def _import(modules: Sequence[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)

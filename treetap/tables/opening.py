@@ -18,7 +18,6 @@ from treetap.errors import DataError
 from treetap.names import nearest
 from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.cells import plain_column
-from treetap.tables.csv_dialect import Given
 from treetap.tables.csv_file import CsvFile
 from treetap.tables.dates import is_date
 from treetap.tables.files import HEAD, MOST_FILES, NAMES, SUFFIXES, TableFile, content_of, missing, of_table
@@ -27,7 +26,7 @@ from treetap.tables.parquet import ParquetFile
 from treetap.tables.record_ids import is_id
 from treetap.tables.several import SeveralFiles
 from treetap.tables.source import RowsOf, Source
-from treetap.tables.source_keys import SourceKeys, fixed_part
+from treetap.tables.source_keys import Given, SourceKeys, fixed_part
 
 
 def source_of(keys: SourceKeys) -> Source:

@@ -16,10 +16,10 @@ from google.protobuf.message import Message
 
 from treetap.commands.ending import run, tell
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
-from treetap.names import Address as AddressText
-from treetap.names import Name, check_name
+from treetap.names import check_name
 from treetap.process.config import Process
-from treetap.strict import load
+from treetap.strict import Address as AddressText
+from treetap.strict import Name, load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
