@@ -309,6 +309,13 @@ class Federation:
         """The same for a prediction."""
         return await self.jobs.wait(self._told(lambda jobs: jobs.predict(request)))
 
+    async def preview(
+        self, *parties: str, answer: str = "count", table: str = "train", job: str = "p"
+    ) -> jobs_pb2.JobStatus:
+        """The same for a preview of the alignment, by default of all parties."""
+        asked = jobs_pb2.AlignRequest(job=job, answer=answer, table=table, parties=parties or self.tables)
+        return await self.jobs.wait(self._told(lambda jobs: jobs.align(asked)))
+
     async def resume(self, job: str = "job") -> jobs_pb2.JobStatus:
         """Go on with a job and wait."""
         self._told(lambda jobs: jobs.resume(job))

@@ -20,7 +20,7 @@ from treetap.commands.capacity.cli import capacity
 from treetap.commands.certs.cli import certs
 from treetap.commands.data.cli import data
 from treetap.commands.health.cli import health
-from treetap.commands.jobs.cli import cancel, predict, prune, resume, status, train
+from treetap.commands.jobs.cli import align, cancel, predict, prune, resume, status, train
 from treetap.commands.jobs.serve import serve
 from treetap.commands.labels import labels, leakage
 from treetap.commands.model.cli import model
@@ -230,6 +230,7 @@ app.command()(capacity)
 
 
 app.command()(train)
+app.command()(align)
 app.command()(predict)
 app.command()(serve)
 app.command()(prune)
