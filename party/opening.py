@@ -55,15 +55,15 @@ class Opener:
             BadInput: the job is not valid, another one than at an attempt before, or this party's table does not fit.
             OutOfOrder: the attempt is over.
         """
-        kind_of_job = KINDS[kind]
+        kind_of_job, name = KINDS[kind], self.config.name
         opening = kind_of_job.content(request)
-        members = kind_of_job.members(opening, caller)
-        if self.config.name not in members.parties:
-            raise Refused(f"{self.config.name} is not a party of job {request.job}")
-        for peer in opening.peers:
-            if peer.name != self.config.name:
-                self.config.policy.check_address(self.config.name, peer.name, peer.address)
         try:
+            members = kind_of_job.members(opening, caller)
+            if name not in members.parties:
+                raise Refused(f"{name} is not a party of job {request.job}")
+            for peer in opening.peers:
+                if peer.name != name:
+                    self.config.policy.check_address(name, peer.name, peer.address)
             kind_of_job.check(self.config, opening, members)
             submission, digest = submission_of(request, kind), job_digest(request.job, opening)
             self.attempts.check(request.job, submission, request.attempt, digest.hex())
@@ -71,9 +71,9 @@ class Opener:
             context = self._context(caller, request, peers, digest, attempt_digest(digest, opening))
             role = kind_of_job.role(self, context, opening)
         except BadInput as failure:
-            raise failure.at(self.config.name) from None
-        context.mailbox.expect(expected_of(kind_of_job.rows(opening), self.config.name, role.sizes))
-        others = frozenset(members.parties) - {self.config.name}
+            raise failure.at(name) from None
+        context.mailbox.expect(expected_of(kind_of_job.rows(opening), name, role.sizes))
+        others = frozenset(members.parties) - {name}
         return Session(context, role, caller, others, content, submission)
 
     def _context(

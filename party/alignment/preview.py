@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -143,9 +144,8 @@ class Preview:
     @step(Next("charge_preview"))
     async def open_preview(self) -> None:
         """Load the ids of the table; no other column is read."""
-        own = table_config(self._config, self._opening.table)
-        nothing = {"columns": [], "label": None, "weight": None, "encode": None, "drop_constant": False}
-        alone = own.model_copy(update={**nothing, "monotone_constraints": {}})
+        nothing = dict[str, Any](columns=[], label=None, weight=None, encode=None, drop_constant=False)
+        alone = table_config(self._config, self._opening.table).model_copy(update=nothing)
         table = await load_table(self._context, alone, with_label=False, missing=None, categories={})
         if isinstance(self._part, Count):
             self._part.begin(table.ids)
@@ -170,6 +170,7 @@ class Preview:
     @step()
     async def write_rows(self) -> alignment_pb2.WrittenRows:
         """Write the own rows of the common records, in the order of the table, each with its id."""
+        assert isinstance(self._part, PreviewedRecords)  # else the step does not come
         table, path = required(self._table), self._config.state / FOLDER / f"{self._context.job}.csv"
         records = self._part.records
         await self._context.offload(lambda: _write(path, table, records), whole=True)
