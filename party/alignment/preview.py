@@ -35,7 +35,6 @@ from treetap.protocols.messages import JobSizes
 from treetap.protocols.preview import members_of_preview
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
-from treetap.tables.typed import IdColumn
 from treetap.tables.written import table_writer
 from treetap.wire.v2 import alignment_pb2, types_pb2
 
@@ -193,11 +192,11 @@ class Preview:
 
 def _write(path: Path, table: Table, records: Rows) -> None:
     """A line for each record: its row in the table from 0, and its id."""
-    own = IdColumn(table.ids, table.id_column, table.id_type)
     order = records[np.argsort(table.rows[records])]
-    schema = pa.schema([pa.field(ROW if table.id_column != ROW else "row_number", pa.int64()), own.field])
+    own = table.id_columns
+    schema = pa.schema([pa.field(ROW if ROW not in own.types else "row_number", pa.int64()), *own.fields])
     make_folder(path.parent)
     with writing_whole(path) as file, table_writer(file, schema, "csv") as write:
         for first in range(0, len(order), _AT_ONCE):
             here = order[first : first + _AT_ONCE]
-            write(pa.table([pa.array(table.rows[here]), own.at(here)], schema=schema))
+            write(pa.table([pa.array(table.rows[here]), *own.at(here)], schema=schema))

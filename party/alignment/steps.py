@@ -256,7 +256,10 @@ class Alignment(RaisedLists):
 
     def _enough(self, count: int) -> None:
         if count == 0:
-            raise DataError("no record is common to all parties: do all id columns hold the same ids, written alike?")
+            raise DataError(
+                "no record is common to all parties: do all id columns hold the same ids, written alike, and if there are "
+                "several, in the same order?"
+            )
         if count < self._minimum:
             raise Refused(
                 f"{self._context.party} takes no part: its policy says {self._rule} = {self._minimum}, and fewer "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ import pytest
 from party.alignment import lists as work
 from party.alignment.preview_account import DAY_S, PreviewAccount
 from party.policy import Policy
-from tests.alignment.test_protocol import NAMES, tables
+from tests.alignment.test_protocol import NAMES, PARAMS, Tables, job, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
 from tests.blindness.observed import Observed, observed
 from tests.simulator import COORDINATOR, Federation, Message, run
 from treetap.errors import ConfigError, Conflict
+from treetap.protocols.prediction import predict_request
 from treetap.psi.lists import PointList
 from treetap.wire.frame import name_of
 from treetap.wire.transcript import TranscriptReader, summarise
@@ -469,6 +471,48 @@ def test_no_column_but_the_ids_is_read(tmp_path: Path) -> None:
     async def main() -> None:
         federation = Federation(tmp_path, own, policies=COUNTS)
         assert (await federation.preview()).common.records == 2
+        await federation.close()
+
+    run(main())
+
+
+# ---- several key columns
+
+
+def _keyed(rows: list[list[tuple[str, str]]]) -> Tables:
+    """A table per party whose records are known by two columns together; the first party has labels."""
+    made: Tables = {}
+    for name, own in zip(NAMES, rows, strict=False):
+        first, second = (list(column) for column in zip(*own, strict=True))
+        content = {f"key-{name}": first, "key2": second, name[0]: [float(number % 7) for number in range(len(own))]}
+        if not made:
+            content["y"] = [number % 2 for number in range(len(own))]
+        made[name] = ([name[0]], {"train": pa.table(content), "predict": pa.table(content)})
+    return made
+
+
+def test_several_key_columns_are_one_id_each_after_its_length(tmp_path: Path) -> None:
+    """`a` and `bc` are not `ab` and `c`, nor `bc` and `a`: in a count, in rows, in a training and its predictions."""
+    common = [(f"n{number}", f"{number % 3}") for number in range(40)]
+    rows = [[*common, ("a", "bc")], [("ab", "c"), ("bc", "a"), *reversed(common)], [("abc", "x"), *common]]
+
+    async def main() -> None:
+        federation = Federation(tmp_path, _keyed(rows), policies=ROWS)
+        assert (await federation.preview(job="p1")).common.records == 40
+        status = await federation.preview(job="p2", answer="records")
+        written = pacsv.read_csv(
+            status.rows[0].path, convert_options=pacsv.ConvertOptions(column_types={"key2": "string"})
+        )
+        assert written.column_names == ["row", f"key-{NAMES[0]}", "key2"]
+        assert list(zip(*written.to_pydict().values(), strict=True)) == [(row, *key) for row, key in enumerate(common)]
+        status = await federation.train(job(3, replace(PARAMS, max_bin=4)))
+        assert (status.state, status.error) == ("finished", "")
+        predicted = pq.read_table((await federation.predict(predict_request(model="job", explain=True))).predictions)
+        assert predicted.column_names[:2] == [f"key-{NAMES[0]}", "key2"]
+        keys = list(zip(*predicted.select([0, 1]).to_pydict().values(), strict=True))
+        scores = predicted.column("prediction").to_pylist()
+        assert sorted(keys) == sorted(rows[0])
+        assert [key for key, score in zip(keys, scores, strict=True) if score is None] == [("a", "bc")]
         await federation.close()
 
     run(main())
