@@ -257,8 +257,8 @@ class Alignment(RaisedLists):
     def _enough(self, count: int) -> None:
         if count == 0:
             raise DataError(
-                "no record is common to all parties: do all id columns hold the same ids, written alike, and if there are "
-                "several, in the same order?"
+                "no record is common to all parties: do all id columns hold the same ids, written alike, and several "
+                "columns in the same order?"
             )
         if count < self._minimum:
             raise Refused(
