@@ -6,12 +6,16 @@ identifier and no row. A preview that breaks down is asked anew: nothing of it i
 
 from __future__ import annotations
 
+import logging
+
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, answered
 from treetap.errors import Malformed
 from treetap.protocols.alignment import count_turns, turns
 from treetap.protocols.preview import check_preview
 from treetap.wire.v2 import alignment_pb2, jobs_pb2
+
+log = logging.getLogger(__name__)
 
 
 def preview_of(request: jobs_pb2.AlignRequest, submission: str) -> alignment_pb2.OpenPreview:
@@ -47,6 +51,7 @@ async def answer(roster: Roster, opening: alignment_pb2.OpenPreview, progress: P
         if turn.step == "count_ids":
             progress.status.common.CopyFrom(answered(first, results[first], "counted_ids").common)
     if counting:
+        _say(progress)
         return
     progress.phase("write")
     results = await roster.ask_all(roster.names, "write_rows")
@@ -55,3 +60,11 @@ async def answer(roster: Roster, opening: alignment_pb2.OpenPreview, progress: P
         raise Malformed(f"{', '.join(written)} do not agree how many records are common")
     progress.status.common.CopyFrom(written[first].common)
     progress.status.rows.extend(jobs_pb2.PartyRows(party=party, path=rows.path) for party, rows in written.items())
+    _say(progress)
+
+
+def _say(progress: Progress) -> None:
+    """Log what this coordinator and its operator now know."""
+    status = progress.status
+    what = f"fewer than {status.common.fewer_than}" if status.common.fewer_than else str(status.common.records)
+    log.warning("job %s: a leak by a preview: this coordinator knows of %s records in common", status.job, what)

@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
 from party.alignment import lists as work
+from party.alignment import raised_lists
 from party.alignment.preview_account import DAY_S, PreviewAccount
 from party.policy import Policy
 from tests.alignment.test_protocol import NAMES, PARAMS, Tables, job, tables
@@ -23,6 +25,7 @@ from tests.blindness.observed import Observed, observed
 from tests.simulator import COORDINATOR, Federation, Message, run
 from treetap.errors import ConfigError, Conflict
 from treetap.protocols.prediction import predict_request
+from treetap.psi import kernels
 from treetap.psi.lists import PointList
 from treetap.wire.frame import name_of
 from treetap.wire.transcript import TranscriptReader, summarise
@@ -121,6 +124,46 @@ def test_the_owner_of_a_list_cannot_say_which_of_its_ids_are_common(
     assert guess != common  # by chance once in 10^11
     monkeypatch.setattr(work, "shuffled", lambda points, _files: points)
     assert _guessed(tmp_path / "as they came", ids) == common
+
+
+def test_the_combiner_cannot_say_which_ids_of_another_list_are_common(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list leaves its owner in a drawn order; left in the order of the table, places would name the common ids."""
+    common = [f"c{number:02d}" for number in range(20)]
+    other = sorted([*common, *(f"b{number:02d}" for number in range(20))])
+
+    def guessed(folder: Path) -> list[str]:
+        came: list[bytes] = []
+        guess: list[str] = []
+
+        async def main() -> None:
+            federation = Federation(folder, tables([[*common, "own"], other]), policies=COUNTS)
+
+            def look(_sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+                if to == NAMES[0] and parcel.stage == 1:
+                    came.append(parcel.alignment.blinded_ids.points)
+                return parcel
+
+            def attack(message: Message) -> None:
+                if message.word == "count_ids" and not message.served:
+                    part = federation.node(NAMES[0])._sessions["p"].role._part  # type: ignore[attr-defined]
+                    raised = kernels.raise_points({}, part._exponent.for_kernel(), b"".join(came))
+                    own = {_whole(part._held[-1])[at : at + 32] for at in range(0, 32 * 21, 32)}
+                    guess.extend(other[at // 32] for at in range(0, len(raised), 32) if raised[at : at + 32] in own)
+
+            federation.tamper, federation.hook = look, attack
+            assert (await federation.preview()).common.records == 20
+            await federation.close()
+
+        run(main())
+        return guess
+
+    guess = guessed(tmp_path / "drawn")
+    assert len(guess) == 20
+    assert guess != common  # by chance once in 10^11
+    monkeypatch.setattr(raised_lists, "permutation", np.arange)
+    assert guessed(tmp_path / "as in the table") == common
 
 
 def test_a_count_shows_the_coordinator_and_the_parties_no_membership(tmp_path: Path) -> None:
@@ -237,6 +280,7 @@ def test_each_end_says_what_it_has_learnt(tmp_path: Path, caplog: pytest.LogCapt
     said = [record.getMessage() for record in caplog.records if "a leak by preview" in record.getMessage()]
     assert len(said) == 3
     assert all(f"has {len(common)} records in common" in line for line in said)
+    assert f"this coordinator knows of {len(common)} records in common" in caplog.text
 
 
 # ---- policies

@@ -87,7 +87,7 @@ def predict(
 
 def align(
     parties: Annotated[
-        list[str], typer.Argument(metavar="PARTY PARTY...", help="Two or more; the first one combines the lists.")
+        list[str], typer.Argument(metavar="PARTY", help="Two or more; the first one combines the lists.")
     ],
     table: Annotated[str, typer.Option(help="Name of each party's table.")] = "train",
     count: Annotated[bool, typer.Option("--count", help="How many records all of them hold (default).")] = False,
