@@ -15,6 +15,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+from coordinator.runtime.progress import Progress
 from party.alignment import lists as work
 from party.alignment import raised_lists
 from party.alignment.preview_account import DAY_S, PreviewAccount
@@ -22,14 +23,15 @@ from party.policy import Policy
 from tests.alignment.test_protocol import NAMES, PARAMS, Tables, job, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
 from tests.blindness.observed import Observed, observed
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from treetap.commands.jobs import progress_view
 from treetap.errors import ConfigError, Conflict
 from treetap.protocols.prediction import predict_request
 from treetap.psi import kernels
 from treetap.psi.lists import PointList
 from treetap.wire.frame import name_of
 from treetap.wire.transcript import TranscriptReader, summarise
-from treetap.wire.v2 import exchange_pb2, jobs_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
 
 COUNTS: dict[str, dict[str, Any]] = {name: {"preview": "count"} for name in NAMES}
 ROWS: dict[str, dict[str, Any]] = {name: {"preview": "records"} for name in NAMES}
@@ -483,6 +485,40 @@ def test_a_preview_that_breaks_down_is_asked_anew_and_not_resumed(tmp_path: Path
         await federation.close()
 
     run(main())
+
+
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_bad_network_charges_once(seed: int, tmp_path: Path) -> None:
+    """Requests are lost, doubled and late: the count is the same, and a step that is repeated is no second preview."""
+    ids, common = _ids(2 + seed % 2, seed)
+
+    async def main() -> None:
+        faults = Faults(drop=0.1, lose_reply=0.1, double=0.3, delay_s=0.5, late_s=3.0, seed=seed)
+        federation = Federation(tmp_path, tables(ids), policies=COUNTS, faults=faults)
+        status = await federation.preview()
+        assert (status.state, status.error, status.common.records) == ("finished", "", len(common))
+        assert [len(PreviewAccount(state).charges()) for state in federation.states.values()] == [1] * len(ids)
+        await federation.close()
+
+    run(main())
+
+
+def test_progress_on_long_lists() -> None:
+    """The status has the turn, and how many identifiers all parties have raised in it; a terminal shows both."""
+
+    async def main() -> jobs_pb2.JobStatus:
+        progress = Progress(jobs_pb2.JobStatus(job="p", kind="align", state="running"))
+        progress.phase("align")
+        progress.round(0, 6)
+        progress.on_progress(NAMES[0], control_pb2.Progress(done=7, total=7))
+        progress.round(1, 6)
+        progress.on_progress(NAMES[0], control_pb2.Progress(done=5, total=20))
+        progress.on_progress(NAMES[1], control_pb2.Progress(done=10, total=30))
+        return progress.status
+
+    done, total, where, _ = progress_view._described(run(main()), [])
+    assert (done, total, where) == (15, 50, "turn 2/6, 15/50 identifiers")
 
 
 def test_a_preview_is_cancelled_as_a_job_is(tmp_path: Path) -> None:
