@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from party.config import PartyConfig
 from party.defences.checks import check_own
@@ -20,7 +21,7 @@ from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
 from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused
-from treetap.protocols.agreement import attempt_digest, job_digest
+from treetap.protocols.agreement import Opening, attempt_digest, job_digest
 from treetap.protocols.job_spec import check_spec, params_of, rows_of_training, sent_in_training
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.libraries import require_library
@@ -115,7 +116,39 @@ class Opener:
         )
 
 
-class _Training:
+#: The content of a step that opens a job of a kind.
+Content = TypeVar("Content", bound=Opening)
+
+
+class Kind(ABC, Generic[Content]):
+    """A kind of job, by the step that opens it."""
+
+    @abstractmethod
+    def content(self, request: control_pb2.StepRequest) -> Content:
+        """The opening in a request."""
+
+    @abstractmethod
+    def submission(self, opening: Content) -> str:
+        """The nonce of the submission."""
+
+    @abstractmethod
+    def members(self, opening: Content, coordinator: str) -> Members:
+        """All parties, those that are away included."""
+
+    @abstractmethod
+    def rows(self, opening: Content) -> list[MessageRow]:
+        """The rows of all messages, of an opening that `check` has passed."""
+
+    @abstractmethod
+    def check(self, config: PartyConfig, opening: Content, members: Members) -> None:
+        """Raise unless the job is valid and the policy permits every message that this party would send."""
+
+    @abstractmethod
+    def role(self, opener: Opener, context: StepContext, opening: Content) -> Role:
+        """This party's role in a job that `check` has passed."""
+
+
+class _Training(Kind[setup_pb2.Prepare]):
     """A training, which `prepare` opens."""
 
     def content(self, request: control_pb2.StepRequest) -> setup_pb2.Prepare:
@@ -154,7 +187,7 @@ class _Training:
         return role
 
 
-class _Prediction:
+class _Prediction(Kind[prediction_pb2.OpenModel]):
     """A prediction or serving, which `open_model` opens."""
 
     def content(self, request: control_pb2.StepRequest) -> prediction_pb2.OpenModel:
@@ -179,7 +212,7 @@ class _Prediction:
         return role_for_prediction(PredictionJob(opener.config, opener.store, context, opening, opener.served_models))
 
 
-class _Preview:
+class _Preview(Kind[alignment_pb2.OpenPreview]):
     """A preview of an alignment, which `open_preview` opens; its modules are read when one comes."""
 
     def content(self, request: control_pb2.StepRequest) -> alignment_pb2.OpenPreview:
@@ -212,12 +245,10 @@ class _Preview:
         return Preview(opener.config, context, opening)
 
 
-#: Step that opens a job → its kind: the step's content, nonce, members and messages; `check` raises unless the job is
-#: valid and the policy permits every message that this party would send; `role` is this party's in a job so checked.
-KINDS: Mapping[str, Any] = {"prepare": _Training(), "open_model": _Prediction(), "open_preview": _Preview()}
+#: Step that opens a job → its kind.
+KINDS: Mapping[str, Kind[Any]] = {"prepare": _Training(), "open_model": _Prediction(), "open_preview": _Preview()}
 
 
 def submission_of(request: control_pb2.StepRequest, kind: str) -> str:
     """The nonce of the job that a request opens by the step `kind`."""
-    submission: str = KINDS[kind].submission(KINDS[kind].content(request))
-    return submission
+    return KINDS[kind].submission(KINDS[kind].content(request))
