@@ -61,7 +61,7 @@ class Jobs:
         most_jobs: int = MOST_JOBS,
         waiting_s: float = WAITING_S,
     ) -> None:
-        """`most_jobs`: trainings and predictions under way at once; `waiting_s`: the longest that others wait."""
+        """`most_jobs`: jobs under way at once, but served models; `waiting_s`: the longest that others wait."""
         self._metrics = metrics or CoordinatorMetrics(name)
         self._parties = Parties(name, parties, dialer, silence_s, self._metrics)
         self._journal = journal

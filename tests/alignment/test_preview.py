@@ -25,7 +25,7 @@ from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
 from tests.blindness.observed import Observed, observed
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from treetap.commands.jobs import progress_view
-from treetap.errors import ConfigError, Conflict
+from treetap.errors import ConfigError, Conflict, Overloaded
 from treetap.protocols.prediction import predict_request
 from treetap.psi import kernels
 from treetap.psi.lists import PointList
@@ -499,6 +499,27 @@ def test_a_bad_network_charges_once(seed: int, tmp_path: Path) -> None:
         status = await federation.preview()
         assert (status.state, status.error, status.common.records) == ("finished", "", len(common))
         assert [len(PreviewAccount(state).charges()) for state in federation.states.values()] == [1] * len(ids)
+        await federation.close()
+
+    run(main())
+
+
+def test_a_party_with_too_many_jobs_has_a_preview_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is put off as a job is, and charged once, when it begins."""
+    ids = [[f"c{number}" for number in range(8)]] * 2
+
+    async def main() -> None:
+        federation = Federation(tmp_path, tables(ids), policies=COUNTS)
+        refusals = [Overloaded(f"{NAMES[1]} has 2 jobs under way")]
+
+        def full() -> None:
+            if refusals:
+                raise refusals.pop()
+
+        monkeypatch.setattr(federation.node(NAMES[1]), "_check_room", full)
+        status = await federation.preview()
+        assert (status.state, status.attempt, status.common.records) == ("finished", 2, 8)
+        assert [len(PreviewAccount(state).charges()) for state in federation.states.values()] == [1, 1]
         await federation.close()
 
     run(main())
