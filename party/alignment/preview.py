@@ -67,7 +67,7 @@ class Count(RaisedLists):
 
     @step()
     async def count_ids(self) -> alignment_pb2.CountedIds:
-        """Combiner: count the points that every list holds; fewer than some party's least count are not counted out."""
+        """Combiner: count the points that every list holds, and send it; below some least count, only that."""
         least = self._context.policy.min_common_records
         async for theirs in self._leasts():
             least = max(least, theirs)
