@@ -45,6 +45,8 @@ class Policy(Strict):
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     expansion_order: bool = False
     min_common_records: Annotated[int, Field(ge=1)] = 30
+    preview: Literal["off", "count", "records"] = "off"
+    previews_per_day: Annotated[int, Field(ge=1, le=1000)] = 5
     min_prediction_records: Annotated[int, Field(ge=1)] = 1
     min_evaluated_records: Annotated[int, Field(ge=2)] = 30
     min_instance_space: Annotated[int, Field(ge=1)] = 1
@@ -141,6 +143,17 @@ class Policy(Strict):
             )
         for sent in own:
             self.check_emits(party, sent.receiver, sorted(sent.classes))
+
+    def check_preview(self, party: str, answer: str) -> None:
+        """Raise `Refused` for a preview of an alignment that tells more than the policy lets it."""
+        order = ("off", "count", "records")
+        if order.index(answer) > order.index(self.preview):
+            what = "a count of common records" if answer == "count" else "the rows of common records"
+            raise Refused(
+                f"{party} takes no part in a preview that answers with {what}: its policy says preview = "
+                f'{json.dumps(self.preview)}; if it should, write preview = "{answer}" above the tables of {party}\'s '
+                f"policy file and restart {party}"
+            )
 
     def check_parties(self, party: str, count: int) -> None:
         """Raise `Refused` if a job whose labels are spread over its parties has fewer of these than the policy asks."""

@@ -72,6 +72,10 @@ class Commands(LazyGroup):
             "treetap.commands.jobs.cli",
             "Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job.",
         ),
+        "align": Row(
+            "treetap.commands.jobs.cli",
+            "Before any job: how many records the tables of some parties have in common, by private set intersection.",
+        ),
         "predict": Row(
             "treetap.commands.jobs.cli",
             "Predict with a trained model. The label holder, or recipient, writes a file in its own state folder.",
