@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gmpy2 import mpz
 
 from treetap.additive.residues.batches import Batch, Places, Residues, power
-from treetap.additive.residues.fixed_base import LARGEST_TABLE, FixedBase
+from treetap.additive.residues.fixed_base import FixedBase
 from treetap.errors import Malformed
 from treetap.native import arithmetic
 
@@ -75,7 +75,7 @@ class Ciphertexts:
         """A table for h^a, h = (-y²)^n of a fresh uniform y ∈ Z*_n, and exponents a of `bits` bits."""
         y = random_unit(self.n)
         base = gmpy2.powmod(-y * y % self.n, self.n, self.ring.modulus)
-        return FixedBase(self.ring, base, bits, window, 2 * LARGEST_TABLE)  # there is one, not two
+        return FixedBase(self.ring, base, bits, window)
 
     def write(self, ciphertexts: Batch) -> bytes:
         """Ciphertexts as concatenated big-endian blocks of fixed width."""
