@@ -136,7 +136,8 @@ TARGET static void field(void) {
         const wide ab = multiply(&a, &b), aa = square(&a), small = multiply_small_add(&a, 121665, &wp);
         const wide less = subtract_wide(&wp, &wq, PRODUCT);
         words_below(&ab, of_product), words_below(&aa, of_product), words_below(&small, 1ull << 62);
-        const element made[] = {carry(ab), carry(aa), carry(small), carry(less), carry(ww), sum(&a, &b), difference(&a, &b)};
+        const element made[] = {
+            carry(ab), carry(aa), carry(small), carry(less), carry(ww), sum(&a, &b), difference(&a, &b)};
         number expected[7][LANES];
         for (int lane = 0; lane < LANES; lane++) {
             const number x = of_lane(&ca, lane), y = of_lane(&cb, lane), p = of_lane(&cp, lane), q = of_lane(&cq, lane);
@@ -235,10 +236,9 @@ static void digests(void) {
 }
 
 int main(void) {
-    if (!FN(treetap_has)()) {
-        fprintf(stderr, "this processor lacks the instructions of this form: the kernels for points were not run\n");
-        return 77;
-    }
+#ifndef EMULATED
+    if (!FN(treetap_has)()) return 77;
+#endif
     field();
     published();
     digests();

@@ -143,15 +143,23 @@ def verdicts() -> list[bool]:
     return [u < PRIME and on_curve(u) and is_member(u.to_bytes(POINT_BYTES, "little")) for u in _special()]
 
 
-def test_digests_of_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts of 0 to 300 bytes and long ones, with prefixes, over several calls: those of hashlib."""
-    monkeypatch.setattr(curve, "UNIT", 100)
+def test_digests_of_every_length() -> None:
+    """Texts of 0 to 300 bytes and long ones, with prefixes: those of hashlib."""
     rng = np.random.default_rng(0)
     lengths = [*range(301), 1023, 4096, 100_000, 0]
     texts = [rng.bytes(length) for length in lengths]
-    ends = np.cumsum([0, *lengths]).astype(np.int64).tobytes()
+    places = np.cumsum([0, *lengths]).astype(np.int64)
     for prefix in (b"", DOMAIN, bytes(range(128)), bytes(range(200))):
         expected = b"".join(hashlib.sha512(prefix + text).digest() for text in texts)
-        assert Curve(HERE[-1]).digests(prefix, b"".join(texts), ends) == expected
-        assert SodiumGroup().digests(prefix, b"".join(texts), ends) == expected
-    assert Curve(HERE[-1]).digests(DOMAIN, b"", bytes(8)) == b""
+        assert curve.digests(prefix, b"".join(texts), places) == expected
+
+
+def test_ids_become_points_over_several_calls(group: Curve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call has the ids of its own places, and there may be none."""
+    monkeypatch.setattr(curve, "UNIT", 3)
+    ids = [f"id {'x' * number}".encode() for number in range(8)]
+    ends = np.cumsum([0, *map(len, ids)]).astype(np.int64).tobytes()
+    expected = SodiumGroup().hash_points(b"".join(uniform_bytes(text) for text in ids))
+    assert group.hash_ids(DOMAIN, b"".join(ids), ends) == expected
+    assert SodiumGroup().hash_ids(DOMAIN, b"".join(ids), ends) == expected
+    assert group.hash_ids(DOMAIN, b"", bytes(8)) == SodiumGroup().hash_ids(DOMAIN, b"", bytes(8)) == b""

@@ -29,13 +29,14 @@ static const uint64_t ROOT_OF_IN[WORDS] = {
 
 /* ---- raising */
 
-/* scalar * (u : 1) = first, and (scalar + 1) * (u : 1) = second, each as (x : z), for a scalar of 255 bits that serves all
- * lanes. The ladder is Montgomery's (Math. Comp. 48, 1987), the names are those of RFC 7748, section 5. There two points
- * change places by the scalar's bits. Here they stay: d*a + c*b is the same for either order, d*a - c*b but for its sign,
- * which its square loses; so the bit only chooses which point is doubled. (x2 : z2) is the doubled one. */
 typedef struct {
-    element x, z;
+    element x, z; /* of u = x/z */
 } ratio;
+
+/* scalar * (u : 1) = first, and (scalar + 1) * (u : 1) = second, for a scalar of 255 bits that serves all lanes. The
+ * ladder is Montgomery's (Math. Comp. 48, 1987), the names are those of RFC 7748, section 5. There two points change
+ * places by the scalar's bits. Here they stay: d*a + c*b is the same for either order, d*a - c*b but for its sign, which
+ * its square loses; so the bit only chooses which point is doubled. (x2 : z2) is the doubled one. */
 
 CALLED void ladder(const uint8_t scalar[32], const wide *u, ratio *first, ratio *second) {
     const element zero = constant(ZERO), one = constant(ONE), base = element_of(u);
@@ -48,17 +49,17 @@ CALLED void ladder(const uint8_t scalar[32], const wide *u, ratio *first, ratio 
         const element a = carry(add_wide(&x2, &z2)), b = carry(subtract_wide(&x2, &z2, PRODUCT));
         const element c = carry(add_wide(&x3, &z3)), d = carry(subtract_wide(&x3, &z3, PRODUCT));
         const element p = choose(other, &c, &a), q = choose(other, &d, &b);
-        const wide da = multiply(&d, &a), cb = multiply(&c, &b);
-        const element plus = carry(add_wide(&da, &cb)), minus = carry(subtract_wide(&da, &cb, PRODUCT));
-        x3 = square(&plus);
-        const element minus2 = carry(square(&minus));
-        z3 = multiply(&base, &minus2);
         const wide pp = square(&p), qq = square(&q);
         const element e = carry(subtract_wide(&pp, &qq, PRODUCT));
         const element inner = carry(multiply_small_add(&e, (CURVE_A - 2) / 4, &pp));
         const element aa = carry(pp), bb = carry(qq);
         x2 = multiply(&aa, &bb);
         z2 = multiply(&e, &inner);
+        const wide da = multiply(&d, &a), cb = multiply(&c, &b);
+        const element plus = carry(add_wide(&da, &cb)), minus = carry(subtract_wide(&da, &cb, PRODUCT));
+        const element minus2 = carry(square(&minus));
+        x3 = square(&plus);
+        z3 = multiply(&base, &minus2);
     }
     const vector odd = opaque(SAME(0 - last));
     const ratio two = {carry(x2), carry(z2)}, three = {carry(x3), carry(z3)};

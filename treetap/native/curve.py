@@ -1,7 +1,8 @@
 """Calls of the kernels for blinded ids (`curve.c`, `sha512.c`), with blocks whose lengths are checked beforehand.
 
 A block is whole encodings side by side. One call stays below 0.2 s: blocks are cut into units here, and each ends with
-a sign of life.
+a sign of life. What a unit makes stays in a core's cache, and below the size for which the C library asks the system for
+new pages each time.
 """
 
 from __future__ import annotations
@@ -36,45 +37,45 @@ class Curve:
         self._check = getattr(kernels, f"treetap_check_points_{form}")
         self._check.restype = ctypes.c_size_t
 
-    def digests(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
-        """SHA-512 of a prefix and each of n texts, n·64 bytes; `ends`: the n+1 places, 64-bit numbers."""
+    def hash_ids(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
+        """n points: of the SHA-512 of a prefix and each of n texts; `ends`: the n+1 places, 64-bit numbers."""
         in_bounds(len(ends) % 8 == 0 and len(ends) > 0, "the places of texts are 64-bit numbers")
         places = np.frombuffer(ends, dtype=np.int64)
-        within = places[0] >= 0 and places[-1] <= len(texts) and bool((places[1:] >= places[:-1]).all())
-        in_bounds(within, "a text ends beyond the texts or before it begins")
-        source, made = _view(texts, 1), bytearray((len(places) - 1) * UNIFORM_BYTES)
-        target, sha512 = _view(made, UNIFORM_BYTES), library.compiled().treetap_sha512
-        length = ctypes.c_size_t(len(prefix))
-        for first, last in _units(len(target)):
-            at = ctypes.c_void_p(places[first:].ctypes.data)
-            sha512(prefix, length, _at(source, 0), at, ctypes.c_size_t(last - first), _at(target, first))
-        return bytes(made)
+        parts = [
+            self.hash_points(digests(prefix, texts, places[first : last + 1]))
+            for first, last in _units(len(places) - 1)
+        ]
+        return b"".join(parts)
 
     def hash_points(self, uniform: bytes) -> bytes:
         """n points from n·64 uniform bytes; see `treetap_hash_points`."""
-        source, made = _view(uniform, UNIFORM_BYTES), bytearray(len(uniform) // 2)
-        target = _view(made, POINT_BYTES)
+        source = _view(uniform, UNIFORM_BYTES)
+        parts = []
         for first, last in _units(len(source)):
-            self._hash(_at(source, first), _at(target, first), ctypes.c_size_t(last - first))
-        return bytes(made)
+            parts.append(part := bytearray((last - first) * POINT_BYTES))
+            self._hash(_at(source, first), _at(_view(part, 1), 0), ctypes.c_size_t(last - first))
+        return b"".join(parts)
 
     def raise_points(self, scalar: bytes, points: bytes) -> bytes:
         """n points times one clamped scalar, n·32 bytes; see `treetap_raise_points`. The points have been checked."""
-        return bytes(self._raised(scalar, points, None))
+        return self._raised(scalar, points, twice=False)[0]
 
     def raise_twice(self, scalar: bytes, points: bytes) -> tuple[bytes, bytes]:
         """The points of `raise_points`, and n points times the scalar plus 1, which the ladder has beside them."""
-        seconds = bytearray(len(points))
-        return bytes(self._raised(scalar, points, seconds)), bytes(seconds)
+        return self._raised(scalar, points, twice=True)
 
-    def _raised(self, scalar: bytes, points: bytes, seconds: bytearray | None) -> bytearray:
+    def _raised(self, scalar: bytes, points: bytes, twice: bool) -> tuple[bytes, bytes]:
         in_bounds(len(scalar) == SCALAR_BYTES, "a scalar of another length")
-        source, made = _view(points, POINT_BYTES), bytearray(len(points))
-        target, other = _view(made, POINT_BYTES), None if seconds is None else _view(seconds, POINT_BYTES)
+        source = _view(points, POINT_BYTES)
+        parts, seconds = [], []
         for first, last in _units(len(source)):
-            second = None if other is None else _at(other, first)
-            self._raise(scalar, _at(source, first), _at(target, first), second, ctypes.c_size_t(last - first))
-        return made
+            parts.append(part := bytearray((last - first) * POINT_BYTES))
+            second = None
+            if twice:
+                seconds.append(bytearray(len(part)))
+                second = _at(_view(seconds[-1], 1), 0)
+            self._raise(scalar, _at(source, first), _at(_view(part, 1), 0), second, ctypes.c_size_t(last - first))
+        return b"".join(parts), b"".join(seconds)
 
     def leading_valid(self, points: bytes) -> int:
         """The number of leading points of n·32 bytes that are of the group; see `treetap_check_points`."""
@@ -93,6 +94,17 @@ class Curve:
             if first + good < last:
                 return first + good
         return len(source)
+
+
+def digests(prefix: bytes, texts: bytes, places: npt.NDArray[np.int64]) -> bytes:
+    """SHA-512 of a prefix and each of n texts, n·64 bytes; `places`: where each begins, and the end."""
+    inside = places[0] >= 0 and places[-1] <= len(texts) and bool((places[1:] >= places[:-1]).all())
+    in_bounds(inside, "a text ends beyond the texts or before it begins")
+    count, length = len(places) - 1, ctypes.c_size_t(len(prefix))
+    made = bytearray(count * UNIFORM_BYTES)
+    at, source = ctypes.c_void_p(places.ctypes.data), _at(_view(texts, 1), 0)
+    library.compiled().treetap_sha512(prefix, length, source, at, ctypes.c_size_t(count), _at(_view(made, 1), 0))
+    return bytes(made)
 
 
 def _view(block: bytes | bytearray, width: int) -> Bytes:

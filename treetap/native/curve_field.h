@@ -9,9 +9,9 @@
  * Products are made in three ways. field_ifma.h, field_fma.h and, where a vector is one word, field_words.h have
  *
  *     factor              a word of an element, as it goes into products
- *     factor_of           the same word in all lanes; into_factor and out_of_factor: a factor from words below 2^52 and back
- *     carry               an element from words below 2^63. Each word gives what is above 51 bits, which is below 2^12, to
- *                         the next one, once, all at the same time; the last gives to the first, 19 times
+ *     factor_of           the same word in all lanes; into_factor, out_of_factor: from words below 2^52, and back
+ *     carry               an element from words below 2^63. Each word gives what is above 51 bits, which is below 2^12,
+ *                         to the next one, once, all at the same time; the last gives to the first, 19 times
  *     multiply, square    products of elements; column k + 5 counts 19 times in column k
  *     multiply_small_add  number*a + b, for a number below 2^17 and a product b; words are below 2^62
  */

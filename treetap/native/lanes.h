@@ -129,4 +129,10 @@ INLINE void transpose(vector r[LANES]) {
 #endif /* LANES == 1 */
 
 /* Lanes of y where the mask is all ones, of x where it is zero. */
-INLINE vector chosen(vector mask, vector y, vector x) { return (mask & y) | (~mask & x); }
+INLINE vector chosen(vector mask, vector y, vector x) {
+#if LANES == 8 && !defined(EMULATED)
+    return (vector)_mm512_ternarylogic_epi64((__m512i)mask, (__m512i)y, (__m512i)x, 0xca);
+#else
+    return (mask & y) | (~mask & x);
+#endif
+}

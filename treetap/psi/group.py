@@ -39,8 +39,8 @@ DOMAIN = b"treetap record alignment 2\x00"
 class Group(Protocol):
     """The operations of a backend, over blocks: encodings side by side."""
 
-    def digests(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
-        """Uniform bytes of each id: SHA-512 of a prefix and the id; `ends`: see `Ids.packed`."""
+    def hash_ids(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
+        """Points from ids, by SHA-512 of a prefix and each id; `texts`, `ends`: see `Ids.packed`."""
         ...
 
     def hash_points(self, uniform: bytes) -> bytes:

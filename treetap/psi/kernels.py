@@ -33,9 +33,10 @@ def group() -> Group:
 class SodiumGroup:
     """libsodium, a point at a time; what the kernels are tested against."""
 
-    def digests(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
+    def hash_ids(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
         places = np.frombuffer(ends, dtype=np.int64).tolist()
-        return b"".join([hashlib.sha512(prefix + texts[first:last]).digest() for first, last in pairwise(places)])
+        digests = [hashlib.sha512(prefix + texts[first:last]).digest() for first, last in pairwise(places)]
+        return self.hash_points(b"".join(digests))
 
     def hash_points(self, uniform: bytes) -> bytes:
         return b"".join(_hash(uniform[at : at + UNIFORM_BYTES]) for at in range(0, len(uniform), UNIFORM_BYTES))
@@ -71,7 +72,7 @@ def _valid(point: bytes) -> bool:
 def blind(_state: dict[str, Any], scalar: bytes, texts: bytes, ends: bytes) -> bytes:
     """Kernel: every id hashed to the group and raised; `texts`, `ends`: see `treetap.tables.record_ids.Ids.packed`."""
     points = group()
-    return points.raise_points(scalar, points.hash_points(points.digests(DOMAIN, texts, ends)))
+    return points.raise_points(scalar, points.hash_ids(DOMAIN, texts, ends))
 
 
 def raise_points(_state: dict[str, Any], scalar: bytes, block: bytes) -> bytes:
