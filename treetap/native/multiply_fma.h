@@ -45,10 +45,14 @@
 #else
 #define TILE 3
 #endif
-#if LANES == 8
+#if LANES == 8 && defined(__clang__)
 #define EDGE 6
-#else
+#elif LANES == 8
+#define EDGE 2
+#elif defined(__clang__)
 #define EDGE 1
+#else
+#define EDGE 3
 #endif
 
 typedef reals digit;   /* a digit of each of LANES numbers */
