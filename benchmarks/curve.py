@@ -43,13 +43,9 @@ def runs_of(group: Group, count: int) -> dict[str, Run]:
 
 def measured(forms: list[library.Form], seconds: float) -> dict[str, dict[str, float]]:
     """Name of an arithmetic → microseconds a point by operation, and libsodium's by these."""
-    groups: dict[str, tuple[Group, int]] = {form: (Curve(form), POINTS) for form in forms}
-    groups["libsodium"] = SodiumGroup(), POINTS_OF_LIBSODIUM
-    runs = {
-        (name, operation): (run, count)
-        for name, (group, count) in groups.items()
-        for operation, run in runs_of(group, count).items()
-    }
+    runs = {(form, name): (run, POINTS) for form in forms for name, run in runs_of(Curve(form), POINTS).items()}
+    sodium = runs_of(SodiumGroup(), POINTS_OF_LIBSODIUM)
+    runs |= {("libsodium", name): (run, POINTS_OF_LIBSODIUM) for name, run in sodium.items()}
     least = dict.fromkeys(runs, float("inf"))
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
