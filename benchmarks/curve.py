@@ -18,7 +18,7 @@ import numpy as np
 from backends import left_open, machine, print_machine
 
 from treetap.native.curve import Curve
-from treetap.native.library import FORMS
+from treetap.native.library import FORMS, Form
 from treetap.psi.group import DOMAIN, Exponent, Group
 from treetap.psi.kernels import SodiumGroup
 
@@ -40,7 +40,7 @@ def runs_of(group: Group, count: int) -> dict[str, Run]:
     }
 
 
-def measured(forms: list[library.Form], seconds: float) -> dict[str, dict[str, float]]:
+def measured(forms: list[Form], seconds: float) -> dict[str, dict[str, float]]:
     """Name of an arithmetic → microseconds a point by operation, and libsodium's by these."""
     runs = {(form, name): (run, POINTS) for form in forms for name, run in runs_of(Curve(form), POINTS).items()}
     sodium = runs_of(SodiumGroup(), POINTS_OF_LIBSODIUM)
