@@ -42,7 +42,9 @@ def runs_of(group: Group, count: int) -> dict[str, Run]:
 
 def measured(forms: list[Form], seconds: float) -> dict[str, dict[str, float]]:
     """Name of an arithmetic → microseconds a point by operation, and libsodium's by these."""
-    runs = {(form, name): (run, POINTS) for form in forms for name, run in runs_of(Curve(form), POINTS).items()}
+    runs: dict[tuple[str, str], tuple[Run, int]] = {}
+    for form in forms:
+        runs |= {(form, name): (run, POINTS) for name, run in runs_of(Curve(form), POINTS).items()}
     sodium = runs_of(SodiumGroup(), POINTS_OF_LIBSODIUM)
     runs |= {("libsodium", name): (run, POINTS_OF_LIBSODIUM) for name, run in sodium.items()}
     least = dict.fromkeys(runs, float("inf"))
