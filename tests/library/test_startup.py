@@ -17,7 +17,7 @@ NOT_FOR_HELP = {
 }
 #: Libraries that no party needs before its first job, and modules of its own that come with them.
 NOT_TO_SERVE = {
-    *("aiohttp", "jinja2", "nacl", "networkx", "numpy", "pandas", "pyarrow", "ray", "rich", "scipy", "sklearn", "torch"),
+    *("aiohttp", "jinja2", "nacl", "networkx", "numpy", "pyarrow", "ray", "rich", "scipy", "sklearn", "torch"),
     *("attacks", "coordinator", "party.opening", "treetap.api", "treetap.process.apart", "treetap.tables.opening"),
     *("treetap.protocols.job_spec", "treetap.trees"),
 }
