@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -17,9 +17,11 @@ from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES
 from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
 from treetap.protocols.messages import Sent
 from treetap.strict import ProcessName, Strict
-from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 from treetap.wire.reachable import ALL, Reachable, is_location, permits
+
+if TYPE_CHECKING:
+    from treetap.trees.paths import Floats
 
 #: Every receiver; valid beside names of certificates and `KINDS`, as in the defaults of reveals.proto.
 EVERYBODY = "*"
@@ -243,6 +245,8 @@ class Policy(Strict):
 
         `spare`: the bits by which candidate leaves exceed the possible sums, per record or for all of them.
         """
+        from treetap.trees.paths import paths_hidden  # of jobs, as the rest of the mathematics
+
         least = self.min_candidate_bits
         if least is not None and not paths_hidden(spare, least).all():
             raise Refused(

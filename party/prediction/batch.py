@@ -17,11 +17,11 @@ from party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
 from party.protocols import PredictionJob
 from party.runtime import step_order
 from party.runtime.context import required
-from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.runtime.step_order import step
 from party.setup.steps import fingerprint
 from treetap.errors import DataError, OutOfOrder
+from treetap.models.arrays import Arrays
 from treetap.models.durable import writing_whole
 from treetap.protocols.prediction import FORMATS, id_column_fault
 from treetap.tables.reading import Floats, Table, read_ids

@@ -26,9 +26,9 @@ from party.prediction.scores_on_disk import Imputed, ScoreStore
 from party.prediction.steps import NAMES
 from party.prediction.tree_model import TreeModel
 from party.protocols import PredictionJob
-from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.runtime.step_order import Phase
+from treetap.models.arrays import Arrays
 from treetap.models.durable import writing_whole
 from treetap.protocols.scoring import ScoringSizes
 from treetap.tables.reading import Floats

@@ -24,7 +24,7 @@ from treetap.process.limits import import_numpy, keep_memory_private, leave_out_
 
 #: Objects that may be made, less those freed, before the youngest are looked through for garbage: what imports make
 #: stays, and a tenth of a start went into looking through it.
-IMPORTED = 50_000
+IMPORTED = 200_000
 
 
 class Commands(LazyGroup):
@@ -246,7 +246,6 @@ def party(
 ) -> None:
     """Serve one party until SIGTERM. Prints one JSON line with its address when it is ready."""
     logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
-    import_numpy()
     from party.server.main import run
 
     run(config, until_stdin_closes=until_stdin_closes)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from treetap.errors import BadInput
 from treetap.models.durable import make_folder
-from treetap.process.limits import collect_rarely, give_memory_back
+from treetap.process.limits import collect_rarely, give_memory_back, import_numpy
 
 log = logging.getLogger(__name__)
 
@@ -64,5 +64,6 @@ async def serve_until_stopped(
 
 
 def _import(modules: Sequence[str]) -> None:
+    import_numpy()
     for module in modules:
         importlib.import_module(module)

@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 from google.protobuf.message import Message
 
 from treetap.errors import Malformed, Refused
-from treetap.protocols.job_spec import params_of
 from treetap.protocols.prediction import options_of
 from treetap.protocols.registry import prediction_name, training_name
 from treetap.wire.v2 import alignment_pb2, prediction_pb2, setup_pb2
@@ -44,6 +43,8 @@ def job_document(job: str, opening: Opening) -> dict[str, Any]:
             "the job has fields that this release does not know: is the coordinator, or the operator, of a later one?"
         )
     if isinstance(opening, setup_pb2.Prepare):
+        from treetap.protocols.job_spec import params_of  # of jobs, as the rest of the mathematics
+
         own = {"protocol": training_name(opening.spec), "parameters": _plain(asdict(params_of(opening.spec)))}
         return {"job": job, "submission": opening.submission, **own, **_fields(opening.spec)}
     if isinstance(opening, alignment_pb2.OpenPreview):
