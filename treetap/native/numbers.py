@@ -305,7 +305,10 @@ class Modulus:
 
 #: Answers of the kernels: WRONG_ROUNDING and NO_MEMORY of numbers.c.
 _FAULTS: dict[int, tuple[type[Exception], str]] = {
-    1: (FloatingPointError, "this thread's rounding mode is not to the nearest: the native kernels would compute wrongly"),
+    1: (
+        FloatingPointError,
+        "this thread's rounding mode is not to the nearest: the native kernels would compute wrongly",
+    ),
     2: (MemoryError, "no memory for a table of powers"),
 }
 
