@@ -40,7 +40,6 @@ async def serve_until_stopped(kind: str, where: Mapping[str, str], *, until_stdi
 
     `where`: name, address and, where they are served, metrics.
     """
-    collect_rarely()
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -52,6 +51,7 @@ async def serve_until_stopped(kind: str, where: Mapping[str, str], *, until_stdi
         watcher.add_done_callback(lambda _: stop.set())
     print(json.dumps({"serving": kind, **where}), flush=True)
     log.info("%s %s serves at %s", kind, where["name"], where["address"])
+    collect_rarely()
     trimming = asyncio.ensure_future(give_memory_back())
     await stop.wait()
     trimming.cancel()
