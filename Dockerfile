@@ -22,7 +22,7 @@ COPY attacks attacks
 COPY coordinator coordinator
 COPY party party
 COPY treetap treetap
-# Kernels for processors with AVX-512 IFMA, whichever builds the image; --build-arg TREETAP_NATIVE=0 leaves them out.
+# Native kernels, in the forms of every processor, whichever builds the image; --build-arg TREETAP_NATIVE=0 leaves them out.
 ARG TREETAP_NATIVE=1
 RUN python -m pip wheel --no-cache-dir --disable-pip-version-check --no-deps --wheel-dir /wheels .
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from treetap.names import Name
-from treetap.strict import Strict
+from treetap.strict import Name, Strict
 
 
 class Files(Strict):

@@ -1,11 +1,12 @@
 """The attacks, a row each: name, the view that it needs, function, schemas of settings and findings, and its words.
 
 `treetap audit` runs the rows whose view a transcript gives, `treetap attack` one of them by name. A further attack is a
-module of its own and a row here. Attacks that need PyTorch are imported when they run, so that commands can list them.
+module of its own and a row here. Its module is imported when it runs: commands list attacks without their libraries.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -15,20 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from attacks.features.schema import Attribute, FeatureSettings, Reconstruction
-from attacks.id2graph import grouping
-from attacks.id2graph.grouping import CHUNKS, KMEANS, LOUVAIN, GroupEvidence, Outcome
-from attacks.id2graph.leaves import Leaves
-from attacks.id2graph.schema import AttackResult, Settings
-from attacks.known_labels.naming import known_neighbours, known_regression
+from attacks.id2graph.schema import CHUNKS, KMEANS, LOUVAIN, AttackResult, Settings
 from attacks.known_labels.schema import KnownLabelResult, KnownSettings
-from attacks.networks.binary_scores import direction_scoring, norm_scoring
-from attacks.networks.gradient_clusters import cluster_figures
-from attacks.networks.gradient_labels import label_figures
 from attacks.networks.schema import ClusterFigures, CompletionFigures, LabelFigures, NetworkSettings, ScoreFigures
-from attacks.pivodl.differential import differential
-from attacks.pivodl.disclosed import disclosed
-from attacks.pivodl.gain_inversion import gain_inversion
-from attacks.pivodl.label_guess import label_guess
 from attacks.pivodl.schema import (
     DifferentialFigures,
     DisclosedFigures,
@@ -36,13 +26,9 @@ from attacks.pivodl.schema import (
     LabelGuess,
     SourceColumns,
 )
-from attacks.pivodl.source_columns import source_columns
-from attacks.predictions.on_scores import path_decoding, prediction_inversion
 from attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from attacks.schema import Findings, RangedSettings
-from attacks.sums.attack import read_columns
 from attacks.sums.schema import ColumnFigures, SumsSettings
-from attacks.view.view import View
 from treetap import papers
 from treetap.errors import BadInput
 from treetap.names import did_you_mean
@@ -50,7 +36,9 @@ from treetap.papers import Paper
 from treetap.protocols.registry import training
 
 if TYPE_CHECKING:
-    from attacks.networks.evidence import Evidence
+    from attacks.id2graph.grouping import Outcome
+    from attacks.id2graph.leaves import Leaves
+    from attacks.view.view import View
 
 #: Most records for which the exact graph, whose size grows with their square, is attacked by an audit too.
 EXACT_UP_TO = 3000
@@ -118,10 +106,14 @@ class Attack:
         return self.findings is AttackResult
 
 
-def _completion(evidence: Evidence) -> CompletionFigures | None:
-    from attacks.networks.completion import completion_figures
+def _later(module: str, name: str) -> Callable[[Any], Any]:
+    """A function of a module that is imported, with its libraries, when it runs: commands list attacks at once."""
 
-    return completion_figures(evidence)
+    def run(evidence: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(evidence)
+
+    run.__module__, run.__qualname__ = module, name
+    return run
 
 
 #: Figures of --fail-above of several attacks.
@@ -144,7 +136,7 @@ ROWS: tuple[Attack, ...] = (
         "cl",
         "CL",
         "k-means on the attacker's own features: what it knows without the protocol",
-        grouping.cl,
+        _later("attacks.id2graph.grouping", "cl"),
         needs=Needs.COLUMNS,
         reads=KMEANS,
         published="CL",
@@ -154,7 +146,7 @@ ROWS: tuple[Attack, ...] = (
         "uni",
         "UNI",
         "union–find: records that a chain of the attacker's leaves joins share a label",
-        grouping.uni,
+        _later("attacks.id2graph.grouping", "uni"),
         published="UNI",
         paper=papers.ID2GRAPH,
     ),
@@ -162,7 +154,7 @@ ROWS: tuple[Attack, ...] = (
         "uni+cl",
         "UNI+CL",
         "k-means on own features and the groups of uni",
-        grouping.uni_cl,
+        _later("attacks.id2graph.grouping", "uni_cl"),
         reads=("alpha", *KMEANS),
         published="UNI+CL",
         paper=papers.ID2GRAPH,
@@ -171,7 +163,7 @@ ROWS: tuple[Attack, ...] = (
         "id2graph",
         "ID2Graph",
         "communities of the graph of records that share leaves, then k-means; memory grows with N²",
-        grouping.id2graph,
+        _later("attacks.id2graph.grouping", "id2graph"),
         reads=(*LOUVAIN, "max_entries"),
         limit="its V-measure, and those of its other forms",
         usual_up_to=EXACT_UP_TO,
@@ -182,7 +174,7 @@ ROWS: tuple[Attack, ...] = (
         "id2graph-chunked",
         "ID2Graph, chunked",
         "the same on leaves cut into chunks of chunk_size records, as the paper does for large N",
-        grouping.id2graph_chunked,
+        _later("attacks.id2graph.grouping", "id2graph_chunked"),
         reads=(*LOUVAIN, *CHUNKS),
         usual_up_to=0,
         published="ID2Graph with chunks (Algorithm 3)",
@@ -192,26 +184,26 @@ ROWS: tuple[Attack, ...] = (
         "id2graph-quotient",
         "ID2Graph, quotient",
         "the same as id2graph with records in the same leaves merged: same modularity, any N",
-        grouping.id2graph_quotient,
+        _later("attacks.id2graph.grouping", "id2graph_quotient"),
         reads=LOUVAIN,
     ),
     _by_known_labels(
         "known-neighbours",
         "Known labels: nearest neighbours",
         "the labels of the nearest known records, by the nodes that records lie in over all trees",
-        known_neighbours,
+        _later("attacks.known_labels.naming", "known_neighbours"),
     ),
     _by_known_labels(
         "known-regression",
         "Known labels: logistic regression",
         "a logistic regression on the nodes that records lie in over all trees, fitted to known labels",
-        known_regression,
+        _later("attacks.known_labels.naming", "known_regression"),
     ),
     _on_shared_labels(
         "label_guess",
         "Guesses of other parties' labels",
         "sign of the leaf weights that a party received, over records that it does not label",
-        label_guess,
+        _later("attacks.pivodl.label_guess", "label_guess"),
         LabelGuess,
         limit="the AUC of the guess of other parties' labels by received leaf weights",
         published="guess by leaf weights (Definition 9)",
@@ -221,14 +213,14 @@ ROWS: tuple[Attack, ...] = (
         "gain_inversion",
         "Gain inversion",
         "exact leaf weights from announced gains",
-        gain_inversion,
+        _later("attacks.pivodl.gain_inversion", "gain_inversion"),
         GainInversionFigures,
     ),
     _on_shared_labels(
         "differential",
         "Differential attack",
         "labels from sums over sets that differ in few records",
-        differential,
+        _later("attacks.pivodl.differential", "differential"),
         DifferentialFigures,
         published="differential attack (Theorem 2)",
         paper=papers.PIVODL,
@@ -237,14 +229,14 @@ ROWS: tuple[Attack, ...] = (
         "disclosed",
         "What the messages disclose",
         "counts of what the messages disclose: bins, records of nodes, sums",
-        disclosed,
+        _later("attacks.pivodl.disclosed", "disclosed"),
         DisclosedFigures,
     ),
     _on_shared_labels(
         "source_columns",
         "Columns of other parties",
         "bins of records that a party does not label, from exact bins of those that it does, left sets and opened sums",
-        source_columns,
+        _later("attacks.pivodl.source_columns", "source_columns"),
         SourceColumns,
         limit="the share of any party's cells, of records that another one does not label, that this one places right",
     ),
@@ -252,7 +244,7 @@ ROWS: tuple[Attack, ...] = (
         "gradient-clusters",
         "Gradients: clusters",
         "k-means on the directions of the gradients of an epoch, without a label",
-        cluster_figures,
+        _later("attacks.networks.gradient_clusters", "cluster_figures"),
         ClusterFigures,
         limit="the V-measure of the clusters of gradients",
     ),
@@ -260,7 +252,7 @@ ROWS: tuple[Attack, ...] = (
         "gradient-labels",
         "Gradients: inferred labels",
         "labels of all training records from gradients and few known labels, and a model of one's own",
-        label_figures,
+        _later("attacks.networks.gradient_labels", "label_figures"),
         LabelFigures,
         limit="the share of other training labels that follow from gradients and the known ones",
     ),
@@ -268,7 +260,7 @@ ROWS: tuple[Attack, ...] = (
         "norm-scoring",
         "Gradients: norm-based scoring",
         "two classes: AUC of the length of gradients",
-        norm_scoring,
+        _later("attacks.networks.binary_scores", "norm_scoring"),
         ScoreFigures,
         published="norm-based scoring",
         paper=papers.SPLIT_SCORING,
@@ -277,7 +269,7 @@ ROWS: tuple[Attack, ...] = (
         "direction-scoring",
         "Gradients: direction-based scoring",
         "two classes: AUC of the cosine with the gradient of one known record of the second class",
-        direction_scoring,
+        _later("attacks.networks.binary_scores", "direction_scoring"),
         ScoreFigures,
         published="direction-based scoring",
         paper=papers.SPLIT_SCORING,
@@ -286,7 +278,7 @@ ROWS: tuple[Attack, ...] = (
         "completion",
         "Model completion",
         "a head on the own published bottom model, beside untrained bottoms and training from scratch",
-        _completion,
+        _later("attacks.networks.completion", "completion_figures"),
         CompletionFigures,
         published="passive model completion",
         paper=papers.LABEL_INFERENCE,
@@ -335,7 +327,7 @@ ROWS: tuple[Attack, ...] = (
         "columns",
         "Columns by opened sums",
         "bins of a feature party's records, from the sums and left sets that the label holder of trees gets",
-        read_columns,
+        _later("attacks.sums.attack", "read_columns"),
         ColumnFigures,
         limit="the share of a feature party's cells that the label holder placed in their bins",
     ),
@@ -343,7 +335,7 @@ ROWS: tuple[Attack, ...] = (
         "path-decoding",
         "Path decoding",
         "the leaves, and so other parties' splits, behind each score of eini or lattice, by the label holder's weights",
-        path_decoding,
+        _later("attacks.predictions.on_scores", "path_decoding"),
         DecodedPaths,
         limit="the share of the records of a prediction whose whole path is known",
     ),
@@ -351,7 +343,7 @@ ROWS: tuple[Attack, ...] = (
         "prediction-inversion",
         "Prediction inversion",
         "exact leaf weights from the scores that the recipient of a masked prediction got, then its records' leaves",
-        prediction_inversion,
+        _later("attacks.predictions.on_scores", "prediction_inversion"),
         InvertedWeights,
         limit="the share of leaf weights that came with noise and follow exactly from scores",
     ),
@@ -399,6 +391,8 @@ def attack(
     """
     if name not in GROUPING:
         raise BadInput(f"attack {name!r}: unknown; known are {', '.join(GROUPING)}")
+    from attacks.id2graph.grouping import GroupEvidence
+
     evidence = GroupEvidence(leaves, records, features, clusters, settings or Settings())
     outcome: Outcome = row(name).run(evidence)
     return replace(outcome, parameters=evidence.settings.of(*row(name).reads))

@@ -1,7 +1,7 @@
 """A party's workers on a cluster of Ray against worker processes, and on two nodes against one.
 
     python benchmarks/cluster.py [--records 100000] [--columns 20] [--bins 16] [--key-bits 2048] [--trees 1] [--depth 3]
-                                 [--arithmetic gmpy2|ifma|auto] [--repeat 3] [--scaling-only] [--json]
+                                 [--arithmetic auto …] [--repeat 3] [--scaling-only] [--json]
 
 Encrypted sums are a feature party's work: each tree's blocks of ciphertexts are added up by bin, at the root as they
 come, then on each level for one child of every node. A training has the label holder's besides, on worker processes
@@ -10,6 +10,7 @@ the slots of a training. Clusters are of one machine, with a processor per node;
 
 Overhead: two workers, wall and processor seconds of all processes, Ray's included, as a ratio to worker processes.
 Scaling: encryption beforehand, encrypted sums alone; one node with one worker against two nodes with two.
+Each of the names after --arithmetic (docs/deploy.md) does all of it in turn.
 """
 
 from __future__ import annotations
@@ -28,17 +29,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from backends import add_arithmetic, backends, machine, print_machine, print_ratios
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.ray_cluster import RayCluster, below
 from treetap import terminal
-from treetap.additive.paillier.secret_key import SecretKey
+from treetap.additive.sums import secret_keys
 from treetap.additive.sums.key_holder import KeyHolder
+from treetap.additive.sums.secret_keys import SecretKey
 from treetap.additive.sums.slots import Slots, width_for
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic
+from treetap.protocols.key_options import PAILLIER
 from treetap.usage import measure_process
 from treetap.workers.cluster.engine import ClusterEngine
 from treetap.workers.engines import Engine, KeyEngine, ProcessEngine, await_workers
@@ -207,10 +211,12 @@ def medians(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def report(rows: list[dict[str, Any]]) -> None:
     """The medians for a person."""
-    table = Table("what", "seconds", "process, or 1 node", "ray, or 2 nodes", "ray : process, or 1 : 2 nodes")
+    table = Table(
+        "arithmetic", "what", "seconds", "process, or 1 node", "ray, or 2 nodes", "ray : process, or 1 : 2 nodes"
+    )
     for row in rows:
-        what, figure, first, second, ratio = row.values()
-        table.add_row(what, figure, f"{first:.2f}", f"{second:.2f}", f"{ratio:.3f}")
+        backend, what, figure, first, second, ratio = row.values()
+        table.add_row(backend, what, figure, f"{first:.2f}", f"{second:.2f}", f"{ratio:.3f}")
     terminal.out.print(table)
 
 
@@ -221,20 +227,27 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     for name, default in (("trees", 1), ("depth", 3), ("repeat", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--arithmetic", choices=arithmetic.CHOICES, default="auto")
+    add_arithmetic(parser, ["auto"])
     parser.add_argument("--scaling-only", action="store_true")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
-    arithmetic.use(arithmetic.choose(given.arithmetic).name)
-    key = SecretKey.generate(given.key_bits)
-    table = Federation(given)
-    runs = [] if given.scaling_only else asyncio.run(overhead(given, table, key))
-    runs += asyncio.run(scaling(given, table, key))
-    rows = medians(runs)
+    handed, table = secret_keys.handed(secret_keys.generate(PAILLIER, given.key_bits)), Federation(given)
+    runs: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+    for backend in backends(given.arithmetic):
+        arithmetic.use(backend)
+        key = secret_keys.in_worker(handed)
+        more = [] if given.scaling_only else asyncio.run(overhead(given, table, key))
+        more += asyncio.run(scaling(given, table, key))
+        rows += [{"arithmetic": backend, **row} for row in medians(more)]
+        runs += [{"arithmetic": backend, **run} for run in more]
     if given.as_json:
-        print(json.dumps({**vars(given), "arithmetic": arithmetic.in_use(), "medians": rows, "runs": runs}, indent=1))
+        print(json.dumps({**vars(given), **machine(given.arithmetic), "medians": rows, "runs": runs}, indent=1))
     else:
+        print_machine(given.arithmetic)
         report(rows)
+        told = [{**run, "on": run.get("engine") or f"nodes {run['nodes']}"} for run in runs]
+        print_ratios(told, ("what", "on"), {"wall": "wall_s", "CPU": "cpu_s"})
 
 
 if __name__ == "__main__":

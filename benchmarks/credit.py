@@ -1,14 +1,15 @@
 """Credit default, three parties, 5 trees of depth 3: wall and processor time, where it goes, ratio to xgboost.
 
     python benchmarks/credit.py [--scheme NAME] [--obfuscation NAME …] [--key-bits 2048] [--repeat 3] [--json]
-                                [--arithmetic gmpy2|ifma|auto] [--gradient-bits N] [--min-cell-records M …]
+                                [--arithmetic gmpy2 auto …] [--gradient-bits N] [--min-cell-records M …]
 
-Needs TREETAP_DATA (the folder with credit_default.parquet) and the `bench` extra. xgboost's `hist` on the
-joined table runs in the same process, before each federation, so that both see the same machine. Without --arithmetic
-each backend that the machine has is measured in turn. Wall: prepare, bin, train, publish. CPU: all processes, the whole
-job with keys. Both are also scaled to a product of gmpy2 modulo 4,096 bits of 4.15 µs, which is measured before each.
-With --gradient-bits each run has another beside it whose g and h have so many bits, and the ratios of these pairs are
-printed. --min-cell-records: that of both feature parties, each in turn; 0, the default: they merge no bins.
+Needs TREETAP_DATA (the folder with credit_default.parquet) and the `bench` extra. xgboost's `hist` on the joined table
+runs in the same process, before each federation, so that both see the same machine. The names after --arithmetic, gmpy2
+and auto by default, are measured in turn, with ratios to gmpy2; docs/deploy.md lists them. Wall: prepare, bin, train,
+publish. CPU: all processes, the whole job with keys. Both are also scaled to a product of gmpy2 modulo 4,096 bits of
+4.15 µs, which is measured before each. With --gradient-bits each run has another beside it whose g and h have so many
+bits, and the ratios of these pairs are printed. --min-cell-records: that of both feature parties, each in turn; 0, the
+default: they merge no bins.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from measured_trainings import add_arithmetic, backends, measured, print_medians
+from backends import add_arithmetic, backends, machine, print_machine
+from measured_trainings import measured, print_medians
 from rich.table import Table
 
 from treetap import terminal
@@ -114,8 +116,9 @@ def run(
     }
 
 
-def report(runs: list[dict[str, Any]]) -> None:
+def report(runs: list[dict[str, Any]], asked: list[str]) -> None:
     """The figures for a person: medians, and the last run's time by step."""
+    print_machine(asked)
     told_apart = ("obfuscation", "key_bits", "gradient_bits", "min_cell_records", "arithmetic")
     print_medians(runs, told_apart, [("ratio", "÷ xgboost", ".0f")])
     if ratios := few_to_exact(runs):
@@ -164,9 +167,13 @@ def main() -> None:
         for bits in ([None] if given.gradient_bits is None else [None, given.gradient_bits])
     ]
     if given.as_json:
-        print(json.dumps({"runs": runs, "few_to_exact": few_to_exact(runs)}, indent=1))
+        print(
+            json.dumps(
+                {"machine": machine(given.arithmetic), "runs": runs, "few_to_exact": few_to_exact(runs)}, indent=1
+            )
+        )
     else:
-        report(runs)
+        report(runs, given.arithmetic)
 
 
 if __name__ == "__main__":

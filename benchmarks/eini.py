@@ -1,7 +1,7 @@
 """Fed-EINI on credit default: wall time, records/s, bytes per record; beside interactive inference as it was published.
 
     python benchmarks/eini.py speed [--records 1000] [--key-bits 2048] [--parties 2] [--repeat 1] [--attributions]
-                                    [--arithmetic gmpy2|ifma|auto]
+                                    [--arithmetic gmpy2 auto …]
     python benchmarks/eini.py lattice [--records 30000] [--parties 2] [--workers 1] [--repeat 1] [--paillier 0]
     python benchmarks/eini.py paper [--records 200] [--singles 2] [--delay-ms 20]
 
@@ -11,12 +11,13 @@ by owner, put on the parties' disks, and kept in --workdir for the next time. Pr
 over mutual TLS, and are compared with the centralised scores.
 
 `speed` predicts with Fed-EINI and with the batched interactive form; with `--attributions` also with Fed-EINI and
-attributions, which are checked against the scores; without --arithmetic by each backend that the machine has, in turn,
-beside a product of gmpy2 modulo 4,096 bits measured before each. `lattice` predicts with the lattice backend, more
-records than there are test rows by repeating them, then the first 1, 20 and 200 of them; with --paillier N also N of
-them under Paillier, from which the time of all is extrapolated. `paper` has the paper's key of 512 bits, which
-protects nothing and is for comparison only: Fed-EINI ÷ interactive one tree after the other, for batches and for one
-record at a time, on loopback and with a proxy before every party that delivers each chunk of bytes so much later.
+attributions, which are checked against the scores; by each of the names after --arithmetic, gmpy2 and auto by default,
+in turn, beside a product of gmpy2 modulo 4,096 bits measured before each, with ratios to gmpy2. `lattice` predicts with
+the lattice backend, more records than there are test rows by repeating them, then the first 1, 20 and 200 of them; with
+--paillier N also N of them under Paillier, from which the time of all is extrapolated. `paper` has the paper's key of
+512 bits, which protects nothing and is for comparison only: Fed-EINI ÷ interactive one tree after the other, for
+batches and for one record at a time, on loopback and with a proxy before every party that delivers each chunk of bytes
+so much later.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from backends import add_arithmetic, backends, machine, print_machine, print_ratios
 from he_blocks import gmpy2_product
-from measured_trainings import PRODUCT_BITS, PRODUCT_US, add_arithmetic, backends
+from measured_trainings import PRODUCT_BITS, PRODUCT_US
 from rich.table import Table
 from shards import Model, Setting, predict, serving
 
@@ -137,8 +139,9 @@ def paper(given: argparse.Namespace, workdir: Path) -> list[dict[str, Any]]:
 WAYS = {"speed": (speed, 1000), "lattice": (lattice, 30_000), "paper": (paper, 200)}
 
 
-def report(runs: list[dict[str, Any]]) -> None:
+def report(runs: list[dict[str, Any]], asked: list[str]) -> None:
     """The figures for a person, a column per run."""
+    print_machine(asked)
     names = dict.fromkeys(name for run in runs for name in run)
     table = Table("", *(str(number + 1) for number in range(len(runs))))
     for name in names:
@@ -149,6 +152,8 @@ def report(runs: list[dict[str, Any]]) -> None:
         if len(some) > 1:
             middle = statistics.median(run["seconds"] for run in some)
             terminal.out.print(f"eini{f' by {backend}' if backend else ''}: median {middle:.2f} s")
+    by_backend = [run for run in runs if run.get("way", "").startswith("eini") and "arithmetic" in run]
+    print_ratios(by_backend, ("way",), {"wall": "seconds", "CPU": "cpu_s"})
 
 
 def _shown(value: Any) -> str:
@@ -179,9 +184,9 @@ def main() -> None:
         given.records = WAYS[given.what][1]
     runs = WAYS[given.what][0](given, given.workdir.resolve())
     if given.as_json:
-        print(json.dumps({"runs": runs}, indent=1, ensure_ascii=False))
+        print(json.dumps({"machine": machine(given.arithmetic), "runs": runs}, indent=1, ensure_ascii=False))
     else:
-        report(runs)
+        report(runs, given.arithmetic)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Time the building blocks of the homomorphic layer: one table of figures, or JSON.
 
-    python benchmarks/he_blocks.py [--scheme paillier] --bits 2048 --workers 2 --json
+    python benchmarks/he_blocks.py [--scheme paillier] [--arithmetic gmpy2 auto …] [--bits 2048] [--workers 2] [--json]
 
-Per operation the best of several rounds, so that a busy machine disturbs little; whole pipelines run once.
+Per operation the best of several rounds, so that a busy machine disturbs little, by each name after --arithmetic
+(docs/deploy.md), with ratios to gmpy2. Joint cells and whole pipelines run once, by the last.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ import argparse
 import asyncio
 import functools
 import json
+import operator
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from backends import add_arithmetic, backends, machine
 from gmpy2 import mpz
 
+from treetap.additive.residues.batches import Cells
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.joint_cells import bin_products, plan
 from treetap.additive.sums.key_holder import KeyHolder
@@ -32,6 +36,8 @@ from treetap.workers.engines import ProcessEngine
 
 FRACTION_BITS = 24
 ROUNDS = 5
+#: A kernel that does nothing with its argument; workers cannot import those of a script.
+swallow = operator.is_
 
 
 def best(action: Callable[[], object], count: int) -> float:
@@ -65,8 +71,8 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     blob = key.encrypt_many(range(2000), "short-exponent")
     values = public.read(blob)
     figures["product of ciphertexts"] = best(lambda: ring.multiply(values, values[::-1]), len(values))
-    rows, cells = np.arange(len(values)), np.arange(len(values)) % 32
-    figures["product into 32 cells"] = best(lambda: ring.cell_products(values, rows, cells, 32), len(values))
+    rows = np.arange(len(values))
+    figures["product into 32 cells"] = best(lambda: ring.cell_products(values, Cells(rows, rows % 32, 32)), len(values))
     count = 8 * public.ciphertext_bytes
     figures["decrypt"] = best(lambda: key.decrypt_many(blob[:count]), 8)
     figures["bytes to numbers"] = best(lambda: public.read(blob), len(values))
@@ -78,23 +84,21 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     return figures
 
 
-def pairs(handed: HandedSecret, slots: Slots) -> dict[str, dict[str, float]]:
-    """Single operations by each arithmetic that this machine has, with the bare product of gmpy2 beside them."""
-    names: list[arithmetic.Name] = ["gmpy2"]
-    if arithmetic.choose("auto").name == "ifma":
-        names.append("ifma")
+def pairs(handed: HandedSecret, slots: Slots, names: Sequence[arithmetic.Name]) -> dict[str, dict[str, float]]:
+    """Single operations by each backend, beside the bare product of gmpy2, and gmpy2's ratios to the others."""
     figures: dict[str, dict[str, float]] = {}
     for name in names:
         arithmetic.use(name)
         key = secret_keys.in_worker(handed)
         bare = gmpy2_product(8 * key.public.ciphertext_bytes)
         figures[name] = {"gmpy2 product of that many bits, bare loop": bare} | operations(key, slots)
-    if len(names) > 1:
-        figures["gmpy2 / ifma"] = {
-            title: value / figures["ifma"][title]
-            for title, value in figures["gmpy2"].items()
-            if title in figures["ifma"]
-        }
+    for name in names if "gmpy2" in names else ():
+        if name != "gmpy2":
+            figures[f"gmpy2 / {name}"] = {
+                title: value / figures[name][title]
+                for title, value in figures["gmpy2"].items()
+                if title in figures[name]
+            }
     return figures
 
 
@@ -144,10 +148,6 @@ def joint_cells(key: SecretKey, records: int) -> dict[str, dict[str, float]]:
             figures[title][f"{name}, s"] = time.perf_counter() - start
             figures[title][f"{name}, products"] = products
     return figures
-
-
-def swallow(_state: dict[str, Any], data: bytes) -> int:
-    return len(data)
 
 
 async def pipeline(key: SecretKey, slots: Slots, records: int, workers: int) -> dict[str, Any]:
@@ -220,17 +220,20 @@ def main() -> None:
     parser.add_argument("--bits", type=int, default=2048, help="key size (default 2048)")
     parser.add_argument("--records", type=int, default=10_000, help="records of the tables (default 10000)")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default 2)")
+    add_arithmetic(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
-    arithmetic.use(arithmetic.choose("auto").name)
+    names = backends(args.arithmetic)
+    arithmetic.use(names[-1])
     key = secret_keys.generate(args.scheme, args.bits, allow_breakable=True)
     width = width_for(args.records, 1 << FRACTION_BITS)
     slots = Slots((width, width, width_for(args.records, 1)))
     figures = {
+        "machine": machine(args.arithmetic),
         "scheme": args.scheme,
         "key bits": args.bits,
         "records": args.records,
-        "operations, microseconds": pairs(secret_keys.handed(key), slots),
+        "operations, microseconds": pairs(secret_keys.handed(key), slots, names),
         "joint cells": joint_cells(key, args.records),
         f"pipeline, {args.workers} workers": asyncio.run(pipeline(key, slots, args.records, args.workers)),
     }

@@ -21,10 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from watched_processes import started_by
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
-from treetap.native import arithmetic
+from treetap.native import arithmetic, library
 from treetap.usage import measure_process
 from treetap.wire.v2 import jobs_pb2
 
@@ -73,10 +74,7 @@ def peaks(federation: LocalFederation) -> dict[str, float]:
     for name in (*PARTIES, "coordinator"):
         pid = federation.pid(name)
         found[name] = measure_process(pid).peak_rss_mb
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-        found |= {
-            f"{name} child {place}": measure_process(int(child)).peak_rss_mb for place, child in enumerate(children)
-        }
+        found |= {who: measure_process(child).peak_rss_mb for who, child in started_by(name, pid).items()}
     return {name: amount for name, amount in found.items() if amount}
 
 
@@ -109,6 +107,7 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "columns": given.columns,
         "alignment": given.alignment,
         "common": given.common,
+        "processor": library.processor(),
         "arithmetic": arithmetic.choose(given.arithmetic).name,
         "written_s": written - begun,
         "reached_s": reached - written,

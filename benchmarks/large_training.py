@@ -33,7 +33,7 @@ from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted
-from treetap.native import arithmetic
+from treetap.native import arithmetic, library
 from treetap.protocols.key_options import PAILLIER, SCHEMES
 from treetap.wire.v2 import jobs_pb2
 
@@ -115,6 +115,7 @@ def run(training: Training, folder: Path, show: Callable[[jobs_pb2.JobStatus], N
         "key_bits": training.key_bits,
         "workers": training.workers,
         "alignment": training.alignment,
+        "processor": library.processor(),
         "arithmetic": sorted(set(progress_view.backends(status).values())),
         "product_us": product,
         "load": round(watched.load, 2),

@@ -1,19 +1,18 @@
 """Trainings by experiments, measured: wall and processor time by backend, beside a product of gmpy2 in the same run.
 
-What `credit.py`, `two_party.py` and `training_growth.py` share.
+What `credit.py` and `two_party.py` share.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from backends import print_ratios
 from he_blocks import gmpy2_product
 from rich.table import Table
 
@@ -21,14 +20,14 @@ from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.results import RunResult
 from treetap.commands.experiment.run import run_seed
-from treetap.errors import BadInput
 from treetap.native import arithmetic
 
 #: From the accepted job to the stored shards, without key generation and alignment.
 TRAINING = ("prepare", "bin", "train", "publish")
 #: Bits of the product by which machines are compared, and its microseconds on the machine that figures are scaled to.
 PRODUCT_BITS, PRODUCT_US = 4096, 4.15
-BOTH = "both"
+#: Figures whose ratios to gmpy2 are stated.
+SPEEDS = {"wall": "wall_s", "CPU": "cpu_s"}
 #: Columns of tables for people: name of a figure → title and format.
 SHOWN = {
     "wall_s": ("wall s", ".2f"),
@@ -42,25 +41,6 @@ SHOWN = {
     "auc": ("AUC", ".4f"),
     "largest_process_mb": ("largest process MiB", ".0f"),
 }
-
-
-def add_arithmetic(parser: argparse.ArgumentParser) -> None:
-    """The option that forces a backend."""
-    parser.add_argument(
-        "--arithmetic",
-        choices=[BOTH, *arithmetic.CHOICES],
-        default=BOTH,
-        help=f"of every party; {BOTH} (default): each that this machine has, in turn",
-    )
-
-
-def backends(asked: str) -> list[arithmetic.Name]:
-    """The backends that an option's value means on this machine; ends the program where one cannot be had."""
-    try:
-        best = arithmetic.choose("auto" if asked == BOTH else asked).name
-    except BadInput as fault:
-        sys.exit(str(fault))
-    return ["gmpy2", "ifma"] if asked == BOTH and best == "ifma" else [best]
 
 
 def forced(setting: ExperimentFile, backend: arithmetic.Name) -> ExperimentFile:
@@ -120,20 +100,4 @@ def print_medians(runs: Sequence[dict[str, Any]], by: Sequence[str], more: Itera
         cells = [format(statistics.median(run[name] for run in some), how) for name, (_, how) in shown.items()]
         table.add_row(*map(str, key), *cells, terminal.size(statistics.median(run["bytes"] for run in some)))
     terminal.out.print(table)
-    print_ratios(runs, by)
-
-
-def print_ratios(runs: Sequence[dict[str, Any]], by: Sequence[str]) -> None:
-    """Ratio of gmpy2 to ifma, where runs have both: medians of pairs."""
-    others = [name for name in by if name != "arithmetic"]
-    for key in dict.fromkeys(tuple(run[name] for name in others) for run in runs):
-        some = [run for run in runs if tuple(run[name] for name in others) == key]
-        slow, fast = ([run for run in some if run["arithmetic"] == name] for name in ("gmpy2", "ifma"))
-        if not fast or len(slow) != len(fast):
-            continue
-        ratios = {
-            what: statistics.median(a[name] / b[name] for a, b in zip(slow, fast, strict=True))
-            for what, name in (("wall", "wall_s"), ("CPU", "cpu_s"))
-        }
-        said = ", ".join(f"{what} {ratio:.2f}" for what, ratio in ratios.items())
-        terminal.out.print(f"{' '.join(map(str, key))} gmpy2 ÷ ifma: {said}")
+    print_ratios(runs, [name for name in by if name != "arithmetic"], SPEEDS)

@@ -1,10 +1,11 @@
 """Private set intersection between real processes: seconds, ids per second, bytes per id, memory.
 
-    python benchmarks/psi.py [--ids 1000000] [--parties 2] [--arithmetic auto] [--json]
+    python benchmarks/psi.py [--ids 1000000] [--parties 2] [--arithmetic auto …] [--json]
 
 Every party holds so many ids, of which one in a thousand is common to all; the job that follows is as small as a job
 can be, so that its alignment is what takes time. Wall time is that of the phase `align` alone, processor time that of
-the whole job, by workers and others.
+the whole job, by workers and others. The names after --arithmetic (docs/deploy.md) are measured in turn; where gmpy2 is
+among them, which is libsodium here, with ratios to it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from backends import add_arithmetic, backends, machine, print_machine, print_ratios
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
@@ -48,7 +50,7 @@ def write_tables(folder: Path, ids: int, parties: int, choice: str) -> dict[str,
     return settings
 
 
-def measure(ids: int, parties: int, choice: str) -> dict[str, Any]:
+def measure(ids: int, parties: int, choice: arithmetic.Name) -> dict[str, Any]:
     """One alignment."""
     with tempfile.TemporaryDirectory(prefix="treetap-psi-") as name:
         settings = write_tables(Path(name), ids, parties, choice)
@@ -70,7 +72,7 @@ def measure(ids: int, parties: int, choice: str) -> dict[str, Any]:
     return {
         "parties": parties,
         "ids_per_party": ids,
-        "arithmetic": arithmetic.choose(choice).name,
+        "arithmetic": choice,
         "align_s": seconds,
         "cpu_s_of_the_whole_job": sum(cpu.values()),
         "cpu_s_of_workers": sum(amount for name, amount in cpu.items() if "worker" in name),
@@ -89,16 +91,17 @@ def main() -> None:
     parser.add_argument("--ids", type=int, default=1_000_000, help="ids per party (default 1,000,000)")
     parser.add_argument("--parties", type=int, default=2, help="how many parties (default 2)")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    parser.add_argument(
-        "--arithmetic", choices=arithmetic.CHOICES, default="auto", help="of all parties (default auto)"
-    )
+    add_arithmetic(parser, ["auto"])
     given = parser.parse_args()
-    found = measure(given.ids, given.parties, given.arithmetic)
+    runs = [measure(given.ids, given.parties, backend) for backend in backends(given.arithmetic)]
     if given.as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps({"machine": machine(given.arithmetic), "runs": runs}, indent=1))
         return
-    for name, value in found.items():
-        print(f"{name:<28} {format(value, '.1f') if isinstance(value, float) else value}")
+    print_machine(given.arithmetic)
+    for name in runs[0]:
+        values = (run[name] for run in runs)
+        print(f"{name:<28}", *(format(value, ".1f") if isinstance(value, float) else value for value in values))
+    print_ratios(runs, ("ids_per_party",), {"wall": "align_s", "CPU": "cpu_s_of_the_whole_job"})
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Credit default, 30,000 records, two parties with 12 and 11 columns, 5 trees of depth 3: a whole training.
 
-    python benchmarks/two_party.py [--scheme NAME] [--arithmetic gmpy2|ifma|auto] [--repeat 3] [--json]
+    python benchmarks/two_party.py [--scheme NAME] [--arithmetic gmpy2 auto …] [--repeat 3] [--json]
     python benchmarks/two_party.py growth [--records 30000 100000 300000 1000000] [--trees 5] [--out FILE] [--json]
 
-Needs TREETAP_DATA (the folder with credit_default.parquet) and the `bench` extra. 32 bins, learning rate 0.3, λ 1,
-keys of 2048 bits, Paillier by default, `short-exponent`, `sorted-ids`. Without --arithmetic each backend that the
-machine has is measured in turn. Wall: prepare, bin, train, publish. CPU: all processes, the whole job with keys. Both
-are also scaled to a product of gmpy2 modulo 4,096 bits of 4.15 µs, which is measured before each.
+Needs TREETAP_DATA (the folder with credit_default.parquet) and the `bench` extra. 32 bins, learning rate 0.3, λ 1, keys
+of 2048 bits, Paillier by default, `short-exponent`, `sorted-ids`. The names after --arithmetic, gmpy2 and auto by
+default, are measured in turn, with ratios to gmpy2; docs/deploy.md lists them. Wall: prepare, bin, train, publish. CPU:
+all processes, the whole job with keys. Both are also scaled to a product of gmpy2 modulo 4,096 bits of 4.15 µs, which
+is measured before each.
 
 `growth` trains on more records and draws seconds and memory. They are made from the same table: drawn from it with
 repetition by seed 0, and to each number of a column with more than 32 different ones some noise is added (normal, a
@@ -27,7 +28,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from measured_trainings import add_arithmetic, backends, measured, print_medians
+from backends import add_arithmetic, backends, machine, print_machine
+from measured_trainings import measured, print_medians
 
 from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
@@ -43,7 +45,7 @@ RECORDS = 30_000
 HELD_OUT = 1000
 NOISE, FEW = 0.05, 32
 OUT = Path("runs/training-growth.svg")
-COLORS = {"gmpy2": "#2166ac", "ifma": "#b2182b"}
+COLORS = {"gmpy2": "#2166ac", "ifma": "#b2182b", "avx512": "#ef8a62", "avx2": "#1b7837", "plain": "#762a83"}
 
 
 def setting(path: Path, columns: list[str], records: int, trees: int, scheme: str = PAILLIER) -> ExperimentFile:
@@ -152,8 +154,10 @@ def main() -> None:
     if grows:
         draw(runs, given.out)
     if given.as_json:
-        print(json.dumps({"runs": runs, "picture": str(given.out) if grows else None}, indent=1))
+        picture = str(given.out) if grows else None
+        print(json.dumps({"machine": machine(given.arithmetic), "runs": runs, "picture": picture}, indent=1))
         return
+    print_machine(given.arithmetic)
     print_medians(runs, ("records", "trees", "arithmetic"))
     if grows:
         terminal.out.print(f"picture: {given.out}")

@@ -3,8 +3,10 @@
     python build_backend/kernels.py             compile, if the sources have changed since
     python build_backend/kernels.py requires    print the package with a compiler that is needed, or nothing
 
+`$CC` compiles, else clang, which makes faster kernels than gcc, else gcc or cc; `$CFLAGS` are passed on.
 `TREETAP_NATIVE=0` compiles nothing. Without a compiler on the machine, `ziglang` (clang) is asked for where the
-processor has AVX-512 IFMA, or where `TREETAP_NATIVE=1` says that such a processor will run the result.
+processor has AVX2 and FMA, hence kernels that are faster than GMP, or where `TREETAP_NATIVE=1` says that such a
+processor will run the result.
 """
 
 from __future__ import annotations
@@ -18,12 +20,31 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 NATIVE = Path(__file__).resolve().parent.parent / "treetap" / "native"
-#: The functions name their own targets, so that the library loads on every x86-64.
-FLAGS = ["-O3", "-fPIC", "-shared"]
+#: The functions name their own targets, so that the library loads on every processor of its machine's kind.
+FLAGS = ["-O3", "-g0", "-fPIC", "-ffp-contract=off", "-Wno-psabi"]
+#: Kernels split products of doubles exactly: a compiler that may reorder sums makes other numbers of them.
+INEXACT = (
+    "-ffast-math",
+    "-Ofast",
+    "-funsafe-math-optimizations",
+    "-fassociative-math",
+    "-freciprocal-math",
+    "-ffp-model=fast",
+    "-ffp-model=aggressive",
+)
+#: Files that are compiled once for each form of lanes.h, by -D; the others once.
+FORMED = ("curve.c", "numbers.c")
+FORMS = ("IFMA", "AVX512", "AVX2", "PLAIN")
 ZIG = "ziglang"
+CPUINFO = Path("/proc/cpuinfo")
+
+
+class Refused(Exception):
+    """A compiler that is not used; the text says why."""
 
 
 def wanted() -> bool:
@@ -31,18 +52,18 @@ def wanted() -> bool:
     if (choice := os.environ.get("TREETAP_NATIVE")) is not None:
         return choice == "1"
     try:
-        return "avx512ifma" in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split()
+        return {"avx2", "fma"} <= set(CPUINFO.read_text(encoding="ascii", errors="replace").split())
     except OSError:
         return False
 
 
 def compiler() -> list[str] | None:
-    """The command of a C compiler: `$CC`, cc, gcc, clang, then ziglang's; None without any."""
+    """The command of a C compiler: `$CC`, clang, gcc, cc, then ziglang's; None without any."""
     if own := shlex.split(os.environ.get("CC", "")):
         return own
-    for name in ("cc", "gcc", "clang"):
-        if found := shutil.which(name):
-            return [found]
+    for name in ("clang", "gcc", "cc"):
+        if path := shutil.which(name):
+            return [path]
     if importlib.util.find_spec(ZIG):
         return [sys.executable, "-m", ZIG, "cc", "-mcpu=baseline"]  # its default is the processor at hand
     return None
@@ -62,18 +83,28 @@ def build(native: Path = NATIVE) -> None:
     elif not _current(native):
         command = compiler()
         if command is None:
-            _record_failure(native, "there was no C compiler ($CC, cc, gcc, clang); TREETAP_NATIVE=1 fetches one")
+            _record_failure(native, "there was no C compiler ($CC, clang, gcc, cc); TREETAP_NATIVE=1 fetches one")
         else:
             _compile(native, command)
 
 
 def _compile(native: Path, command: list[str]) -> None:
+    own = shlex.split(os.environ.get("CFLAGS", ""))
     with tempfile.TemporaryDirectory(dir=native) as folder:
-        made = Path(folder, "kernels.so")
+        made, compiling = Path(folder, "kernels.so"), [*command, *own, *FLAGS]
         cache = {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
         try:
-            _run([*command, *FLAGS, "-o", str(made), *map(str, _sources(native))], cache)
+            forms = _forms(compiling, cache)
+            units = [
+                [*options, "-c", "-o", str(Path(folder, f"{place}.o")), str(source)]
+                for place, (source, options) in enumerate(_units(native, forms))
+            ]
+            with ThreadPoolExecutor(os.cpu_count()) as several:  # those that take longest are the last by name
+                list(several.map(lambda unit: _run([*compiling, *unit], cache), reversed(units)))
+            _run([*compiling, "-shared", "-o", str(made), *(unit[-2] for unit in units), "-lm"], cache)
             said = _run([*command, "--version"], cache)
+        except Refused as why:
+            _record_failure(native, str(why))
         except OSError as error:
             _record_failure(native, f"{shlex.join(command)} could not be run: {error.strerror}")
         except subprocess.CalledProcessError as error:
@@ -82,7 +113,29 @@ def _compile(native: Path, command: list[str]) -> None:
         else:
             made.replace(native / "kernels.so")
             name = (said.splitlines() or [shlex.join(command)])[0]
-            _record(native, {"compiler": f"{ZIG}: {name}" if ZIG in command else name, "sources": _digest(native)})
+            record = {
+                "compiler": f"{ZIG}: {name}" if ZIG in command else name,
+                "flags": shlex.join([*own, *FLAGS]),
+                "forms": " ".join(forms).lower(),
+                "sources": _digest(native),
+            }
+            _record(native, record)
+
+
+def _forms(compiling: list[str], cache: dict[str, str]) -> tuple[str, ...]:
+    """The forms that the compiler's target can have: asked of itself, as it may make code for another machine.
+
+    Raises:
+        Refused: it is told to compute with doubles inexactly.
+    """
+    if told := [word for word in compiling if word in INEXACT]:
+        raise Refused(
+            f"{told[0]} was set, with which products of doubles are not exact: leave it out of $CC and $CFLAGS"
+        )
+    macros = _run([*compiling, "-dM", "-E", "-x", "c", os.devnull], cache).split()
+    if "__FAST_MATH__" in macros:
+        raise Refused(f"{compiling[0]} computes with -ffast-math, with which products of doubles are not exact")
+    return FORMS if "__x86_64__" in macros else ("PLAIN",)
 
 
 def _run(command: list[str], extra: dict[str, str]) -> str:
@@ -95,10 +148,19 @@ def _sources(native: Path) -> list[Path]:
     return sorted(native.glob("*.c"))
 
 
+def _units(native: Path, forms: tuple[str, ...]) -> list[tuple[Path, list[str]]]:
+    """Each source with the options of one compilation."""
+    return [
+        (source, options)
+        for source in _sources(native)
+        for options in ([[f"-D{form}"] for form in forms] if source.name in FORMED else [[]])
+    ]
+
+
 def _digest(native: Path) -> str:
-    """Of the sources' contents, headers included: times of files change when they are copied."""
+    """Of the sources' contents, headers included, and of the flags: times of files change when they are copied."""
     read = [*_sources(native), *sorted(native.glob("*.h"))]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in read)).hexdigest()
+    return hashlib.sha256(b"".join([*(path.read_bytes() for path in read), shlex.join(FLAGS).encode()])).hexdigest()
 
 
 def _current(native: Path) -> bool:

@@ -7,9 +7,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from treetap.names import Address, Name, ProcessName
 from treetap.process.config import Process, Silence
-from treetap.strict import load
+from treetap.strict import Address, Name, ProcessName, load
 
 #: Trainings and predictions under way at once, and seconds that a further one waits for its turn.
 MOST_JOBS, WAITING_S = 2, 86_400.0

@@ -8,22 +8,23 @@ from dataclasses import replace
 from ipaddress import ip_network
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, model_validator
 
 from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.errors import ConfigError
-from treetap.names import NAME, Address, Name, ProcessName, clash, on_loopback
+from treetap.names import NAME, clash, on_loopback
 from treetap.native.arithmetic import Choice
-from treetap.process.apart import ReadApart
 from treetap.process.config import Process, Silence
 from treetap.protocols.exclusions import Feature, between
-from treetap.strict import Strict, load, unshown
+from treetap.strict import Address, Name, ProcessName, Strict, load, unshown
 from treetap.tables.config import TableConfig
-from treetap.trees.withholding import Withholding
 from treetap.workers.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from treetap.trees.withholding import Withholding
 
 Network = Annotated[str, AfterValidator(lambda text: str(ip_network(text)))]  #: an address, or ADDRESS/BITS
 _ELSEWHERE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:|https?://[^@]+|s3://[^/@:]+/.*")
@@ -155,6 +156,8 @@ class PartyConfig(WorkerSettings, Process):
                     f"{file}: {key}: only tables_folder_sources of the party's file permits {named!r}; put a file into "
                     "this folder"
                 )
+        from treetap.process.apart import ReadApart  # with the libraries that read tables
+
         return table.kept_within(folder, ReadApart)
 
     def _permits(self, named: str) -> bool:

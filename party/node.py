@@ -7,12 +7,12 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from party.config import PartyConfig
-from party.opening import Opener, submission_of
-from party.runtime.attempts import Attempts, Session, check_latest
+from party.runtime.attempts import SUBMISSIONS, Attempts, Session, check_latest, submission_of
 from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
 from party.runtime.metrics import PartyMetrics
@@ -31,11 +31,13 @@ from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Dialer
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 
+if TYPE_CHECKING:
+    from party.opening import Opener
+
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 #: Seconds without a step after which a session ends: its coordinator has forgotten it.
 SESSION_S = 3600
-OPENING = ("prepare", "open_model")
 
 
 class PartyNode:
@@ -50,20 +52,35 @@ class PartyNode:
         offload: Offload,
         metrics: PartyMetrics | None = None,
     ) -> None:
-        metrics = metrics or PartyMetrics(config.name)
+        self._metrics = metrics or PartyMetrics(config.name)
         self._config = config
         self._workers = workers
+        self._dialer, self._offload = dialer, offload
         self._recorders = recorders
         self._store = Store(config.state)
         self._attempts = Attempts(config.state / "attempts.json")
-        self.served_models = ServedModels(config, metrics)  #: answers clients of served models
-        self._opener = Opener(
-            config, workers, dialer, recorders, offload, metrics, self._store, self._attempts, self.served_models
-        )
+        self.served_models = ServedModels(config, self._metrics)  #: answers clients of served models
         self._sessions: dict[str, Session] = {}
         # No opening or leaving of a job may run between the old session's end and the new one.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
+
+    @cached_property
+    def _opener(self) -> Opener:
+        """What opens jobs. It comes with the libraries that read tables, which a party needs for its first job."""
+        from party.opening import Opener
+
+        return Opener(
+            self._config,
+            self._workers,
+            self._dialer,
+            self._recorders,
+            self._offload,
+            self._metrics,
+            self._store,
+            self._attempts,
+            self.served_models,
+        )
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Execute one step of the control plane: see `PartyPort.step`."""
@@ -85,7 +102,7 @@ class PartyNode:
             self._permitted(caller, left)
             yield left
             return
-        if kind in OPENING:
+        if kind in SUBMISSIONS:
             opening = self._own(self._open(caller, request, kind), f"job {request.job}: {kind}")
             async for event in follow(name, opening):
                 self._permitted(caller, event)
@@ -169,7 +186,7 @@ class PartyNode:
 
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """Open a session for a new attempt; a repeated opening returns the session that it opened."""
-        submission = submission_of(request)
+        submission = submission_of(request, kind)
         async with self._one_at_a_time(request.job), self._transcript_closed_without_session(request.job):
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
             current = self._sessions.get(request.job)

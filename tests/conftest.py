@@ -185,15 +185,6 @@ def interruptible() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.fixture(scope="module")
-def ifma_kernels() -> Iterator[None]:
-    """The kernels, emulated where the processor lacks their instructions."""
-    from tests.native import emulation
-
-    with emulation.kernels():
-        yield
-
-
 @pytest.fixture
 def same_arithmetic_after() -> Iterator[None]:
     """Leave this process with the backend of arithmetic that it had."""

@@ -14,6 +14,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from multiprocessing import forkserver, reduction, resource_tracker
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from typing import IO, Any
@@ -49,20 +50,60 @@ def fork_all() -> None:
     """Have this process, which was forked, fork federations' processes and its workers by the server that made it."""
     fork_federations(_server._forkserver_address)
     multiprocessing.current_process().daemon = False  # it may have children
-    from treetap.workers import worker_process
+    from treetap.process.fork_server import ForkServer
 
-    worker_process.spawn = fork_worker
+    for name, way in (("begin", _leave), ("fork", _fork_child), ("close", _leave)):
+        setattr(ForkServer, name, way)
 
 
-def fork_worker(target: Callable[..., None], args: tuple[Any, ...], name: str) -> BaseProcess:
-    """`treetap.process.children.spawn`, forked, with the environment and the streams of this process."""
+def _leave(_server: object) -> None:
+    """Begin and end no server: the one of these tests is there."""
+
+
+def _fork_child(
+    _server: object, target: Callable[..., None], args: tuple[Any, ...], descriptors: Sequence[int] = ()
+) -> ForkedChild:
+    """`ForkServer.fork`, with the environment and the streams of this process."""
     from tests import prepared
 
-    streams = [Descriptor(each) for each in range(3)]
-    about = (target, args, os.getcwd(), dict(os.environ), streams)
-    process = CONTEXT.Process(target=prepared.worker, args=about, name=name, daemon=True)
+    near, far = multiprocessing.Pipe()
+    given, streams = ([Descriptor(each) for each in numbers] for numbers in (descriptors, range(3)))
+    about = (target, far, given, args, os.getcwd(), dict(os.environ), streams)
+    process = CONTEXT.Process(target=prepared.child, args=about, daemon=True)
     process.start()
-    return process
+    far.close()
+    return ForkedChild(process, near)
+
+
+class ForkedChild:
+    """What a party uses of `treetap.process.fork_server.Child`."""
+
+    fate = refusal = ""
+    answered = True
+
+    def __init__(self, process: BaseProcess, pipe: Connection) -> None:
+        self._process, self.pipe = process, pipe
+        self.pid = self.known_pid = process.pid or 0
+
+    @property
+    def exitcode(self) -> int | None:
+        """As `Child.exitcode`."""
+        return self._process.exitcode
+
+    def ended(self, patience_s: float = 0.0) -> bool:
+        """As `Child.ended`."""
+        self._process.join(patience_s)
+        return self._process.exitcode is not None
+
+    def kill(self) -> None:
+        """As `Child.kill`."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """As `Child.end`."""
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
 
 
 def begin(words: Sequence[str], log: IO[bytes]) -> Forked:

@@ -12,11 +12,13 @@ import pkgutil
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
 from typing import Any, TextIO
 
 from tests import forks
 from treetap import logs
 from treetap.additive.residues import fixed_base
+from treetap.process.children import settle
 
 #: What every command gets, and what is imported must find: some of it looks at the environment.
 ENVIRONMENT = {"COLUMNS": "200", "TERM": "dumb"}
@@ -70,16 +72,19 @@ def server(words: Sequence[str], folder: str, environment: Mapping[str, str], st
     _treetap(words)
 
 
-def worker(
+def child(
     target: Callable[..., None],
+    pipe: Connection,
+    descriptors: Sequence[int],
     args: Sequence[Any],
     folder: str,
     environment: Mapping[str, str],
     streams: Sequence[int],
 ) -> None:
-    """Be a worker of such a server."""
+    """Be a process that such a server has forked: a worker, or a reader of tables."""
     _become(folder, environment, streams)
-    target(*args)
+    settle()
+    target(pipe, *descriptors, *args)
 
 
 def _treetap(words: Sequence[str]) -> None:

@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from tests.worker_kernels import doze, imported, leave, process, refuse, refuse_strangely, remember, spin, work_slowly
+from tests.worker_kernels import (
+    compute,
+    doze,
+    imported,
+    leave,
+    process,
+    refuse,
+    refuse_strangely,
+    remember,
+    spin,
+    work_slowly,
+)
 from treetap.errors import Interrupted, Malformed
 
 
@@ -110,6 +121,7 @@ async def usage_is_of_each_worker(engine: Any) -> None:
     assert len(after) == 2
     assert after[1] > before[1] + 50
     assert after[0] < before[0] + 10
+    await asyncio.gather(*(engine.call(worker, compute, 0.03) for worker in range(2)))
     assert all(used.cpu_seconds > 0 for used in engine.usage())
 
 

@@ -186,11 +186,15 @@ ignored: list[str] = []
 
 
 def pin_libraries() -> None:
-    """Take from this process's environment what would steer libraries unasked; call it before they are imported."""
+    """Take from this process's environment what would steer libraries unasked; call it before they are imported.
+
+    Nor does pydantic look among all installed packages for plugins, which would see every configuration.
+    """
     steering = [name for name in os.environ if name.startswith("GRPC_") or name in _OF_OTHERS]
     for name in set(steering) - set(OF_GRPC):
         del os.environ[name]
         ignored.append(name)
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
 
 
 def quiet_grpc() -> None:

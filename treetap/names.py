@@ -6,13 +6,9 @@ leaves (console, log lines, reports). It changes no printable text, so that it m
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Annotated
-
-from pydantic import AfterValidator
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
@@ -63,6 +59,8 @@ def clash(one: str, other: str) -> bool:
 
 def on_loopback(address: str) -> bool:
     """True if the text of `host:port` names a loopback address."""
+    import ipaddress  # every command imports this module
+
     host = address.rpartition(":")[0].strip("[]")
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -86,11 +84,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def _plain(name: str) -> str:
     return name.casefold().replace("-", "_").replace(" ", "_")
-
-
-Name = Annotated[str, AfterValidator(check_name)]
-ProcessName = Annotated[Name, AfterValidator(check_process_name)]
-Address = Annotated[str, AfterValidator(check_address)]
 
 
 def visible(text: str, keep: str = "") -> str:

@@ -8,13 +8,17 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from treetap.errors import ConfigError
-from treetap.names import did_you_mean
+from treetap.names import check_address, check_name, check_process_name, did_you_mean
+
+Name = Annotated[str, AfterValidator(check_name)]
+ProcessName = Annotated[Name, AfterValidator(check_process_name)]
+Address = Annotated[str, AfterValidator(check_address)]
 
 
 class Strict(BaseModel):
@@ -23,7 +27,7 @@ class Strict(BaseModel):
     A whole number may stand for a real one. Text may not stand for a number, nor true for 1.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     @classmethod
     def about_unknown(cls, key: str) -> str:
@@ -43,7 +47,7 @@ class Part(BaseModel):
     JSON cannot express.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True, defer_build=True)
 
     def plain(self) -> dict[str, Any]:
         """The fields that were given, as JSON types under the names of the JSON object."""

@@ -148,10 +148,6 @@ def signatures(graph: RecordGraph, first: int | None = None) -> Ints:
     return numbers
 
 
-#: The readings of the edge between chunks: as printed, and as the text says.
-CHUNK_EDGES = ("paper", "linked")
-
-
 def chunked(
     leaves: Leaves, records: int, discount: float, chunk_size: int, chunk_weight: float, chunk_edges: str
 ) -> RecordGraph:

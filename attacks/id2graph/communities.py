@@ -25,7 +25,6 @@ from attacks.id2graph.leaves import Floats, Ints
 from treetap.errors import BadInput
 from treetap.trees import sampling
 
-ENGINES = ("auto", "python-louvain", "networkit")
 #: Most entries of an adjacency matrix that is stored, at some 60 bytes each.
 LARGEST = 4_000_000
 #: Most entries for which `auto` runs the reference besides networkit: it takes a second for some 100,000.

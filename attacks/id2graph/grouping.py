@@ -19,11 +19,6 @@ from attacks.id2graph.leaves import Ints, Leaves, checked
 from attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 
-#: Settings that an attack reads: of k-means, of Louvain, of leaves in chunks.
-KMEANS = ("columns", "starts", "iterations", "kmeans_tolerance", "seed")
-LOUVAIN = ("alpha", "discount", "engine", "runs", "passes", "tolerance", *KMEANS)
-CHUNKS = ("chunk_size", "chunk_weight", "chunk_edges")
-
 
 @dataclass(frozen=True)
 class GroupEvidence:

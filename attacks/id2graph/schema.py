@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from attacks.id2graph.adjacency import CHUNK_EDGES
-from attacks.id2graph.communities import ENGINES
 from attacks.schema import Count, Findings, RangedSettings
 from treetap.protocols.registry import training
 from treetap.trees.job_params import Range
@@ -14,6 +12,13 @@ from treetap.trees.job_params import Range
 #: The paper's discount per tree (its η): 1 for independent trees, less for trees in sequence.
 INDEPENDENT_DISCOUNT = 1.0
 SEQUENTIAL_DISCOUNT = 0.6
+#: The readings of the edge between chunks: as printed, and as the text says.
+CHUNK_EDGES = ("paper", "linked")
+ENGINES = ("auto", "python-louvain", "networkit")
+#: Settings that an attack reads: of k-means, of Louvain, of leaves in chunks.
+KMEANS = ("columns", "starts", "iterations", "kmeans_tolerance", "seed")
+LOUVAIN = ("alpha", "discount", "engine", "runs", "passes", "tolerance", *KMEANS)
+CHUNKS = ("chunk_size", "chunk_weight", "chunk_edges")
 
 
 @dataclass(frozen=True)

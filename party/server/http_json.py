@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 from pydantic.json_schema import models_json_schema
 
-from treetap.names import NAME, Name
+from treetap.names import NAME
+from treetap.strict import Name
 from treetap.version import package_version
 from treetap.wire.v2 import serving_pb2
 

@@ -19,6 +19,7 @@ from party.server.services import ScoringServers, register
 from party.server.threads import Threads
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic
+from treetap.process.fork_server import ForkServer
 from treetap.process.lifecycle import serve_until_stopped, sole_user
 from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
@@ -36,11 +37,23 @@ GRACE_S = 2.0
 #: Of `silence_s`, what a worker may be silent: it is named before those who wait for what it computes give up.
 WORKER_SHARE = 0.8
 #: What workers import, without what needs an extra: imported at the start, so that no job waits for it.
-OF_WORKERS = ("treetap.additive.sums.key_holder", "treetap.additive.sums.tree_sums", "treetap.psi.kernels")
+OF_WORKERS = (
+    "treetap.workers.worker_process",
+    "treetap.additive.sums.key_holder",
+    "treetap.additive.sums.tree_sums",
+    "treetap.additive.sums.masked_sums",
+    "treetap.additive.paillier.comparison",
+    "treetap.lattice.kernels",
+    "treetap.psi.kernels",
+)
+#: What this process imports once it serves: jobs open by it, and it comes with what reads tables.
+OF_JOBS = ("party.opening",)
 
 
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     """Serve one party; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
+    forks = ForkServer(OF_WORKERS)
+    forks.begin()  # before this process opens a key or a table; it imports while this process does
     leave_out_pandas()
     config = read(config_path)
     config.transport().check(config.name, Role.PARTY)
@@ -50,7 +63,7 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     share_heaps()
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
-        workers = start_workers(config)  # they start while this process imports
+        workers = start_workers(config, forks)
         asyncio.run(_serve(config, workers, backend, until_stdin_closes))
 
 
@@ -102,7 +115,7 @@ async def _serve(
             for way, at in (("grpc", node.served_models.grpc), ("http", node.served_models.http))
             if at
         }
-        await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes)
+        await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes, of_jobs=OF_JOBS)
     finally:
         await status.enter_graceful_shutdown()
         await workers.close()  # first: it ends the calls that wait for a worker
@@ -112,7 +125,7 @@ async def _serve(
         await dialer.close()
 
 
-def start_workers(config: PartyConfig) -> PartyWorkers:
+def start_workers(config: PartyConfig, forks: ForkServer) -> PartyWorkers:
     """The workers, which start while this process goes on; `PartyWorkers.ready` waits for them.
 
     Those of a cluster get no key, which stays with processes here, unless the policy entrusts them.
@@ -125,8 +138,10 @@ def start_workers(config: PartyConfig) -> PartyWorkers:
         cluster = ClusterEngine(config.on_cluster, config.cluster_workers, silence_s, OF_WORKERS)
         cluster.start()
     if config.processes:
-        here = ProcessEngine(config.processes, silence_s, OF_WORKERS)
+        here = ProcessEngine(config.processes, silence_s, OF_WORKERS, forks)
         here.start()
+    else:
+        forks.close()
     if here is not None:
         return PartyWorkers(here, cluster, nodes=lambda: [] if cluster is None else cluster.nodes)
     assert cluster is not None, "a party has workers somewhere"

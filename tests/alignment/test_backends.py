@@ -9,13 +9,17 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.alignment.test_protocol import NAMES, aligned, job, tables
+from tests.native.forms import HERE
 from tests.simulator import Federation, Message, run
 from treetap.native import arithmetic
 from treetap.workers.engines import InProcessEngine
 
 T = TypeVar("T")
 
-pytestmark = pytest.mark.usefixtures("ifma_kernels", "same_arithmetic_after")
+pytestmark = [
+    pytest.mark.usefixtures("same_arithmetic_after"),
+    pytest.mark.skipif(not HERE, reason="the kernels were not compiled"),
+]
 
 
 class _Engine(InProcessEngine):
@@ -37,8 +41,16 @@ class _Engine(InProcessEngine):
             arithmetic.use(before)
 
 
-@pytest.mark.parametrize("names", [("ifma", "gmpy2"), ("gmpy2", "ifma", "gmpy2")], ids=["two", "three"])
-def test_a_party_with_the_kernels_meets_one_with_libsodium(names: tuple[arithmetic.Name, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        *((form, "gmpy2") for form in HERE),
+        pytest.param(("gmpy2", HERE[-1], "gmpy2"), marks=pytest.mark.second_tier),
+        pytest.param((*HERE, "gmpy2"), marks=pytest.mark.second_tier),
+    ],
+    ids="-".join,
+)
+def test_parties_with_the_kernels_meet_one_with_libsodium(names: tuple[arithmetic.Name, ...], tmp_path: Path) -> None:
     """Every step of the alignment is done with each arithmetic, and all parties name the records that all hold."""
     common = [f"c{number:02d}" for number in range(20)]
     ids = [[*common, *(f"{place}-{number}" for number in range(9 + place))] for place in range(len(names))]
@@ -62,4 +74,24 @@ def test_a_party_with_the_kernels_meets_one_with_libsodium(names: tuple[arithmet
     assert sorted(found[0]) == common
     assert all(each == found[0] for each in found)
     kernels = {"blind", "raise_points", "check_points"}
-    assert set(used) == {f"{name} {kernel}" for name in ("gmpy2", "ifma") for kernel in kernels}
+    assert set(used) == {f"{name} {kernel}" for name in names for kernel in kernels}
+
+
+@pytest.mark.parametrize("names", [(HERE[0], "gmpy2"), (*HERE, "gmpy2")] if HERE else [], ids="-".join)
+def test_they_count_the_same_records(names: tuple[arithmetic.Name, ...], tmp_path: Path) -> None:
+    """A preview too is done with each arithmetic."""
+    ids = [
+        [*(f"c{number}" for number in range(20)), *(f"{place}-{n}" for n in range(9))] for place in range(len(names))
+    ]
+    used: list[str] = []
+
+    async def main() -> None:
+        engines = {name: _Engine(which, used) for name, which in zip(NAMES, names, strict=False)}
+        policies: dict[str, dict[str, Any]] = {name: {"preview": "count"} for name in NAMES}
+        federation = Federation(tmp_path, tables(ids), engine=lambda name: engines[name], policies=policies)
+        status = await federation.preview()
+        assert (status.state, status.error, status.common.records) == ("finished", "", 20)
+        await federation.close()
+
+    run(main())
+    assert {word.partition(" ")[0] for word in used} == set(names)

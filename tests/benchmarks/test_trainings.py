@@ -51,32 +51,56 @@ def test_sums_and_their_scaling(benchmark: Any) -> None:
 
 
 def test_ratios_of_pairs(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The median of each pair's ratio, by setting; none where a backend was not to be had."""
-    module: ModuleType = benchmark("measured_trainings")
+    """The median of each pair's ratio, by setting and backend; none where a backend was not to be had."""
+    module: ModuleType = benchmark("backends")
     text = io.StringIO()
     monkeypatch.setattr(terminal, "out", PlainConsole(file=text, width=160))
     runs = [
         {"obfuscation": "short", "arithmetic": name, "wall_s": wall, "cpu_s": cpu}
-        for name, wall, cpu in (("gmpy2", 12, 20), ("ifma", 3, 4), ("gmpy2", 12, 30), ("ifma", 2, 3))
+        for name, wall, cpu in (
+            ("gmpy2", 12, 20),
+            ("ifma", 3, 4),
+            ("avx2", 6, 10),
+            ("gmpy2", 12, 30),
+            ("ifma", 2, 3),
+            ("avx2", 6, 10),
+        )
     ]
     alone = {"obfuscation": "long", "arithmetic": "gmpy2", "wall_s": 1, "cpu_s": 1}
-    module.print_ratios([*runs, alone], ("obfuscation", "arithmetic"))
-    assert text.getvalue() == "short gmpy2 ÷ ifma: wall 5.00, CPU 7.50\n"
+    another = {"obfuscation": "other", "arithmetic": "avx2", "wall_s": 1, "cpu_s": 1}
+    figures = {"wall": "wall_s", "CPU": "cpu_s"}
+    module.print_ratios([*runs, alone, another], ["obfuscation"], figures)
+    assert text.getvalue().splitlines() == [
+        "short gmpy2 ÷ ifma: wall 5.00, CPU 7.50",
+        "short gmpy2 ÷ avx2: wall 2.00, CPU 2.50",
+    ]
+    assert module.ratios(runs, [], figures)[0] == ({"arithmetic": "ifma"}, {"wall": 5.0, "CPU": 7.5})
 
 
-def test_a_backend_is_forced_or_each_taken_in_turn(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that cannot be had ends the program with the reason."""
-    module: ModuleType = benchmark("measured_trainings")
+def test_backends_are_taken_in_turn(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that the processor has, once; others are named with the reason, and end the program if there is none."""
+    module: ModuleType = benchmark("backends")
+    training: ModuleType = benchmark("measured_trainings")
     setting = benchmark("two_party").setting(ROOT / "t.csv", [f"c{k}" for k in range(23)], 2000, 5)
     assert [len(party.columns) for party in setting.party] == [12, 11]
-    assert {party.arithmetic for party in module.forced(setting, "gmpy2").party} == {"gmpy2"}
-    had = arithmetic.choose("auto").name
-    assert module.backends("gmpy2") == ["gmpy2"]
-    assert module.backends("both") == (["gmpy2", "ifma"] if had == "ifma" else ["gmpy2"])
-    monkeypatch.setattr(arithmetic.library, "load", _unavailable)
-    assert module.backends("both") == ["gmpy2"]
+    assert {party.arithmetic for party in training.forced(setting, "gmpy2").party} == {"gmpy2"}
+    monkeypatch.setattr(arithmetic.library, "forms", lambda: ("avx2", "plain"))
+    assert module.backends(module.PAIR) == ["gmpy2", "avx2"]
+    asked = ["gmpy2", "ifma", "native", "avx512", "avx2", "plain"]
+    assert module.backends(asked) == ["gmpy2", "avx2", "plain"]
+    said = module.machine(asked)
+    assert said["processor"] == arithmetic.library.processor()
+    assert set(said["left_open"]) == {"ifma", "avx512"}
+    text = io.StringIO()
+    monkeypatch.setattr(terminal, "out", PlainConsole(file=text, width=160))
+    module.print_machine(asked)
+    assert 'ifma: left open: arithmetic = "ifma" cannot be had: the processor has no AVX-512 IFMA' in text.getvalue()
+    with pytest.raises(SystemExit, match=r"the processor has no AVX-512 \(F"):
+        module.backends(["avx512"])
+    monkeypatch.setattr(arithmetic.library, "forms", _unavailable)
+    assert module.backends(module.PAIR) == ["gmpy2"]
     with pytest.raises(SystemExit, match=r"cannot be had: none here"):
-        module.backends("ifma")
+        module.backends(["native"])
 
 
 def _unavailable() -> None:

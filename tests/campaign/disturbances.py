@@ -83,15 +83,17 @@ class Sockets:
         self.findings.append(f"{kind}: {job} cannot be finished: {status.error!r}")
 
     def worker_of(self, party: str) -> int:
-        """The process id of a party's compute worker."""
-        parent = self.federation.pid(party)
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                command = (folder / "cmdline").read_bytes()
-                if int(fields[1]) == parent and b"spawn_main" in command:
-                    return int(folder.name)
-        raise AssertionError(f"{party} has no worker")
+        """The process id of a party's compute worker: a child of the fork server that is the party's."""
+        return _child_of(_child_of(self.federation.pid(party)))
+
+
+def _child_of(parent: int) -> int:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[1]) == parent and b"treetap.process.forking" in (folder / "cmdline").read_bytes():
+                return int(folder.name)
+    raise AssertionError(f"process {parent} has forked none")
 
 
 def disturb_all(here: Sockets, times: int, tell: Callable[[str], None]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from party.config import read
-from tests.cluster.memory import actors
+from tests.memory import actors
 from tests.ray_cluster import RayCluster
 from tests.simulator import Federation, run
 from tests.system.federations import ended, has_stored, settings, shards, states, until

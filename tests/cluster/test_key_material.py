@@ -12,13 +12,14 @@ import pytest
 
 from party.config import PartyConfig
 from party.policy import Policy
-from party.server.main import start_workers
-from tests.cluster.memory import forms_of, held_by
+from party.server.main import OF_WORKERS, start_workers
+from tests.memory import forms_of, held_by
 from tests.ray_cluster import RayCluster
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
+from treetap.process.fork_server import ForkServer
 from treetap.psi import kernels
 from treetap.psi.group import Exponent, uniform_bytes
 from treetap.psi.kernels import group
@@ -77,7 +78,7 @@ def test_no_key_that_stays_here_is_in_the_cluster(ray_cluster: RayCluster, tmp_p
     """A search for a key in use finds nothing in object stores, actors and logs; given to an actor, it is found."""
 
     async def main() -> None:
-        workers = start_workers(_config(ray_cluster, tmp_path, entrusted=False))
+        workers = start_workers(_config(ray_cluster, tmp_path, entrusted=False), ForkServer(OF_WORKERS))
         try:
             await workers.ready()
             engine, key_engine = workers.lease()
@@ -97,7 +98,7 @@ def test_a_key_is_in_the_cluster_that_the_policy_entrusts(ray_cluster: RayCluste
     """With `cluster_holds_key = true` the same computation leaves the key in an actor, and none in a process here."""
 
     async def main() -> None:
-        workers = start_workers(_config(ray_cluster, tmp_path, entrusted=True))
+        workers = start_workers(_config(ray_cluster, tmp_path, entrusted=True), ForkServer(OF_WORKERS))
         try:
             await workers.ready()
             await _use(*workers.lease())

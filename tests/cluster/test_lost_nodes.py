@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from tests.cluster.memory import forms_of, held_by
+from tests.memory import forms_of, held_by
 from tests.ray_cluster import RayCluster
 from tests.system.federations import ended, has_stored, settings, states, until
 from tests.worlds import (

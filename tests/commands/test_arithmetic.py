@@ -7,6 +7,7 @@ import io
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -23,6 +24,8 @@ from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic, library
 from treetap.wire.v2 import jobs_pb2
+from treetap.workers.cluster import actor
+from treetap.workers.cluster.report import fault_of
 from treetap.workers.engines import ProcessEngine
 
 pytestmark = pytest.mark.usefixtures("same_arithmetic_after")
@@ -30,24 +33,18 @@ pytestmark = pytest.mark.usefixtures("same_arithmetic_after")
 
 @pytest.fixture
 def masked(monkeypatch):
-    """A processor that does not name AVX-512 IFMA."""
+    """A processor that has no forms but those that are named."""
 
-    class Masked:
-        def __init__(self, path):
-            pass
+    def having(*forms):
+        answers = {f"treetap_has_{form}": lambda has=form in forms: int(has) for form in library.FORMS}
+        kernels = SimpleNamespace(treetap_interface=lambda: library.INTERFACE, **answers)
+        monkeypatch.setattr(library, "PATH", Path(__file__))
+        monkeypatch.setattr(library, "_opened", lambda path: kernels)
+        library.forms.cache_clear()
 
-        def treetap_has_ifma(self):
-            return 0
-
-        def treetap_interface(self):
-            return library.INTERFACE
-
-    monkeypatch.setattr(library, "PATH", Path(__file__))
-    monkeypatch.setattr(library.ctypes, "CDLL", Masked)
-    library.load.cache_clear()
-    yield
+    yield having
     monkeypatch.undo()
-    library.load.cache_clear()
+    library.forms.cache_clear()
 
 
 def configured(folder, **settings):
@@ -58,23 +55,62 @@ def named(state):
     return arithmetic.in_use()
 
 
-def test_auto_on_a_processor_without_ifma_is_gmpy2_and_says_why(masked, tmp_path):
-    """Doctor names the choice, what it comes to and the missing instructions."""
+@pytest.mark.parametrize(
+    ("forms", "auto", "native", "why"),
+    [
+        (library.FORMS, "ifma", "ifma", "has AVX-512 IFMA"),
+        (("avx512", "avx2", "plain"), "avx512", "avx512", "has AVX-512 (F, DQ, BW, VL)"),
+        (("avx2", "plain"), "avx2", "avx2", "has AVX2 and FMA"),
+        (("plain",), "gmpy2", "plain", "has no AVX2 and FMA"),
+    ],
+)
+def test_auto_takes_the_fastest_form_and_says_why(masked, tmp_path, forms, auto, native, why):
+    """Doctor names the choice, what it comes to, the reason, and the forms of the processor."""
+    masked(*forms)
     config = configured(tmp_path)
-    assert choose_arithmetic(config, tmp_path / "a.toml") == arithmetic.Backend(
-        "gmpy2", "the processor has no AVX-512 IFMA"
-    )
+    assert choose_arithmetic(config, tmp_path / "a.toml") == arithmetic.Backend(auto, f"the processor {why}")
     [finding] = doctor._arithmetic(config)
+    has = f"{library.processor()} has the forms {', '.join(forms)}"
     assert finding.level == "ok"
-    assert finding.message.startswith("auto: gmpy2, as the processor has no AVX-512 IFMA")
+    assert finding.message == f"auto: {auto}, as the processor {why}; {has}; {library.built()}"
+    config = configured(tmp_path, arithmetic="native")
+    assert choose_arithmetic(config, tmp_path / "a.toml").name == native
+    [finding] = doctor._arithmetic(config)
+    assert finding.message.startswith(f"native: {native}, as the processor {why}; auto would be {auto}, as ")
 
 
-def test_ifma_that_cannot_be_had_is_an_error(masked, tmp_path):
-    """The error names the file, the field and the remedy, and doctor calls it a fault."""
-    config = configured(tmp_path, arithmetic="ifma")
-    with pytest.raises(ConfigError, match=r'a\.toml: arithmetic = "ifma" cannot be had: .*no AVX-512.*take "auto"'):
-        choose_arithmetic(config, tmp_path / "a.toml")
-    assert doctor._arithmetic(config)[0].level == "fault"
+@pytest.mark.parametrize("lacking", [("ifma",), ("ifma", "avx512"), ("ifma", "avx512", "avx2")], ids=str)
+def test_a_form_that_the_processor_lacks_is_refused_by_name(masked, tmp_path, lacking):
+    """The error names the file, the field, the instructions and what can be had; those that can be had are taken."""
+    has = [form for form in library.FORMS if form not in lacking]
+    masked(*has)
+    for form in library.FORMS:
+        config = configured(tmp_path, arithmetic=form)
+        if form in lacking:
+            with pytest.raises(ConfigError) as refusal:
+                choose_arithmetic(config, tmp_path / "a.toml")
+            assert str(refusal.value) == (
+                f'{tmp_path}/a.toml: arithmetic = "{form}" cannot be had: the processor has no '
+                f'{library.INSTRUCTIONS[form]}; take "gmpy2" or a form that it has: {", ".join(has)}'
+            )
+            assert doctor._arithmetic(config)[0].level == "fault"
+        else:
+            assert choose_arithmetic(config, tmp_path / "a.toml") == arithmetic.Backend(
+                form, "the party's file says so"
+            )
+
+
+def test_a_node_of_a_cluster_that_lacks_the_form_is_refused_by_name(masked):
+    """Its actor says so when it gets the party's backend, and the party's fault names the node."""
+    masked("avx2", "plain")
+    lacks = actor.WorkerActor().prepare("avx512", [])
+    assert actor.WorkerActor().prepare("avx2", []) == ""
+    own = {"python": "3", "treetap": "1", "sources": "s", "ray": "2", "pid": 1}
+    there = {**own, "node": "10.0.0.2"}
+    assert fault_of({**there, "lacks": ""}, own) == ""
+    assert fault_of({**there, "lacks": lacks}, own) == f"node 10.0.0.2 of the cluster: {lacks}"
+    assert 'arithmetic = "avx512" cannot be had' in lacks
+    assert "a form that it has: avx2, plain" in lacks
 
 
 def test_kernels_that_were_not_compiled_say_why(monkeypatch, tmp_path):
@@ -82,13 +118,28 @@ def test_kernels_that_were_not_compiled_say_why(monkeypatch, tmp_path):
     monkeypatch.setattr(library, "PATH", tmp_path / "kernels.so")
     monkeypatch.setattr(library, "RECORD", tmp_path / "kernels.json")
     (tmp_path / "kernels.json").write_text('{"why": "TREETAP_NATIVE=0"}')
-    library.load.cache_clear()
+    library.forms.cache_clear()
     try:
         assert arithmetic.choose("auto").reason.endswith("installed: TREETAP_NATIVE=0")
-        with pytest.raises(BadInput, match="TREETAP_NATIVE=0"):
-            arithmetic.choose("ifma")
+        for choice in ("native", "ifma", "plain"):
+            with pytest.raises(
+                BadInput, match=f'"{choice}" cannot be had: .* TREETAP_NATIVE=0; take "auto" or "gmpy2"'
+            ):
+                arithmetic.choose(choice)
+        [finding] = doctor._arithmetic(configured(tmp_path, arithmetic="gmpy2"))
+        assert finding.message.startswith(
+            "gmpy2: gmpy2, as the party's file says so; auto would be gmpy2, as the native"
+        )
     finally:
-        library.load.cache_clear()
+        library.forms.cache_clear()
+
+
+def test_a_build_is_described(monkeypatch, tmp_path):
+    """By its compiler and flags; a record of an older build has no flags."""
+    monkeypatch.setattr(library, "PATH", Path(__file__))
+    monkeypatch.setattr(library, "RECORD", tmp_path / "kernels.json")
+    library.RECORD.write_text('{"compiler": "clang 14", "flags": "-O3 -ffp-contract=off"}')
+    assert library.built() == "the native kernels were compiled by clang 14 (-O3 -ffp-contract=off)"
 
 
 def test_kernels_of_other_sources_are_refused(monkeypatch, tmp_path):

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import pytest
 import typer
 
-from treetap.commands.cli import app, in_plain_text
+from treetap.commands.cli import app
+from treetap.commands.lazy import LazyGroup, in_plain_text
 
 TEXT = "Read [red], [/], [[victim]], ([tls] revoked) and [link=x]."
 BRACKETED = re.compile(r"\[+[^\[\]\s]+\]+")
@@ -19,7 +20,7 @@ BRACKETED = re.compile(r"\[+[^\[\]\s]+\]+")
 def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield words, command
     for name, below in getattr(command, "commands", {}).items():
-        yield from _commands(below, (*words, name))
+        yield from _commands(command.load(name) if isinstance(command, LazyGroup) else below, (*words, name))
 
 
 def _bare(text: str) -> str:
@@ -41,7 +42,7 @@ def test_every_word_in_brackets_is_in_the_help(
 ) -> None:
     """Of docstrings and of options, of every command and in every list of commands; docstrings are there whole."""
     monkeypatch.setenv("COLUMNS", str(width))
-    whole, seen = in_plain_text(app), set()
+    whole, seen = in_plain_text(typer.main.get_command(app)), set()
     for words, command in _commands(typer.main.get_command(app)):
         bare = _bare(_help(whole, words, capsys))
         assert _bare(inspect.cleandoc(command.help or "")) in bare, words
@@ -50,6 +51,17 @@ def test_every_word_in_brackets_is_in_the_help(
                 assert word in bare, (words, part.name)
         seen |= set(BRACKETED.findall(command.help or ""))
     assert {"[[victim]]", "[audit]", "[serve]"} <= seen
+
+
+def test_a_list_of_commands_says_of_each_what_its_own_help_begins_with() -> None:
+    """The lines of the table, which a list prints without an import, are the first paragraphs of the docstrings."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, LazyGroup)
+    assert len(group.ROWS) > 20
+    for name, row in group.ROWS.items():
+        command = group.load(name)
+        assert command.name == name
+        assert row.line == inspect.cleandoc(command.help or "").split("\n\n")[0].replace("\n", " ")
 
 
 def test_what_looks_like_markup_is_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,4 +73,4 @@ def test_what_looks_like_markup_is_text(monkeypatch: pytest.MonkeyPatch, capsys:
         del option
 
     monkeypatch.setenv("COLUMNS", "200")
-    assert _help(in_plain_text(made), (), capsys).count(TEXT) == 2
+    assert _help(in_plain_text(typer.main.get_command(made)), (), capsys).count(TEXT) == 2

@@ -19,7 +19,8 @@ from attacks.predictions.schema import DecodingSettings
 from attacks.registry import ROWS
 from attacks.sums.schema import SumsSettings
 from treetap.commands.audit.options import LabelOptions, SettingOptions
-from treetap.commands.cli import app, predict
+from treetap.commands.cli import app
+from treetap.commands.jobs.cli import predict
 from treetap.commands.jobs.serve import serve
 from treetap.commands.options import argument, from_dataclasses, option
 from treetap.errors import BadInput

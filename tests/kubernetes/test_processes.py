@@ -120,10 +120,10 @@ def test_services_and_probes_ask_where_the_process_listens(
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["exec"]["command"] == ["treetap", "health", "--config", str(file)]
         assert container[probe]["timeoutSeconds"] >= 15
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    commands: Any = get_command(app)
     for command in (kind_of(organisation), "health"):
         words = ["--config", str(tmp_path / file.name)]
-        assert commands[command].make_context(command, words).params["config"] == tmp_path / file.name
+        assert commands.load(command).make_context(command, words).params["config"] == tmp_path / file.name
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -55,6 +55,33 @@ def test_copies_of_messages_do_not_begin_with_new_memory() -> None:
     assert kept < 50 < as_it_is
 
 
+def test_batches_of_a_worker_do_not_begin_with_new_memory() -> None:
+    """A worker's heap keeps what a batch of 8 MB has freed, and 64 MB of what many have."""
+    found = _run(
+        "import resource",
+        "import numpy as np",
+        "from treetap.process import limits",
+        "from treetap.workers.calls import make_ready",
+        "statm = open('/proc/self/statm', 'rb', buffering=0)",
+        "def faults():",
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt",
+        "make_ready('gmpy2', [])",
+        "np.ones(1 << 20) + 1",
+        "before = faults(), limits._resident(statm)",
+        "for _ in range(20):",
+        "    np.ones(1 << 20) + 1",
+        "print(faults() - before[0])",
+        "held = [np.ones(1 << 20) for _ in range(40)]",
+        "print(limits._resident(statm) - before[1])",
+        "del held",
+        "print(limits._resident(statm) - before[1])",
+    )
+    again, most, kept = map(int, found.stdout.split())
+    assert again < 200
+    assert most > 250_000_000
+    assert kept <= 64 * 2**20
+
+
 def test_arrow_uses_the_shared_heaps() -> None:
     """Unless the operator has named another allocator."""
     lines = ("from treetap.process import limits", "limits.share_heaps()", "import pyarrow")

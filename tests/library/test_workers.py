@@ -122,7 +122,8 @@ def test_workers_ignore_interrupts():
     """Ctrl-C reaches the whole process group; workers leave the decision to their parent, even while they boot."""
 
     async def scenario(engine):
-        os.kill(engine.pids[0], signal.SIGINT)  # still booting
+        os.kill(engine._forks._process.pid, signal.SIGINT)  # still booting
+        os.kill(engine.pids[0], signal.SIGINT)
         await engine.call(0, doze, 0)
         os.kill(engine.pids[0], signal.SIGINT)
         assert await engine.call(0, doze, 0.1) == 0.1
@@ -147,20 +148,16 @@ def test_workers_vanish_when_their_parent_is_killed(tmp_path):
     script.write_text(
         textwrap.dedent(
             """
-            import asyncio, sys, time
+            import asyncio, sys
             sys.path[:0] = sys.argv[1:]
+            from tests.worker_kernels import compute
             from treetap.workers.engines import ProcessEngine
-
-            def spin(state, seconds):
-                end = time.monotonic() + seconds
-                while time.monotonic() < end:
-                    pass
 
             async def main():
                 engine = ProcessEngine(2, 20.0)
                 engine.start()
-                await asyncio.gather(engine.call(0, spin, 0), engine.call(1, spin, 0))
-                busy = asyncio.ensure_future(engine.call(0, spin, 60))
+                await asyncio.gather(engine.call(0, compute, 0), engine.call(1, compute, 0))
+                busy = asyncio.ensure_future(engine.call(0, compute, 60))
                 await asyncio.sleep(0.2)
                 print(*engine.pids, flush=True)
                 await busy

@@ -1,28 +1,40 @@
-/* Runs every kernel of numbers.c over extreme and pseudo-random operands, for a sanitiser to watch.
+/* Runs the kernels of numbers.c in one form, which -D names as for them, and those of words.c over extreme and
+ * pseudo-random operands, for a sanitiser to watch.
  *
- * Results are compared with each other, not with another library: a*b = b*a, (a*b)*c = a*(b*c), a power by a program
- * equals repeated products, blocks come back as they were, and numbers leave Montgomery's form below the modulus. */
-#include <stdint.h>
+ * Results are compared with each other, not with another library: a*b = b*a, a*a by a square and by a product, (a*b)*c =
+ * a*(b*c), a power by a program equals repeated products, blocks come back as they were, and numbers leave Montgomery's form
+ * below the modulus. In another rounding mode a form refuses or gives the same. */
+#include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-int treetap_has_ifma(void);
-size_t treetap_read(size_t, const uint8_t *, size_t, size_t, const uint64_t *, uint64_t *);
-void treetap_write(size_t, const uint64_t *, size_t, size_t, uint8_t *);
-void treetap_products(
-    size_t, const uint64_t *, uint64_t, uint64_t *, const int64_t *, const uint64_t *, const int64_t *,
-    const uint64_t *, const int64_t *, size_t);
-void treetap_leave(size_t, const uint64_t *, uint64_t, uint64_t *, const uint64_t *, size_t);
-void treetap_fixed_base(
-    size_t, const uint64_t *, uint64_t, uint64_t *, const uint64_t *, size_t, size_t, const uint16_t *, size_t);
-int treetap_chain(
-    size_t, const uint64_t *, uint64_t, const uint64_t *, uint64_t *, const uint64_t *, size_t, const uint64_t *,
-    const int64_t *, size_t, const int32_t *, const int32_t *, size_t, size_t, size_t);
+#include "../../treetap/native/lanes.h"
+
+#if defined(IFMA)
+#define WORD_BITS 52
+#define ROWS 4
+static const size_t LIMBS[] = {8, 12, 20, 40, 64, 80, 128, 256};
+#else
+#define WORD_BITS 49
+#define ROWS 7
+static const size_t LIMBS[] = {14, 21, 28, 42, 63, 84, 126, 273};
+#endif
+
+int FN(treetap_has)(void);
+size_t treetap_read(size_t, size_t, const uint8_t *, size_t, size_t, const uint64_t *, uint64_t *);
+void treetap_write(size_t, size_t, const uint64_t *, size_t, size_t, uint8_t *);
 void treetap_sums(
-    size_t, const uint64_t *, uint64_t *, const uint64_t *, const uint64_t *, const int64_t *, size_t);
-void treetap_join(
-    size_t, size_t, uint64_t *, const uint64_t *, const uint64_t *, const uint64_t *, size_t);
+    size_t, size_t, const uint64_t *, uint64_t *, const uint64_t *, const uint64_t *, size_t, size_t);
+size_t FN(treetap_modulus)(void *, size_t, const uint64_t *, const uint64_t *, const uint64_t *);
+int FN(treetap_products)(
+    const void *, uint64_t *, const int64_t *, const uint64_t *, const int64_t *, const uint64_t *, const int64_t *,
+    size_t, size_t);
+int FN(treetap_leave)(const void *, uint64_t *, const uint64_t *, size_t);
+int FN(treetap_fixed_base)(const void *, uint64_t *, const uint64_t *, size_t, size_t, const uint16_t *, size_t);
+int FN(treetap_chain)(
+    const void *, const uint64_t *, uint64_t *, const uint64_t *, size_t, const uint64_t *, const int64_t *, size_t,
+    const int32_t *, const int32_t *, size_t, size_t, size_t);
+int FN(treetap_join)(const void *, size_t, uint64_t *, const uint64_t *, const uint64_t *, size_t);
 
 #define CHECK(holds)                                                        \
     do {                                                                    \
@@ -31,7 +43,7 @@ void treetap_join(
             exit(1);                                                        \
         }                                                                   \
     } while (0)
-#define MASK ((1ull << 52) - 1)
+#define MASK ((1ull << WORD_BITS) - 1)
 #define COUNT 19
 
 static uint64_t state = 88172645463325252ull;
@@ -48,41 +60,75 @@ static uint64_t *words(size_t count) {
     return made;
 }
 
-static uint64_t inverse_of(uint64_t n) { /* -1/n modulo 2^52 by Newton's iteration */
-    uint64_t x = 1;
-    for (int i = 0; i < 6; i++) x *= 2 - n * x;
-    return (0 - x) & MASK;
+static void *constants(size_t limbs, const uint64_t *n) { /* of a modulus: k*N = -1 modulo the lowest words, k*N + 1 */
+    uint64_t k[ROWS], *sum = words(limbs + ROWS), inverse = 1;
+    for (int i = 0; i < 6; i++) inverse *= 2 - n[0] * inverse;
+    memset(sum, 0, (limbs + ROWS) * sizeof *sum);
+    sum[0] = 1;
+    for (size_t i = 0; i < ROWS; i++) {
+        unsigned __int128 over = 0;
+        k[i] = (0 - sum[i] * inverse) & MASK;
+        for (size_t j = 0; j < limbs + ROWS - i; j++) {
+            over += sum[i + j] + (unsigned __int128)k[i] * (j < limbs ? n[j] : 0);
+            sum[i + j] = (uint64_t)over & MASK;
+            over >>= WORD_BITS;
+        }
+    }
+    void *made = malloc(FN(treetap_modulus)(NULL, limbs, n, sum + ROWS, k));
+    CHECK(made);
+    FN(treetap_modulus)(made, limbs, n, sum + ROWS, k);
+    free(sum);
+    return made;
 }
 
+static void same(const uint64_t *x, const uint64_t *y, size_t count) { CHECK(!memcmp(x, y, count * sizeof *x)); }
+
 static void drive(size_t limbs) {
-    uint64_t *n = words(limbs), *a = words(COUNT * limbs), *b = words(COUNT * limbs), *ab = words(COUNT * limbs);
-    uint64_t *ba = words(COUNT * limbs), *left = words(COUNT * limbs), *right = words(COUNT * limbs);
+    const size_t all = COUNT * limbs;
+    uint64_t *n = words(limbs), *a = words(all), *b = words(all), *ab = words(all), *ba = words(all), *c = words(all);
+    uint64_t *left = words(all), *right = words(all);
     for (size_t j = 0; j < limbs; j++) n[j] = limbs % 16 ? next() & MASK : MASK;
     n[0] |= 1;
-    n[limbs - 1] = (n[limbs - 1] & MASK >> 6) | 1ull << 45;
-    const uint64_t k = inverse_of(n[0]);
-    for (size_t i = 0; i < COUNT * limbs; i++) a[i] = next() & MASK, b[i] = i < 4 * limbs ? MASK : next() & MASK;
+    n[limbs - 1] = (n[limbs - 1] & MASK >> 6) | 1ull << (WORD_BITS - 7);
+    for (size_t i = 0; i < all; i++) a[i] = next() & MASK, b[i] = i < 4 * limbs ? MASK : next() & MASK;
     for (size_t i = 0; i < COUNT; i++) a[i * limbs + limbs - 1] &= MASK >> 7, b[i * limbs + limbs - 1] &= MASK >> 7;
     memset(a, 0, limbs * sizeof *a);
-    treetap_products(limbs, n, k, ab, NULL, a, NULL, b, NULL, COUNT);
-    treetap_products(limbs, n, k, ba, NULL, b, NULL, a, NULL, COUNT);
-    treetap_leave(limbs, n, k, left, ab, COUNT);
-    treetap_leave(limbs, n, k, right, ba, COUNT);
-    CHECK(!memcmp(left, right, COUNT * limbs * sizeof *left));
+    void *m = constants(limbs, n);
+    CHECK(!FN(treetap_products)(m, ab, NULL, a, NULL, b, NULL, 1, COUNT));
+    CHECK(!FN(treetap_products)(m, ba, NULL, b, NULL, a, NULL, 1, COUNT));
+    CHECK(!FN(treetap_leave)(m, left, ab, COUNT));
+    CHECK(!FN(treetap_leave)(m, right, ba, COUNT));
+    same(left, right, all);
     for (size_t i = 0; i < COUNT; i++) {
         int below = 0;
         for (size_t j = 0; j < limbs; j++)
             if (left[i * limbs + j] != n[j]) below = left[i * limbs + j] < n[j];
         CHECK(below);
     }
-    /* places: reversed, in place, with a single number at the end */
-    int64_t back[COUNT];
+    /* squares, (a*b)*b = a*(b*b), one number with every other */
+    memcpy(c, b, all * sizeof *b);
+    CHECK(!FN(treetap_products)(m, left, NULL, b, NULL, b, NULL, 1, COUNT));
+    CHECK(!FN(treetap_products)(m, right, NULL, b, NULL, c, NULL, 1, COUNT));
+    CHECK(!FN(treetap_leave)(m, c, left, COUNT));
+    CHECK(!FN(treetap_leave)(m, right, right, COUNT));
+    same(c, right, all);
+    CHECK(!FN(treetap_products)(m, right, NULL, ab, NULL, b, NULL, 1, COUNT));
+    CHECK(!FN(treetap_products)(m, c, NULL, a, NULL, left, NULL, 1, COUNT));
+    CHECK(!FN(treetap_leave)(m, left, c, COUNT));
+    CHECK(!FN(treetap_leave)(m, right, right, COUNT));
+    same(left, right, all);
+    int64_t back[COUNT], first[COUNT] = {0};
     for (int64_t i = 0; i < COUNT; i++) back[i] = COUNT - 1 - i;
-    treetap_products(limbs, n, k, right, back, ab, back, b, back, COUNT);
-    treetap_products(limbs, n, k, left, NULL, ab, NULL, b, NULL, COUNT);
-    CHECK(!memcmp(left, right, COUNT * limbs * sizeof *left));
-    treetap_products(limbs, n, k, left + (COUNT - 1) * limbs, NULL, ab, NULL, b, NULL, 1);
-    CHECK(!memcmp(left + (COUNT - 1) * limbs, right, limbs * sizeof *left));
+    CHECK(!FN(treetap_products)(m, left, NULL, a, NULL, b, NULL, 0, COUNT));
+    CHECK(!FN(treetap_products)(m, right, NULL, a, NULL, b, first, 1, COUNT));
+    same(left, right, all);
+    /* places: reversed, in place, with a single number at the end */
+    CHECK(!FN(treetap_products)(m, right, back, ab, back, b, back, 1, COUNT));
+    CHECK(!FN(treetap_products)(m, left, NULL, ab, NULL, b, NULL, 1, COUNT));
+    same(left, right, all);
+    CHECK(!FN(treetap_products)(m, left + all - limbs, NULL, ab, NULL, b, NULL, 1, 1));
+    same(left + all - limbs, right, limbs);
+    CHECK(!FN(treetap_products)(m, left, NULL, ab, NULL, b, NULL, 1, 0));
     /* a^5 by a program and by products; a value as an operand; squarings at the end */
     uint64_t *one = words(limbs), *power = words(8 * limbs);
     memset(one, 0, limbs * sizeof *one);
@@ -91,41 +137,54 @@ static void drive(size_t limbs) {
     int64_t places[8];
     for (int64_t i = 0; i < 8; i++) places[i] = 7 - i;
     for (size_t count = 1; count <= 8; count++)
-        CHECK(!treetap_chain(limbs, n, k, one, power, a, 3, b, places, 1, squarings, operands, 2, 2, count));
+        CHECK(!FN(treetap_chain)(m, one, power, a, 3, b, places, 1, squarings, operands, 2, 2, count));
     const uint16_t digits[] = {0, 1, 2, 3, 3, 2};
-    treetap_fixed_base(limbs, n, k, power, a, 2, 4, digits, 3);
-    treetap_products(limbs, n, k, left, NULL, a + 3 * limbs, NULL, a + 6 * limbs, NULL, 1);
-    CHECK(!memcmp(left, power + 2 * limbs, limbs * sizeof *left));
-    /* sums stay below 2N and commute */
-    treetap_sums(limbs, n, left, ab, ba, NULL, COUNT);
-    treetap_sums(limbs, n, right, ba, ab, NULL, COUNT);
-    CHECK(!memcmp(left, right, COUNT * limbs * sizeof *left));
-    treetap_sums(limbs, n, right, ba, ab, back, COUNT);
+    CHECK(!FN(treetap_fixed_base)(m, power, a, 2, 4, digits, 3));
+    CHECK(!FN(treetap_products)(m, left, NULL, a + 3 * limbs, NULL, a + 6 * limbs, NULL, 1, 1));
+    same(left, power + 2 * limbs, limbs);
+    /* sums stay in their words and commute */
+    treetap_sums(WORD_BITS, limbs, n, left, ab, ba, 1, COUNT);
+    treetap_sums(WORD_BITS, limbs, n, right, ba, ab, 1, COUNT);
+    same(left, right, all);
+    treetap_sums(WORD_BITS, limbs, n, right, ba, ab, 0, COUNT);
     /* bytes there and back, for widths around the words */
-    for (size_t width = limbs * 52 / 8 - 3; width <= limbs * 52 / 8 + 5; width++) {
+    for (size_t width = limbs * WORD_BITS / 8 - 3; width <= limbs * WORD_BITS / 8 + 5; width++) {
         uint8_t *bytes = malloc(COUNT * width), *again = malloc(COUNT * width);
         CHECK(bytes && again);
         for (size_t i = 0; i < COUNT * width; i++) bytes[i] = i % width < 9 ? 0 : (uint8_t)next();
         bytes[width - 1] |= 1;
-        CHECK(treetap_read(limbs, bytes, width, COUNT, NULL, left) == COUNT);
-        treetap_write(limbs, left, COUNT, width, again);
+        CHECK(treetap_read(WORD_BITS, limbs, bytes, width, COUNT, NULL, left) == COUNT);
+        treetap_write(WORD_BITS, limbs, left, COUNT, width, again);
         CHECK(!memcmp(bytes, again, COUNT * width));
         memset(bytes + width, 0, width); /* the second number is zero, which a bound refuses */
-        CHECK(treetap_read(limbs, bytes, width, COUNT, n, left) == 1);
+        CHECK(treetap_read(WORD_BITS, limbs, bytes, width, COUNT, n, left) == 1);
         free(bytes);
         free(again);
     }
     uint64_t *wide = words(COUNT * 2 * limbs);
-    treetap_join(limbs, 2 * limbs, wide, a, b, n, COUNT);
-    free(n), free(a), free(b), free(ab), free(ba), free(left), free(right), free(one), free(power), free(wide);
+    CHECK(!FN(treetap_join)(m, 2 * limbs, wide, a, b, COUNT));
+    /* rounding of other kinds is refused, or changes nothing */
+    const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    for (int i = 0; i < 3; i++) {
+        fesetround(modes[i]);
+        const int refused = FN(treetap_products)(m, left, NULL, a, NULL, b, NULL, 1, COUNT);
+        CHECK(refused == FN(treetap_leave)(m, right, ab, COUNT));
+        CHECK(refused == FN(treetap_chain)(m, one, power, a, 3, b, places, 1, squarings, operands, 2, 2, 8));
+        CHECK(refused == FN(treetap_fixed_base)(m, power, a, 2, 4, digits, 3));
+        CHECK(refused == FN(treetap_join)(m, 2 * limbs, wide, a, b, COUNT));
+        fesetround(FE_TONEAREST);
+        CHECK(refused == (WORD_BITS == 49));
+        if (!refused) same(left, ab, all);
+    }
+    free(n), free(a), free(b), free(c), free(ab), free(ba), free(left), free(right), free(one), free(power), free(wide);
+    free(m);
 }
 
 int main(void) {
-    if (!treetap_has_ifma()) {
-        fprintf(stderr, "no AVX-512 IFMA: the kernels for numbers were not run\n");
-        return 77;
-    }
-    for (size_t limbs = 8; limbs <= 256; limbs += limbs < 48 ? 8 : 40) drive(limbs);
+#if !defined(EMULATED)
+    if (!FN(treetap_has)()) return 77;
+#endif
+    for (size_t i = 0; i < sizeof LIMBS / sizeof *LIMBS; i++) drive(LIMBS[i]);
     puts("numbers: all kernels");
     return 0;
 }

@@ -1,31 +1,37 @@
 #!/usr/bin/env bash
 # Runs every driver with the kernels under AddressSanitizer and UndefinedBehaviourSanitizer; any finding is a failure.
-# The kernels for AVX-512 IFMA run as they are where the processor has it, and everywhere with emulated instructions;
-# those that need no special processor run as they are.
+# The forms of lanes.h that the processor has run as they are; AVX-512 IFMA runs with emulated instructions everywhere, so
+# that its sources are watched on each machine.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-emulated=tests/native/emulated
-flags=(-g -O1 -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all)
-compiled() { # compiled NAME FLAGS AND SOURCES...: compiles kernels once for all drivers
+native=$PWD/treetap/native drivers=$PWD/tests/native
+flags=(-g -O1 -Wall -Wextra -Wno-psabi -ffp-contract=off -fsanitize=address,undefined -fno-sanitize-recover=all)
+formed=(numbers curve)
+compiled() { # compiled FOLDER FLAGS AND SOURCES...
   mkdir "$folder/$1"
   (cd "$folder/$1" && "${CC:-gcc}" "${flags[@]}" -c "${@:2}")
 }
-checked() { # checked NAME DRIVER FLAGS...: links a driver with the kernels NAME and runs it
-  "${CC:-gcc}" "${flags[@]}" -o "$folder/driver" "$2" "${@:3}" "$folder/$1"/*.o
-  "$folder/driver"
-  echo "$2, $1: no finding"
+checked() { # checked DRIVER NAME FLAGS AND OBJECTS...: links a driver and runs it; 77 says that the processor lacks the form
+  local status=0
+  "${CC:-gcc}" "${flags[@]}" -o "$folder/driver" "$drivers/drive_$1.c" "${@:3}" "$folder"/others/*.o -lm
+  "$folder/driver" || status=$?
+  ((status == 0)) && echo "$1, $2: no finding" && return
+  ((status == 77)) && echo "$1, $2: not on this processor" && return
+  exit "$status"
 }
-here=("$PWD"/treetap/native/*.c)
-kernels=()
-for source in "${here[@]}"; do [[ $source == */processor.c ]] || kernels+=("$source"); done
-compiled this-processor "${here[@]}"
-compiled emulated -Wno-psabi -I "$PWD/$emulated" "${kernels[@]}" "$PWD/$emulated/processor.c"
-for driver in tests/native/drive_*.c; do
-  [[ $driver == */drive_processor.c || $driver == */drive_lattice.c ]] && anywhere=1 || anywhere=0
-  if ((anywhere)) || grep -qw avx512ifma /proc/cpuinfo; then
-    checked this-processor "$driver"
-  fi
-  ((anywhere)) || checked emulated "$driver" -Wno-psabi -I "$emulated"
+others=()
+for source in "$native"/*.c; do
+  name=$(basename "$source" .c)
+  [[ " ${formed[*]} " == *" $name "* ]] || others+=("$source")
+done
+compiled others "${others[@]}"
+for driver in processor lattice pairs; do checked "$driver" "every form"; done
+for form in IFMA AVX512 AVX2 PLAIN "IFMA -DEMULATED"; do
+  read -ra options <<<"-D$form"
+  for name in "${formed[@]}"; do
+    compiled "$name-${form// /}" "${options[@]}" "$native/$name.c"
+    checked "$name" "$form" "${options[@]}" "$folder/$name-${form// /}/$name.o"
+  done
 done

@@ -23,10 +23,11 @@ class Kernel:
         return 0
 
 guarded = False
-library.load = library.compiled = Kernels
+library.compiled, library.forms = Kernels, lambda: library.FORMS
 primes, plain = PRIMES
 ring = lattice.Ring(8192, primes, plain)
-modulus = numbers.Modulus(2**127 - 1, 8)
+points = curve.Curve("plain")
+modulus, fours = numbers.Modulus(2**127 - 1, 8, "ifma"), numbers.WORDS["ifma"]
 words = np.zeros((3, 8), dtype=np.uint64)
 table = np.zeros((2, 4, 8), dtype=np.uint64)
 places = np.zeros((3, 1), dtype=np.int64)
@@ -54,18 +55,26 @@ for call in [
     lambda: ring.flood(2 ** 512),
     lambda: lattice.key_stream(bytes(32), 0, 7),
     lambda: lattice.key_stream(bytes(33), 0, 8),
-    lambda: curve.raise_points(bytes(31), bytes(32)),
-    lambda: curve.raise_points(bytes(32), bytes(33)),
-    lambda: curve.hash_points(bytes(65)),
-    lambda: curve.leading_valid(bytes(31)),
-    lambda: numbers.read(bytes(33), 32, 8),
-    lambda: numbers.read(bytes(32), 32, 8, np.zeros(16, dtype=np.uint64)),
-    lambda: numbers.read(bytes(32), 32, 257),
-    lambda: numbers.write(np.zeros((1, 257), dtype=np.uint64), 32),
-    lambda: numbers.write(words.astype(np.uint32), 32),
-    lambda: numbers.Modulus(2**100, 8),
-    lambda: numbers.Modulus(2**127 - 1, 7),
-    lambda: numbers.Modulus(2**521 - 1, 8),
+    lambda: points.raise_points(bytes(31), bytes(32)),
+    lambda: points.raise_points(bytes(32), bytes(33)),
+    lambda: points.hash_points(bytes(65)),
+    lambda: points.leading_valid(bytes(31)),
+    lambda: points.hash_ids(b"", bytes(8), bytes(7)),
+    lambda: points.hash_ids(b"", bytes(8), b""),
+    lambda: points.hash_ids(b"", bytes(8), np.array([0, 9]).tobytes()),
+    lambda: points.hash_ids(b"", bytes(8), np.array([0, 5, 4]).tobytes()),
+    lambda: points.hash_ids(b"", bytes(8), np.array([-1, 4]).tobytes()),
+    lambda: fours.read(bytes(33), 32, 8),
+    lambda: fours.read(bytes(32), 32, 8, np.zeros(16, dtype=np.uint64)),
+    lambda: fours.read(bytes(32), 32, 257),
+    lambda: fours.write(np.zeros((1, 257), dtype=np.uint64), 32),
+    lambda: fours.write(words.astype(np.uint32), 32),
+    lambda: numbers.Modulus(2**100, 8, "ifma"),
+    lambda: numbers.Modulus(2**127 - 1, 7, "ifma"),
+    lambda: numbers.Modulus(2**521 - 1, 8, "ifma"),
+    lambda: numbers.Modulus(2**127 - 1, 4, "ifma"),
+    lambda: numbers.Modulus(2**127 - 1, 8, "avx2"),
+    lambda: numbers.Modulus(2**127 - 1, 280, "plain"),
     lambda: modulus.products(np.zeros((3, 16), dtype=np.uint64), words),
     lambda: modulus.products(words, words[:2]),
     lambda: modulus.products(words, words, np.array([0, 3]), np.array([0, 1])),
@@ -73,6 +82,9 @@ for call in [
     lambda: modulus.products(words, words, np.array([0, 1], dtype=np.int32), np.array([0, 1])),
     lambda: modulus.products(words, words, out=words[:1]),
     lambda: modulus.products(words, words, out=words, out_at=np.array([0])),
+    lambda: modulus.put(words, np.array([3]), words, np.array([0])),
+    lambda: modulus.put(words, np.array([0]), words, np.array([-1])),
+    lambda: modulus.put(words, np.array([0]), words.astype(np.int64), np.array([0])),
     lambda: modulus.sums(words, words[:2]),
     lambda: modulus.sums(words[:, ::2], words[:, ::2]),
     lambda: modulus.leave(words.astype(np.int64)),

@@ -1,16 +1,23 @@
-"""Builds of the kernels with a compiler, without one, and with one that fails; none of them stops an install."""
+"""Builds of the kernels without a compiler, with gcc, clang or ziglang, and with faults; none stops an install."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+from treetap.additive.residues.ciphertexts import residues
+from treetap.native import arithmetic, library
+from treetap.psi.kernels import group
+
 ROOT = Path(__file__).parents[2]
+FORMS = ("ifma", "avx512", "avx2", "plain")
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is installed")
 
 
@@ -19,6 +26,7 @@ def kernels(monkeypatch):
     """The module of the build, as a build frontend imports it: no package of treetap."""
     monkeypatch.delenv("TREETAP_NATIVE", raising=False)
     monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv("CFLAGS", raising=False)
     spec = importlib.util.spec_from_file_location("kernels", ROOT / "build_backend" / "kernels.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -27,9 +35,13 @@ def kernels(monkeypatch):
 
 @pytest.fixture
 def native(tmp_path):
-    """A folder with one small C file of the kernels."""
-    shutil.copy(ROOT / "treetap" / "native" / "processor.c", tmp_path)
-    return tmp_path
+    """A folder with two small C files of the kernels, of which one has forms."""
+    folder = tmp_path / "native"
+    folder.mkdir()
+    shutil.copy(ROOT / "treetap" / "native" / "processor.c", folder)
+    forms = (f"#ifdef {form.upper()}\nint form_{form}(void) {{ return 1; }}\n#endif\n" for form in FORMS)
+    (folder / "numbers.c").write_text("".join(forms))
+    return folder
 
 
 @pytest.fixture
@@ -37,6 +49,23 @@ def bare(monkeypatch, tmp_path):
     """A machine without a compiler, on which ziglang is not installed either."""
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """A machine that has just the compilers that are named, each of which is this machine's by another name."""
+    folder, compiler, path = tmp_path / "bin", shutil.which("cc"), os.environ["PATH"]
+    folder.mkdir()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(folder))
+
+    def having(*names, also=""):
+        for name in names:
+            version = f'[ "$1" = --version ] && echo "{name} 1.2" && exit'
+            (folder / name).write_text(f'#!/bin/sh\n{version}\nPATH={path} exec {compiler} {also} "$@"\n')
+            (folder / name).chmod(0o755)
+
+    return having
 
 
 def record(native: Path):
@@ -62,6 +91,135 @@ def test_a_build_with_a_compiler(kernels, native):
     assert record(native) != before
 
 
+@pytest.mark.parametrize(
+    ("names", "own", "taken"),
+    [
+        (("cc",), "", "cc"),
+        (("cc", "gcc"), "", "gcc"),
+        (("cc", "gcc", "clang"), "", "clang"),
+        (("cc", "gcc", "clang"), "gcc", "gcc"),
+    ],
+    ids=str,
+)
+def test_the_compiler_that_is_taken(kernels, native, machine, monkeypatch, names, own, taken):
+    """Clang before gcc before cc, and $CC before all; all forms are compiled, and the record names it and its flags."""
+    machine(*names)
+    monkeypatch.setenv("CC", own)
+    kernels.build(native)
+    assert record(native)["compiler"] == f"{taken} 1.2"
+    assert record(native)["flags"] == "-O3 -g0 -fPIC -ffp-contract=off -Wno-psabi"
+    assert record(native)["forms"].split() == list(FORMS)
+    library = ctypes.CDLL(str(native / "kernels.so"))
+    assert [getattr(library, f"form_{form}")() for form in FORMS] == [1, 1, 1, 1]
+
+
+def test_ziglang_where_there_is_nothing_else(kernels, native, machine, monkeypatch, tmp_path):
+    """As a package of the Python that builds, for the oldest processor of its kind and not for the one at hand."""
+    machine("zig")
+    package = tmp_path / "packages" / "ziglang"
+    package.mkdir(parents=True)
+    (package / "__main__.py").write_text(
+        "import os, sys\n"
+        "assert sys.argv[1] == 'cc'\n"
+        f"os.execv({str(tmp_path / 'bin' / 'zig')!r}, ['zig', *(w for w in sys.argv[2:] if w != '-mcpu=baseline')])\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "ziglang")
+    assert kernels.compiler() == [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]
+    kernels.build(native)
+    assert record(native)["compiler"] == "ziglang: zig 1.2"
+    assert ctypes.CDLL(str(native / "kernels.so")).form_plain() == 1
+    machine("cc")
+    assert kernels.compiler() == [str(tmp_path / "bin" / "cc")]
+
+
+@pytest.mark.second_tier
+@pytest.mark.usefixtures("same_arithmetic_after")
+@pytest.mark.parametrize("name", ["gcc", "clang", "ziglang"])
+def test_the_kernels_by_each_compiler(kernels, monkeypatch, tmp_path, name):
+    """Each form that the processor has computes as gmpy2 and libsodium do, whichever compiler made it."""
+    commands = {"gcc": "gcc", "clang": "clang", "ziglang": f"{sys.executable} -m ziglang cc -mcpu=baseline"}
+    if not (importlib.util.find_spec(name) if name == "ziglang" else shutil.which(name)):
+        pytest.skip(f"{name} is not installed")
+    made = tmp_path / "made"
+    shutil.copytree(ROOT / "treetap" / "native", made, ignore=shutil.ignore_patterns("kernels.*", "__pycache__"))
+    monkeypatch.setenv("CC", commands[name])
+    kernels.build(made)
+    assert record(made)["forms"].split() == list(FORMS), record(made)
+    monkeypatch.setattr(library, "PATH", made / "kernels.so")
+    library.forms.cache_clear()
+    try:
+        results = [computed(form) for form in ("gmpy2", *library.forms())]
+    finally:
+        library.forms.cache_clear()
+    assert len(results) >= 2
+    assert all(result == results[0] for result in results)
+
+
+def computed(form):
+    """Products modulo numbers of three lengths, and points, by one backend."""
+    arithmetic.use(form)
+    products = []
+    for bits in (1366, 2048, 4096):
+        ring, values = residues(2**bits - 105), [2**bits - 106, 1, 0, *(3**k % 2**bits for k in range(900, 909))]
+        left = ring.batch(values)
+        products.append(ring.numbers(ring.multiply(ring.multiply(left, left), ring.batch(values[::-1]))))
+    points = group().hash_points(bytes(range(64)) * 9)
+    raised = group().raise_points((2**254 + 2**77 + 8).to_bytes(32, "little"), points)
+    return products, points, raised, group().leading_valid(points)
+
+
+def test_a_compiler_for_another_machine(kernels, native, monkeypatch):
+    """What it makes code for decides, not the processor that it runs on: elsewhere there is the plain form alone."""
+    monkeypatch.setenv("CC", f"{shutil.which('cc')} -U__x86_64__ -ffreestanding")
+    kernels.build(native)
+    assert record(native)["forms"] == "plain"
+    library = ctypes.CDLL(str(native / "kernels.so"))
+    assert library.form_plain() == 1
+    assert not hasattr(library, "form_avx2")
+    assert [getattr(library, f"treetap_has_{form}")() for form in FORMS] == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(("variable", "words"), [("CC", "cc -Ofast"), ("CFLAGS", "-O2 -ffast-math")])
+def test_flags_that_make_doubles_inexact_are_refused(kernels, native, monkeypatch, variable, words):
+    """By name; nothing is compiled."""
+    monkeypatch.setenv(variable, words)
+    kernels.build(native)
+    assert record(native)["why"].startswith(f"{words.split()[1]} was set, with which products of doubles are not exact")
+    assert not (native / "kernels.so").exists()
+    assert not {*kernels.FLAGS} & {*kernels.INEXACT}
+
+
+def test_a_compiler_that_is_inexact_by_itself_is_refused(kernels, native, machine):
+    """A wrapper, or a file with the compiler's defaults, sets the flag: the compiler's own macro tells."""
+    machine("cc", also="-ffast-math")
+    kernels.build(native)
+    assert record(native)["why"].endswith("cc computes with -ffast-math, with which products of doubles are not exact")
+
+
+@pytest.mark.skipif("fma" not in Path("/proc/cpuinfo").read_text().split(), reason="the processor has no FMA")
+def test_products_and_sums_are_not_contracted(kernels, native, monkeypatch):
+    """To fused multiply-adds, of which the kernels name each; $CFLAGS are passed on, and these flags win."""
+    monkeypatch.setenv("CFLAGS", "-ffp-contract=fast -DNAME=treetap_sum")
+    (native / "sum.c").write_text(
+        '__attribute__((target("fma"))) double NAME(double a, double b, double c) { return a * b + c; }\n'
+    )
+    kernels.build(native)
+    add = ctypes.CDLL(str(native / "kernels.so")).treetap_sum
+    add.restype, add.argtypes = ctypes.c_double, [ctypes.c_double] * 3
+    assert add(1 + 2.0**-30, 1 - 2.0**-30, -1.0) == 0.0  # -2^-60 where the product is not rounded
+    assert record(native)["flags"].startswith("-ffp-contract=fast -DNAME=treetap_sum -O3")
+
+
+def test_other_flags_compile_again(kernels, native, monkeypatch):
+    """As another source does."""
+    kernels.build(native)
+    before = record(native)["sources"]
+    monkeypatch.setattr(kernels, "FLAGS", [*kernels.FLAGS, "-DNEW"])
+    kernels.build(native)
+    assert record(native)["sources"] != before
+
+
 def test_a_build_without_a_compiler(kernels, native, bare, capsys):
     """Nothing is compiled, an older library is gone, and the reason is recorded and printed."""
     (native / "kernels.so").touch()
@@ -71,14 +229,18 @@ def test_a_build_without_a_compiler(kernels, native, bare, capsys):
     assert "no C compiler" in capsys.readouterr().err
 
 
-def test_a_compiler_is_fetched_only_where_it_is_wanted(kernels, native, bare, monkeypatch):
-    """TREETAP_NATIVE decides, else the processor does."""
+@pytest.mark.parametrize(
+    ("flags", "pays"),
+    [("fpu sse2 avx2", False), ("fpu fma avx2", True), ("fma avx2 avx512f avx512ifma", True), ("", False)],
+)
+def test_a_compiler_is_fetched_only_where_it_pays(kernels, native, bare, monkeypatch, tmp_path, flags, pays):
+    """TREETAP_NATIVE decides, else the processor does: its kernels have to be faster than GMP."""
+    (tmp_path / "cpuinfo").write_text(f"model name\t: One with avx-512\nflags\t\t: {flags}\n")
+    monkeypatch.setattr(kernels, "CPUINFO", tmp_path / "cpuinfo")
+    assert kernels.requirements(native) == (["ziglang"] if pays else [])
     for value, packages in (("1", ["ziglang"]), ("0", [])):
         monkeypatch.setenv("TREETAP_NATIVE", value)
         assert kernels.requirements(native) == packages
-    monkeypatch.delenv("TREETAP_NATIVE")
-    has_ifma = "avx512ifma" in Path("/proc/cpuinfo").read_text().split()
-    assert kernels.requirements(native) == (["ziglang"] if has_ifma else [])
 
 
 def test_no_compiler_is_fetched_beside_one(kernels, native, monkeypatch):

@@ -5,43 +5,133 @@ Exit status: 0 done, 1 something failed, 2 the input or the usage is wrong; of `
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
-import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from treetap import logs
-from treetap.commands.audit.cli import attack, audit
-from treetap.commands.capacity.cli import capacity
-from treetap.commands.certs.cli import certs
-from treetap.commands.data.cli import data
-from treetap.commands.health.cli import health
-from treetap.commands.jobs.cli import cancel, predict, prune, resume, status, train
-from treetap.commands.jobs.serve import serve
-from treetap.commands.labels import labels, leakage
-from treetap.commands.model.cli import model
+from treetap.commands.lazy import LazyGroup, Row, in_plain_text
 from treetap.commands.options import CA, REVOKED, Json, needs
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.names import visible
-from treetap.process.limits import keep_memory_private
+from treetap.process.limits import import_numpy, keep_memory_private, leave_out_pandas
+
+#: Objects that may be made, less those freed, before the youngest are looked through for garbage: what imports make
+#: stays, and a tenth of a start went into looking through it.
+IMPORTED = 200_000
+
+
+class Commands(LazyGroup):
+    """The commands of `treetap`."""
+
+    ROWS = {
+        "demo": Row(
+            "treetap.commands.cli",
+            "A whole federation on this machine: one process per party, mutual TLS, breast cancer "
+            "data split by columns.",
+        ),
+        "experiment": Row(
+            "treetap.commands.cli",
+            "Split one table between parties and run the federation on it, once per seed and fold; keep the results.",
+        ),
+        "frontier": Row(
+            "treetap.commands.cli",
+            "Train with defences of the label at several strengths; draw AUC against what attacks still find.",
+        ),
+        "party": Row(
+            "treetap.commands.cli",
+            "Serve one party until SIGTERM. Prints one JSON line with its address when it is ready.",
+        ),
+        "coordinator": Row(
+            "treetap.commands.cli", "Serve the coordinator until SIGTERM. It runs jobs and holds no data."
+        ),
+        "doctor": Row(
+            "treetap.commands.cli",
+            "Check certificates, addresses, clocks, versions, tables and folders. Exit status 2 if there is a fault.",
+        ),
+        "health": Row(
+            "treetap.commands.health.cli",
+            "Check that a party or a coordinator serves: for container engines, systemd and monitoring.",
+        ),
+        "leakage": Row(
+            "treetap.commands.labels",
+            "Show what others can read of this party's labels, or of its columns: also while a job trains.",
+        ),
+        "capacity": Row(
+            "treetap.commands.capacity.cli",
+            "Estimate a boosting job on machines that you plan: time by phase, bytes, memory, and "
+            "what saturates first.",
+        ),
+        "train": Row(
+            "treetap.commands.jobs.cli",
+            "Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job.",
+        ),
+        "align": Row(
+            "treetap.commands.jobs.cli",
+            "Before any job: how many records the tables of some parties have in common, by private set intersection.",
+        ),
+        "predict": Row(
+            "treetap.commands.jobs.cli",
+            "Predict with a trained model. The label holder, or recipient, writes a file in its own state folder.",
+        ),
+        "serve": Row(
+            "treetap.commands.jobs.serve",
+            "Serve a trained model: clients query the label holder, over gRPC or HTTP, about records by their ids.",
+        ),
+        "prune": Row(
+            "treetap.commands.jobs.cli",
+            "Delete the coordinator's record of jobs that are over. Models, predictions and "
+            "transcripts stay with the parties.",
+        ),
+        "labels": Row(
+            "treetap.commands.labels",
+            "Show a party's ledgers of its labels: draws of noisy ones, ε spent, budget left; "
+            "measures released by clean.",
+        ),
+        "status": Row("treetap.commands.jobs.cli", "Show the status of one job or of all."),
+        "cancel": Row("treetap.commands.jobs.cli", "Stop a job and have every party delete its progress."),
+        "resume": Row(
+            "treetap.commands.jobs.cli",
+            "Resume an interrupted job: stored trees are kept, and the result is the same model.",
+        ),
+        "protocol": Row(
+            "treetap.commands.cli",
+            "Show a protocol: the steps of each party, what may follow each, and the messages.",
+        ),
+        "transcript": Row(
+            "treetap.commands.cli",
+            "Count a party's messages and bytes by peer, step and disclosure class; verify its chain and signatures.",
+        ),
+        "certs": Row("treetap.commands.certs.cli", "A private certificate authority for a federation."),
+        "data": Row("treetap.commands.data.cli", "Public data sets that benchmarks read."),
+        "model": Row("treetap.commands.xgboost", "Published models in a party's own state folder."),
+        "audit": Row(
+            "treetap.commands.audit.cli",
+            "Attack every feature party's transcript, and report what each of them could infer.",
+            "Audit",
+        ),
+        "attack": Row(
+            "treetap.commands.audit.cli",
+            "Run one attack on one party's transcript: sort the records into groups that should share a label.",
+            "Audit",
+        ),
+    }
+
 
 app = typer.Typer(
     name="treetap",
+    cls=Commands,
     help="Vertical federated decision trees over real sockets, with an account of what each party learns.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(certs, name="certs")
-app.add_typer(data, name="data")
-app.command(rich_help_panel="Audit")(audit)
-app.command(rich_help_panel="Audit")(attack)
-app.add_typer(model, name="model")
 
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 LogFormat = Annotated[str, typer.Option(help="text, or json: one object a line.")]
@@ -67,10 +157,8 @@ def options(
     """The options before a sub-command."""
     del version  # its callback answers
     keep_memory_private()  # before a command reads a key
-    logs.pin_libraries()  # before one imports them
 
 
-@app.command()
 def demo(
     as_json: Json = False,
     workdir: Annotated[Path | None, typer.Option(help="Keep everything here; without it, a temporary folder.")] = None,
@@ -86,13 +174,14 @@ def demo(
     label each other party can infer.
     """
     logs.quiet_grpc()
+    leave_out_pandas()
+    import_numpy()
     with needs("demo"):
         from treetap.commands.demo import run
 
     run(as_json=as_json, workdir=workdir, key_bits=key_bits, audit_report=audit_report, protocol=protocol)
 
 
-@app.command()
 def experiment(
     file: Annotated[Path, typer.Argument(metavar="EXP.toml", help="Data, parties and job; see docs/experiment.md.")],
     as_json: Json = False,
@@ -123,41 +212,6 @@ def experiment(
     )
 
 
-@model.command("xgboost")
-def export_to_xgboost(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="MODEL", help="Folder of an experiment's run, or of a label holder's published model."),
-    ],
-    out: Annotated[Path, typer.Option(help="The file to write, such as model.json.")],
-    config: Annotated[
-        Path | None, typer.Option(help="The label holder's configuration file: MODEL is the name of a model there.")
-    ] = None,
-    table: Annotated[
-        str | None,
-        typer.Option(help="With --config: the table on which it was trained, by which thresholds are rounded."),
-    ] = None,
-) -> None:
-    """Write a model as XGBoost's JSON: all parts of an experiment's run, or a label holder's that stands alone.
-
-    treetap model xgboost runs/credit/seed-0 --out model.json
-    """
-    from treetap.commands.experiment.xgboost_export import export_alone, export_run, trained_table
-    from treetap.commands.model.view import find, reading
-
-    if config is None and table is not None:
-        raise BadInput("--table names a table of the label holder's configuration: add --config, or leave it out")
-    with reading(Path(name)):
-        if config is None and not (Path(name) / "manifest.json").is_file():
-            parties = export_run(Path(name), out)
-            typer.echo(f"{out}: the model of {', '.join(parties)}")
-            return
-        party = export_alone(find(name, config), trained_table(config, table), out)
-    more = "" if table else "; thresholds are right for values of 32 bits: --config and --table round them by all"
-    typer.echo(f"{out}: the part of {party}, which stands alone{more}")
-
-
-@app.command()
 def frontier(
     file: Annotated[
         Path,
@@ -184,7 +238,6 @@ def frontier(
     run_file(file, as_json=as_json, workdir=workdir)
 
 
-@app.command()
 def party(
     config: Annotated[Path, typer.Option(help="The party's own configuration file.")],
     log_level: LogLevel = "info",
@@ -198,7 +251,6 @@ def party(
     run(config, until_stdin_closes=until_stdin_closes)
 
 
-@app.command()
 def coordinator(
     config: Annotated[Path, typer.Option(help="The coordinator's configuration file.")],
     log_level: LogLevel = "info",
@@ -207,12 +259,12 @@ def coordinator(
 ) -> None:
     """Serve the coordinator until SIGTERM. It runs jobs and holds no data."""
     logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
+    import_numpy()
     from coordinator.server import run
 
     run(config, until_stdin_closes=until_stdin_closes)
 
 
-@app.command()
 def doctor(
     config: Annotated[Path, typer.Option(help="A party's, a coordinator's or an operator's configuration file.")],
     as_json: Json = False,
@@ -224,22 +276,6 @@ def doctor(
     run(config, as_json=as_json)
 
 
-app.command()(health)
-app.command()(leakage)
-app.command()(capacity)
-
-
-app.command()(train)
-app.command()(predict)
-app.command()(serve)
-app.command()(prune)
-app.command()(labels)
-app.command()(status)
-app.command()(cancel)
-app.command()(resume)
-
-
-@app.command()
 def protocol(
     name: Annotated[str, typer.Argument(help="Name of a protocol; without it, the list of all.")] = "",
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it, to this file.")] = None,
@@ -256,7 +292,6 @@ def protocol(
     show(name, svg, as_json=as_json)
 
 
-@app.command()
 def transcript(
     file: Annotated[Path, typer.Argument(help="A transcript's folder or one of its files.")],
     ca: Annotated[Path | None, typer.Option(help=CA)] = None,
@@ -294,27 +329,12 @@ def _fail(message: str, *, bad_input: bool) -> NoReturn:
     raise SystemExit(2 if bad_input else 1)
 
 
-#: What Rich, which prints help and is loaded for it alone, takes for a tag, and the backslashes before it.
-_TAG = re.compile(r"(\\*)(\[[a-z#/@][^\[]*?\])")
-
-
-def in_plain_text(of: typer.Typer) -> Any:
-    """The command of an app whose help is printed as it is written: a table's name in brackets is text, no markup."""
-    command = typer.main.get_command(of)
-    below = [command]
-    for one in below:
-        below += getattr(one, "commands", {}).values()
-        for part in (one, *one.params):
-            for name in ("help", "short_help", "epilog"):
-                if isinstance(text := getattr(part, name, None), str):
-                    setattr(part, name, _TAG.sub(r"\1\1\\\2", text))
-    return command
-
-
 def main() -> None:
     """The entry point: errors raised on purpose become one message and an exit status, never a traceback."""
+    gc.set_threshold(IMPORTED)
+    logs.pin_libraries()  # before one is imported
     try:
         with guarded():
-            in_plain_text(app)()
+            in_plain_text(typer.main.get_command(app))()
     except TreetapError as error:
         _fail(str(error), bad_input=isinstance(error, BadInput))

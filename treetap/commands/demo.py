@@ -6,18 +6,18 @@ once with what each party has that has labels, so that the report compares gain 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pacsv
 from rich.table import Table
 from rich.text import Text
 
-from attacks.report import print_summary
 from treetap import terminal
-from treetap.commands.audit import local_job
 from treetap.commands.experiment.experiment_file import AuditTable, DataTable, ExperimentFile
 from treetap.commands.experiment.joined_table import read_table
 from treetap.commands.experiment.party_table import PartyTable
@@ -35,6 +35,12 @@ from treetap.trees.params import TreeParams
 from treetap.wire.transcript import summarise
 
 LABEL = "benign"
+#: What was measured of each nucleus, and the columns of a measure: its mean, standard error and worst value.
+MEASURES = (
+    *("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave_points"),
+    *("symmetry", "fractal_dimension"),
+)
+FORMS = ("mean_{}", "{}_error", "worst_{}")
 #: Protocol → the keys of its job.
 JOBS: dict[str, dict[str, Any]] = {
     "boosting": {"n_estimators": 10, "max_depth": 3},
@@ -79,7 +85,9 @@ def run(
             document["runs"][0]["transcript"] = transcript
             print(json.dumps(document, indent=1, allow_nan=False))
         else:
-            document_file = folder / "federation" / local_job.DOCUMENT
+            from treetap.commands.audit.local_job import DOCUMENT  # attacks and their libraries come after the training
+
+            document_file = folder / "federation" / DOCUMENT
             audit = None if result.audit_report is None else json.loads(document_file.read_text())
             report(result, audit, noisy=experiment.job.params().adds_noise)
         if result.audit_fault is not None:
@@ -88,15 +96,17 @@ def run(
 
 def write_breast_cancer(path: Path) -> list[str]:
     """The breast cancer table (569 × 30) as Parquet; returns its columns: means, errors, worst values."""
+    library = importlib.util.find_spec("sklearn")  # its file alone: the library takes a second to import
+    if library is None or library.origin is None:
+        raise BadInput("the demo's data ships with scikit-learn: pip install 'treetap[demo]'")
+    file = Path(library.origin).parent / "datasets" / "data" / "breast_cancer.csv"
+    names = [form.format(measure) for form in FORMS for measure in MEASURES]
+    options = pacsv.ReadOptions(column_names=[*names, LABEL], skip_rows=1)  # the first row counts records and columns
     try:
-        from sklearn.datasets import load_breast_cancer
-    except ImportError:
-        raise BadInput("the demo's data ships with scikit-learn: pip install 'treetap[demo]'") from None
-    data = load_breast_cancer()
-    names = [str(name).replace(" ", "_") for name in data.feature_names]
-    content: dict[str, Any] = {name: data.data[:, j] for j, name in enumerate(names)}
-    content[LABEL] = data.target
-    keep_table(pa.table(content), path)
+        table = pacsv.read_csv(file, options)
+    except (OSError, pa.ArrowException) as failure:
+        raise BadInput(f"{file}: scikit-learn's breast cancer data cannot be read: {failure}") from None
+    keep_table(table, path)
     return names
 
 
@@ -173,6 +183,8 @@ def report(run: RunResult, audit: dict[str, Any] | None, *, noisy: bool) -> None
     terminal.out.print(terminal.text(backends_line(run.arithmetic)))
     terminal.out.print(received_table(run.traffic))
     if audit is not None:
+        from attacks.report import print_summary
+
         print_summary(audit, terminal.out)
     terminal.out.print("What each class reveals: docs/threats.md. What the attacks do: docs/audit.md.")
 

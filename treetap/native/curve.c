@@ -1,17 +1,10 @@
-/* Blinded identifiers: arithmetic on Curve25519, eight points side by side, with the AVX-512 IFMA instructions.
+/* Blinded identifiers: arithmetic on Curve25519, a point in each lane of the vectors of lanes.h.
  *
  * The curve is v^2 = u^3 + A*u^2 + u over the field of p = 2^255 - 19, A = 486662 (Bernstein, "Curve25519: new
  * Diffie-Hellman speed records", PKC 2006; RFC 7748). A point is known by its u alone, 32 bytes, the lowest first.
  *
- * Ladder. `ladder` is Montgomery's (Math. Comp. 48, 1987) as in RFC 7748; one exponent serves all lanes. It neither
- * branches nor reads memory by the exponent's bits. The maps from uniform bytes and the checks have no secret branch
- * either: they choose by masks.
+ * No branch and no address depends on a scalar, a point or the bytes of an id: what depends on them is chosen by masks.
  */
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#if defined(__x86_64__)
 #include "curve_field.h"
 
 #define POINT_BYTES ELEMENT_BYTES
@@ -34,62 +27,72 @@ static const uint64_t ROOT_OF_MINUS_IN[WORDS] = {
 static const uint64_t ROOT_OF_IN[WORDS] = {
     0x48befa14b6386, 0x3d8b4d0d98017, 0x40e99219f1a86, 0x5f873e60f4e67, 0x797f018b3b0ee};
 
-/* Vectors of the next batch. */
-INLINE size_t vectors_of(size_t left) { return left < BATCH * LANES ? (left + LANES - 1) / LANES : BATCH; }
-
 /* ---- raising */
 
-INLINE void swap_if(__mmask8 mask, wide *a, wide *b) {
-    const wide first = choose(mask, b, a);
-    *b = choose(mask, a, b);
-    *a = first;
-}
+typedef struct {
+    element x, z; /* of u = x/z */
+} ratio;
 
-/* scalar * (u : 1) = (x : z), of a scalar of 255 bits; the names are those of RFC 7748, section 5. The mask of a swap is
- * made from a bit without a branch. */
-CALLED void ladder(const uint8_t scalar[32], const element *u, element *x, element *z) {
-    wide x2 = constant(ONE), z2 = {{ZERO, ZERO, ZERO, ZERO, ZERO}}, x3 = *u, z3 = constant(ONE);
-    uint32_t swap = 0;
+/* scalar * (u : 1) = first, and (scalar + 1) * (u : 1) = second, for a scalar of 255 bits that serves all lanes. The
+ * ladder is Montgomery's (Math. Comp. 48, 1987), the names are those of RFC 7748, section 5. There two points change
+ * places by the scalar's bits. Here they stay: d*a + c*b is the same for either order, d*a - c*b but for its sign, which
+ * its square loses; so the bit only chooses which point is doubled. (x2 : z2) is the doubled one. */
+
+CALLED void ladder(const uint8_t scalar[32], const wide *u, ratio *first, ratio *second) {
+    const element zero = constant(ZERO), one = constant(ONE), base = element_of(u);
+    wide x2 = words_of(&one), z2 = words_of(&zero), x3 = *u, z3 = x2;
+    uint64_t last = 0; /* the bit whose point is (x2 : z2) */
     for (int t = 254; t >= 0; t--) {
-        const uint32_t bit = scalar[t >> 3] >> (t & 7) & 1;
-        const __mmask8 mask = (__mmask8)(0 - (swap ^ bit));
-        swap_if(mask, &x2, &x3);
-        swap_if(mask, &z2, &z3);
-        swap = bit;
+        const uint64_t bit = scalar[t >> 3] >> (t & 7) & 1;
+        const vector other = opaque(SAME(0 - (bit ^ last)));
+        last = bit;
         const element a = carry(add_wide(&x2, &z2)), b = carry(subtract_wide(&x2, &z2, PRODUCT));
         const element c = carry(add_wide(&x3, &z3)), d = carry(subtract_wide(&x3, &z3, PRODUCT));
-        const element aa = carry(square(&a)), bb = carry(square(&b));
-        const wide da = multiply(&d, &a), cb = multiply(&c, &b);
-        const element plus = carry(add_wide(&da, &cb)), minus = carry(subtract_wide(&da, &cb, PRODUCT));
-        const element minus2 = carry(square(&minus)), e = carry(subtract_wide(&aa, &bb, ELEMENT));
-        const element inner = carry(multiply_small_add(&e, (CURVE_A - 2) / 4, &aa));
-        x3 = square(&plus);
-        z3 = multiply(u, &minus2);
+        const element p = choose(other, &c, &a), q = choose(other, &d, &b);
+        const wide pp = square(&p), qq = square(&q);
+        const element e = carry(subtract_wide(&pp, &qq, PRODUCT));
+        const element inner = carry(multiply_small_add(&e, (CURVE_A - 2) / 4, &pp));
+        const element aa = carry(pp), bb = carry(qq);
         x2 = multiply(&aa, &bb);
         z2 = multiply(&e, &inner);
+        const wide da = multiply(&d, &a), cb = multiply(&c, &b);
+        const element plus = carry(add_wide(&da, &cb)), minus = carry(subtract_wide(&da, &cb, PRODUCT));
+        const element minus2 = carry(square(&minus));
+        x3 = square(&plus);
+        z3 = multiply(&base, &minus2);
     }
-    const __mmask8 mask = (__mmask8)(0 - swap);
-    swap_if(mask, &x2, &x3);
-    swap_if(mask, &z2, &z3);
-    *x = carry(x2);
-    *z = carry(z2);
+    const vector odd = opaque(SAME(0 - last));
+    const ratio two = {carry(x2), carry(z2)}, three = {carry(x3), carry(z3)};
+    *first = (ratio){choose(odd, &three.x, &two.x), choose(odd, &three.z, &two.z)};
+    *second = (ratio){choose(odd, &two.x, &three.x), choose(odd, &two.z, &three.z)};
 }
 
-/* Every point times the scalar, which is clamped: 2^254 + 8j. The points have been checked. */
-TARGET void treetap_raise_points(const uint8_t scalar[32], const uint8_t *points, uint8_t *raised, size_t count) {
-    element x[BATCH], z[BATCH];
+/* x/z of each lane as bytes; 0 where z is 0, of the neutral element. `count`: of points, at most BATCH vectors. */
+CALLED void store_ratios(const ratio *of, uint8_t *points, size_t count) {
+    const size_t vectors = (count + LANES - 1) / LANES;
+    element inverse[BATCH];
+    for (size_t k = 0; k < vectors; k++) inverse[k] = of[k].z;
+    invert(inverse, vectors);
+    for (size_t k = 0; k < vectors; k++) {
+        const element u = product(&of[k].x, &inverse[k]);
+        store(&u, points + LANES * POINT_BYTES * k, count - LANES * k);
+    }
+}
+
+/* Every point times the scalar, which is clamped: 2^254 + 8j; and times the scalar plus 1, unless `seconds` is NULL. The
+ * points have been checked. `raised` may be `points`. */
+TARGET void FN(treetap_raise_points)(
+    const uint8_t scalar[32], const uint8_t *points, uint8_t *raised, uint8_t *seconds, size_t count) {
+    ratio first[BATCH], second[BATCH];
     while (count) {
-        const size_t vectors = vectors_of(count), taken = count < vectors * LANES ? count : vectors * LANES;
-        for (size_t k = 0; k < vectors; k++) {
+        const size_t taken = count < BATCH * LANES ? count : BATCH * LANES;
+        for (size_t k = 0; LANES * k < taken; k++) {
             vector top;
-            const element u = load(points + LANES * POINT_BYTES * k, POINT_BYTES, count - LANES * k, &top);
-            ladder(scalar, &u, &x[k], &z[k]);
+            const wide u = load(points + LANES * POINT_BYTES * k, POINT_BYTES, taken - LANES * k, &top);
+            ladder(scalar, &u, &first[k], &second[k]);
         }
-        invert(z, vectors);
-        for (size_t k = 0; k < vectors; k++) {
-            const element u = product(&x[k], &z[k]);
-            store(&u, raised + LANES * POINT_BYTES * k, count - LANES * k);
-        }
+        store_ratios(first, raised, taken);
+        if (seconds) store_ratios(second, seconds, taken), seconds += POINT_BYTES * taken;
         points += POINT_BYTES * taken, raised += POINT_BYTES * taken, count -= taken;
     }
 }
@@ -105,8 +108,8 @@ TARGET void treetap_raise_points(const uint8_t scalar[32], const uint8_t *points
  * point is eight times another one, hence in the subgroup of order l, iff (w' + A)*(w' + 2) is a square. Both roots of
  * every choice lead to the same answer: A^2 - 4 and 2 - A are no squares. Five powers in all. */
 
-/* Lanes with a point of the subgroup, for `count` <= AT_ONCE / 2 vectors of frozen u. */
-CALLED void check_vectors(const element *u, __mmask8 *good, size_t count) {
+/* Lanes with a point of the subgroup, and a v of each, for `count` <= AT_ONCE / 2 vectors of u below p. */
+CALLED void check_vectors(const element *u, vector *good, element *v, size_t count) {
     element a[AT_ONCE], e[AT_ONCE], half[AT_ONCE / 2], rest[AT_ONCE / 2];
     const element curve = constant(CURVE), one = constant(ONE);
     for (size_t k = 0; k < count; k++) {
@@ -123,6 +126,7 @@ CALLED void check_vectors(const element *u, __mmask8 *good, size_t count) {
         good[k] = (of_d.one | of_d.minus_one) & (of_u.one | of_u.minus_one);
         r[k] = root(&a[2 * k], &e[2 * k], of_d);
         root_u[k] = root(&a[2 * k + 1], &e[2 * k + 1], of_u);
+        v[k] = product(&r[k], &root_u[k]);
     }
     for (size_t k = 0; k < count; k++) { /* w + A with +r */
         const element s = sum(&u[k], &r[k]), w = sum(&s, &s);
@@ -160,26 +164,40 @@ CALLED void check_vectors(const element *u, __mmask8 *good, size_t count) {
     }
 }
 
+/* v or -v, whichever is an even number below p. */
+INLINE element even(const element *v) {
+    const element other = negative(v);
+    return choose(equal_words(freeze(v).word[0] & SAME(1), SAME(0)), v, &other);
+}
+
 /* The number of leading points that are whole numbers below p and of the subgroup of order l, without its neutral
- * element. */
-TARGET size_t treetap_check_points(const uint8_t *points, size_t count) {
+ * element. Unless `roots` is NULL, it gets the even v of each of them, 32 bytes. */
+TARGET size_t FN(treetap_check_points)(const uint8_t *points, uint8_t *roots, size_t count) {
     for (size_t at = 0; at < count; at += LANES * AT_ONCE / 2) {
-        element u[AT_ONCE / 2];
-        __mmask8 canonical[AT_ONCE / 2], good[AT_ONCE / 2];
+        element u[AT_ONCE / 2], v[AT_ONCE / 2];
+        vector canonical[AT_ONCE / 2], good[AT_ONCE / 2];
         size_t vectors = 0;
         for (size_t k = 0; k < AT_ONCE / 2 && at + LANES * k < count; k++, vectors++) {
             vector top;
-            u[k] = load(points + POINT_BYTES * (at + LANES * k), POINT_BYTES, count - at - LANES * k, &top);
-            const element frozen = freeze(&u[k]);
-            canonical[k] = equal(&frozen, &u[k]) & _mm512_cmpeq_epi64_mask(top, ZERO);
+            const wide words = load(points + POINT_BYTES * (at + LANES * k), POINT_BYTES, count - at - LANES * k, &top);
+            u[k] = element_of(&words);
+            const wide frozen = freeze(&u[k]);
+            canonical[k] = equal(&frozen, &words) & equal_words(top, SAME(0));
         }
-        check_vectors(u, good, vectors);
-        for (size_t k = 0; k < vectors; k++)
-            for (size_t lane = 0; lane < LANES; lane++)
-                if (!((good[k] & canonical[k]) >> lane & 1)) {
-                    const size_t place = at + LANES * k + lane; /* a lane without a point repeats the last one's */
-                    return place < count ? place : count;
-                }
+        check_vectors(u, good, v, vectors);
+        for (size_t k = 0; k < vectors; k++) {
+            const vector all = good[k] & canonical[k];
+            const size_t first = at + LANES * k, here = count - first < LANES ? count - first : LANES;
+            uint64_t verdict[LANES];
+            memcpy(verdict, &all, sizeof verdict);
+            size_t leading = 0;
+            while (leading < here && verdict[leading]) leading++;
+            if (roots) {
+                const element root = even(&v[k]);
+                store(&root, roots + POINT_BYTES * first, leading);
+            }
+            if (leading < here) return first + leading;
+        }
     }
     return count;
 }
@@ -212,15 +230,16 @@ CALLED void elligator(const element *r, element *xn, element *xd, element *y, si
         const element y11 = product(&e[k], &tv3[k]), y12 = scaled(&y11, I);
         const element y11r = product(&y11, &r[k]), y21 = scaled(&y11r, TWO_ROOT), y22 = scaled(&y21, I);
         const element x2n = product(&x1n, &tv1[k]), gx2 = product(&gx1[k], &tv1[k]);
-        const element goal1 = freeze(&gx1[k]), goal2 = freeze(&gx2);
+        const wide goal1 = freeze(&gx1[k]), goal2 = freeze(&gx2);
         const element squares[3] = {squared(&y11), squared(&y12), squared(&y21)};
-        __mmask8 holds[3];
+        vector holds[3];
         for (int i = 0; i < 3; i++) {
-            const element found = product(&squares[i], &gxd[k]), frozen = freeze(&found);
+            const element reached = product(&squares[i], &gxd[k]);
+            const wide frozen = freeze(&reached);
             holds[i] = equal(&frozen, i < 2 ? &goal1 : &goal2);
         }
         const element y1 = choose(holds[0], &y11, &y12), y2 = choose(holds[2], &y21, &y22);
-        const __mmask8 first = holds[0] | holds[1];
+        const vector first = holds[0] | holds[1];
         xn[k] = choose(first, &x1n, &x2n);
         y[k] = choose(first, &y1, &y2);
     }
@@ -228,7 +247,7 @@ CALLED void elligator(const element *r, element *xn, element *xd, element *y, si
 
 /* The sum of two points times eight, as (numerator : denominator) of u. */
 CALLED void sum_times_eight(const edwards *p, const edwards *q, element *numerator, element *denominator) {
-    element x, y, z, first, other;
+    element x, y, z;
     { /* addition, "add-2008-hwcd-3" of the Explicit-Formulas Database: complete on this curve */
         const element pm = difference(&p->y, &p->x), qm = difference(&q->y, &q->x), a = product(&pm, &qm);
         const element pp = sum(&p->y, &p->x), qp = sum(&q->y, &q->x), b = product(&pp, &qp);
@@ -243,23 +262,26 @@ CALLED void sum_times_eight(const edwards *p, const edwards *q, element *numerat
         const element f = sum(&c, &g);
         x = product(&e, &f), y = product(&g, &h), z = product(&f, &g);
     }
-    first = sum(&z, &y), other = difference(&z, &y);
-    *numerator = first, *denominator = other;
+    *numerator = sum(&z, &y), *denominator = difference(&z, &y);
 }
 
 /* Points from rows of 64 uniform bytes: each half is mapped to the curve, its top bit is the sign of the Edwards x; the
  * sum of both times eight. The neutral element, for which no bytes can be found but by chance, becomes 0. */
-TARGET void treetap_hash_points(const uint8_t *uniform, uint8_t *points, size_t count) {
+TARGET void FN(treetap_hash_points)(const uint8_t *uniform, uint8_t *points, size_t count) {
     enum { IDS = BATCH / 2 }; /* vectors of points of a batch */
-    element xn[BATCH], xd[BATCH], y[BATCH], inverse[BATCH], numerator[IDS], denominator[IDS];
+    element xn[BATCH], xd[BATCH], y[BATCH], inverse[BATCH];
+    ratio u[IDS];
     vector sign[BATCH];
     while (count) {
-        const size_t whole = (count + LANES - 1) / LANES, vectors = whole < IDS ? whole : IDS;
-        for (size_t k = 0; k < 2 * vectors; k += 2) {
+        const size_t taken = count < IDS * LANES ? count : IDS * LANES, vectors = (taken + LANES - 1) / LANES;
+        for (size_t k = 0; k < vectors; k++) {
             element r[2];
-            for (size_t half = 0; half < 2; half++)
-                r[half] = load(uniform + 32 * LANES * k + 32 * half, 64, count - LANES / 2 * k, &sign[k + half]);
-            elligator(r, &xn[k], &xd[k], &y[k], 2);
+            for (size_t half = 0; half < 2; half++) {
+                const uint8_t *rows = uniform + 64 * LANES * k + 32 * half;
+                const wide words = load(rows, 64, taken - LANES * k, &sign[2 * k + half]);
+                r[half] = element_of(&words);
+            }
+            elligator(r, &xn[2 * k], &xd[2 * k], &y[2 * k], 2);
         }
         for (size_t k = 0; k < 2 * vectors; k++) inverse[k] = product(&xd[k], &y[k]);
         invert(inverse, 2 * vectors);
@@ -267,24 +289,17 @@ TARGET void treetap_hash_points(const uint8_t *uniform, uint8_t *points, size_t 
             edwards two[2];
             for (size_t half = 0; half < 2; half++) {
                 const size_t at = 2 * k + half;
-                const element ratio = product(&xn[at], &inverse[at]), x = scaled(&ratio, TO_EDWARDS);
-                const element frozen = freeze(&x), turned = negative(&x);
-                const vector parity = AND(frozen.word[0], SAME(1));
-                const element x_signed = choose(_mm512_cmpeq_epi64_mask(parity, sign[at]), &x, &turned);
+                const element over = product(&xn[at], &inverse[at]), x = scaled(&over, TO_EDWARDS), turned = negative(&x);
+                const vector parity = freeze(&x).word[0] & SAME(1);
+                const element x_signed = choose(equal_words(parity, sign[at]), &x, &turned);
                 two[half].y = difference(&xn[at], &xd[at]);
                 two[half].z = sum(&xn[at], &xd[at]);
                 two[half].x = product(&x_signed, &two[half].z);
                 two[half].t = product(&x_signed, &two[half].y);
             }
-            sum_times_eight(&two[0], &two[1], &numerator[k], &denominator[k]);
+            sum_times_eight(&two[0], &two[1], &u[k].x, &u[k].z);
         }
-        invert(denominator, vectors);
-        for (size_t k = 0; k < vectors; k++) {
-            const element u = product(&numerator[k], &denominator[k]);
-            store(&u, points + POINT_BYTES * LANES * k, count - LANES * k);
-        }
-        const size_t taken = count < vectors * LANES ? count : vectors * LANES;
+        store_ratios(u, points, taken);
         uniform += 64 * taken, points += POINT_BYTES * taken, count -= taken;
     }
 }
-#endif

@@ -1,7 +1,8 @@
-"""Calls of the kernels for points of Curve25519 (`curve.c`), with blocks whose lengths are checked beforehand.
+"""Calls of the kernels for blinded ids (`curve.c`, `sha512.c`), with blocks whose lengths are checked beforehand.
 
 A block is whole encodings side by side. One call stays below 0.2 s: blocks are cut into units here, and each ends with
-a sign of life.
+a sign of life. What a unit makes stays in a core's cache, and below the size for which the C library asks the system
+for new pages each time.
 """
 
 from __future__ import annotations
@@ -13,54 +14,97 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.native import library
-from treetap.native.library import in_bounds
+from treetap.native.library import Form, in_bounds
 from treetap.process.signs_of_life import finish_unit
 
 POINT_BYTES = 32
 UNIFORM_BYTES = 64
 SCALAR_BYTES = 32
-#: Points of one call: some tens of milliseconds; a multiple of what shares an inversion.
-UNIT = 4_096
+#: Points of one call: some milliseconds, of the plain form some tens; a multiple of what shares an inversion.
+UNIT = 1_024
 
 Bytes = npt.NDArray[np.uint8]
 
 
-def load() -> None:
-    """Load the kernels; `Unavailable` if there are none for this processor."""
-    library.load()
+class Curve:
+    """Curve25519 by one form of the kernels; see `treetap.psi.group`."""
+
+    def __init__(self, form: Form) -> None:
+        """`form`: one that `library.checked` lets pass."""
+        kernels = library.compiled()
+        self._hash = getattr(kernels, f"treetap_hash_points_{form}")
+        self._raise = getattr(kernels, f"treetap_raise_points_{form}")
+        self._check = getattr(kernels, f"treetap_check_points_{form}")
+        self._check.restype = ctypes.c_size_t
+
+    def hash_ids(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
+        """n points: of the SHA-512 of a prefix and each of n texts; `ends`: the n+1 places, 64-bit numbers."""
+        in_bounds(len(ends) % 8 == 0 and len(ends) > 0, "the places of texts are 64-bit numbers")
+        places = np.frombuffer(ends, dtype=np.int64)
+        parts = [
+            self.hash_points(digests(prefix, texts, places[first : last + 1]))
+            for first, last in _units(len(places) - 1)
+        ]
+        return b"".join(parts)
+
+    def hash_points(self, uniform: bytes) -> bytes:
+        """n points from n·64 uniform bytes; see `treetap_hash_points`."""
+        source = _view(uniform, UNIFORM_BYTES)
+        parts = []
+        for first, last in _units(len(source)):
+            parts.append(part := bytearray((last - first) * POINT_BYTES))
+            self._hash(_at(source, first), _at(_view(part, 1), 0), ctypes.c_size_t(last - first))
+        return b"".join(parts)
+
+    def raise_points(self, scalar: bytes, points: bytes) -> bytes:
+        """n points times one clamped scalar, n·32 bytes; see `treetap_raise_points`. The points have been checked."""
+        return self._raised(scalar, points, twice=False)[0]
+
+    def raise_twice(self, scalar: bytes, points: bytes) -> tuple[bytes, bytes]:
+        """The points of `raise_points`, and n points times the scalar plus 1, which the ladder has beside them."""
+        return self._raised(scalar, points, twice=True)
+
+    def _raised(self, scalar: bytes, points: bytes, twice: bool) -> tuple[bytes, bytes]:
+        in_bounds(len(scalar) == SCALAR_BYTES, "a scalar of another length")
+        source = _view(points, POINT_BYTES)
+        parts, seconds = [], []
+        for first, last in _units(len(source)):
+            parts.append(part := bytearray((last - first) * POINT_BYTES))
+            second = None
+            if twice:
+                seconds.append(bytearray(len(part)))
+                second = _at(_view(seconds[-1], 1), 0)
+            self._raise(scalar, _at(source, first), _at(_view(part, 1), 0), second, ctypes.c_size_t(last - first))
+        return b"".join(parts), b"".join(seconds)
+
+    def leading_valid(self, points: bytes) -> int:
+        """The number of leading points of n·32 bytes that are of the group; see `treetap_check_points`."""
+        return self._leading(points, None)
+
+    def leading_roots(self, points: bytes) -> bytes:
+        """v of each leading point that is of the group, 32 bytes: of the two roots of u³ + Au² + u the even number."""
+        roots = bytearray(len(points))
+        return bytes(roots[: self._leading(points, roots) * POINT_BYTES])
+
+    def _leading(self, points: bytes, roots: bytearray | None) -> int:
+        source, target = _view(points, POINT_BYTES), None if roots is None else _view(roots, POINT_BYTES)
+        for first, last in _units(len(source)):
+            root = None if target is None else _at(target, first)
+            good = int(self._check(_at(source, first), root, ctypes.c_size_t(last - first)))
+            if first + good < last:
+                return first + good
+        return len(source)
 
 
-def hash_points(uniform: bytes) -> bytes:
-    """n points from n·64 uniform bytes; see `treetap_hash_points`."""
-    source, made = _view(uniform, UNIFORM_BYTES), bytearray(len(uniform) // 2)
-    target = _view(made, POINT_BYTES)
-    for first, last in _units(len(source)):
-        library.load().treetap_hash_points(_at(source, first), _at(target, first), ctypes.c_size_t(last - first))
+def digests(prefix: bytes, texts: bytes, places: npt.NDArray[np.int64]) -> bytes:
+    """SHA-512 of a prefix and each of n texts, n·64 bytes; `places`: where each begins, and the end."""
+    inside = places[0] >= 0 and places[-1] <= len(texts) and bool((places[1:] >= places[:-1]).all())
+    in_bounds(inside, "a text ends beyond the texts or before it begins")
+    count, length = len(places) - 1, ctypes.c_size_t(len(prefix))
+    made = bytearray(count * UNIFORM_BYTES)
+    at, source = ctypes.c_void_p(places.ctypes.data), _at(_view(texts, 1), 0)
+    library.compiled().treetap_sha512(prefix, length, source, at, ctypes.c_size_t(count), _at(_view(made, 1), 0))
     return bytes(made)
-
-
-def raise_points(scalar: bytes, points: bytes) -> bytes:
-    """n points times one clamped scalar, n·32 bytes; see `treetap_raise_points`. The points have been checked."""
-    in_bounds(len(scalar) == SCALAR_BYTES, "a scalar of another length")
-    source, made = _view(points, POINT_BYTES), bytearray(len(points))
-    target = _view(made, POINT_BYTES)
-    for first, last in _units(len(source)):
-        library.load().treetap_raise_points(
-            scalar, _at(source, first), _at(target, first), ctypes.c_size_t(last - first)
-        )
-    return bytes(made)
-
-
-def leading_valid(points: bytes) -> int:
-    """The number of leading points of n·32 bytes that are of the group; see `treetap_check_points`."""
-    source = _view(points, POINT_BYTES)
-    check = library.load().treetap_check_points
-    check.restype = ctypes.c_size_t
-    for first, last in _units(len(source)):
-        good = int(check(_at(source, first), ctypes.c_size_t(last - first)))
-        if first + good < last:
-            return first + good
-    return len(source)
 
 
 def _view(block: bytes | bytearray, width: int) -> Bytes:

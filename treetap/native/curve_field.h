@@ -1,29 +1,24 @@
-/* The field of p = 2^255 - 19 in vectors of eight lanes, with the AVX-512 IFMA instructions; included by curve.c alone.
+/* The field of p = 2^255 - 19 in vectors, a lane for each element; included by curve.c alone.
  *
- * Elements are five words of 51 bits, the lowest first, in vectors of eight lanes, a lane for each element. 51 is
- * the width at which 2^255 = 19 falls between two words. VPMADD52LUQ and VPMADD52HUQ (Gueron and Krasnov, "Accelerating
- * Big Integer Arithmetic Using Intel IFMA Extensions", ARITH 2016) multiply the low 52 bits of two words and add the
- * low or the high 52 bits of the product; the high ones weigh 2^52 = 2 * 2^51, so they count twice in the next column.
+ * Elements are five words of 51 bits, the lowest first. 51 is the width at which 2^255 = 19 falls between two words.
  *
- * Bounds. An `element` has words below 2^51 + 2^17, hence below the 2^52 of the multiplier, and a value below 2p;
- * `freeze` gives the one below p. Sums, differences and products are `wide` first, with words below 2^63, which `carry`
- * makes an element; the ladder adds and swaps wide ones, to carry less often.
+ * Bounds. An `element` has words below 2^51 + 2^17, and a value below 2p; `freeze` gives the words of the one below p.
+ * Sums, differences and products are `wide` first, with words below 2^63, which `carry` makes an element; the ladder adds
+ * wide ones, to carry less often. Words of products are below 2^61.
+ *
+ * Products are made in three ways. field_ifma.h, field_fma.h and, where a vector is one word, field_words.h have
+ *
+ *     factor              a word of an element, as it goes into products
+ *     factor_of           the same word in all lanes; into_factor, out_of_factor: from words below 2^52, and back
+ *     carry               an element from words below 2^63. Each word gives what is above 51 bits, which is below 2^12,
+ *                         to the next one, once, all at the same time; the last gives to the first, 19 times
+ *     multiply, square    products of elements; column k + 5 counts 19 times in column k
+ *     multiply_small_add  number*a + b, for a number below 2^17 and a product b; words are below 2^62
  */
 #pragma once
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <immintrin.h>
+#define WORDS_IN_PLAIN
+#include "lanes.h"
 
-#ifndef TARGET /* the tests' header, which emulates these instructions, says that none is needed */
-#define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512ifma")))
-#endif
-#define INLINE static inline __attribute__((always_inline)) TARGET
-#define CALLED static __attribute__((noinline)) TARGET
-#ifndef HOT /* the tests' header, which takes long to compile, says that these are to be called */
-#define HOT INLINE
-#endif
-#define LANES 8
 #define WORDS 5
 #define WORD_BITS 51
 #define MASK ((1ull << WORD_BITS) - 1)
@@ -31,174 +26,131 @@
 #define AT_ONCE 4 /* vectors of independent powers: they hide each other's latencies */
 #define BATCH 32  /* vectors that share one inversion */
 
-typedef __m512i vector;
+/* Word i of 2^bits * p. */
+#define MULTIPLE(i, bits) ((MASK - ((i) == 0 ? 18 : 0)) << (bits))
+#define ELEMENT 1  /* words of an element are below those of 2*p */
+#define PRODUCT 11 /* words of a product are below those of 2^11*p, which are below 2^62 */
+
+#if defined(AVX512) || defined(AVX2)
+typedef reals factor;
+#else
+typedef vector factor;
+#endif
+typedef struct {
+    factor word[WORDS];
+} element;
 typedef struct {
     vector word[WORDS];
-} element, wide;
+} wide;
 
-#define LOW(sum, x, y) _mm512_madd52lo_epu64(sum, x, y)
-#define HIGH(sum, x, y) _mm512_madd52hi_epu64(sum, x, y)
-#define SAME(word) _mm512_set1_epi64((long long)(word))
-#define ADD(x, y) _mm512_add_epi64(x, y)
-#define SUB(x, y) _mm512_sub_epi64(x, y)
-#define AND(x, y) _mm512_and_si512(x, y)
-#define OR(x, y) _mm512_or_si512(x, y)
-#define LEFT(x, n) _mm512_slli_epi64(x, n)
-#define RIGHT(x, n) _mm512_srli_epi64(x, n)
-#define ZERO _mm512_setzero_si512()
+INLINE vector times19(vector x) { /* 2*9 + 1: one shift, as fewer ports shift than add */
+    const vector nine = (x << 3) + x;
+    return nine + nine + x;
+}
 
+#if defined(IFMA)
+#include "field_ifma.h"
+#elif defined(PLAIN)
+#include "field_words.h"
+#else
+#include "field_fma.h"
+#endif
+
+static const uint64_t ZERO[WORDS] = {0, 0, 0, 0, 0};
 static const uint64_t ONE[WORDS] = {1, 0, 0, 0, 0};
 /* The square root of -1 that is 2^((p-1)/4). */
 static const uint64_t I[WORDS] = {0x61b274a0ea0b0, 0xd5a5fc8f189d, 0x7ef5e9cbd0c60, 0x78595a6804c9e, 0x2b8324804fc1d};
 
 INLINE element constant(const uint64_t words[WORDS]) {
     element x;
-#pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++) x.word[i] = SAME(words[i]);
+    UNROLL for (int i = 0; i < WORDS; i++) x.word[i] = factor_of(words[i]);
     return x;
 }
 
-INLINE vector times19(vector x) { /* 2*9 + 1: one shift, as fewer ports shift than add */
-    const vector nine = ADD(LEFT(x, 3), x);
-    return ADD(ADD(nine, nine), x);
-}
-
-/* Each word gives what is above 51 bits to the next one, once, all at the same time; the last gives to the first, 19
- * times. What is given is below 2^12. */
-INLINE element carry(const wide c) {
+/* An element from words below 2^51 + 2^17, and back. */
+INLINE element element_of(const wide *a) {
     element x;
-    vector over[WORDS];
-    const vector mask = SAME(MASK);
-#pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++) over[i] = RIGHT(c.word[i], WORD_BITS);
-    x.word[0] = ADD(AND(c.word[0], mask), times19(over[WORDS - 1]));
-#pragma GCC unroll 4
-    for (int i = 1; i < WORDS; i++) x.word[i] = ADD(AND(c.word[i], mask), over[i - 1]);
+    UNROLL for (int i = 0; i < WORDS; i++) x.word[i] = into_factor(a->word[i]);
     return x;
 }
 
-/* For elements, and for products, whose words are below 2^61. */
+INLINE wide words_of(const element *a) {
+    wide c;
+    UNROLL for (int i = 0; i < WORDS; i++) c.word[i] = out_of_factor(a->word[i]);
+    return c;
+}
+
+/* For words of elements, and for products. */
 INLINE wide add_wide(const wide *a, const wide *b) {
     wide c;
-#pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++) c.word[i] = ADD(a->word[i], b->word[i]);
+    UNROLL for (int i = 0; i < WORDS; i++) c.word[i] = a->word[i] + b->word[i];
     return c;
 }
 
 /* a + 2^bits*p - b: every word of 2^bits*p is above every word of b. */
 INLINE wide subtract_wide(const wide *a, const wide *b, int bits) {
     wide c;
-#pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++) {
-        const vector multiple = SAME((MASK - (i == 0 ? 18 : 0)) << bits);
-        c.word[i] = SUB(ADD(a->word[i], multiple), b->word[i]);
-    }
-    return c;
-}
-#define ELEMENT 1  /* words of an element are below those of 2*p */
-#define PRODUCT 11 /* words of a product are below those of 2^11*p, which are below 2^62 */
-
-/* The five words that ten columns stand for: column k + 5 counts 19 times in column k. At most five low halves and twice
- * five high ones are in a column: it is below 15 * 2^52, and twenty of them below 2^61. */
-INLINE wide fold(const vector column[2 * WORDS]) {
-    wide c;
-#pragma GCC unroll 5
-    for (int k = 0; k < WORDS; k++) c.word[k] = ADD(column[k], times19(column[k + WORDS]));
+    UNROLL for (int i = 0; i < WORDS; i++) c.word[i] = a->word[i] + SAME(MULTIPLE(i, bits)) - b->word[i];
     return c;
 }
 
-/* High halves are summed first, then doubled, and low halves are added to them. */
-HOT wide multiply(const element *a, const element *b) {
-    vector column[2 * WORDS];
-#pragma GCC unroll 10
-    for (int k = 0; k < 2 * WORDS; k++) column[k] = ZERO;
-#pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++)
-#pragma GCC unroll 5
-        for (int j = 0; j < WORDS; j++) column[i + j + 1] = HIGH(column[i + j + 1], a->word[i], b->word[j]);
-#pragma GCC unroll 9
-    for (int k = 1; k < 2 * WORDS; k++) column[k] = ADD(column[k], column[k]);
-#pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++)
-#pragma GCC unroll 5
-        for (int j = 0; j < WORDS; j++) column[i + j] = LOW(column[i + j], a->word[i], b->word[j]);
-    return fold(column);
-}
-
-/* With C for the products of different words, which count twice, and S for squares: 4*C.high + 2*C.low + 2*S.high +
- * S.low, by two doublings. */
-HOT wide square(const element *a) {
-    vector column[2 * WORDS];
-#pragma GCC unroll 10
-    for (int k = 0; k < 2 * WORDS; k++) column[k] = ZERO;
-#pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++)
-#pragma GCC unroll 4
-        for (int j = i + 1; j < WORDS; j++) column[i + j + 1] = HIGH(column[i + j + 1], a->word[i], a->word[j]);
-#pragma GCC unroll 7
-    for (int k = 2; k < 2 * WORDS - 1; k++) column[k] = ADD(column[k], column[k]);
-#pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++) {
-        column[2 * i + 1] = HIGH(column[2 * i + 1], a->word[i], a->word[i]);
-#pragma GCC unroll 4
-        for (int j = i + 1; j < WORDS; j++) column[i + j] = LOW(column[i + j], a->word[i], a->word[j]);
-    }
-#pragma GCC unroll 9
-    for (int k = 1; k < 2 * WORDS; k++) column[k] = ADD(column[k], column[k]);
-#pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++) column[2 * i] = LOW(column[2 * i], a->word[i], a->word[i]);
-    return fold(column);
-}
-
-/* number*a + b, for a number below 2^20. */
-HOT wide multiply_small_add(const element *a, uint32_t number, const element *b) {
-    wide c;
-    vector high[WORDS];
-#pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++) {
-        c.word[i] = LOW(b->word[i], a->word[i], SAME(number));
-        high[i] = HIGH(ZERO, a->word[i], SAME(number));
-        high[i] = ADD(high[i], high[i]);
-    }
-    c.word[0] = ADD(c.word[0], times19(high[WORDS - 1]));
-#pragma GCC unroll 4
-    for (int i = 1; i < WORDS; i++) c.word[i] = ADD(c.word[i], high[i - 1]);
-    return c;
-}
-
-/* The same residue below p: 19 is added if the value is at least p, and bit 255 dropped. */
-CALLED element freeze(const element *a) {
-    element x = *a;
+/* The words of the same residue below p: 19 is added if the value is at least p, and bit 255 dropped. */
+CALLED wide freeze(const element *a) {
+    wide x = words_of(a);
     vector over = SAME(19);
-    for (int i = 0; i < WORDS; i++) over = RIGHT(ADD(x.word[i], over), WORD_BITS);
+    for (int i = 0; i < WORDS; i++) over = (x.word[i] + over) >> WORD_BITS;
     over = times19(over);
     for (int i = 0; i < WORDS; i++) {
-        x.word[i] = ADD(x.word[i], over);
-        over = RIGHT(x.word[i], WORD_BITS);
-        x.word[i] = AND(x.word[i], SAME(MASK));
+        x.word[i] += over;
+        over = x.word[i] >> WORD_BITS;
+        x.word[i] &= SAME(MASK);
     }
     return x;
 }
 
-/* Lanes in which frozen elements are equal. */
-INLINE __mmask8 equal(const element *a, const element *b) {
-    __mmask8 same = 0xff;
-    for (int i = 0; i < WORDS; i++) same &= _mm512_cmpeq_epi64_mask(a->word[i], b->word[i]);
-    return same;
+/* ---- choosing. A mask is all ones or zero in each lane. */
+
+/* The same mask, of which a compiler does not know that its lanes have two values only: it makes no branch of a choice,
+ * and no store that depends on the mask. */
+INLINE vector opaque(vector mask) {
+#if LANES == 1
+    __asm__("" : "+r"(mask));
+#elif !defined(EMULATED)
+    __asm__("" : "+v"(mask));
+#endif
+    return mask;
 }
 
-/* Lanes of y where the mask has a bit, else those of x. */
-INLINE element choose(__mmask8 mask, const element *y, const element *x) {
+/* The lanes in which words below 2^63 are equal, by the sign of their difference. */
+INLINE vector equal_words(vector x, vector y) { return opaque(SAME(0) - (((x ^ y) - SAME(1)) >> 63)); }
+
+/* The lanes in which frozen words are equal. */
+INLINE vector equal(const wide *a, const wide *b) {
+    vector differ = SAME(0);
+    for (int i = 0; i < WORDS; i++) differ |= a->word[i] ^ b->word[i];
+    return equal_words(differ, SAME(0));
+}
+
+/* Lanes of y where the mask is all ones, else those of x. */
+INLINE element choose(vector mask, const element *y, const element *x) {
     element z;
-    for (int i = 0; i < WORDS; i++) z.word[i] = _mm512_mask_mov_epi64(x->word[i], mask, y->word[i]);
+    UNROLL for (int i = 0; i < WORDS; i++) z.word[i] = (factor)chosen(mask, (vector)y->word[i], (vector)x->word[i]);
     return z;
 }
 
 /* The functions above are inlined where time goes: in the ladder and in the squarings of powers. */
 CALLED element product(const element *a, const element *b) { return carry(multiply(a, b)); }
 CALLED element squared(const element *a) { return carry(square(a)); }
-CALLED element sum(const element *a, const element *b) { return carry(add_wide(a, b)); }
-CALLED element difference(const element *a, const element *b) { return carry(subtract_wide(a, b, ELEMENT)); }
+
+CALLED element sum(const element *a, const element *b) {
+    const wide x = words_of(a), y = words_of(b);
+    return carry(add_wide(&x, &y));
+}
+
+CALLED element difference(const element *a, const element *b) {
+    const wide x = words_of(a), y = words_of(b);
+    return carry(subtract_wide(&x, &y, ELEMENT));
+}
 
 CALLED element scaled(const element *a, const uint64_t words[WORDS]) {
     const element b = constant(words);
@@ -206,13 +158,13 @@ CALLED element scaled(const element *a, const uint64_t words[WORDS]) {
 }
 
 CALLED element negative(const element *a) {
-    const element zero = {{ZERO, ZERO, ZERO, ZERO, ZERO}};
-    return carry(subtract_wide(&zero, a, ELEMENT));
+    const element zero = constant(ZERO);
+    return difference(&zero, a);
 }
 
 /* ---- powers, of `count` <= AT_ONCE elements at the same time */
 
-INLINE void squarings(element *x, size_t count, int times) {
+CALLED void squarings(element *x, size_t count, int times) {
     for (int t = 0; t < times; t++)
         for (size_t k = 0; k < count; k++) x[k] = carry(square(&x[k]));
 }
@@ -269,11 +221,12 @@ CALLED void root_power(element *x, size_t count) {
  * section 10.3.1). Of 0 the result is 0, and spoils no other element's. */
 CALLED void invert(element *x, size_t count) {
     element before[BATCH], eleventh;
-    __mmask8 none[BATCH];
-    const element one = constant(ONE), zero = {{ZERO, ZERO, ZERO, ZERO, ZERO}};
+    vector none[BATCH];
+    const element one = constant(ONE), zero = constant(ZERO);
+    const wide nothing = words_of(&zero);
     for (size_t k = 0; k < count; k++) {
-        const element frozen = freeze(&x[k]);
-        none[k] = equal(&frozen, &zero);
+        const wide frozen = freeze(&x[k]);
+        none[k] = equal(&frozen, &nothing);
         x[k] = choose(none[k], &one, &x[k]);
         before[k] = k ? product(&before[k - 1], &x[k]) : x[k];
     }
@@ -293,16 +246,16 @@ CALLED void invert(element *x, size_t count) {
  * for a square a, I or -I for another one, 0 for 0. For q = 1 a root of a is a*e, for q = -1 it is I*a*e. 1/a = e^2/q. */
 
 typedef struct {
-    __mmask8 one, minus_one, i, minus_i;
+    vector one, minus_one, i, minus_i;
 } character;
 
 INLINE character character_of(const element *a, const element *e) {
-    const element e2 = squared(e), q = product(&e2, a), frozen = freeze(&q);
+    const element e2 = squared(e), q = product(&e2, a);
     /* the lowest words of 1, -1, I, -I and 0 differ */
-    const vector low = frozen.word[0];
+    const vector low = freeze(&q).word[0];
     return (character){
-        _mm512_cmpeq_epi64_mask(low, SAME(1)), _mm512_cmpeq_epi64_mask(low, SAME(MASK - 19)),
-        _mm512_cmpeq_epi64_mask(low, SAME(I[0])), _mm512_cmpeq_epi64_mask(low, SAME(MASK - 18 - I[0]))};
+        equal_words(low, SAME(1)), equal_words(low, SAME(MASK - 19)), equal_words(low, SAME(I[0])),
+        equal_words(low, SAME(MASK - 18 - I[0]))};
 }
 
 /* A root of a where it is a square. */
@@ -313,32 +266,31 @@ INLINE element root(const element *a, const element *e, character q) {
 
 /* ---- bytes */
 
-/* Eight rows of 32 bytes, `stride` bytes apart, lanes without a row repeat the last one; the top bits apart. */
-INLINE element load(const uint8_t *bytes, size_t stride, size_t count, vector *top) {
-    uint64_t raw[4][LANES];
+/* Rows of 32 bytes, `stride` bytes apart, one for each lane; lanes without a row repeat the last one. The top bits go
+ * apart. */
+INLINE wide load(const uint8_t *bytes, size_t stride, size_t count, vector *top) {
+    uint64_t raw[4][LANES] ALIGNED;
     for (size_t lane = 0; lane < LANES; lane++) {
         const uint8_t *row = bytes + stride * (lane < count ? lane : count - 1);
         for (int i = 0; i < 4; i++) memcpy(&raw[i][lane], row + 8 * i, 8);
     }
     vector w[4];
-    for (int i = 0; i < 4; i++) w[i] = _mm512_loadu_si512(raw[i]);
+    memcpy(w, raw, sizeof w);
     const vector mask = SAME(MASK);
-    *top = RIGHT(w[3], 63);
-    return (element){
-        {AND(w[0], mask), AND(OR(RIGHT(w[0], 51), LEFT(w[1], 13)), mask),
-         AND(OR(RIGHT(w[1], 38), LEFT(w[2], 26)), mask), AND(OR(RIGHT(w[2], 25), LEFT(w[3], 39)), mask),
-         AND(RIGHT(w[3], 12), mask)}};
+    *top = w[3] >> 63;
+    return (wide){
+        {w[0] & mask, (w[0] >> 51 | w[1] << 13) & mask, (w[1] >> 38 | w[2] << 26) & mask,
+         (w[2] >> 25 | w[3] << 39) & mask, w[3] >> 12 & mask}};
 }
 
 /* The first `count` lanes as rows of 32 bytes, below p. */
 INLINE void store(const element *a, uint8_t *bytes, size_t count) {
-    const element x = freeze(a);
+    const wide x = freeze(a);
     const vector *w = x.word;
-    uint64_t raw[4][LANES];
-    _mm512_storeu_si512(raw[0], OR(w[0], LEFT(w[1], 51)));
-    _mm512_storeu_si512(raw[1], OR(RIGHT(w[1], 13), LEFT(w[2], 38)));
-    _mm512_storeu_si512(raw[2], OR(RIGHT(w[2], 26), LEFT(w[3], 25)));
-    _mm512_storeu_si512(raw[3], OR(RIGHT(w[3], 39), LEFT(w[4], 12)));
+    const vector made[4] = {
+        w[0] | w[1] << 51, w[1] >> 13 | w[2] << 38, w[2] >> 26 | w[3] << 25, w[3] >> 39 | w[4] << 12};
+    uint64_t raw[4][LANES] ALIGNED;
+    memcpy(raw, made, sizeof raw);
     for (size_t lane = 0; lane < count && lane < LANES; lane++)
         for (int i = 0; i < 4; i++) memcpy(bytes + ELEMENT_BYTES * lane + 8 * i, &raw[i][lane], 8);
 }

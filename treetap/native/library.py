@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import platform
 from functools import cache
 from pathlib import Path
+from typing import Literal, get_args
 
 #: Where the build puts the kernels, beside this file.
 PATH = Path(__file__).with_name("kernels.so")
@@ -13,8 +15,19 @@ PATH = Path(__file__).with_name("kernels.so")
 RECORD = Path(__file__).with_name("kernels.json")
 
 
+#: Forms of the kernels, each a set of functions with its name at their ends, the fastest first: see lanes.h.
+Form = Literal["ifma", "avx512", "avx2", "plain"]
+FORMS: tuple[Form, ...] = get_args(Form)
+#: What a processor must have for a form.
+INSTRUCTIONS: dict[Form, str] = {
+    "ifma": "AVX-512 IFMA",
+    "avx512": "AVX-512 (F, DQ, BW, VL)",
+    "avx2": "AVX2 and FMA",
+    "plain": "nothing but a compiler's own code",
+}
+
 #: The kernels' interface: raise it, here and in processor.c, when the arguments of one change.
-INTERFACE = 1
+INTERFACE = 2
 
 
 class Unavailable(Exception):
@@ -31,7 +44,8 @@ def built() -> str:
     """A sentence about how the kernels were compiled when treetap was installed, or why they were not."""
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     if PATH.exists():
-        return f"the native kernels were compiled by {record.get('compiler', 'an unrecorded compiler')}"
+        how = {"compiler": "an unrecorded compiler", "flags": "with unrecorded flags"} | record
+        return f"the native kernels were compiled by {how['compiler']} ({how['flags']})"
     return f"the native kernels were not compiled when treetap was installed: {record.get('why', 'nothing says why')}"
 
 
@@ -41,26 +55,46 @@ def compiled() -> ctypes.CDLL:
     Raises:
         Unavailable: they were not compiled, or do not load.
     """
-    if not PATH.exists():
-        raise Unavailable(built())
     return _opened(PATH)
 
 
+def processor() -> str:
+    """Name of this machine's processor, with its family where the system says it: some names say little."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    said = {name.strip(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
+    name = said.get("model name") or platform.processor() or platform.machine()
+    return f"{name}, family {said['cpu family']}" if "cpu family" in said else name
+
+
 @cache
-def load() -> ctypes.CDLL:
-    """The kernels, on a processor that can run all of them.
+def forms() -> tuple[Form, ...]:
+    """The forms that this processor can run, the fastest first; `plain` is among them.
 
     Raises:
-        Unavailable: as `compiled`, or the processor lacks AVX-512 IFMA.
+        Unavailable: as `compiled`.
     """
     library = compiled()
-    if not library.treetap_has_ifma():
-        raise Unavailable("the processor has no AVX-512 IFMA")
-    return library
+    return tuple(form for form in FORMS if getattr(library, f"treetap_has_{form}")())
+
+
+def checked(form: Form) -> Form:
+    """The form itself.
+
+    Raises:
+        Unavailable: as `compiled`, or the processor lacks the form's instructions.
+    """
+    if form not in forms():
+        raise Unavailable(f"the processor has no {INSTRUCTIONS[form]}")
+    return form
 
 
 @cache
 def _opened(path: Path) -> ctypes.CDLL:
+    if not path.exists():
+        raise Unavailable(built())
     try:
         library = ctypes.CDLL(str(path))
         interface = library.treetap_interface()

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* The interface of all kernels: see INTERFACE in library.py. */
-int treetap_interface(void) { return 1; }
+int treetap_interface(void) { return 2; }
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -17,26 +17,27 @@ static uint64_t enabled_states(void) {
     return ((uint64_t)high << 32) | low;
 }
 
-/* 1 if AVX-512 with IFMA (and F, DQ, VL, BW) can be used, else 0. */
-int treetap_has_ifma(void) {
+/* 1 if the bits `needed` of CPUID's leaf 7, register EBX, FMA and the states of registers can all be used, else 0. */
+static int has(unsigned needed, uint64_t states) {
     unsigned a, b, c, d;
-    const unsigned needed = 1u << 16 | 1u << 17 | 1u << 21 | 1u << 30 | 1u << 31; /* F, DQ, IFMA, BW, VL */
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return 0;
-    if ((enabled_states() & 0xe6) != 0xe6) return 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1) || !(c >> 12 & 1)) return 0; /* OSXSAVE, FMA */
+    if ((enabled_states() & states) != states) return 0;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & needed) == needed;
 }
 
-/* 1 if AVX2 can be used, else 0. */
-int treetap_has_avx2(void) {
-    unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return 0;
-    if ((enabled_states() & 6) != 6) return 0; /* SSE and AVX */
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && b >> 5 & 1;
-}
+#define NEEDS_AVX2 (1u << 5)
+#define NEEDS_AVX512 (NEEDS_AVX2 | 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31) /* F, DQ, BW, VL */
+int treetap_has_ifma(void) { return has(NEEDS_AVX512 | 1u << 21, 0xe6); }
+int treetap_has_avx512(void) { return has(NEEDS_AVX512, 0xe6); }
+int treetap_has_avx2(void) { return has(NEEDS_AVX2, 6); } /* SSE and AVX */
 
 #else
 
 int treetap_has_ifma(void) { return 0; }
+int treetap_has_avx512(void) { return 0; }
 int treetap_has_avx2(void) { return 0; }
 
 #endif
+
+/* The form that needs no instructions; see lanes.h. */
+int treetap_has_plain(void) { return 1; }

@@ -1,13 +1,12 @@
 """A source that another process reads: a damaged file can end that process, and finds no key in its memory.
 
-The reader is forked from a server that was spawned: it has this process's environment and nothing of its memory. It
+The reader is forked from a server: it has this process's environment and nothing of its memory. It
 answers requests of JSON by JSON, columns by Arrow's stream format, and is not believed: what comes is checked in full.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import threading
@@ -20,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from treetap.errors import DataError, TreetapError
-from treetap.process.children import end, fork_clean, settle
+from treetap.process.fork_server import ForkServer
 from treetap.process.limits import leave_out_pandas
 from treetap.tables.arrow_file import checked
 from treetap.tables.number_styles import Style
@@ -32,6 +31,7 @@ from treetap.usage import half_of_memory
 #: Seconds within which a reader answers, beside those that a database is given.
 ANSWER_S = 600.0
 _PART = 32 << 20  # bytes of columns that are sent at once, if a row has fewer
+_FORKS = ForkServer([__name__])
 _VALUE, _COLUMNS, _END, _FAULT = b"v", b"c", b".", b"!"
 
 
@@ -148,15 +148,13 @@ class _Reader:
 
     def __init__(self, keys: SourceKeys) -> None:
         self._title, self._answer_s = keys.title, ANSWER_S + (keys.deadline_s if keys.uri else 0)
-        self._pipe, theirs = multiprocessing.Pipe()
-        self._process = fork_clean(_serve, (theirs, keys, dict(os.environ)), "reader")
-        theirs.close()  # with our copy gone, the pipe ends when the reader does
+        self._process = _FORKS.fork(_serve, (keys, dict(os.environ)))
         self._late = False
 
     def asked(self, what: str, given: tuple[object, ...]) -> tuple[bytes, bytes]:
         """The kind and the content of the first answer to a request; raises as `answer` does."""
         with suppress(OSError):  # it has ended, which the answer will say
-            self._pipe.send_bytes(json.dumps([what, *given]).encode())
+            self._process.pipe.send_bytes(json.dumps([what, *given]).encode())
         return self.answer()
 
     def answer(self) -> tuple[bytes, bytes]:
@@ -168,7 +166,7 @@ class _Reader:
         clock = threading.Timer(self._answer_s, self._end_late)
         clock.start()
         try:
-            kind, content = self._pipe.recv_bytes(1), self._pipe.recv_bytes(half_of_memory())
+            kind, content = self._process.pipe.recv_bytes(1), self._process.pipe.recv_bytes(half_of_memory())
         except (EOFError, OSError):
             raise self._ended() from None
         finally:
@@ -178,8 +176,7 @@ class _Reader:
         return kind, content
 
     def close(self) -> None:
-        end(self._process)
-        self._pipe.close()
+        self._process.end()
 
     def _end_late(self) -> None:
         self._late = True
@@ -188,7 +185,9 @@ class _Reader:
     def _ended(self) -> DataError:
         if self._late:
             return DataError(f"{self._title}: the reader of this table was ended: no answer in {self._answer_s:g} s")
-        self._process.join(1.0)  # its pipe may be gone a moment before it is
+        self._process.ended(1.0)  # its pipe may be gone a moment before it is
+        if self._process.fate:
+            return DataError(f"{self._title}: the reader of this table was lost: {self._process.fate}")
         code = self._process.exitcode or 0
         how = f"by signal {-code}" if code < 0 else f"with status {code}"
         if code == -signal.SIGKILL:
@@ -198,7 +197,6 @@ class _Reader:
 
 def _serve(pipe: Connection, keys: SourceKeys, environment: Mapping[str, str]) -> None:
     """A reader's life: answer requests in order until the pipe ends."""
-    settle()
     leave_out_pandas()
     os.environ.update(environment)
     source: Source | None = None

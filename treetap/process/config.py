@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from treetap.names import ProcessName, on_loopback
-from treetap.strict import Strict
+from treetap.names import on_loopback
+from treetap.strict import ProcessName, Strict
 from treetap.wire.timeouts import LEAST_SILENCE_S
 from treetap.wire.tls import Insecure, TlsFiles, Transport
 

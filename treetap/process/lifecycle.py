@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import importlib
 import json
 import logging
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from treetap.errors import BadInput
 from treetap.models.durable import make_folder
-from treetap.process.limits import collect_rarely, give_memory_back
+from treetap.process.limits import collect_rarely, give_memory_back, import_numpy
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +36,13 @@ def sole_user(folder: Path) -> Iterator[None]:
         yield
 
 
-async def serve_until_stopped(kind: str, where: Mapping[str, str], *, until_stdin_closes: bool) -> None:
+async def serve_until_stopped(
+    kind: str, where: Mapping[str, str], *, until_stdin_closes: bool, of_jobs: Sequence[str] = ()
+) -> None:
     """Print one JSON line, then wait for SIGTERM, SIGINT or the end of standard input.
 
-    `where`: name, address and, where they are served, metrics.
+    `where`: name, address and, where they are served, metrics. `of_jobs`: modules that the first job needs; they are
+    imported after that line, by another thread, so that neither the start nor the job waits for them.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -51,8 +55,15 @@ async def serve_until_stopped(kind: str, where: Mapping[str, str], *, until_stdi
         watcher.add_done_callback(lambda _: stop.set())
     print(json.dumps({"serving": kind, **where}), flush=True)
     log.info("%s %s serves at %s", kind, where["name"], where["address"])
+    await asyncio.to_thread(_import, of_jobs)
     collect_rarely()
     trimming = asyncio.ensure_future(give_memory_back())
     await stop.wait()
     trimming.cancel()
     log.info("%s %s stops", kind, where["name"])
+
+
+def _import(modules: Sequence[str]) -> None:
+    import_numpy()
+    for module in modules:
+        importlib.import_module(module)

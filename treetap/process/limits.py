@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import gc
+import importlib
 import logging
 import os
 import resource
+import signal
 import sys
-from importlib.abc import MetaPathFinder
 from typing import IO
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ TRIM_S, GROWN = 5.0, 64 * 1024 * 1024
 WORTH, LONGEST_PAUSE_S = 16 * 1024 * 1024, 60.0
 #: Objects that may be made, less those freed, before the youngest are looked through for garbage.
 NEW_OBJECTS = 50_000
-_PR_SET_DUMPABLE = 4  # <linux/prctl.h>
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # <linux/prctl.h>
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 
 
@@ -48,16 +48,32 @@ def raise_descriptors() -> None:
 
 
 def leave_out_pandas() -> None:
-    """Have pyarrow go without pandas in this process: it imports it wherever it is installed, and no server uses it."""
+    """Have pyarrow go without pandas in this process, which uses none: it imports it wherever it is installed."""
     sys.meta_path.insert(0, _WithoutPandas())
 
 
-class _WithoutPandas(MetaPathFinder):
+class _WithoutPandas:
     """A finder by which an import of pandas fails as if it were not installed."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":
             raise ModuleNotFoundError("this process goes without pandas", name=name)
+
+
+def import_numpy() -> None:
+    """Import NumPy with one thread for its linear algebra, unless the environment says how many; before another does.
+
+    By default it starts one for each processor, which waits in a loop at first: on two, that doubles the import's
+    time, and a server computes with none of them. What is imported afterwards, PyTorch too, finds the environment as
+    it was.
+    """
+    if "OPENBLAS_NUM_THREADS" in os.environ:
+        return
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        importlib.import_module("numpy")
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
 
 
 def share_heaps() -> None:
@@ -88,6 +104,8 @@ async def give_memory_back() -> None:
 
     What a flood of connections was freed of lies between what is still used, and glibc keeps it for good.
     """
+    import asyncio  # every command imports this module
+
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is None or sys.platform != "linux":
         return
@@ -121,3 +139,11 @@ def keep_memory_private() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
             log.warning("the memory of this process may be dumped: %s", os.strerror(ctypes.get_errno()))
+
+
+def end_with(parent: int) -> None:
+    """Have the system kill this process, stopped or at work, when `parent` ends, which has forked it (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it has ended before
+            os._exit(1)

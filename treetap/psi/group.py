@@ -39,6 +39,10 @@ DOMAIN = b"treetap record alignment 2\x00"
 class Group(Protocol):
     """The operations of a backend, over blocks: encodings side by side."""
 
+    def hash_ids(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
+        """Points from ids, by SHA-512 of a prefix and each id; `texts`, `ends`: see `Ids.packed`."""
+        ...
+
     def hash_points(self, uniform: bytes) -> bytes:
         """Points from blocks of 64 uniform bytes."""
         ...

@@ -1,13 +1,14 @@
 """Kernels over blocks of ids and points, for the workers of `treetap.workers`; they keep nothing there.
 
 They have the group by the arithmetic of their process (`treetap.native.arithmetic`), and no other file asks which it
-is. Compiled kernels raise eight points at a time. libsodium, through PyNaCl, takes one: it adds, hashes and checks on
+is. Compiled kernels raise several points at a time. libsodium, through PyNaCl, takes one: it adds, hashes and checks on
 edwards25519, and multiplies on Curve25519. The curves are the same but for a change of coordinates,
 y = (u - 1)/(u + 1), which GMP computes; a u does not say which of two points ±P is meant, which matters nowhere here.
 """
 
 from __future__ import annotations
 
+import hashlib
 from itertools import pairwise
 from typing import Any
 
@@ -16,22 +17,26 @@ from gmpy2 import invert, mpz
 from nacl import bindings
 
 from treetap.errors import Malformed
-from treetap.native import arithmetic, curve
-from treetap.psi.group import POINT_BYTES, PRIME, UNIFORM_BYTES, Group, uniform_bytes
+from treetap.native import arithmetic
+from treetap.native.curve import Curve
+from treetap.psi.group import DOMAIN, POINT_BYTES, PRIME, UNIFORM_BYTES, Group
 
 _P = mpz(PRIME)
 
 
 def group() -> Group:
     """The arithmetic of this process for blinded identifiers."""
-    if arithmetic.in_use() != "ifma":
-        return SodiumGroup()
-    curve.load()  # `Unavailable` where there are no kernels for this processor
-    return curve
+    form = arithmetic.form_in_use()
+    return SodiumGroup() if form is None else Curve(form)
 
 
 class SodiumGroup:
     """libsodium, a point at a time; what the kernels are tested against."""
+
+    def hash_ids(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
+        places = np.frombuffer(ends, dtype=np.int64).tolist()
+        digests = [hashlib.sha512(prefix + texts[first:last]).digest() for first, last in pairwise(places)]
+        return self.hash_points(b"".join(digests))
 
     def hash_points(self, uniform: bytes) -> bytes:
         return b"".join(_hash(uniform[at : at + UNIFORM_BYTES]) for at in range(0, len(uniform), UNIFORM_BYTES))
@@ -66,10 +71,8 @@ def _valid(point: bytes) -> bool:
 
 def blind(_state: dict[str, Any], scalar: bytes, texts: bytes, ends: bytes) -> bytes:
     """Kernel: every id hashed to the group and raised; `texts`, `ends`: see `treetap.tables.record_ids.Ids.packed`."""
-    places = np.frombuffer(ends, dtype=np.int64).tolist()
-    arithmetic = group()
-    uniform = b"".join([uniform_bytes(texts[first:last]) for first, last in pairwise(places)])
-    return arithmetic.raise_points(scalar, arithmetic.hash_points(uniform))
+    points = group()
+    return points.raise_points(scalar, points.hash_ids(DOMAIN, texts, ends))
 
 
 def raise_points(_state: dict[str, Any], scalar: bytes, block: bytes) -> bytes:

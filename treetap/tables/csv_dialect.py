@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from treetap.tables.number_styles import PLAIN, Style, decided_style, pattern_of, style_keys, undecided_columns
+from treetap.tables.source_keys import Given
 
 #: Bytes of a CSV file that are parsed at once: no row can be longer than about this.
 BLOCK = 1 << 20
@@ -82,17 +83,6 @@ class Dialect:
     def style(self) -> Style:
         """Decimal mark and separator of thousands."""
         return self.decimal, self.thousands
-
-
-@dataclass(frozen=True)
-class Given:
-    """The settings of a dialect that a configuration has; None: to be detected."""
-
-    delimiter: str | None = None
-    decimal: str | None = None
-    thousands: str | None = None
-    encoding: str | None = None
-    quote: str | None = None
 
 
 @dataclass(frozen=True)

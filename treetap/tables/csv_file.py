@@ -22,20 +22,12 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from treetap.errors import DataError
-from treetap.tables.csv_dialect import (
-    BLOCK,
-    DELIMITERS,
-    HEAD,
-    Detected,
-    Dialect,
-    Given,
-    detect,
-    marked_encoding,
-)
+from treetap.tables.csv_dialect import BLOCK, DELIMITERS, HEAD, Detected, Dialect, detect, marked_encoding
 from treetap.tables.files import FileSource, TableFile, decoding, missing
 from treetap.tables.number_styles import PLAIN, Style, style_keys, styles_of
 from treetap.tables.numbers import FALSE, TRUE
 from treetap.tables.source import Trouble
+from treetap.tables.source_keys import Given
 
 
 class CsvFile(FileSource):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -12,7 +13,6 @@ from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, mod
 
 from treetap.errors import ConfigError, DataError
 from treetap.strict import Strict, unshown
-from treetap.tables.csv_dialect import Given
 from treetap.tables.number_styles import THOUSANDS
 
 Format = Literal["csv", "parquet", "feather", "jsonl"]
@@ -21,6 +21,17 @@ _WILD = frozenset("*?[")
 _STORED = re.compile("s3://[^/@:]+/.+")
 _URI = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:.+")
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+/?")
+
+
+@dataclass(frozen=True)
+class Given:
+    """The settings of a dialect of CSV that a configuration has; None: to be detected."""
+
+    delimiter: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    encoding: str | None = None
+    quote: str | None = None
 
 
 def _place(value: Any) -> Path | str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from treetap.errors import Malformed
 from treetap.native import arithmetic
+from treetap.process.limits import share_heaps
 from treetap.process.signs_of_life import finish_unit
 
 if TYPE_CHECKING:
@@ -116,11 +117,15 @@ def outcome_of(answer: bytes) -> tuple[bool, Any]:
 
 
 def make_ready(backend: arithmetic.Name, modules: Sequence[str]) -> None:
-    """Make a new worker ready: its backend, and the modules of its kernels.
+    """Make a new worker ready: its heaps, its backend, and the modules of its kernels.
+
+    Batches of numbers come and go; a worker keeps up to 64 MB of what it has freed, so that a batch does not begin with
+    memory that the system has to clear.
 
     Raises:
         BadInput: it cannot compute with this backend.
     """
+    share_heaps()
     arithmetic.use(backend)
     for module in modules:
         importlib.import_module(module)

@@ -69,7 +69,7 @@ def test_a_table_is_the_same_wherever_it_is_read(
     assert str(there.path) == str(here.path)
     assert there.path.says == here.path.says  # type: ignore[union-attr]
     assert np.array_equal(there.features, here.features, equal_nan=True)
-    assert (there.categories, there.columns, there.id_type) == (here.categories, here.columns, here.id_type)
+    assert (there.categories, there.columns, there.id_types) == (here.categories, here.columns, here.id_types)
     labels = [read_labels(table, "y", "binary:logistic").values.tolist() for table in (here, there)]
     assert labels == [[0, 1, 1]] * 2
     assert there.where(1) == here.where(1)
@@ -117,7 +117,7 @@ def test_the_end_of_a_reader_is_an_error_of_the_table(number: int, says: str, tm
     with source.opened():
         reader = source._kept
         assert reader is not None
-        os.kill(reader._process.pid or 0, number)
+        os.kill(reader._process.pid, number)
         with pytest.raises(DataError, match=says):
             source.fields()
     assert [name for name, _ in source.fields()] == ["id", "x"]

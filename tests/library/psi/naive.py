@@ -1,7 +1,8 @@
-"""Curve25519 by the definitions, in integers of Python: what both backends are compared with."""
+"""Curve25519 by the definitions, in integers: what all arithmetics are compared with."""
 
 from __future__ import annotations
 
+from gmpy2 import invert, mpz, powmod
 from nacl import bindings
 
 from treetap.psi.group import ORDER, PRIME
@@ -13,24 +14,34 @@ ORDER_8 = bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b138028
 
 def multiple(number: int, u: int) -> int | None:
     """number·(u, ·) by the differential ladder, for any u; None for the neutral element."""
-    x2, z2, x3, z3 = 1, 0, u, 1
+    return multiples(number, u)[0]
+
+
+def multiples(number: int, u: int) -> tuple[int | None, int | None]:
+    """number·(u, ·) and (number + 1)·(u, ·) (RFC 7748, section 5)."""
+    base = mpz(u)
+    x2, z2, x3, z3 = mpz(1), mpz(0), base, mpz(1)
     for bit in bin(number)[2:]:
         if bit == "1":
             x2, z2, x3, z3 = x3, z3, x2, z2
         x3, z3, x2, z2 = (
             (x2 * x3 - z2 * z3) ** 2 % PRIME,
-            u * (x2 * z3 - z2 * x3) ** 2 % PRIME,
+            base * (x2 * z3 - z2 * x3) ** 2 % PRIME,
             (x2 * x2 - z2 * z2) ** 2 % PRIME,
             4 * x2 * z2 * (x2 * x2 + A * x2 * z2 + z2 * z2) % PRIME,
         )
         if bit == "1":
             x2, z2, x3, z3 = x3, z3, x2, z2
-    return x2 * pow(z2, -1, PRIME) % PRIME if z2 else None
+    return _ratio(x2, z2), _ratio(x3, z3)
+
+
+def _ratio(x: mpz, z: mpz) -> int | None:
+    return int(x * invert(z, PRIME) % PRIME) if z % PRIME else None
 
 
 def is_square(number: int) -> bool:
     """True for squares modulo p, 0 among them (Euler)."""
-    return pow(number, (PRIME - 1) // 2, PRIME) in (0, 1)
+    return powmod(number, (PRIME - 1) // 2, PRIME) in (0, 1)
 
 
 def on_curve(u: int) -> bool:

@@ -1,4 +1,4 @@
-"""Two arithmetics, one group: libsodium and the native kernels give the same bytes, those of the definitions."""
+"""One group in several arithmetics: libsodium and every form of the kernels give the bytes of the definitions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,22 @@ from hypothesis import strategies as st
 from nacl import bindings
 
 from tests.library.psi.naive import A, cosets, is_member, is_square, multiple, on_curve, to_u
+from tests.native.forms import HERE
 from treetap.errors import Malformed
 from treetap.native import arithmetic, curve
+from treetap.native.curve import Curve
 from treetap.psi import kernels
 from treetap.psi.group import ORDER, POINT_BYTES, PRIME, Exponent, Group, uniform_bytes
 from treetap.psi.kernels import SodiumGroup
 from treetap.tables.record_ids import Ids
 
-pytestmark = pytest.mark.usefixtures("ifma_kernels", "same_arithmetic_after")
+pytestmark = [
+    pytest.mark.usefixtures("same_arithmetic_after"),
+    pytest.mark.skipif(not HERE, reason="the kernels were not compiled"),
+]
+#: The group by every form of the kernels that this processor has.
+CURVES = [Curve(form) for form in HERE]
+GROUPS: list[Group] = [SodiumGroup(), *CURVES]
 #: Numbers of 256 bits at which carries, the top bit and the reduction modulo p could go wrong.
 EXTREME = (0, 1, 2, 9, A, PRIME - A, PRIME - 2, PRIME - 1, PRIME, PRIME + 1, 2**255 - 1, 2**255, 2**255 + 1, 2**256 - 1)
 NUMBERS = st.one_of(
@@ -32,9 +40,9 @@ BYTES = NUMBERS.map(lambda number: number.to_bytes(POINT_BYTES, "little"))
 EXPONENTS = st.one_of(st.sampled_from((1, 2, 3, ORDER - 1, (ORDER + 1) // 2)), st.integers(2**200, 2**252))
 
 
-@pytest.fixture(params=["gmpy2", "ifma"])
+@pytest.fixture(params=["gmpy2", *HERE])
 def backend(request: pytest.FixtureRequest) -> str:
-    """Each backend, in use in this process."""
+    """Each arithmetic, in use in this process."""
     arithmetic.use(request.param)
     return str(request.param)
 
@@ -62,7 +70,8 @@ def _verdicts(group: Group, points: list[bytes]) -> list[bool]:
 def test_uniform_bytes_become_the_same_points(pairs: list[tuple[bytes, bytes]]) -> None:
     """Elligator 2, its signs, the sum and the cofactor are libsodium's, for halves of any value."""
     uniform = b"".join(first + second for first, second in pairs)
-    assert curve.hash_points(uniform) == SodiumGroup().hash_points(uniform)
+    expected = SodiumGroup().hash_points(uniform)
+    assert [group.hash_points(uniform) for group in CURVES] == [expected] * len(CURVES)
 
 
 @settings(max_examples=20)
@@ -72,9 +81,9 @@ def test_points_are_raised_to_the_same_points(numbers: list[int], count: int) ->
     block = by_definition = _hashes(count)
     for number in numbers:
         exponent = Exponent(number)
-        one = curve.raise_points(exponent.for_kernel(), block)
-        assert one == SodiumGroup().raise_points(exponent.for_kernel(), block)
-        block = one
+        raised = {group.raise_points(exponent.for_kernel(), block) for group in GROUPS}
+        assert len(raised) == 1
+        block = raised.pop()
     for number in numbers:
         found = multiple(number, int.from_bytes(by_definition[:POINT_BYTES], "little"))
         assert found is not None
@@ -88,12 +97,14 @@ def test_blocks_of_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, scalar = _hashes(1) * 530, Exponent.draw().for_kernel()
     raised = SodiumGroup().raise_points(scalar, whole[:POINT_BYTES])
     uniform = uniform_bytes(bytes([0]))
-    for count in (0, 1, 8, 9, 129, 257, 265, 530):
-        assert curve.raise_points(scalar, whole[: count * POINT_BYTES]) == raised * count
-        assert curve.leading_valid(whole[: count * POINT_BYTES]) == count
-        assert curve.hash_points(uniform * count) == whole[: count * POINT_BYTES]
     spoilt = whole[: 300 * POINT_BYTES] + bytes(POINT_BYTES) + whole[: 9 * POINT_BYTES]
-    assert curve.leading_valid(spoilt) == SodiumGroup().leading_valid(spoilt) == 300
+    for group in CURVES:
+        for count in (0, 1, 8, 9, 129, 257, 265, 530):
+            assert group.raise_points(scalar, whole[: count * POINT_BYTES]) == raised * count
+            assert group.leading_valid(whole[: count * POINT_BYTES]) == count
+            assert group.hash_points(uniform * count) == whole[: count * POINT_BYTES]
+        assert group.leading_valid(spoilt) == 300
+    assert SodiumGroup().leading_valid(spoilt) == 300
 
 
 @settings(max_examples=60)
@@ -102,7 +113,7 @@ def test_blocks_of_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_bytes_get_the_same_verdict(points: list[bytes]) -> None:
     """That of the definitions, for encodings of p and more, the twist, low order, and points outside the subgroup."""
     expected = [is_member(point) for point in points]
-    assert _verdicts(curve, points) == _verdicts(SodiumGroup(), points) == expected
+    assert [_verdicts(group, points) for group in GROUPS] == [expected] * len(GROUPS)
 
 
 @pytest.mark.parametrize("start", range(6))
@@ -112,8 +123,7 @@ def test_points_with_a_part_of_low_order_are_refused(start: int) -> None:
     points = [*cosets(found), *cosets(bytes([1]) + bytes(31))]
     expected = [True] + [False] * 15
     assert [is_member(point) for point in points] == expected
-    assert _verdicts(SodiumGroup(), points) == expected
-    assert _verdicts(curve, points) == expected
+    assert [_verdicts(group, points) for group in GROUPS] == [expected] * len(GROUPS)
 
 
 def test_half_of_random_numbers_are_of_the_twist() -> None:
@@ -122,7 +132,7 @@ def test_half_of_random_numbers_are_of_the_twist() -> None:
     assert len(twist) > 20
     cleared = [multiple(4, u) for u in twist]
     points = [u.to_bytes(POINT_BYTES, "little") for u in (*twist, *(u for u in cleared if u is not None))]
-    assert _verdicts(curve, points) == _verdicts(SodiumGroup(), points) == [False] * len(points)
+    assert [_verdicts(group, points) for group in GROUPS] == [[False] * len(points)] * len(GROUPS)
 
 
 def test_ids_are_hashed_into_the_group(backend: str) -> None:
@@ -140,17 +150,17 @@ def test_ids_are_hashed_into_the_group(backend: str) -> None:
 @settings(max_examples=8)
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=5, unique=True))
 def test_raising_commutes_and_keeps_the_order(ids: list[str]) -> None:
-    """Two parties that raise in either order, with either backend, find the same points, place for place."""
+    """Two parties that raise in either order, with any arithmetic, find the same points, place for place."""
     one, two = Exponent.draw(), Exponent.draw()
-    arithmetic.use("gmpy2")
-    first = kernels.blind({}, one.for_kernel(), *Ids.of(ids).packed())
-    arithmetic.use("ifma")
-    assert first == kernels.blind({}, one.for_kernel(), *Ids.of(ids).packed())
-    first = kernels.raise_points({}, two.for_kernel(), first)
-    second = kernels.blind({}, two.for_kernel(), *Ids.of(ids).packed())
-    arithmetic.use("gmpy2")
-    assert first == kernels.raise_points({}, one.for_kernel(), second)
-    assert len(set(_split(first))) == len(ids)
+    blinded = set()
+    for name in ("gmpy2", *HERE):
+        arithmetic.use(name)
+        first = kernels.blind({}, one.for_kernel(), *Ids.of(ids).packed())
+        blinded.add(kernels.raise_points({}, two.for_kernel(), first))
+        second = kernels.blind({}, two.for_kernel(), *Ids.of(ids).packed())
+        blinded.add(kernels.raise_points({}, one.for_kernel(), second))
+    assert len(blinded) == 1
+    assert len(set(_split(blinded.pop()))) == len(ids)
 
 
 def _twist_point() -> bytes:

@@ -19,10 +19,11 @@ from pydantic import ValidationError
 
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
-from treetap.tables.csv_dialect import Dialect, Given, detect
+from treetap.tables.csv_dialect import Dialect, detect
 from treetap.tables.label_columns import cells_of
 from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
+from treetap.tables.source_keys import Given
 
 IDS = ["007", "Müller; Söhne", 'a "quoted" one', "d,e", "tab\there", "f"]
 #: Numbers as Python writes them: every column is something else to a detection.

@@ -32,7 +32,7 @@ from gmpy2 import mpz
 from treetap.additive.okamoto_uchiyama.public_key import PublicKey, check_key_bits, check_obfuscation
 from treetap.additive.residues.batches import Batch, power
 from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, random_unit, residues
-from treetap.additive.residues.fixed_base import Exponents, FixedBase, random_exponents
+from treetap.additive.residues.fixed_base import LARGEST_TABLE, Exponents, FixedBase, random_exponents
 from treetap.errors import Malformed
 
 
@@ -147,7 +147,7 @@ class SecretKey:
     def _tables(self, base: mpz, exponent_bits: int) -> tuple[FixedBase, FixedBase]:
         """Tables of one base, modulo p² and modulo q."""
         of_p, of_q = (
-            FixedBase(ring, base, exponent_bits, limit=3 * ring.table_bytes // 4)  # there are four, not two
+            FixedBase(ring, base, exponent_bits, limit=3 * LARGEST_TABLE // 4)  # there are four, not two
             for ring in self._rings
         )
         return of_p, of_q

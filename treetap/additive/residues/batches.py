@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from gmpy2 import mpz
+
+from treetap.native import pairs
 
 Batch = npt.NDArray[Any]
 Places = npt.NDArray[np.int64]
@@ -59,16 +62,38 @@ def _odd_windows(exponent: mpz) -> list[tuple[int, int]]:
     return windows
 
 
+@dataclass(frozen=True)
+class Cells:
+    """The cell of each of some values: what is multiplied together. Made once for all values of the same cells.
+
+    Attributes:
+        places: rows of the values' batch, shape (n,); a row may occur several times.
+        numbers: the cell of each, 0..count-1, shape (n,).
+        count: number of cells.
+        held: the first `held` cells hold products already, into which their values go.
+    """
+
+    places: Places
+    numbers: Places
+    count: int
+    held: int = 0
+
+    @cached_property
+    def passes(self) -> list[pairs.Pass]:
+        """The order of the native kernels' products."""
+        return list(pairs.passes(self.places, self.numbers, self.count, self.held, pairs.SPARES))
+
+
 class Residues(Protocol):
     """Arithmetic modulo one odd number.
 
     Attributes:
         modulus: the number.
-        table_bytes: the largest table of a fixed base that pays, in bytes.
+        number_bytes: memory of a number, at most.
     """
 
     modulus: mpz
-    table_bytes: int
+    number_bytes: int
 
     def read(self, data: bytes, width: int) -> tuple[Batch, int]:
         """Residues from whole big-endian blocks of `width` bytes, and the number of leading ones in 1..modulus-1.
@@ -79,6 +104,17 @@ class Residues(Protocol):
 
     def write(self, batch: Batch, width: int) -> bytes:
         """Residues as big-endian blocks of `width` bytes."""
+        ...
+
+    def read_factors(self, data: bytes, width: int) -> tuple[Batch, int]:
+        """As `read`, but for factors: numbers that are multiplied together by cells, and the products then written."""
+        ...
+
+    def write_products(self, batch: Batch, factors: Places, width: int) -> bytes:
+        """Products of so many factors each, shape (n,), and of any residues beside, as big-endian blocks.
+
+        A product of none is 1.
+        """
         ...
 
     def batch(self, numbers: Iterable[int]) -> Batch:
@@ -105,14 +141,20 @@ class Residues(Protocol):
         """Products by row, or with one row (a batch of one)."""
         ...
 
-    def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
-        """Products of the values that each cell holds; 1 for an empty cell.
+    def cell_products(self, values: Batch, cells: Cells) -> Batch:
+        """Products of the values of each cell, none of which is held; 1 for an empty cell."""
+        ...
+
+    def multiply_into(self, products: Batch, values: Batch, cells: Cells) -> Batch:
+        """Multiply values into the held products, and begin those of the further cells, which all have values.
 
         Args:
+            products: those of the first `cells.held` cells, with room behind them, in which this may compute.
             values: numbers (m, …).
-            places: rows of `values`, shape (n,); a row may occur several times.
-            cells: the cell of each, 0..count-1, shape (n,).
-            count: number of cells.
+            cells: the cell of each.
+
+        Returns:
+            The products of `cells.count` cells with room behind them: the same memory if it has enough of it.
         """
         ...
 

@@ -10,13 +10,14 @@ Which arithmetic this process has (`treetap.native.arithmetic`) is asked in `res
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 
 import gmpy2
 import numpy as np
 import numpy.typing as npt
 from gmpy2 import mpz
 
-from treetap.additive.residues.batches import Batch, Residues, power
+from treetap.additive.residues.batches import Batch, Places, Residues, power
 from treetap.additive.residues.fixed_base import FixedBase
 from treetap.errors import Malformed
 from treetap.native import arithmetic
@@ -86,8 +87,19 @@ class Ciphertexts:
         Raises:
             Malformed: not a whole number of blocks, or a block that is zero or not below the modulus.
         """
+        return self._all_good(data, self.ring.read)
+
+    def read_factors(self, data: bytes) -> Batch:
+        """As `read`, for ciphertexts that are multiplied into cells and nothing else."""
+        return self._all_good(data, self.ring.read_factors)
+
+    def write_products(self, products: Batch, factors: Places) -> bytes:
+        """Products of so many factors each as concatenated blocks."""
+        return self.ring.write_products(products, factors, self.ciphertext_bytes)
+
+    def _all_good(self, data: bytes, read: Callable[[bytes, int], tuple[Batch, int]]) -> Batch:
         self._whole(data)
-        ciphertexts, good = self.ring.read(data, self.ciphertext_bytes)
+        ciphertexts, good = read(data, self.ciphertext_bytes)
         if good * self.ciphertext_bytes < len(data):
             raise self._foreign()
         return ciphertexts
@@ -124,10 +136,10 @@ def residues(modulus: int, bits: int = 0) -> Residues:
         modulus: the number.
         bits: length of the largest of several moduli whose residues are to be joined.
     """
-    if arithmetic.in_use() == "ifma":
-        from treetap.additive.residues.ifma_residues import IfmaResidues
+    if form := arithmetic.form_in_use():
+        from treetap.additive.residues.native_residues import NativeResidues
 
-        return IfmaResidues(modulus, max(bits, int(modulus).bit_length()))
+        return NativeResidues(modulus, max(bits, int(modulus).bit_length()), form)
     from treetap.additive.residues.gmpy2_residues import Gmpy2Residues
 
     return Gmpy2Residues(modulus)

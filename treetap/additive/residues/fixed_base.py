@@ -17,22 +17,25 @@ from gmpy2 import mpz, powmod
 from treetap.additive.residues.batches import Batch, Digits, Residues
 
 WINDOWS = range(4, 14)
-_ENTRY_BYTES = 72  # of an entry beyond its number, at most: an integer's object, or words that are not full
+#: Largest table, in bytes: a worker with a key has two or four, below 64 MB together. Twice as much saves a tenth of
+#: the products, and takes longer to make than a hundred thousand powers gain.
+LARGEST_TABLE = 18_000_000
+#: Entries of a row from which on rows are computed one after the other.
+_LONG = 32
 
 Exponents = npt.NDArray[np.uint8]
 
 
-def table_bytes(exponent_bits: int, window: int, modulus_bits: int) -> int:
-    """Estimated memory of a table in bytes."""
-    rows = -(-exponent_bits // window)
-    return rows * (1 << window) * (modulus_bits // 8 + _ENTRY_BYTES)
+def table_bytes(exponent_bits: int, window: int, number_bytes: int) -> int:
+    """Memory of a table of numbers of so many bytes each."""
+    return -(-exponent_bits // window) * (1 << window) * number_bytes
 
 
-def window_for(exponent_bits: int, modulus_bits: int, limit: int) -> int:
+def window_for(exponent_bits: int, number_bytes: int, limit: int) -> int:
     """Widest window, in bits, that saves a row and whose table stays within `limit` bytes; the narrowest offered if
     none does.
     """
-    fitting = [window for window in WINDOWS if table_bytes(exponent_bits, window, modulus_bits) <= limit]
+    fitting = [window for window in WINDOWS if table_bytes(exponent_bits, window, number_bytes) <= limit]
     return min(fitting, key=lambda window: -(-exponent_bits // window), default=min(WINDOWS))
 
 
@@ -61,23 +64,36 @@ class FixedBase:
     """
 
     def __init__(
-        self, ring: Residues, base: mpz, exponent_bits: int, window: int | None = None, limit: int | None = None
+        self, ring: Residues, base: mpz, exponent_bits: int, window: int | None = None, limit: int = LARGEST_TABLE
     ) -> None:
-        """`window`: by default the one for tables of up to `limit` bytes, and by default of the ring's largest."""
-        limit, modulus = ring.table_bytes if limit is None else limit, ring.modulus
-        self.window = window if window is not None else window_for(exponent_bits, modulus.bit_length(), limit)
+        """`window`: by default the one for tables of up to `limit` bytes."""
+        modulus = ring.modulus
+        self.window = window if window is not None else window_for(exponent_bits, ring.number_bytes, limit)
         self._ring, self._bits = ring, exponent_bits
         rows = -(-exponent_bits // self.window)
         # step^(2^k) of each row's base, for the entries' highest bits
         squares = [mpz(base) % modulus]
         while len(squares) < rows * self.window:
             squares.append(powmod(squares[-1], 2, modulus))
-        entries = ring.ones(rows)
+        one = ring.ones(1)
+        table = np.empty((rows, 1 << self.window, *one.shape[1:]), dtype=one.dtype)
+        table[:, 0] = one
         for bit in range(self.window):
-            # entries 2^bit … 2^(bit+1) - 1 of every row, row by row: those below times base^(2^bit)
-            steps = np.repeat(ring.batch(squares[bit :: self.window]), 1 << bit, axis=0)
-            entries = _joined(entries, ring.multiply(entries, steps), rows)
-        self._table = entries
+            # entries 2^bit … 2^(bit+1) - 1 of every row: those below times base^(2^bit)
+            count, steps = 1 << bit, ring.batch(squares[bit :: self.window])
+            if count < _LONG:
+                low = table[:, :count].reshape(-1, *one.shape[1:])
+                high = ring.multiply(low, np.repeat(steps, count, axis=0))
+                table[:, count : 2 * count] = high.reshape(rows, count, *one.shape[1:])
+                continue
+            for row in range(rows):
+                table[row, count : 2 * count] = ring.multiply(table[row, :count], steps[row : row + 1])
+        self._table = table.reshape(-1, *one.shape[1:])
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the table, in bytes; of integers of gmpy2 at most."""
+        return len(self._table) * self._ring.number_bytes
 
     def powers(self, exponents: Exponents) -> Batch:
         """base^e for each exponent of shape (n, bytes), little-endian."""
@@ -86,10 +102,3 @@ class FixedBase:
     def random_powers(self, count: int) -> Batch:
         """`count` powers with fresh uniform exponents from the operating system."""
         return self.powers(random_exponents(count, self._bits))
-
-
-def _joined(low: Batch, high: Batch, rows: int) -> Batch:
-    """The entries of each row of two tables, one after the other."""
-    inner = low.shape[1:]
-    both = [part.reshape(rows, -1, *inner) for part in (low, high)]
-    return np.concatenate(both, axis=1).reshape(-1, *inner)

@@ -8,19 +8,19 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from treetap.additive.residues.batches import Batch, Digits, Places, Powers, Residues
+from treetap.additive.residues.batches import Batch, Cells, Digits, Places, Powers, Residues
 from treetap.process.signs_of_life import finish_unit
 
+_OBJECT = 72  # bytes of a number's object beyond the number, at most
 UNIT = 4096  # products; some 16 ms modulo 4,096 bits
 
 
 class Gmpy2Residues:
     """Arithmetic by GMP; methods are those of `treetap.additive.residues.batches.Residues`."""
 
-    table_bytes = 16 * 2**20
-
     def __init__(self, modulus: int) -> None:
         self.modulus = mpz(modulus)
+        self.number_bytes = self.modulus.bit_length() // 8 + _OBJECT
 
     def read(self, data: bytes, width: int) -> tuple[Batch, int]:
         limit, read = self.modulus, mpz.from_bytes
@@ -30,6 +30,13 @@ class Gmpy2Residues:
 
     def write(self, batch: Batch, width: int) -> bytes:
         return b"".join([number.to_bytes(width, "big") for number in batch])
+
+    def read_factors(self, data: bytes, width: int) -> tuple[Batch, int]:
+        return self.read(data, width)
+
+    def write_products(self, batch: Batch, factors: Places, width: int) -> bytes:
+        del factors
+        return self.write(batch, width)
 
     def batch(self, numbers: Iterable[int]) -> Batch:
         return _array([mpz(number) % self.modulus for number in numbers])
@@ -56,17 +63,30 @@ class Gmpy2Residues:
             finish_unit()
         return np.concatenate(parts) if parts else left
 
-    def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
-        products: list[mpz | None] = [None] * count
+    def cell_products(self, values: Batch, cells: Cells) -> Batch:
+        products: list[mpz | None] = [None] * cells.count
+        self._multiply_into(products, values, cells)
+        one = mpz(1)
+        return _array([one if product is None else product for product in products])
+
+    def multiply_into(self, products: Batch, values: Batch, cells: Cells) -> Batch:
+        if len(products) < cells.count:
+            grown = np.empty(max(cells.count, 3 * cells.held // 2), dtype=object)
+            grown[: cells.held] = products[: cells.held]
+            products = grown
+        products[cells.held : cells.count] = None
+        self._multiply_into(products, values, cells)
+        return products
+
+    def _multiply_into(self, products: Batch | list[mpz | None], values: Batch, cells: Cells) -> None:
+        """Multiply values into their cells' products, of which None is none yet."""
         modulus = self.modulus
-        for start in range(0, len(places), UNIT):
+        for start in range(0, len(cells.places), UNIT):
             part = slice(start, start + UNIT)
-            for cell, value in zip(cells[part].tolist(), values[places[part]], strict=True):
+            for cell, value in zip(cells.numbers[part].tolist(), values[cells.places[part]], strict=True):
                 known = products[cell]
                 products[cell] = value if known is None else known * value % modulus
             finish_unit()
-        one = mpz(1)
-        return _array([one if product is None else product for product in products])
 
     def fixed_base(self, table: Batch, digits: Digits) -> Batch:
         count, rows = digits.shape

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from treetap.additive.residues.batches import Batch, Places, Residues
+from treetap.additive.residues.batches import Batch, Cells, Residues
 from treetap.additive.sums.joint_cells import Codes, RootCells, bin_products, plan
 from treetap.trees.candidates import Shape
 
@@ -31,9 +31,13 @@ class CountedResidues:
     def ones(self, count: int) -> Batch:
         return np.zeros(count, dtype=np.uint8)
 
-    def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
-        del values, places, cells
-        return self.ones(count)
+    def cell_products(self, values: Batch, cells: Cells) -> Batch:
+        del values
+        return self.ones(cells.count)
+
+    def multiply_into(self, products: Batch, values: Batch, cells: Cells) -> Batch:
+        del products, values
+        return self.ones(cells.count)
 
 
 class CountedProducts:

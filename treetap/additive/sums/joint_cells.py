@@ -12,19 +12,22 @@ many, since arithmetic likes long batches, and not all, since n records of d fea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from treetap.additive.residues.batches import Batch, Residues
+from treetap.additive.residues.batches import Batch, Cells, Residues
 
 PLANNED_ROWS = 8192  # counting cells on more records costs time and changes few decisions
-#: Places after which a batch ends: 8 MB with their cells while they are joined, or those of one group of features.
+#: Places after which a batch ends: 16 MB with their cells and the order of products, or those of one group of features.
 BATCH = 1 << 18
 _WORTHWHILE = 0.9  # a group must merge at least a tenth of the records, which also ends the recursion
 _LARGEST_CELL = 2**62
+#: Cells of a group of which the root keeps a table: 512 KB.
+DENSE = 1 << 16
 
 Codes = npt.NDArray[np.integer]
 
@@ -115,12 +118,12 @@ class BinProducts:
 
     Attributes:
         values: the products, 1 in empty bins.
-        occupied: the bins that hold a product, shape (bins,).
+        factors: values that each holds, shape (bins,).
         computed: products that it took.
     """
 
     values: Batch
-    occupied: npt.NDArray[np.bool_]
+    factors: npt.NDArray[np.int64]
     computed: int = 0
 
 
@@ -141,23 +144,38 @@ def bin_products(
         joint_cells: True if features may share joint cells; otherwise each feature is summed by itself.
     """
     width = sum(radices)
-    products = BinProducts(ring.ones(len(nodes) * width), np.zeros(len(nodes) * width, dtype=np.bool_))
+    counts = [np.empty(0, dtype=np.int64), *(_counts(codes, radices) for _, codes in nodes)]
+    products = BinProducts(ring.ones(len(nodes) * width), np.concatenate(counts))
     everything = tuple(range(len(radices)))
     tasks = [CellTask(places, codes, everything, node * width) for node, (places, codes) in enumerate(nodes)]
     _multiply(ring, values, tasks, radices, products, joint_cells)
     return products
 
 
-def marginals(ring: Residues, values: Batch, tasks: Sequence[CellTask], radices: Sequence[int]) -> BinProducts:
-    """Products per bin of one node from those of joint cells, the tasks' places, which hold every feature once."""
-    width = sum(radices)
-    products = BinProducts(ring.ones(width), np.zeros(width, dtype=np.bool_))
+def _counts(codes: Codes, radices: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Records in each bin of each feature."""
+    counts = [np.bincount(codes[:, feature], minlength=radix) for feature, radix in enumerate(radices)]
+    return np.concatenate([np.empty(0, dtype=np.int64), *counts])
+
+
+def marginals(
+    ring: Residues,
+    values: Batch,
+    tasks: Sequence[CellTask],
+    radices: Sequence[int],
+    factors: npt.NDArray[np.int64],
+) -> BinProducts:
+    """Products per bin of one node from those of joint cells, the tasks' places, which hold every feature once.
+
+    `factors`: the values that each bin holds.
+    """
+    products = BinProducts(ring.ones(sum(radices)), factors)
     starts = _starts(radices)
     several = []
     for task in tasks:
         if len(task.features) == 1:
             at = task.first + starts[task.features[0]] + task.codes[:, 0]
-            products.values[at], products.occupied[at] = values[task.places], True
+            products.values[at] = values[task.places]
         else:
             several.append(task)
     _multiply(ring, values, several, radices, products, joint_cells=True)
@@ -209,62 +227,74 @@ class RootCells:
 
     def __init__(self, ring: Residues, groups: Sequence[tuple[int, ...]], radices: Sequence[int]) -> None:
         self._ring, self._groups, self._radices = ring, groups, radices
-        self._cells = [np.empty(0, dtype=np.int64) for _ in groups]  # occupied cells of each group, rising
-        self._places = [np.empty(0, dtype=np.int64) for _ in groups]  # of their products among `_values`
-        self._values = ring.ones(0)  # in the order in which cells came, then room for further ones
+        self._rows = [_Rows(math.prod(radices[feature] for feature in group)) for group in groups]
+        self._values = ring.ones(0)  # products in the order in which their cells came, with room behind them
         self._count = 0
+        self._factors = np.zeros(sum(radices), dtype=np.int64)
 
     def add(self, values: Batch, codes: Codes) -> int:
         """Multiply a block into its cells; the number of products computed."""
-        new = np.arange(len(values), dtype=np.int64)
-        factors, numbers, targets, fresh = [], [], [], []
-        touched, before = 0, self._count
-        for index, group in enumerate(self._groups):
-            cells, number = np.unique(joint(codes, group, self._radices), return_inverse=True)
-            known = self._cells[index]
-            at = np.searchsorted(known, cells)
-            held = np.zeros(len(cells), dtype=np.bool_)
-            inside = at < len(known)
-            held[inside] = known[at[inside]] == cells[inside]
-            places = np.empty(len(cells), dtype=np.int64)
-            places[held] = self._places[index][at[held]]
-            added = np.count_nonzero(~held)
-            places[~held] = np.arange(self._count, self._count + added)
-            self._cells[index] = np.insert(known, at[~held], cells[~held])
-            self._places[index] = np.insert(self._places[index], at[~held], places[~held])
-            self._count += int(added)
-            factors.append(new)
-            numbers.append(number.astype(np.int64) + touched)
-            targets.append(places)
-            fresh.append(~held)
-            touched += len(cells)
         if not self._groups or not len(values):
             return 0
-        target, first = np.concatenate(targets), np.concatenate(fresh)
-        held_at = target[~first]
-        both = np.concatenate([values, self._values[held_at]])
-        places = np.concatenate([len(values) + np.arange(len(held_at)), *factors])
-        cells_of = np.concatenate([np.flatnonzero(~first), *numbers])
-        products = self._ring.cell_products(both, places, cells_of, touched)
-        self._make_room()
-        self._values[target] = products
-        return len(values) * len(self._groups) - (self._count - before)
+        before, numbers = self._count, []
+        for rows, group in zip(self._rows, self._groups, strict=True):
+            of_cells, self._count = rows.of(joint(codes, group, self._radices), self._count)
+            numbers.append(of_cells)
+        places = np.tile(np.arange(len(values), dtype=np.int64), len(numbers))
+        cells = Cells(places, np.concatenate(numbers), self._count, held=before)
+        self._values = self._ring.multiply_into(self._values, values, cells)
+        self._factors += _counts(codes, self._radices)
+        return len(places) - (self._count - before)
 
     def bins(self) -> BinProducts:
         """All bins of all features."""
         tasks = []
-        for group, cells, places in zip(self._groups, self._cells, self._places, strict=True):
+        for group, held in zip(self._groups, self._rows, strict=True):
+            cells, places = held.all
             codes, rest = np.empty((len(cells), len(group)), dtype=np.int64), cells
             for column in range(len(group) - 1, -1, -1):
                 rest, codes[:, column] = np.divmod(rest, self._radices[group[column]])
             tasks.append(CellTask(places, codes, group, 0))
-        return marginals(self._ring, self._values, tasks, self._radices)
+        return marginals(self._ring, self._values, tasks, self._radices, self._factors.copy())
 
-    def _make_room(self) -> None:
-        """Let `_values` hold `_count` products; it grows by halves, so that copies stay few."""
-        if self._count > len(self._values):
-            room = self._ring.ones(max(self._count, len(self._values) * 3 // 2) - len(self._values))
-            self._values = np.concatenate([self._values, room])
+
+class _Rows:
+    """The rows of one group's joint cells among the root's products, in the order in which the cells came.
+
+    `size`: the cells that there can be. Up to `DENSE` a table has the row of each, else those that came are sorted.
+    """
+
+    def __init__(self, size: int) -> None:
+        dense = size <= DENSE
+        self._table = np.full(size, -1, dtype=np.int64) if dense else None
+        self._cells = self._places = np.empty(0, dtype=np.int64)  # without a table: cells that came, and their rows
+
+    def of(self, cells: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.int64], int]:
+        """The row of each cell of a block; new cells take rows from `count` on. Also the number of rows then."""
+        if self._table is None:
+            return self._sorted(cells, count)
+        rows = self._table[cells]
+        if (rows < 0).any():
+            new = np.unique(cells[rows < 0])
+            self._table[new] = np.arange(count, count + len(new))
+            rows, count = self._table[cells], count + len(new)
+        return rows, count
+
+    def _sorted(self, cells: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.int64], int]:
+        distinct, number = np.unique(cells, return_inverse=True)
+        new = np.setdiff1d(distinct, self._cells, assume_unique=True)
+        at = np.searchsorted(self._cells, new)
+        self._cells = np.insert(self._cells, at, new)
+        self._places = np.insert(self._places, at, np.arange(count, count + len(new)))
+        return self._places[np.searchsorted(self._cells, distinct)][number], count + len(new)
+
+    @property
+    def all(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Cells that came, rising, and their rows."""
+        if self._table is None:
+            return self._cells, self._places
+        cells = np.flatnonzero(self._table >= 0)
+        return cells, self._table[cells]
 
 
 class _Cells:
@@ -290,7 +320,8 @@ class _Cells:
 
     def products(self, ring: Residues, values: Batch) -> Batch:
         """The product of each cell."""
-        return ring.cell_products(values, np.concatenate(self._places), np.concatenate(self._cells), self._count)
+        cells = Cells(np.concatenate(self._places), np.concatenate(self._cells), self._count)
+        return ring.cell_products(values, cells)
 
     def settle(self, products: BinProducts, values: Batch, radices: Sequence[int]) -> list[CellTask]:
         """Put the products of single features where they belong; the tasks that are left, of several."""
@@ -301,7 +332,7 @@ class _Cells:
             features = tuple(task.features[column] for column in group)
             if len(features) == 1:
                 at = task.first + starts[features[0]] + codes[:, 0]
-                products.values[at], products.occupied[at] = values[places], True
+                products.values[at] = values[places]
             else:
                 left.append(CellTask(places, codes, features, task.first))
         return left

@@ -38,7 +38,7 @@ class KernelCosts:
     Attributes:
         tables_s: the key holder's tables of fixed bases, once per worker and attempt.
         encrypt_s: a record's plaintext, encoded, encrypted and written.
-        read_s: a ciphertext, from bytes to a number and checked.
+        read_s: a record's ciphertext, from bytes to a factor and checked.
         write_s: a ciphertext, to bytes.
         product_s: a product into a cell, with the bookkeeping of joint cells.
         pack_s: a packed ciphertext with its obfuscator, from bytes to bytes.
@@ -69,7 +69,7 @@ def kernel_costs(kind: KeyKind, obfuscation: str, slots: Slots) -> KernelCosts:
     plain = least_seconds(lambda: key.encrypt_many(slots.encode(columns), obfuscation)) / BLOCK
     blob = key.encrypt_many(slots.encode(columns), obfuscation)
     values = key.public.read(blob)
-    read = least_seconds(lambda: key.public.read(blob)) / BLOCK
+    read = least_seconds(lambda: key.public.read_factors(blob)) / BLOCK
     return KernelCosts(
         tables_s=tables,
         encrypt_s=plain,

@@ -36,7 +36,10 @@ class Tree:
 
 
 class Held:
-    """Ciphertexts in a worker, in the order in which they came, with the key and the layout of slots."""
+    """Ciphertexts in a worker, in the order in which they came, with the key and the layout of slots.
+
+    They are factors: only products by cells are taken of them.
+    """
 
     def __init__(self, public: Handed, bits: int, per_plaintext: int) -> None:
         self.public = in_worker(public)
@@ -46,7 +49,7 @@ class Held:
 
     def append(self, ciphertexts: bytes) -> Batch:
         """Keep a block; its numbers."""
-        values = self.public.read(ciphertexts)
+        values = self.public.read_factors(ciphertexts)
         self._blocks.append(values)
         self.count += len(values)
         return values
@@ -141,7 +144,7 @@ def pool_bins(
 
 def _written(public: PublicKey, products: BinProducts) -> tuple[bytes, int]:
     """Bins as bytes, an empty one as the trivial ciphertext 1; products computed."""
-    return public.write(products.values), products.computed
+    return public.write_products(products.values, products.factors), products.computed
 
 
 def left_sums(state: dict[str, Any], name: str, partial: list[bytes], shapes: list[Shape]) -> tuple[bytes, int]:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.additive.residues.batches import Cells
 from treetap.additive.sums.counted_products import masked_products
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
 from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, handed, in_worker
@@ -296,7 +297,7 @@ class _WorkerState:
         self.constant = np.array(plan.constant, dtype=np.int64)
         self.outgoing = np.array(plan.outgoing, dtype=np.int64)
         self.entries = max(plan.outgoing) + 1
-        self.constants = self.public.read(constants)
+        self.constants = self.public.read_factors(constants)
         self.fresh = None if plan.obfuscation is None else self.public.obfuscators(plan.obfuscation)
         groups = plan.slots.groups_per_plaintext(self.public.plain_bits)
         self.packer = Packer(self.public, plan.slots.bits, groups)
@@ -314,17 +315,21 @@ def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) ->
     """
     worker: _WorkerState = state[name]
     ring, records = worker.public.ring, len(masks)
-    values = np.concatenate([worker.public.read(ciphertexts), worker.constants])
+    values = np.concatenate([worker.public.read_factors(ciphertexts), worker.constants])
     # The place of each entry's ciphertext among the values, record by record, and the outgoing entry that it enters.
     places = np.empty(masks.shape, dtype=np.int64)
     places[:, worker.varying] = np.arange(records * len(worker.varying)).reshape(records, -1)
     places[:, worker.constant] = records * len(worker.varying) + np.arange(len(worker.constant))
     cells = np.arange(records, dtype=np.int64)[:, np.newaxis] * worker.entries + worker.outgoing
-    going = ring.cell_products(values, places[masks], cells[masks], records * worker.entries)
-    if worker.fresh is None:
-        return worker.public.write(going), 0
-    # An entry from which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
-    return worker.public.write(ring.multiply(going, worker.fresh.draw(len(going)))), len(going)
+    of_kept, count = cells[masks], records * worker.entries
+    going, factors = (
+        ring.cell_products(values, Cells(places[masks], of_kept, count)),
+        np.bincount(of_kept, minlength=count),
+    )
+    if worker.fresh is not None:
+        # An entry from which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
+        going = ring.multiply(going, worker.fresh.draw(count))
+    return worker.public.write_products(going, factors), 0 if worker.fresh is None else count
 
 
 def _pack(state: dict[str, Any], name: str, sums: bytes) -> bytes:

@@ -9,6 +9,7 @@ public, so the order of steps is fixed per key.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import mpz
 
-from treetap.additive.residues.batches import Batch, Powers, Residues
+from treetap.additive.residues.batches import Batch, Places, Powers, Residues
 from treetap.additive.residues.ciphertexts import Obfuscators
 from treetap.protocols.key_options import SCHEMES
 
@@ -69,6 +70,14 @@ class PublicKey(Protocol):
         """Ciphertexts as concatenated blocks."""
         ...
 
+    def read_factors(self, data: bytes) -> Batch:
+        """As `read`, for ciphertexts that are multiplied into cells and nothing else."""
+        ...
+
+    def write_products(self, products: Batch, factors: Places) -> bytes:
+        """Products of so many factors each as concatenated blocks."""
+        ...
+
     def trivial(self, data: bytes) -> npt.NDArray[np.bool_]:
         """The blocks that hold the trivial ciphertext 1 of an empty sum, shape (n,)."""
         ...
@@ -90,8 +99,9 @@ def handed(public: PublicKey) -> Handed:
     return public.scheme, public.to_bytes()
 
 
+@lru_cache(maxsize=2)
 def in_worker(key: Handed) -> PublicKey:
-    """The key in the worker; its size was accepted where it was made or received."""
+    """The key in the worker, with its tables; its size was accepted where it was made or received."""
     return public_key(*key, allow_breakable=True)
 
 

@@ -28,7 +28,7 @@ from party.runtime.messages import CiphertextBody
 from treetap.additive.sums.kernel_timings import KernelCosts, kernel_costs, least_seconds
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import BadInput, ConfigError, Interrupted
-from treetap.native import arithmetic
+from treetap.native import arithmetic, library
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import JobSizes, Members, MessageRow, each_round, to_feature_parties
 from treetap.trees.binning import bin_table
@@ -144,13 +144,8 @@ def measure(key: KeyKind, obfuscation: str, known: Measurements | None = None, p
 
 def describe() -> dict[str, str]:
     """The machine in words."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
-        "processor": names[0] if names else platform.processor() or platform.machine(),
+        "processor": library.processor(),
         "cores": str(os.cpu_count()),
         "arithmetic": "{0.name}: {0.reason}".format(arithmetic.choose("auto")),
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",

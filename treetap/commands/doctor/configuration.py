@@ -10,6 +10,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
@@ -208,12 +209,17 @@ def _kernels() -> Finding:
 
 
 def _arithmetic(config: party_config.PartyConfig) -> list[Finding]:
-    """The backend that the party's choice means on this machine, and why."""
+    """The backend that the party's choice means on this machine and why, and the forms that `auto` takes one of."""
     try:
         backend = arithmetic.choose(config.arithmetic)
     except BadInput as fault:
         return [Finding("fault", "arithmetic", str(fault))]
-    return [Finding("ok", "arithmetic", f"{config.arithmetic}: {backend.name}, as {backend.reason}; {library.built()}")]
+    said = [f"{config.arithmetic}: {backend.name}, as {backend.reason}"]
+    if config.arithmetic != "auto":
+        said.append("auto would be {0.name}, as {0.reason}".format(arithmetic.choose("auto")))
+    with suppress(library.Unavailable):  # `auto` has said it
+        said += [f"{library.processor()} has the forms {', '.join(library.forms())}", library.built()]
+    return [Finding("ok", "arithmetic", "; ".join(said))]
 
 
 def _table(name: str, table: config.TableConfig) -> list[Finding]:
@@ -233,7 +239,7 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
     says = "".join(f"; {part}" for part in read.path.says) if isinstance(read.path, Source) else ""
     if not table.columns:
-        others = [part for part in columns_of(source_of(table)) if part not in (table.id, table.label, table.weight)]
+        others = [part for part in columns_of(source_of(table)) if part not in (*table.keys, table.label, table.weight)]
         has = f": it has {', '.join(map(repr, others))}" if others else ""
         says += f"; columns names none, so that the table contributes no feature{has}"
     summary = f"{counts}{images}{dropped}{label}{says}"
@@ -246,7 +252,7 @@ def _absent(table: config.TableConfig) -> str:
         have = columns_of(source_of(table))
     except DataError:
         return ""
-    wanted = [table.id, *table.columns, *([table.label] if table.label else [])]
+    wanted = [*table.keys, *table.columns, *([table.label] if table.label else [])]
     absent = [name for name in wanted if name not in have]
     return f": {', '.join(map(repr, have))}{did_you_mean(absent[0], have)}" if absent else ""
 

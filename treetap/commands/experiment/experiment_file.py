@@ -143,6 +143,10 @@ class DataTable(SourceKeys, Constrained):
         return self.seed if isinstance(self.seed, list) else [self.seed]
 
 
+#: Libraries of every audit, which imports them after the training.
+_OF_AUDIT = ("scipy", "sklearn")
+
+
 class AuditTable(Strict):
     """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
 
@@ -164,10 +168,10 @@ class AuditTable(Strict):
 
     @model_validator(mode="after")
     def _known(self) -> AuditTable:
-        try:
-            from attacks.audit_file import check_settings, known_attacks
-        except ImportError as missing:
-            raise ValueError(f"needs {missing.name}: pip install 'treetap[audit]'") from None
+        from attacks.audit_file import check_settings, known_attacks
+
+        if missing := [name for name in _OF_AUDIT if find_spec(name) is None]:
+            raise ValueError(f"needs {missing[0]}: pip install 'treetap[audit]'")
         if self.attacks is not None:
             known_attacks(self.attacks)
         tables = ("settings", "known_labels", "network", "features", "sums")

@@ -9,9 +9,10 @@ from pydantic import Field, field_validator, model_validator
 
 from party.defences.settings import OF_COLUMNS, Defences
 from treetap.commands.jobs.job_file import JobTable, has_parameter
-from treetap.names import Name, did_you_mean
+from treetap.names import did_you_mean
 from treetap.native.arithmetic import Choice
 from treetap.protocols.registry import training
+from treetap.strict import Name
 from treetap.tables.config import Constrained, Encode, encoded_by_name
 from treetap.workers.settings import WorkerSettings
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from pydantic import ConfigDict
 
 from treetap.errors import BadInput, Interrupted, Unreachable
-from treetap.names import Address as AddressText
-from treetap.names import Name, asked_at
+from treetap.names import asked_at
 from treetap.process.config import Process
-from treetap.strict import load
+from treetap.strict import Address as AddressText
+from treetap.strict import Name, load
 from treetap.wire.hello import say_hello
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine

@@ -13,12 +13,12 @@ from pydantic import create_model, model_validator
 
 from treetap.commands.jobs.xgboost_names import unknown_parameter, unknown_value
 from treetap.errors import BadInput
-from treetap.names import NAME, NAME_RULE, Name
+from treetap.names import NAME, NAME_RULE
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
 from treetap.protocols.key_options import KEY_FIELDS, OKAMOTO_UCHIYAMA, PAILLIER, SCHEMES, Obfuscation, key_faults
 from treetap.protocols.registry import TRAINING, training
-from treetap.strict import Strict
+from treetap.strict import Name, Strict
 from treetap.trees.job_params import JobParams
 from treetap.wire.v2 import setup_pb2
 

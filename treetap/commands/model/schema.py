@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from treetap.errors import DataError
-from treetap.names import Name
+from treetap.strict import Name
 from treetap.trees.ensemble import ROOT
 
 Node = Annotated[int, Field(ge=ROOT, lt=2**32)]
@@ -17,7 +17,7 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, defer_build=True)
 
 
 class _Split(_Part):

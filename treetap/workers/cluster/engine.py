@@ -148,11 +148,7 @@ class WorkerActor:
     def _fault(self, report: dict[str, Any]) -> str:
         """Why the actor that sent this report is not used; empty if it is."""
         config = self._cluster.plan.config
-        return (
-            addresses.exposed(report["node"], unencrypted=config.unencrypted)
-            or fault_of(report, own_report())
-            or report["lacks"]
-        )
+        return addresses.exposed(report["node"], unencrypted=config.unencrypted) or fault_of(report, own_report())
 
 
 class ClusterEngine(Workers[WorkerActor]):

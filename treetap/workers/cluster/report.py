@@ -43,7 +43,7 @@ def fault_of(theirs: dict[str, Any], own: dict[str, Any]) -> str:
             f"{node} has other sources of treetap {own['treetap']} than this party (digests {there} and {here}): "
             "install the same build on both, and start Ray again"
         )
-    return ""
+    return f"{node}: {theirs['lacks']}" if theirs.get("lacks") else ""
 
 
 @cache

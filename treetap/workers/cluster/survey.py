@@ -78,10 +78,10 @@ def _ask(plan: Plan, nodes: list[dict[str, Any]], heard: Survey) -> None:
     until, own, silent = time.monotonic() + REPORT_S, own_report(), dict(actors)
     while silent and (ready := ray.wait([*silent], timeout=max(0.0, until - time.monotonic()))[0]):
         for answer in ready:
-            host, actor = silent.pop(answer)
-            fault = fault_of(ray.get(answer), own)
-            if not fault and (lacks := ray.get(actor.prepare.remote(plan.backend, []))):
-                fault = f"node {host} of the cluster: {lacks}"
+            _, actor = silent.pop(answer)
+            report = ray.get(answer)
+            if not (fault := fault_of(report, own)):
+                fault = fault_of(report | {"lacks": ray.get(actor.prepare.remote(plan.backend, []))}, own)
             heard.faults += [fault] if fault else []
     heard.faults += [f"node {host} of the cluster runs nothing within {REPORT_S:g} s" for host, _ in silent.values()]
     heard.facts.append(f"{len(nodes)} nodes ({', '.join(sorted({host for host, _ in actors.values()}))})")

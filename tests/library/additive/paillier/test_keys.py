@@ -15,9 +15,10 @@ from tests.library.ciphertexts import integers
 from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.ciphertexts import residues
-from treetap.additive.residues.fixed_base import FixedBase, table_bytes, window_for
+from treetap.additive.residues.fixed_base import LARGEST_TABLE, FixedBase, table_bytes, window_for
+from treetap.additive.sums import secret_keys
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
-from treetap.protocols.key_options import OBFUSCATIONS
+from treetap.protocols.key_options import OBFUSCATIONS, SCHEMES
 
 KEY = SecretKey.generate(1024)
 PLAINS = [0, 1, -1, 2**400, -(2**400), int(KEY.public.n) // 2, -(int(KEY.public.n) // 2)]
@@ -176,7 +177,33 @@ def test_fixed_base_powers_equal_plain_powers():
 
 def test_windows_respect_the_memory_bound():
     """The window offered is the widest whose table fits; exponents twice as long get a narrower one."""
-    window = window_for(256, 2048, 16 * 2**20)
-    assert table_bytes(256, window, 2048) <= 16 * 2**20 < table_bytes(256, window + 1, 2048)
-    assert window_for(1024, 2048, 16 * 2**20) < window
-    assert window_for(1024, 2048, 0) == 4
+    window = window_for(256, 328, LARGEST_TABLE)
+    assert table_bytes(256, window, 328) <= LARGEST_TABLE < table_bytes(256, window + 1, 328)
+    assert window_for(1024, 328, LARGEST_TABLE) < window
+    assert window_for(1024, 328, 0) == 4
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_tables_of_a_worker_take_no_more_than_64_mb(scheme, monkeypatch):
+    """Those of a key, and those of a party without it, for each obfuscation that has any."""
+    made = []
+
+    class Kept(FixedBase):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            made.append(self)
+
+    for module in ("paillier.secret_key", "okamoto_uchiyama.secret_key", "residues.ciphertexts"):
+        monkeypatch.setattr(f"treetap.additive.{module}.FixedBase", Kept)
+    key = secret_keys.generate(scheme, 2048)
+    for kind in ("short-exponent", "half-length"):
+        made.clear()
+        if kind in SCHEMES[scheme].refused:
+            continue
+        key.prepare(kind, 100)
+        assert len(made) >= 2
+        assert sum(table.bytes for table in made) <= 64_000_000
+        assert all(table._table.nbytes <= table.bytes for table in made)
+        made.clear()
+        key.public.obfuscators(kind)
+        assert 0 < sum(table.bytes for table in made) <= 64_000_000

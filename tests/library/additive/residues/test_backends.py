@@ -1,4 +1,4 @@
-"""Two arithmetics, one cipher: gmpy2 and the native kernels give the same bytes from the same randomness."""
+"""One cipher: gmpy2 and every form of the native kernels give the same bytes from the same randomness."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.native import emulation
+from tests.native.forms import HERE
 from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
-from treetap.additive.residues.batches import Powers, Residues, power
+from treetap.additive.residues.batches import Cells, Powers, Residues, power
 from treetap.additive.residues.ciphertexts import residues
 from treetap.additive.residues.fixed_base import FixedBase
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.native import arithmetic, numbers
+from treetap.native import arithmetic, library, numbers, pairs
 from treetap.protocols.key_options import OBFUSCATIONS, OKAMOTO_UCHIYAMA, SCHEMES
 from treetap.workers.engines import InProcessEngine
 
+NAMES: tuple[arithmetic.Name, ...] = ("gmpy2", *HERE)
 pytestmark = [
-    pytest.mark.usefixtures("ifma_kernels", "same_arithmetic_after"),
+    pytest.mark.usefixtures("same_arithmetic_after"),
     pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key"),
 ]
 BITS = (64, 410, 416, 1024, 1366, 2048, 4096, 6144)
@@ -58,14 +59,14 @@ def computing(name: arithmetic.Name) -> Iterator[None]:
         arithmetic.use(before)
 
 
-def both(action: Callable[[], Any]) -> Any:
-    """The result of an action that is the same in both backends."""
-    found = []
-    for name in ("gmpy2", "ifma"):
+def alike(action: Callable[[], Any]) -> Any:
+    """The result of an action that is the same in all backends."""
+    results = []
+    for name in NAMES:
         with computing(name):
-            found.append(action())
-    assert found[0] == found[1]
-    return found[1]
+            results.append(action())
+    assert all(result == results[0] for result in results)
+    return results[0]
 
 
 class Reproducible:
@@ -86,9 +87,9 @@ class Reproducible:
 
 
 def rings(modulus: int) -> list[Residues]:
-    """The same modulus in both."""
+    """The same modulus in all backends."""
     found = []
-    for name in ("gmpy2", "ifma"):
+    for name in NAMES:
         with computing(name):
             found.append(residues(modulus))
     return found
@@ -136,7 +137,7 @@ def test_any_operands_modulo_any_odd_number(data: st.DataObject) -> None:
         expected[cell] = expected[cell] * values[place] % modulus
     for ring in rings(modulus):
         batch = ring.batch(values)
-        assert ring.numbers(ring.cell_products(batch, places, cells, count)) == expected
+        assert ring.numbers(ring.cell_products(batch, Cells(places, cells, count))) == expected
         assert ring.numbers(power(ring, batch, exponent)) == [gmpy2.powmod(each, exponent, modulus) for each in values]
         assert ring.write(batch, width) == b"".join(each.to_bytes(width, "big") for each in values)
         found = [int.from_bytes(wide[at : at + width], "big") for at in range(0, len(wide), width)]
@@ -154,12 +155,14 @@ def test_multiples_of_numbers_far_wider_than_the_modulus(extra: int) -> None:
         assert ring.numbers(ring.multiples(data, width, 5)) == [5 * value % modulus for value in values]
 
 
-def test_words_beyond_the_kernels_are_refused() -> None:
+@pytest.mark.parametrize("form", library.FORMS)
+def test_words_beyond_the_kernels_are_refused(form: library.Form) -> None:
     """Their buffers have one size."""
-    with pytest.raises(ValueError, match=rf"up to {numbers.LARGEST} words, not 264"):
-        numbers.read(bytes(2000), 2000, 264)
-    with pytest.raises(ValueError, match="not 264"):
-        numbers.write(np.zeros((1, 264), dtype=np.uint64), 2000)
+    words = numbers.WORDS[form]
+    with pytest.raises(ValueError, match=rf"up to {words.most} words, not 280"):
+        words.read(bytes(2000), 2000, 280)
+    with pytest.raises(ValueError, match="not 280"):
+        words.write(np.zeros((1, 280), dtype=np.uint64), 2000)
 
 
 @settings(max_examples=60)
@@ -180,11 +183,7 @@ def test_blocks_are_read_alike(width: int, numbers_drawn: list[int], kind: int) 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("bits", [1024, 2048])
 def test_ciphertexts_are_the_same_bytes(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The owner's and another party's ciphertexts, packed sums and opened plaintexts, for every obfuscation.
-
-    Emulated instructions would take half a minute for all of 2,048 bits: there the longest key has the default one.
-    """
-    kinds = OBFUSCATIONS if bits < 2048 or emulation.has_ifma() else OBFUSCATIONS[:1]
+    """The owner's and another party's ciphertexts, packed sums and opened plaintexts, for every obfuscation."""
     raw = SecretKey.generate(bits).for_worker()
     drawn = Reproducible(monkeypatch)
     n = int(SecretKey.from_worker(raw).public.n)
@@ -194,7 +193,7 @@ def test_ciphertexts_are_the_same_bytes(bits: int, monkeypatch: pytest.MonkeyPat
         drawn.again()
         key = SecretKey.from_worker(raw)
         public, found = key.public, []
-        for kind in kinds:
+        for kind in OBFUSCATIONS:
             blob = key.encrypt_many(plains, kind)
             other = TwistedObfuscators(public, kind, window=5)
             found += [blob, public.write(public.encrypt(plains, other.draw(len(plains)))), key.decrypt_many(blob)]
@@ -203,7 +202,7 @@ def test_ciphertexts_are_the_same_bytes(bits: int, monkeypatch: pytest.MonkeyPat
         packed = public.write(Packer(public, 60, 4).pack_fresh(public.read(small)))
         return [*found, packed, key.decrypt_many(packed)]
 
-    both(run)
+    alike(run)
 
 
 def test_okamoto_uchiyama_ciphertexts_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +225,7 @@ def test_okamoto_uchiyama_ciphertexts_are_the_same_bytes(monkeypatch: pytest.Mon
         packed = public.write(Packer(public, 60, 4).pack_fresh(public.read(small)))
         return [*found, packed, key.decrypt_many(packed)]
 
-    both(run)
+    alike(run)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -257,7 +256,7 @@ def test_candidate_sums_are_the_same_bytes(scheme: str, monkeypatch: pytest.Monk
         drawn.again()
         return asyncio.run(run())
 
-    both(once)
+    alike(once)
 
 
 def test_windows_change_no_power() -> None:
@@ -292,21 +291,37 @@ def test_programs_of_many_values() -> None:
             assert ring.numbers(found) == expected
 
 
-def test_many_values_in_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cells that go on over several chunks hold all their values."""
-    from treetap.additive.residues import ifma_residues
-
-    monkeypatch.setattr(ifma_residues, "CHUNK", 16)
-    modulus = MODULI[5]
-    cells = np.sort(np.random.default_rng(2).integers(0, 4, 200))
-    cells[60:] = 3
+def test_products_of_any_number_of_factors_are_written() -> None:
+    """None, few, and more than one digit and two digits of their number hold; a residue beside them changes nothing."""
+    modulus, counts = MODULI[4], [0, 1, 2, 255, 256, 300, 66_000]
+    factor, beside = modulus // 3, modulus // 7
+    width = -(-modulus.bit_length() // 8)
+    cells = np.repeat(np.arange(len(counts)), counts)
+    expected = [int(gmpy2.powmod(factor, count, modulus)) for count in counts]
     for ring in rings(modulus):
-        batch = ring.batch(range(2, 202))
-        found = ring.numbers(ring.cell_products(batch, np.arange(200), cells, 5))
-        expected = [1] * 5
-        for place, cell in enumerate(cells.tolist()):
-            expected[cell] = expected[cell] * (place + 2) % modulus
-        assert found == expected
+        values, good = ring.read_factors(factor.to_bytes(width, "big"), width)
+        assert good == 1
+        products = ring.cell_products(values, Cells(np.zeros(len(cells), dtype=np.int64), cells, len(counts)))
+        for other in (1, beside):
+            written = ring.write_products(ring.multiply(products, ring.batch([other])), np.array(counts), width)
+            assert written == b"".join((number * other % modulus).to_bytes(width, "big") for number in expected)
+
+
+@pytest.mark.parametrize("spares", [1, 5, 4096])
+def test_cells_that_grow(spares: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products go on from those that cells hold, and begin in further cells; few spare rows change no product."""
+    monkeypatch.setattr(pairs, "SPARES", spares)
+    modulus, rng = MODULI[5], np.random.default_rng(2)
+    blocks = [(np.sort(rng.integers(0, 4, 90)), 4), (np.append(rng.integers(2, 6, 80), [4, 5]), 6), (np.full(60, 3), 6)]
+    for ring in rings(modulus):
+        products, expected, held = ring.ones(0), [1] * 6, 0
+        for cells, count in blocks:
+            batch = ring.batch(range(2, 2 + len(cells)))
+            products = ring.multiply_into(products, batch, Cells(np.arange(len(cells)), cells, count, held))
+            for value, cell in enumerate(cells.tolist(), start=2):
+                expected[cell] = expected[cell] * value % modulus
+            held = count
+            assert ring.numbers(products[:held]) == expected[:held]
 
 
 def test_imported_keys_of_uneven_primes() -> None:
@@ -320,15 +335,18 @@ def test_imported_keys_of_uneven_primes() -> None:
         key = SecretKey.from_primes(p, q)
         return key.decrypt_many(key.encrypt_many([5, -6], "standard"))
 
-    assert both(run) == [5, -6]
+    assert alike(run) == [5, -6]
 
 
-def test_the_kernels_refuse_what_does_not_fit() -> None:
+@pytest.mark.parametrize("form", HERE)
+def test_the_kernels_refuse_what_does_not_fit(form: library.Form) -> None:
     """Arrays of another shape, places outside and moduli that are even or too large never reach an address."""
-    modulus = numbers.Modulus(2**127 - 1, 8)
-    good = np.zeros((3, 8), dtype=np.uint64)
+    words = numbers.WORDS[form]
+    limbs = words.limbs_for(127)
+    modulus = numbers.Modulus(2**127 - 1, limbs, form)
+    good = np.zeros((3, limbs), dtype=np.uint64)
     with pytest.raises(ValueError, match="another modulus"):
-        modulus.products(np.zeros((3, 16), dtype=np.uint64), good)
+        modulus.products(np.zeros((3, 2 * limbs), dtype=np.uint64), good)
     with pytest.raises(ValueError, match="outside"):
         modulus.products(good, good, np.array([0, 3]), np.array([0, 1]))
     with pytest.raises(ValueError, match="different lengths"):
@@ -336,11 +354,11 @@ def test_the_kernels_refuse_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="64-bit"):
         modulus.leave(good.astype(np.int64))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="odd"):
-        numbers.Modulus(2**100, 8)
+        numbers.Modulus(2**100, limbs, form)
     with pytest.raises(ValueError, match="last entry"):
-        modulus.fixed_base(np.zeros((2, 4, 8), dtype=np.uint64), np.full((1, 2), 4, dtype=np.uint16))
+        modulus.fixed_base(np.zeros((2, 4, limbs), dtype=np.uint64), np.full((1, 2), 4, dtype=np.uint16))
     with pytest.raises(ValueError, match="up to"):
-        numbers.limbs_for(14_000)
+        words.limbs_for(14_000)
 
 
 def test_public_key_refuses_alike() -> None:
@@ -351,4 +369,4 @@ def test_public_key_refuses_alike() -> None:
         public = PublicKey.from_bytes(n)
         return public.trivial((1).to_bytes(256, "big") + (257).to_bytes(256, "big")).tolist()
 
-    assert both(run) == [True, False]
+    assert alike(run) == [True, False]

@@ -63,13 +63,16 @@ def test_groups_are_a_partition():
     st.booleans(),
     st.integers(0, 99),
     st.sampled_from([1, 150, module.BATCH]),
+    st.sampled_from([1, 30, module.DENSE]),
 )
-def test_products_per_bin_are_exact(radices, rows, joint_cells, seed, size):
+def test_products_per_bin_are_exact(radices, rows, joint_cells, seed, size, dense):
     """Every bin of every feature holds the product of its records, joint cells or not, in batches of any size, in one
-    node or the two halves of one, and in a root that grew by blocks; empty bins are 1.
+    node or the two halves of one, and in a root that grew by blocks, with a table of its cells or without; empty bins
+    are 1.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BATCH", size)
+        patch.setattr(module, "DENSE", dense)
         check_products(radices, rows, joint_cells, seed)
 
 
@@ -82,13 +85,13 @@ def check_products(radices, rows, joint_cells, seed):
     found = bin_products(RING, batch, [(rows, codes[rows]) for rows in nodes], radices, joint_cells)
     expected = [naive(values, codes, node, radices) for node in nodes]
     assert RING.numbers(found.values) == [number for node in expected for number, _ in node]
-    assert found.occupied.tolist() == [there for node in expected for _, there in node]
+    assert (found.factors > 0).tolist() == [there for node in expected for _, there in node]
     root = RootCells(RING, plan(codes, radices), radices)
     for first in range(0, rows, 30):
         root.add(batch[first : first + 30], codes[first : first + 30])
     grown = root.bins()
     assert RING.numbers(grown.values) == [number for number, _ in expected[0]]
-    assert grown.occupied.tolist() == [there for _, there in expected[0]]
+    assert (grown.factors > 0).tolist() == [there for _, there in expected[0]]
 
 
 def test_a_block_touches_the_cells_of_its_own_records_only():
@@ -99,9 +102,9 @@ def test_a_block_touches_the_cells_of_its_own_records_only():
         def __getattr__(self, name):
             return getattr(RING, name)
 
-        def cell_products(self, values, places, cells, count):
-            taken.append((len(values), count))
-            return RING.cell_products(values, places, cells, count)
+        def multiply_into(self, products, values, cells):
+            taken.append((len(values), len(np.unique(cells.numbers))))
+            return RING.multiply_into(products, values, cells)
 
     radices, rows = [64, 64], 6000
     codes = uniform(rows, radices)
@@ -110,8 +113,8 @@ def test_a_block_touches_the_cells_of_its_own_records_only():
     for first in range(0, rows, 50):
         root.add(batch[first : first + 50], codes[first : first + 50])
     assert len(taken) == rows // 50
-    assert max(values for values, _ in taken) <= 100
-    assert max(count for _, count in taken) <= 50
+    assert max(values for values, _ in taken) <= 50
+    assert max(cells for _, cells in taken) <= 50
 
 
 def naive(values, codes, rows, radices):
@@ -160,5 +163,5 @@ def test_memory_of_sums_grows_by_records_and_not_by_features_too(features, monke
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert found.computed == features * rows - np.count_nonzero(found.occupied)
+    assert found.computed == features * rows - np.count_nonzero(found.factors)
     assert peak < 96 * rows

@@ -92,6 +92,11 @@ def _written(file: int) -> Iterator[bytes]:
         at = until
 
 
+def held_in(pid: int, forms: Iterable[bytes]) -> set[bytes]:
+    """Those of the forms that lie in a process's memory."""
+    return {form for chunk in _memory(pid) for form in forms if form in chunk}
+
+
 def _memory(pid: int) -> Iterator[bytes]:
     """Descriptors that a process can write to, without files."""
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
