@@ -11,6 +11,7 @@ import pytest
 from treetap.additive.paillier import secret_key
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues import ciphertexts
+from treetap.additive.residues.batches import Cells
 from treetap.additive.sums.public_keys import Packer
 from treetap.errors import PlaintextOverflow
 
@@ -39,9 +40,12 @@ def test_plaintexts_come_back(key: SecretKey) -> None:
     assert key.decrypt_many(blocks) == PLAINS
     values, ring = key.public.read(blocks), key.public.ring
     assert key.public.write(values) == blocks
-    cells = ring.cell_products(values, np.array([0, 1, 6, 5, 5]), np.array([1, 1, 2, 2, 2]), 4)
-    written = key.public.write(cells)
+    written = key.public.write(
+        ring.cell_products(values, Cells(np.array([0, 1, 6, 5, 5]), np.array([1, 1, 2, 2, 2]), 4))
+    )
     assert key.decrypt_many(written) == [0, -2, 2**101 - 2**109, 0]
+    held = ring.multiply_into(values[:2], values, Cells(np.array([0, 1, 7]), np.array([1, 2, 2]), 3, held=2))
+    assert key.decrypt_many(key.public.write(held[:3])) == [5, -2, 3**50 - 7]
     assert key.public.trivial(written).tolist() == [True, False, False, True]
     packed = key.public.write(Packer(key.public, 110, 18).pack_fresh(values))
     assert key.decrypt_many(packed) == [sum(plain << 110 * place for place, plain in enumerate(PLAINS))]
