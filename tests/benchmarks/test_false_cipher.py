@@ -66,16 +66,9 @@ def test_what_it_cannot_do_is_an_error(key: SecretKey) -> None:
 
 
 def test_seconds_by_kind_of_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Main processes and workers of the label holder and of the others, the coordinator, and sums."""
+    """Main processes and workers of the label holder and of the others, the coordinator, fork servers, sums."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     module: Any = importlib.import_module("false_cipher")
-    seconds = {
-        "h": 1.0,
-        "h worker 0": 2.0,
-        "h worker 1": 3.0,
-        "b": 4.0,
-        "c": 5.0,
-        "c worker 0": 6.0,
-        "coordinator": 7.0,
-    }
-    assert list(module.by_kind(seconds, "h").values()) == [1.0, 9.0, 7.0, 5.0, 6.0, 28.0, 17.0]
+    seconds = {"h": 1.0, "h worker 0": 2.0, "h worker 1": 3.0, "b": 4.0, "b fork server": 5.0}
+    seconds |= {"c": 6.0, "c worker 0": 7.0, "coordinator": 8.0}
+    assert list(module.by_kind(seconds, "h").values()) == [1.0, 10.0, 8.0, 5.0, 7.0, 5.0, 36.0, 19.0]
