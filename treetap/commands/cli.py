@@ -61,7 +61,7 @@ class Commands(LazyGroup):
         ),
         "leakage": Row(
             "treetap.commands.labels",
-            "Show what others can read of this party's labels, or of its columns: also while a job trains.",
+            "Show what others can read of this party's labels, of its columns, or of its ids: also while a job trains.",
         ),
         "capacity": Row(
             "treetap.commands.capacity.cli",

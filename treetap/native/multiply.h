@@ -11,15 +11,15 @@
  * lowest ROWS digits q of a sum is q itself; it leaves q*m, m = (k*N + 1)/B, a number of `limbs` digits, ROWS columns further
  * up: no digit waits for another one's product. Only the last ROWS digits are cleared by N, times q*k modulo B.
  *
- * Bounds. With `limbs` = ROWS*(s + 1), the blocks q_0 .. q_(s-1) add q_i*k*N*B^i, and the last one q*N*B^s. Digits are below B, so
+ * Bounds. With `limbs` = ROWS*(s + 1), the blocks q_0 .. q_(s-1) add q_i*k*N*B^i, and the last one q*N*B^s. As q, k < B,
  *
  *     sum of q_i*k*B^i <= (B-1)^2 * (B^s - 1)/(B - 1) < B^(s+1) = R   and   q*B^s < R:   the result is below a*b/R + 2N.
  *
  * Callers choose `limbs` such that R >= 16*N: a*b/R <= N for a, b < 4*N, as for a < R and b <= N, and the result is below
  * 3*N. A number alone, a < R, leaves Montgomery form below a/R + 2N, at most as 2*N.
  *
- * What columns begin with. Blocks leave constants in the columns (multiply_fma.h), the same for every operand. `first` takes them
- * off: it is minus what zeros leave, by the same functions, once per modulus. It adds BIAS to each column and takes the
+ * What columns begin with. Blocks leave constants in the columns (multiply_fma.h), the same for every operand. `first` takes
+ * them off: it is minus what zeros leave, by the same functions, once per modulus. It adds BIAS to each column and takes the
  * carry of that from the next, so that no sum is negative on the way. */
 #pragma once
 
@@ -29,10 +29,10 @@ enum kind { PRODUCT, SQUARE, LEAVE, JOIN, KINDS };
 
 /* Constants of a modulus. */
 typedef struct {
-    uint64_t limbs, levels, square_levels;              /* levels of Karatsuba's products */
-    uint64_t words[LARGEST];             /* N */
-    uint64_t first[KINDS][2 * LARGEST];  /* what the columns begin with */
-    uint64_t low[ROWS], first_low[ROWS]; /* what a block of zeros leaves in its lowest columns; what takes that off */
+    uint64_t limbs, levels, square_levels; /* levels of Karatsuba's products and squares */
+    uint64_t words[LARGEST];               /* N */
+    uint64_t first[KINDS][2 * LARGEST];    /* what the columns begin with */
+    uint64_t low[ROWS], first_low[ROWS];   /* what a block of zeros leaves in its lowest columns; what takes that off */
     scalar n[LARGEST], m[LARGEST], k[ROWS];
 } modulus;
 

@@ -20,7 +20,7 @@
  * zero: whether numbers too small for a double's exponent count as zero (DAZ, FTZ) does not matter.
  *
  * The columns of a sum. A block adds to a column at most 7 * (2^49 + 2^48) either way. The 39 blocks of the largest product,
- * twice as much for each level of Karatsuba's, and the 39 blocks of its reduction make less than 2^61, which is BIAS. */
+ * twice as much for each of two levels of Karatsuba, and the 39 blocks of its reduction make less than 2^61, which is BIAS. */
 #pragma once
 #include "lanes.h"
 #if defined(__x86_64__)
@@ -37,7 +37,7 @@
 #define BIAS (1ull << 61)
 #define MAGIC 0x1.8p52
 #define START REAL(with_signs ? 0x1.8p101 : 0x1p101)
-/* Columns that are summed side by side, and at both ends of a block: clang keeps more of them in registers than gcc. */
+/* Columns that are summed side by side, of which clang keeps more in registers than gcc, and as many at a block's ends. */
 #if LANES == 8 && defined(__clang__)
 #define TILE 6
 #elif defined(__clang__)
@@ -45,15 +45,7 @@
 #else
 #define TILE 3
 #endif
-#if LANES == 8 && defined(__clang__)
-#define EDGE 6
-#elif LANES == 8
-#define EDGE 2
-#elif defined(__clang__)
-#define EDGE 1
-#else
 #define EDGE 3
-#endif
 
 typedef reals digit;   /* a digit of each of LANES numbers */
 typedef double scalar; /* a digit of one */
