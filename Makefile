@@ -72,6 +72,7 @@ bench: $(VENV)/.dev  ## start-up, building blocks, the wire, alignment, credit t
 	$(BIN)/python benchmarks/wire.py
 	$(BIN)/python benchmarks/psi.py
 	$(BIN)/python benchmarks/credit.py
+	$(BIN)/python benchmarks/false_cipher.py
 	$(BIN)/python benchmarks/two_party.py
 	$(BIN)/python benchmarks/eini.py speed
 	$(BIN)/python benchmarks/eini.py lattice
