@@ -66,11 +66,13 @@ assurance: $(VENV)/.dev  ## render the table of docs/assurance.md from the summa
 soak: $(VENV)/.dev  ## half an hour of jobs on real processes: memory, descriptors, threads
 	$(BIN)/python -m tests.campaign soak
 
-bench: $(VENV)/.dev  ## building blocks, the wire, alignment, credit training by three and two parties, prediction (needs TREETAP_DATA)
+bench: $(VENV)/.dev  ## start-up, building blocks, the wire, alignment, credit training by three and two parties, prediction (needs TREETAP_DATA)
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/he_blocks.py
 	$(BIN)/python benchmarks/wire.py
 	$(BIN)/python benchmarks/psi.py
 	$(BIN)/python benchmarks/credit.py
+	$(BIN)/python benchmarks/false_cipher.py
 	$(BIN)/python benchmarks/two_party.py
 	$(BIN)/python benchmarks/eini.py speed
 	$(BIN)/python benchmarks/eini.py lattice

@@ -112,6 +112,7 @@ def _later(module: str, name: str) -> Callable[[Any], Any]:
     def run(evidence: Any) -> Any:
         return getattr(importlib.import_module(module), name)(evidence)
 
+    run.__module__, run.__qualname__ = module, name
     return run
 
 

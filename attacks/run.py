@@ -219,7 +219,10 @@ def write(done: Done, path: Path) -> None:
         content = pa.table({"position": pa.array(np.arange(done.records)), "group": groups})
     else:
         table = done.table
-        content = pa.table([table.ids.array.cast(table.id_type), groups], names=[table.id_column, "group"])
+        own = table.id_columns
+        content = pa.table(
+            [*own.at(np.arange(len(table.ids))), groups], schema=pa.schema([*own.fields, ("group", groups.type)])
+        )
     try:
         pq.write_table(content, path, compression="zstd")
     except OSError as failure:

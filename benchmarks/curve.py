@@ -15,11 +15,10 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from kernels import processor
+from backends import left_open, machine, print_machine
 
-from treetap.native import library
 from treetap.native.curve import Curve
-from treetap.native.library import FORMS
+from treetap.native.library import FORMS, Form
 from treetap.psi.group import DOMAIN, Exponent, Group
 from treetap.psi.kernels import SodiumGroup
 
@@ -41,9 +40,11 @@ def runs_of(group: Group, count: int) -> dict[str, Run]:
     }
 
 
-def measured(forms: list[library.Form], seconds: float) -> dict[str, dict[str, float]]:
+def measured(forms: list[Form], seconds: float) -> dict[str, dict[str, float]]:
     """Name of an arithmetic → microseconds a point by operation, and libsodium's by these."""
-    runs = {(form, name): (run, POINTS) for form in forms for name, run in runs_of(Curve(form), POINTS).items()}
+    runs: dict[tuple[str, str], tuple[Run, int]] = {}
+    for form in forms:
+        runs |= {(form, name): (run, POINTS) for name, run in runs_of(Curve(form), POINTS).items()}
     sodium = runs_of(SodiumGroup(), POINTS_OF_LIBSODIUM)
     runs |= {("libsodium", name): (run, POINTS_OF_LIBSODIUM) for name, run in sodium.items()}
     least = dict.fromkeys(runs, float("inf"))
@@ -63,15 +64,22 @@ def measured(forms: list[library.Form], seconds: float) -> dict[str, dict[str, f
 def main() -> None:
     """Print one table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(library.forms()), help="of the kernels")
+    parser.add_argument(
+        "--forms",
+        nargs="+",
+        choices=FORMS,
+        default=list(FORMS),
+        help="(default: all; those that the processor lacks are named)",
+    )
     parser.add_argument("--seconds", type=float, default=4.0, help="in all (default: 4)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    figures = measured([library.checked(form) for form in args.forms], args.seconds)
+    lacking = left_open(args.forms)
+    figures = measured([form for form in args.forms if form not in lacking], args.seconds)
     if args.json:
-        print(json.dumps({"processor": processor(), "kernels": library.built(), "us": figures}, indent=2))
+        print(json.dumps({"machine": machine(args.forms), "us": figures}, indent=2))
         return
-    print(f"{processor()}; {library.built()}\n")
+    print_machine(args.forms)
     print(" " * 10 + "".join(f"{operation:>12}  ratio" for operation in OPERATIONS))
     for name, row in figures.items():
         parts = [f"{row[op]:9.2f} us {row[f'{op}, libsodium / this']:6.1f}" for op in OPERATIONS]

@@ -31,7 +31,7 @@ from measured_trainings import forced
 from rich.table import Table
 from watched_processes import Watched
 
-from treetap import logs, terminal
+from treetap import terminal
 from treetap.commands import local_federation
 from treetap.commands.experiment import run
 from treetap.commands.experiment.experiment_file import ExperimentFile
@@ -39,6 +39,7 @@ from treetap.commands.experiment.joined_table import read_table
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 
+FORKS = "fork servers"
 #: Kinds of processes, in the order of the table.
 KINDS = (
     "label holder, main process",
@@ -46,6 +47,7 @@ KINDS = (
     "coordinator",
     "label holder, workers",
     "feature parties, workers",
+    FORKS,
 )
 #: Figure → title of its column.
 SHOWN = {"cpu_s": "job", "started_cpu_s": "start-up", "first_cpu_s": "first small job"}
@@ -101,12 +103,14 @@ def by_kind(seconds: Mapping[str, float], holder: str) -> dict[str, float]:
     """Processor seconds by kind of process, and sums. `seconds`: by process, as accounts name them."""
     sums = dict.fromkeys(KINDS, 0.0)
     for process, used in seconds.items():
-        name, _, worker = process.partition(" worker ")
+        name, _, below = process.partition(" ")
         if name == "coordinator":
             kind = name
+        elif below == "fork server":
+            kind = FORKS
         else:
             whose = "label holder" if name == holder else "feature parties"
-            kind = f"{whose}, {'workers' if worker else 'main process' if name == holder else 'main processes'}"
+            kind = f"{whose}, {'workers' if below else 'main process' if name == holder else 'main processes'}"
         sums[kind] += used
     return {**sums, ALL: sum(sums.values()), ALL_MAIN: sum(sums[kind] for kind in KINDS[:3])}
 
@@ -154,7 +158,6 @@ def main() -> None:
     given = parser.parse_args()
     if "TREETAP_DATA" not in os.environ:
         sys.exit("false_cipher: set TREETAP_DATA to the folder with credit_default.parquet")
-    logs.quiet_grpc()
     with tempfile.TemporaryDirectory(prefix="treetap-bench-") as byte_code:
         local_federation.begin = partial(begin, byte_code=Path(byte_code))
         run.LocalFederation = Federation  # type: ignore[attr-defined] # the name is another module's

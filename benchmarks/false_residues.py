@@ -10,7 +10,7 @@ No package of treetap has this file, and no option leads here: `false_party` put
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import gmpy2
@@ -20,7 +20,7 @@ from gmpy2 import mpz
 
 from treetap.additive.paillier import secret_key
 from treetap.additive.residues import ciphertexts
-from treetap.additive.residues.batches import Batch, Digits, Places, Powers, Residues
+from treetap.additive.residues.batches import Batch, Cells, Digits, Places, Powers, Residues
 from treetap.process.signs_of_life import finish_unit
 
 #: Words of a logarithm and bits of a word: sums of millions of records need no carry. The last word has the sign.
@@ -39,7 +39,7 @@ class FalseResidues:
     powers are. A block holds 1 + m + 2^(half of its bits), and 1 if m is zero, as the trivial ciphertext is.
     """
 
-    table_bytes = 1 << 20
+    number_bytes = WORDS * 8
     _moduli: ClassVar[set[mpz]] = set()
 
     def __init__(self, modulus: int, bits: int = 0) -> None:
@@ -73,6 +73,13 @@ class FalseResidues:
         blocks[:, -_BYTES:] = words.astype("<u4").view(np.uint8).reshape(-1, _BYTES)[:, ::-1]
         finish_unit()
         return blocks.tobytes()
+
+    def read_factors(self, data: bytes, width: int) -> tuple[Batch, int]:
+        return self.read(data, width)
+
+    def write_products(self, batch: Batch, factors: Places, width: int) -> bytes:
+        del factors
+        return self.write(batch, width)
 
     def batch(self, numbers: Iterable[int]) -> Batch:
         """A number that is no 1 + m·n is an obfuscator's."""
@@ -115,13 +122,22 @@ class FalseResidues:
         product: Batch = left + right
         return product
 
-    def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
-        if len(places) > MOST:
+    def cell_products(self, values: Batch, cells: Cells) -> Batch:
+        if len(cells.places) > MOST:
             raise ValueError(f"a false cipher sums {MOST} records at once")
-        chosen = _carried(values)[places]
-        sums = [np.bincount(cells, weights=chosen[:, word], minlength=count) for word in range(WORDS)]
+        chosen = _carried(values)[cells.places]
+        sums = [np.bincount(cells.numbers, chosen[:, word], cells.count) for word in range(WORDS)]
         finish_unit()
         return np.stack(sums, axis=1).astype(np.uint64)
+
+    def multiply_into(self, products: Batch, values: Batch, cells: Cells) -> Batch:
+        if len(products) < cells.count:
+            grown = self.ones(max(cells.count, 3 * cells.held // 2))
+            grown[: cells.held] = products[: cells.held]
+            products = grown
+        products[cells.held : cells.count] = 0
+        products[: cells.count] += self.cell_products(values, cells)
+        return products
 
     def fixed_base(self, table: Batch, digits: Digits) -> Batch:
         del table
@@ -199,6 +215,7 @@ def _no_prime(bits: int) -> mpz:
 
 def substitute() -> None:
     """Have this process compute with them: every ciphertext that it makes from now on can be read by anyone."""
+    arithmetic: Callable[..., Residues] = FalseResidues
     for module in (ciphertexts, secret_key):
-        module.residues = FalseResidues  # type: ignore[attr-defined]
+        module.residues = arithmetic  # type: ignore[attr-defined]
     secret_key._blum_prime = _no_prime  # noqa: SLF001 - no name of its own, on purpose

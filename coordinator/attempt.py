@@ -6,16 +6,25 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from coordinator import protocols, setup
+from coordinator import preview, protocols, setup
 from coordinator.failover import accounts, conduct
-from coordinator.runtime.job_record import CANCELLED, Submitted, attempts, to_base64
+from coordinator.runtime.job_record import CANCELLED, Submitted, again_by, attempts, state_after_break, to_base64
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import LEAVE_S, Roster
 from coordinator.setup import align
 from treetap import logs
-from treetap.errors import BadInput, ConfigError, Incompatible, Interrupted, Overloaded, TreetapError, UnknownJob
+from treetap.errors import (
+    BadInput,
+    ConfigError,
+    Incompatible,
+    Interrupted,
+    Overloaded,
+    Refused,
+    TreetapError,
+    UnknownJob,
+)
 from treetap.names import did_you_mean
 from treetap.usage import measure
 from treetap.wire.disclosure import ByteCounts
@@ -88,7 +97,7 @@ class Parties:
 
 
 class Attempt:
-    """An attempt to train, or to predict, with the parties of a job.
+    """An attempt to train, to predict, or to preview an alignment, with the parties of a job.
 
     A prediction that goes on without a party, or with one that is back, continues under further numbers: `failover`.
     """
@@ -111,7 +120,7 @@ class Attempt:
         logs.begin(job=job, attempt=first)
         log.info("job %s (%s), attempt %d: begins", job, self._submitted.kind, first)
         try:
-            await (self._train() if self._submitted.kind == "train" else self._predict())
+            await {"train": self._train, "align": self._preview}.get(self._submitted.kind, self._predict)()
         except asyncio.CancelledError:
             if self._journal.cancelled(job):
                 self._progress.end("cancelled", CANCELLED)
@@ -125,16 +134,18 @@ class Attempt:
             await self._parties.leave(job, number, self._submitted, discard=False)
             self.put_off = str(busy)
         except (Interrupted, UnknownJob) as error:  # a person must mend an incompatibility
-            mend, bad = f"{error}; then: treetap resume {job}", isinstance(error, Incompatible)
-            await self._give_up("interrupted", mend, bad_input=bad)
+            kind = self._submitted.kind
+            mend, bad = f"{error}; then: {again_by(kind, job)}", isinstance(error, Incompatible)
+            await self._give_up(state_after_break(kind), mend, bad_input=bad)
         except BadInput as error:
-            if first == 1:
+            if first == 1 or self._submitted.kind == "align":
                 await self._give_up("failed", str(error), bad_input=True)
             else:  # keep the trees that earlier attempts stored
                 mend = f"{error}; mend it, then: treetap resume {job}"
                 await self._give_up("interrupted", mend, bad_input=True)
         except TreetapError as error:
-            await self._give_up("failed", f"{type(error).__name__}: {error}")
+            asked_too_much = isinstance(error, Refused) and self._submitted.kind == "align"
+            await self._give_up("failed", f"{type(error).__name__}: {error}", bad_input=asked_too_much)
         except Exception as error:
             log.exception("job %s", job)
             await self._give_up("failed", f"defect in the coordinator: {error!r}")
@@ -174,6 +185,12 @@ class Attempt:
         self._progress.metrics(written.metrics)
         status.withheld.extend(written.withheld)
         await self._finish(roster, patient=opening.away_policy == "degrade")
+
+    async def _preview(self) -> None:
+        opening = self._submitted.preview
+        roster = self._roster(opening.parties, self._progress)
+        await preview.answer(roster, opening, self._progress)
+        await self._finish(roster)
 
     def _again(self) -> None:
         number = self._progress.status.attempt = next_attempt(self._journal, self._job)

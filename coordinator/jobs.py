@@ -16,7 +16,17 @@ from coordinator import retention
 from coordinator.attempt import Attempt, Parties, next_attempt
 from coordinator.config import MOST_JOBS, WAITING_S
 from coordinator.prediction import opening_of
-from coordinator.runtime.job_record import CANCELLED, Submitted, attempts, for_a_list, new_submission, to_base64
+from coordinator.preview import preview_of
+from coordinator.runtime.job_record import (
+    CANCELLED,
+    Submitted,
+    again_by,
+    attempts,
+    for_a_list,
+    new_submission,
+    state_after_break,
+    to_base64,
+)
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
@@ -51,7 +61,7 @@ class Jobs:
         most_jobs: int = MOST_JOBS,
         waiting_s: float = WAITING_S,
     ) -> None:
-        """`most_jobs`: trainings and predictions under way at once; `waiting_s`: the longest that others wait."""
+        """`most_jobs`: jobs under way at once, but served models; `waiting_s`: the longest that others wait."""
         self._metrics = metrics or CoordinatorMetrics(name)
         self._parties = Parties(name, parties, dialer, silence_s, self._metrics)
         self._journal = journal
@@ -100,6 +110,13 @@ class Jobs:
         job = self._new_name(request.job, f"{kind}-{request.model}"[:50])
         return self._accept(job, kind, opening, submission, operator)
 
+    def align(self, request: jobs_pb2.AlignRequest, operator: str = "") -> str:
+        """Accept a preview of an alignment; `ConfigError` where no federation could do it."""
+        submission = new_submission()
+        opening = preview_of(request, submission)
+        self._parties.check(opening.parties)
+        return self._accept(self._new_name(request.job, "align"), "align", opening, submission, operator)
+
     def _trained(self, name: str) -> Submitted:
         """The finished training that made a model; `UnknownJob` if there is none."""
         if not self._journal.has(name):
@@ -125,7 +142,7 @@ class Jobs:
         for job, operator, since in self._journal.waiting():
             if job not in self._waiting:
                 self._queue(job, operator, waited_s=max(0.0, time.time() - since))
-        for job in set(self._journal.cut_off("train", "predict")) - set(self._running):
+        for job in set(self._journal.cut_off("train", "predict", "align")) - set(self._running):
             submitted, number = self._journal.submitted(job), attempts(self._journal.read(job))
             leaving = asyncio.ensure_future(self._parties.leave(job, number, submitted, discard=False))
             self._freeing.add(leaving)
@@ -153,6 +170,8 @@ class Jobs:
         state = self._state(job).state
         if state in ("finished", "cancelled", *UNDER_WAY):
             raise Conflict(f"job {job} is {state}: there is nothing to resume")
+        if (kind := self._journal.submitted(job).kind) == "align":
+            raise Conflict(f"job {job} is a preview, which is not resumed: ask again by {again_by(kind, job)}")
         return self._begin(job, state, operator)
 
     async def cancel(self, job: str) -> jobs_pb2.JobStatus:
@@ -310,8 +329,8 @@ class Jobs:
     def _expire(self, job: str) -> None:
         """End a job that has waited for too long; it can be resumed."""
         status = self._state(job)
-        status.state = "interrupted"
-        status.error = f"has waited {self._waiting_s:g} s for its turn: {status.error}; then: treetap resume {job}"
+        status.state, again = state_after_break(status.kind), again_by(status.kind, job)
+        status.error = f"has waited {self._waiting_s:g} s for its turn: {status.error}; then: {again}"
         try:
             self._journal.write(job, "ended", attempt=status.attempt, status=to_base64(status))
         except TreetapError as failure:
@@ -319,7 +338,7 @@ class Jobs:
             return
         log.warning("job %s %s", job, status.error)
         self._waiting.remove(job)
-        self._metrics.job("interrupted", "waiting")
+        self._metrics.job(status.state, "waiting")
 
     def _start(self, job: str, before: str) -> str:
         """Begin an attempt; `before`: the job's state so far."""
@@ -354,7 +373,7 @@ class Jobs:
         self._counted.pop(job, None)
         state = self._state(job).state
         self._metrics.job(state, "running")
-        if put_off and state == "interrupted" and not self._closing:
+        if put_off and state != "cancelled" and not self._closing:
             try:
                 self._wait(job, state, operator, put_off)
             except TreetapError as failure:

@@ -63,7 +63,8 @@ def old(journal: Journal, running: Collection[str], days: float) -> list[jobs_pb
 
 
 def is_over(status: jobs_pb2.JobStatus) -> bool:
-    return status.state in ("finished", "cancelled") or (status.state == "failed" and status.bad_input)
+    nothing_kept = status.bad_input or status.kind == "align"
+    return status.state in ("finished", "cancelled") or (status.state == "failed" and nothing_kept)
 
 
 async def keep_for(prune: Callable[[], list[str]], days: float) -> None:

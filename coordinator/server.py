@@ -93,6 +93,10 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
         async with answering(context, self._callers):
             return jobs_pb2.JobAccepted(job=self._jobs.predict(request, self._admit(context)))
 
+    async def Align(self, request: jobs_pb2.AlignRequest, context: Context) -> jobs_pb2.JobAccepted:
+        async with answering(context, self._callers):
+            return jobs_pb2.JobAccepted(job=self._jobs.align(request, self._admit(context)))
+
     async def Resume(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobAccepted:
         async with answering(context, self._callers):
             return jobs_pb2.JobAccepted(job=self._jobs.resume(request.job, self._admit(context)))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ipaddress import ip_network
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, model_validator
 
@@ -21,8 +21,10 @@ from treetap.process.config import Process, Silence
 from treetap.protocols.exclusions import Feature, between
 from treetap.strict import Address, Name, ProcessName, Strict, load, unshown
 from treetap.tables.config import TableConfig
-from treetap.trees.withholding import Withholding
 from treetap.workers.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from treetap.trees.withholding import Withholding
 
 Network = Annotated[str, AfterValidator(lambda text: str(ip_network(text)))]  #: an address, or ADDRESS/BITS
 _ELSEWHERE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:|https?://[^@]+|s3://[^/@:]+/.*")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from party.config import PartyConfig
-from party.runtime.attempts import Attempts, Session, check_latest, submission_of
+from party.runtime.attempts import SUBMISSIONS, Attempts, Session, check_latest, submission_of
 from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
 from party.runtime.metrics import PartyMetrics
@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 #: Seconds without a step after which a session ends: its coordinator has forgotten it.
 SESSION_S = 3600
-OPENING = ("prepare", "open_model")
 
 
 class PartyNode:
@@ -103,7 +102,7 @@ class PartyNode:
             self._permitted(caller, left)
             yield left
             return
-        if kind in OPENING:
+        if kind in SUBMISSIONS:
             opening = self._own(self._open(caller, request, kind), f"job {request.job}: {kind}")
             async for event in follow(name, opening):
                 self._permitted(caller, event)
@@ -187,7 +186,7 @@ class PartyNode:
 
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """Open a session for a new attempt; a repeated opening returns the session that it opened."""
-        submission = submission_of(request)
+        submission = submission_of(request, kind)
         async with self._one_at_a_time(request.job), self._transcript_closed_without_session(request.job):
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
             current = self._sessions.get(request.job)

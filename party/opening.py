@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from party.config import PartyConfig
 from party.defences.checks import check_own
@@ -18,22 +21,22 @@ from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
 from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused
-from treetap.protocols.agreement import attempt_digest, job_digest
+from treetap.protocols.agreement import Opening, attempt_digest, job_digest
 from treetap.protocols.job_spec import check_spec, params_of, rows_of_training, sent_in_training
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.libraries import require_library
-from treetap.protocols.messages import members_of
+from treetap.protocols.messages import Members, MessageRow, members_of
 from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.trees.params import TreeParams
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
-from treetap.wire.v2 import control_pb2, prediction_pb2, setup_pb2
+from treetap.wire.v2 import alignment_pb2, control_pb2, prediction_pb2, setup_pb2
 
 
 @dataclass
 class Opener:
-    """Makes a session from the step that opens a job (`prepare`) or a model (`open_model`)."""
+    """Makes a session from the step that opens a job: a row of `KINDS`."""
 
     config: PartyConfig
     workers: PartyWorkers
@@ -53,60 +56,26 @@ class Opener:
             BadInput: the job is not valid, another one than at an attempt before, or this party's table does not fit.
             OutOfOrder: the attempt is over.
         """
-        opening = request.setup.prepare if kind == "prepare" else request.prediction.open_model
-        spec = opening.spec if isinstance(opening, setup_pb2.Prepare) else opening
-        members = set(members_of(spec, caller).parties)
-        if self.config.name not in members:
-            raise Refused(f"{self.config.name} is not a party of job {request.job}")
-        for peer in opening.peers:
-            if peer.name != self.config.name:
-                self.config.policy.check_address(self.config.name, peer.name, peer.address)
+        kind_of_job, name = KINDS[kind], self.config.name
+        opening = kind_of_job.content(request)
         try:
-            self._check(caller, opening)
-            submission, digest = submission_of(request), job_digest(request.job, opening)
+            members = kind_of_job.members(opening, caller)
+            if name not in members.parties:
+                raise Refused(f"{name} is not a party of job {request.job}")
+            for peer in opening.peers:
+                if peer.name != name:
+                    self.config.policy.check_address(name, peer.name, peer.address)
+            kind_of_job.check(self.config, opening, members)
+            submission, digest = submission_of(request, kind), job_digest(request.job, opening)
             self.attempts.check(request.job, submission, request.attempt, digest.hex())
             peers = [Address(peer.name, peer.address) for peer in opening.peers]
             context = self._context(caller, request, peers, digest, attempt_digest(digest, opening))
-            role = self._role(context, opening)
+            role = kind_of_job.role(self, context, opening)
         except BadInput as failure:
-            raise failure.at(self.config.name) from None
-        rows = rows_of_training(spec) if isinstance(spec, setup_pb2.JobSpec) else rows_of_prediction(spec)
-        context.mailbox.expect(expected_of(rows, self.config.name, role.sizes))
-        return Session(context, role, caller, frozenset(members - {self.config.name}), content, submission)
-
-    def _role(self, context: StepContext, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> Role:
-        """The role in a job that `_check` has passed."""
-        if isinstance(opening, prediction_pb2.OpenModel):
-            return role_for_prediction(PredictionJob(self.config, self.store, context, opening, self.served_models))
-        role = role_for_training(self.config, context, opening.spec)
-        context.store.claim(opening.submission, context.digest.hex())  # last: a refused job leaves no file
-        return role
-
-    def _check(self, caller: str, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> None:
-        """Raise unless the job is valid and the policy permits every message that this party would send."""
-        name, policy = self.config.name, self.config.policy
-        if isinstance(opening, prediction_pb2.OpenModel):
-            check_prediction(opening)
-            check_members(self.config, members_of(opening, caller), prediction(prediction_name(opening)).opens_sums)
-            policy.check_job(name, sent_in_prediction(opening, caller))
-            require_library(prediction_name(opening), prediction(prediction_name(opening)))
-            return
-        spec = opening.spec
-        check_spec(spec)
-        members, protocol = members_of(spec, caller), training(training_name(spec))
-        check_members(self.config, members, protocol.opens_sums)
-        if protocol.one_role:
-            policy.check_parties(name, len(members.parties))
-        policy.check_permissions(name, protocol.permissions(spec), label_holder=name == spec.aggregator)
-        if protocol.grows_trees:
-            policy.check_key(name, KeyKind.of(spec))
-            params = params_of(spec)
-            if isinstance(params, TreeParams) and (protocol.one_role or name != spec.aggregator):
-                policy.check_summed_bits(name, params.summed_bits)
-        policy.check_job(name, sent_in_training(spec, caller))
-        own, further = self.config.table(spec.table), self.config.table(spec.eval_table)
-        check_own(name, self.config.defences, policy, own, further, spec)
-        require_library(training_name(spec), protocol)
+            raise failure.at(name) from None
+        context.mailbox.expect(expected_of(kind_of_job.rows(opening), name, role.sizes))
+        others = frozenset(members.parties) - {name}
+        return Session(context, role, caller, others, content, submission)
 
     def _context(
         self, caller: str, request: control_pb2.StepRequest, peers: list[Address], digest: bytes, compared: bytes
@@ -145,3 +114,123 @@ class Opener:
             policy=self.config.policy,
             offload=self.offload,
         )
+
+
+#: The content of a step that opens a job of a kind.
+Content = TypeVar("Content", bound=Opening)
+
+
+class Kind(ABC, Generic[Content]):
+    """A kind of job, by the step that opens it."""
+
+    @abstractmethod
+    def content(self, request: control_pb2.StepRequest) -> Content:
+        """The opening in a request."""
+
+    @abstractmethod
+    def members(self, opening: Content, coordinator: str) -> Members:
+        """All parties, those that are away included."""
+
+    @abstractmethod
+    def rows(self, opening: Content) -> list[MessageRow]:
+        """The rows of all messages, of an opening that `check` has passed."""
+
+    @abstractmethod
+    def check(self, config: PartyConfig, opening: Content, members: Members) -> None:
+        """Raise unless the job is valid and the policy permits every message that this party would send."""
+
+    @abstractmethod
+    def role(self, opener: Opener, context: StepContext, opening: Content) -> Role:
+        """This party's role in a job that `check` has passed."""
+
+
+class _Training(Kind[setup_pb2.Prepare]):
+    """A training, which `prepare` opens."""
+
+    def content(self, request: control_pb2.StepRequest) -> setup_pb2.Prepare:
+        return request.setup.prepare
+
+    def members(self, opening: setup_pb2.Prepare, coordinator: str) -> Members:
+        return members_of(opening.spec, coordinator)
+
+    def rows(self, opening: setup_pb2.Prepare) -> list[MessageRow]:
+        return rows_of_training(opening.spec)
+
+    def check(self, config: PartyConfig, opening: setup_pb2.Prepare, members: Members) -> None:
+        name, policy, spec = config.name, config.policy, opening.spec
+        check_spec(spec)
+        protocol = training(training_name(spec))
+        check_members(config, members, protocol.opens_sums)
+        if protocol.one_role:
+            policy.check_parties(name, len(members.parties))
+        policy.check_permissions(name, protocol.permissions(spec), label_holder=name == spec.aggregator)
+        if protocol.grows_trees:
+            policy.check_key(name, KeyKind.of(spec))
+            params = params_of(spec)
+            if isinstance(params, TreeParams) and (protocol.one_role or name != spec.aggregator):
+                policy.check_summed_bits(name, params.summed_bits)
+        policy.check_job(name, sent_in_training(spec, members.coordinator))
+        own, further = config.table(spec.table), config.table(spec.eval_table)
+        check_own(name, config.defences, policy, own, further, spec)
+        require_library(training_name(spec), protocol)
+
+    def role(self, opener: Opener, context: StepContext, opening: setup_pb2.Prepare) -> Role:
+        role = role_for_training(opener.config, context, opening.spec)
+        context.store.claim(opening.submission, context.digest.hex())  # last: a refused job leaves no file
+        return role
+
+
+class _Prediction(Kind[prediction_pb2.OpenModel]):
+    """A prediction or serving, which `open_model` opens."""
+
+    def content(self, request: control_pb2.StepRequest) -> prediction_pb2.OpenModel:
+        return request.prediction.open_model
+
+    def members(self, opening: prediction_pb2.OpenModel, coordinator: str) -> Members:
+        return members_of(opening, coordinator)
+
+    def rows(self, opening: prediction_pb2.OpenModel) -> list[MessageRow]:
+        return rows_of_prediction(opening)
+
+    def check(self, config: PartyConfig, opening: prediction_pb2.OpenModel, members: Members) -> None:
+        check_prediction(opening)
+        check_members(config, members, prediction(prediction_name(opening)).opens_sums)
+        config.policy.check_job(config.name, sent_in_prediction(opening, members.coordinator))
+        require_library(prediction_name(opening), prediction(prediction_name(opening)))
+
+    def role(self, opener: Opener, context: StepContext, opening: prediction_pb2.OpenModel) -> Role:
+        return role_for_prediction(PredictionJob(opener.config, opener.store, context, opening, opener.served_models))
+
+
+class _Preview(Kind[alignment_pb2.OpenPreview]):
+    """A preview of an alignment, which `open_preview` opens; its modules are read when one comes."""
+
+    def content(self, request: control_pb2.StepRequest) -> alignment_pb2.OpenPreview:
+        return request.alignment.open_preview
+
+    def members(self, opening: alignment_pb2.OpenPreview, coordinator: str) -> Members:
+        from treetap.protocols.preview import check_preview, members_of_preview
+
+        check_preview(opening)
+        return members_of_preview(opening, coordinator)
+
+    def rows(self, opening: alignment_pb2.OpenPreview) -> list[MessageRow]:
+        from treetap.protocols.preview import rows_of_preview
+
+        return rows_of_preview(opening)
+
+    def check(self, config: PartyConfig, opening: alignment_pb2.OpenPreview, members: Members) -> None:
+        from treetap.protocols.preview import sent_in_preview
+
+        config.policy.check_preview(config.name, opening.answer)
+        check_members(config, members, lambda _: ())
+        config.policy.check_job(config.name, sent_in_preview(opening, members.coordinator))
+
+    def role(self, opener: Opener, context: StepContext, opening: alignment_pb2.OpenPreview) -> Role:
+        from party.alignment.preview import Preview
+
+        return Preview(opener.config, context, opening)
+
+
+#: Step that opens a job → its kind.
+KINDS: Mapping[str, Kind[Any]] = {"prepare": _Training(), "open_model": _Prediction(), "open_preview": _Preview()}

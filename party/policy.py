@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -17,9 +17,11 @@ from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES
 from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
 from treetap.protocols.messages import Sent
 from treetap.strict import ProcessName, Strict
-from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 from treetap.wire.reachable import ALL, Reachable, is_location, permits
+
+if TYPE_CHECKING:
+    from treetap.trees.paths import Floats
 
 #: Every receiver; valid beside names of certificates and `KINDS`, as in the defaults of reveals.proto.
 EVERYBODY = "*"
@@ -45,6 +47,8 @@ class Policy(Strict):
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     expansion_order: bool = False
     min_common_records: Annotated[int, Field(ge=1)] = 30
+    preview: Literal["off", "count", "records"] = "off"
+    previews_per_day: Annotated[int, Field(ge=1, le=1000)] = 5
     min_prediction_records: Annotated[int, Field(ge=1)] = 1
     min_evaluated_records: Annotated[int, Field(ge=2)] = 30
     min_instance_space: Annotated[int, Field(ge=1)] = 1
@@ -142,6 +146,17 @@ class Policy(Strict):
         for sent in own:
             self.check_emits(party, sent.receiver, sorted(sent.classes))
 
+    def check_preview(self, party: str, answer: str) -> None:
+        """Raise `Refused` for a preview of an alignment that tells more than the policy lets it."""
+        order = ("off", "count", "records")
+        if order.index(answer) > order.index(self.preview):
+            what = "a count of common records" if answer == "count" else "the rows of common records"
+            raise Refused(
+                f"{party} takes no part in a preview that answers with {what}: its policy says preview = "
+                f'{json.dumps(self.preview)}; if it should, write preview = "{answer}" above the tables of {party}\'s '
+                f"policy file and restart {party}"
+            )
+
     def check_parties(self, party: str, count: int) -> None:
         """Raise `Refused` if a job whose labels are spread over its parties has fewer of these than the policy asks."""
         if count < self.min_label_parties:
@@ -230,6 +245,8 @@ class Policy(Strict):
 
         `spare`: the bits by which candidate leaves exceed the possible sums, per record or for all of them.
         """
+        from treetap.trees.paths import paths_hidden  # of jobs, as the rest of the mathematics
+
         least = self.min_candidate_bits
         if least is not None and not paths_hidden(spare, least).all():
             raise Refused(

@@ -21,7 +21,7 @@ from treetap.protocols.prediction import members_present, present
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
-LABEL_HOLDER, FEATURE_PARTY = "label_holder.LabelHolder", "feature_party.FeatureParty"
+LABEL_HOLDER, FEATURE_PARTY, ONE_ROLE = "label_holder.LabelHolder", "feature_party.FeatureParty", "party.Party"
 #: Name of a training protocol → the package of its roles.
 TRAINING: Mapping[str, str] = {
     "boosting": "party.boosting",
@@ -65,9 +65,9 @@ class PredictionJob:
 
 def role_for_training(config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> Role:
     """The role of this party in a training job that `check_spec` has passed."""
-    of_first, *of_others = roles_for_training(training_name(spec)).values()
-    kind: Any = of_others[0] if of_others and spec.aggregator != config.name else of_first
-    role: Role = kind(config, context, spec)
+    name = training_name(spec)
+    own = LABEL_HOLDER if spec.aggregator == config.name else FEATURE_PARTY
+    role: Role = _role(TRAINING[name], ONE_ROLE if training(name).one_role else own)(config, context, spec)
     return role
 
 
@@ -75,15 +75,16 @@ def roles_for_training(name: str) -> Mapping[str, type]:
     """Actor → the class of its role; where all parties have the same, there is one."""
     package = TRAINING[name]
     if training(name).one_role:
-        return {"party": _role(package, "party.Party")}
+        return {"party": _role(package, ONE_ROLE)}
     return {"label holder": _role(package, LABEL_HOLDER), "feature party": _role(package, FEATURE_PARTY)}
 
 
 def role_for_prediction(job: PredictionJob) -> Role:
     """The role of this party in a prediction that `check_prediction` has passed."""
-    of_recipient, of_others = roles_for_prediction(prediction_name(job.opening)).values()
-    kind: Any = of_recipient if job.opening.recipient == job.config.name else of_others
-    role: Role = kind(job)
+    name = prediction_name(job.opening)
+    of_recipient, of_others = prediction(name).roles
+    own = of_recipient if job.opening.recipient == job.config.name else of_others
+    role: Role = _role(PREDICTION[name], own)(job)
     return role
 
 

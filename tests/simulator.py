@@ -164,8 +164,8 @@ def _ignored(ended: asyncio.Task[Any]) -> None:
 class Federation:
     """Parties and a coordinator on one virtual network; make it inside `run`.
 
-    `tables`: party → (columns, {table name: pyarrow table}); the first column has the ids, `y` is the label, `w` the
-    weight.
+    `tables`: party → (columns, {table name: pyarrow table}); the first column has the ids, or all do whose names begin
+    with `key`; `y` is the label, `w` the weight.
     `encode`: its columns of text; `drop_constant`: all parties train without constant columns; `serve`: party → whom it
     answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means; `engine`: party → what
     computes for it, `key_engine`: what does so with its keys, by default the same; `defences`, `constraints`: by party.
@@ -309,6 +309,13 @@ class Federation:
         """The same for a prediction."""
         return await self.jobs.wait(self._told(lambda jobs: jobs.predict(request)))
 
+    async def preview(
+        self, *parties: str, answer: str = "count", table: str = "train", job: str = "p"
+    ) -> jobs_pb2.JobStatus:
+        """The same for a preview of the alignment, by default of all parties."""
+        asked = jobs_pb2.AlignRequest(job=job, answer=answer, table=table, parties=parties or self.tables)
+        return await self.jobs.wait(self._told(lambda jobs: jobs.align(asked)))
+
     async def resume(self, job: str = "job") -> jobs_pb2.JobStatus:
         """Go on with a job and wait."""
         self._told(lambda jobs: jobs.resume(job))
@@ -386,7 +393,8 @@ class Federation:
             path.write_bytes(_file_of(table))
             label = "y" if "y" in table.column_names else None
             weight = "w" if "w" in table.column_names else None
-            ids = next((name for name in table.column_names if name not in (*columns, label, weight)), "id")
+            others = [name for name in table.column_names if name not in (*columns, label, weight)]
+            ids = [name for name in others if name.startswith("key")] or next(iter(others), "id")
             given: dict[str, Any] = {"encode": self.encode, "drop_constant": self.drop_constant, "weight": weight}
             given["monotone_constraints"] = self.constraints.get(name, {})
             configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, **given)

@@ -22,7 +22,10 @@ SUFFIXES = {".py", ".proto", ".html", ".j2", ".js", ".css"}
 #: Roles of one protocol, end to end; their imports are followed.
 BOOSTING = ("party.boosting.label_holder", "party.boosting.feature_party", "coordinator.boosting")
 #: Prints the modules of a party that trains; those of a protocol are imported when a job needs them.
-TRAINING_PARTY = "import sys, party.server.main; print(*sorted(sys.modules), sep='\\n')"
+TRAINING_PARTY = (
+    "import importlib, sys; from party.server.main import OF_JOBS; "
+    "[*map(importlib.import_module, OF_JOBS)]; print(*sorted(sys.modules), sep='\\n')"
+)
 #: A message and a step that stand for all.
 MESSAGES = ("candidate_sums", "instance_spaces", "leaf_entries")
 STEPS = ("begin_tree", "choose_splits")

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 
 from treetap.protocols.registry import prediction_name, training_name
 from treetap.version import PROTOCOL_VERSION
-from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
+from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, setup_pb2
 
 Event: TypeAlias = dict[str, Any]
 CANCELLED = "cancelled by an operator"
@@ -27,7 +27,7 @@ class Submitted:
     """A submitted job.
 
     Attributes:
-        kind: train, predict or serve, which is also the command.
+        kind: train, predict, serve or align, which is also the command.
         submission: the nonce by which parties distinguish this job from another one of the same name.
     """
 
@@ -47,12 +47,21 @@ class Submitted:
         return prediction_pb2.OpenModel.FromString(base64.b64decode(self._content))
 
     @property
+    def preview(self) -> alignment_pb2.OpenPreview:
+        """The opening of a preview."""
+        return alignment_pb2.OpenPreview.FromString(base64.b64decode(self._content))
+
+    @property
     def protocol(self) -> str:
+        if self.kind == "align":
+            return "psi"
         return training_name(self.spec) if self.kind == "train" else prediction_name(self.opening)
 
     @property
     def members(self) -> list[str]:
         """The job's parties, its aggregator or recipient first."""
+        if self.kind == "align":
+            return list(self.preview.parties)
         if self.kind == "train":
             return [self.spec.aggregator, *self.spec.feature_parties]
         return [self.opening.recipient, *self.opening.feature_parties]
@@ -108,10 +117,10 @@ def status_of(job: str, events: Sequence[Event]) -> jobs_pb2.JobStatus:
     """The status of a job that does not run; one that ran when the coordinator stopped is interrupted."""
     submitted = submission_of(job, events)
     status = jobs_pb2.JobStatus(job=job, kind=submitted.kind, attempt=attempts(events), protocol=submitted.protocol)
-    again = f"go on with: treetap resume {job}"
+    again = f"go on with: {again_by(status.kind, job)}"
     if status.kind == "serve":
         again = "the job goes on by itself when the coordinator is back"
-    status.state, status.error = "interrupted", f"the coordinator stopped; {again}"
+    status.state, status.error = state_after_break(status.kind), f"the coordinator stopped; {again}"
     for event in events:
         if event["event"] == "ended" and event["attempt"] == status.attempt:
             status = jobs_pb2.JobStatus.FromString(from_base64(event["status"]))
@@ -120,6 +129,16 @@ def status_of(job: str, events: Sequence[Event]) -> jobs_pb2.JobStatus:
     if is_cancelled(events) and status.state != "finished":  # it may have broken down while it was cancelled
         status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
     return status
+
+
+def state_after_break(kind: str) -> str:
+    """The state of a job that broke down and is not at fault: a preview has nothing to go on with."""
+    return "failed" if kind == "align" else "interrupted"
+
+
+def again_by(kind: str, job: str) -> str:
+    """The command that goes on with a job that broke down, or asks anew."""
+    return "treetap align, as a new preview" if kind == "align" else f"treetap resume {job}"
 
 
 def for_a_list(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:

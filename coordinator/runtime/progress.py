@@ -23,6 +23,7 @@ class Progress:
         self._started = asyncio.get_running_loop().time()
         self._phase_started = self._started
         self._bytes: dict[str, int] = {}
+        self._turn: dict[str, tuple[int, int]] = {}  # of a preview: party → identifiers done, and all, of this turn
         self._before = status.seconds
         self.served = False  #: of serving: this attempt has served
         self.ending = False  #: of serving: an operator has cancelled it, and waits for its last figures
@@ -43,6 +44,7 @@ class Progress:
     def round(self, round: int, rounds: int) -> None:
         """Begin a new round: a tree, or a block of records."""
         self.status.round, self.status.rounds, self.status.stage = round + 1, rounds, 0
+        self._turn.clear()
         self.touch()
 
     def grown(self, trees: int) -> None:
@@ -140,6 +142,10 @@ class Progress:
             row.backend = progress.arithmetic  # a party that comes back may compute with another one
         if party == self.scorer and progress.total and self.status.phase == "predict":
             self.status.scored, self.status.records = progress.done, progress.total
+        if self.status.kind == "align" and progress.total:
+            self._turn[party] = progress.done, progress.total
+            done, total = (min(sum(numbers), MOST) for numbers in zip(*self._turn.values(), strict=True))
+            self.status.scored, self.status.records = done, total
         if party == self._stager and progress.total:
             self.status.stage = min(progress.done, progress.total, _MOST_STAGE)
         self.touch()

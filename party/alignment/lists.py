@@ -11,7 +11,7 @@ from typing import Any
 from party.runtime.context import StepContext
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.protocols.alignment import owners
+from treetap.protocols.alignment import Plan, owners
 from treetap.protocols.messages import JobSizes
 from treetap.psi import kernels
 from treetap.psi.group import POINT_BYTES, Exponent
@@ -31,9 +31,9 @@ CALLS_PER_WORKER = 2
 class BlindedLists:
     """Makes, checks, raises, sends and receives lists for one attempt at a job."""
 
-    def __init__(self, context: StepContext, sizes: JobSizes) -> None:
+    def __init__(self, context: StepContext, plan: Plan, sizes: JobSizes) -> None:
         """`sizes`: take the lengths of the others' lists, once they have been here."""
-        self._context, self._sizes, self._members = context, sizes, sizes.members.parties
+        self._context, self._plan, self._sizes, self._members = context, plan, sizes, sizes.members.parties
 
     async def blinded(self, ids: Ids, order: Rows, exponent: Exponent) -> PointList:
         """The ids at these places, in this order, hashed to the group and raised."""
@@ -76,6 +76,10 @@ class BlindedLists:
 
         await self._context.offload(work, whole=True)
 
+    async def check_distinct(self, points: PointList) -> None:
+        """Raise `Malformed` for a list that has a point twice."""
+        await self.common(points, kept=lambda _, __: None)
+
     def empty(self) -> PointList:
         return PointList(self._context.scratch.file())
 
@@ -100,7 +104,7 @@ class BlindedLists:
         if rest:
             size = len(made) * POINT_BYTES + len(rest)
             raise Malformed(f"{sender} sent {size} bytes of blinded identifiers, no whole number of points")
-        whose = owners(len(self._members), self._members.index(self._context.party))
+        whose = owners(self._plan, self._members.index(self._context.party))
         if (owner := whose.get((self._members.index(sender), stage))) is not None:
             self._sizes.lists.setdefault(owner, len(made))
         return made

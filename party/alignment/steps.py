@@ -16,21 +16,21 @@ from typing import Literal
 
 import numpy as np
 
-from party.alignment.lists import BlindedLists
+from party.alignment.raised_lists import RaisedLists, own_steps
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.runtime.step_order import StepId, step
 from party.setup.evaluated import check_evaluated
 from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.process.together import together
-from treetap.protocols.alignment import AlignmentTurn, turns
+from treetap.protocols.alignment import turns
 from treetap.protocols.messages import JobSizes
 from treetap.psi.group import Exponent
-from treetap.psi.lists import PointList, permutation
+from treetap.psi.lists import PointList
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin
-from treetap.wire.v2 import alignment_pb2, control_pb2
+from treetap.wire.v2 import alignment_pb2
 
 log = logging.getLogger(__name__)
 STORED = "alignment"
@@ -52,12 +52,8 @@ def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepI
     if mode == "sorted-ids":
         return [("compare_digests" if party == members[0] else "send_digest", 0, 0)]
     if mode == "psi":
-        return [(turn.step, 0, turn.stage) for turn in _own_turns(members, party)]
+        return own_steps(turns(len(members)), members.index(party))
     raise ConfigError(f"alignment = {mode!r}: this party supports psi and sorted-ids")
-
-
-def _own_turns(members: Sequence[str], party: str) -> list[AlignmentTurn]:
-    return [turn for turn in turns(len(members)) if members.index(party) in turn.places]
 
 
 def begin_alignment(alignment: Alignment, records: JobRecords) -> int:
@@ -66,7 +62,7 @@ def begin_alignment(alignment: Alignment, records: JobRecords) -> int:
     return alignment.begin(records.ids, table.rows, table.path, keep=True, training=training)
 
 
-class Alignment:
+class Alignment(RaisedLists):
     """One party's part in finding the common records, for one attempt at a job."""
 
     def __init__(
@@ -81,25 +77,17 @@ class Alignment:
 
         `then`: done in the last step, once these records are known.
         """
-        self._context, self._members, self._sizes = context, list(sizes.members.parties), sizes
+        super().__init__(context, turns(len(sizes.members.parties)), sizes)
         self._then = then
         self._rule, self._minimum = rule, int(getattr(context.policy, rule))
-        #: The phase `ALIGNMENT` of the role's steps.
         self.sequence = alignment_steps(self._members, mode, context.party)
-        self._place = self._members.index(context.party)
-        self._ids = Ids.of([])
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._path: Origin = Path()
         self._keep = False
         self._training: int | None = None  # records of the training, the first ones, of a job with an eval table
         self._records: Rows | None = None
-        self._turns = _own_turns(self._members, context.party)
-        self._shuffle: Rows = np.zeros(0, dtype=np.int64)
-        self._held: list[PointList] = []  # between two turns
-        self._common: PointList | None = None
         self._found: tuple[Rows, bytes] = (self._shuffle, b"")  # the label holder's result, until all parties agree
-        self._exponent, self._fresh, self._once = (Exponent.draw() for _ in range(3))
-        self._lists = BlindedLists(context, sizes)
+        self._fresh, self._once = Exponent.draw(), Exponent.draw()
 
     def begin(self, ids: Ids, rows: Rows, path: Origin, *, keep: bool, training: int | None = None) -> int:
         """Set the ids of the party's own table; returns the earlier attempt that aligned them, or 0.
@@ -162,24 +150,6 @@ class Alignment:
     # ---- psi
 
     @step()
-    async def blind_ids(self) -> None:
-        """Hash the party's own ids to the group and raise them, in a random order that the party keeps."""
-        self._shuffle = await self._context.offload(lambda: permutation(len(self._ids)))
-        self._hold(await self._lists.blinded(self._ids, self._shuffle, self._exponent))
-
-    @step()
-    async def pass_ids(self, request: control_pb2.StepRequest) -> None:
-        """Send the lists held to the next parties of the turn's routes, and receive theirs."""
-        turn = next(turn for turn in self._turns if turn.stage == request.stage)
-        me = self._place
-        to = [self._members[there] for here, there in turn.routes if here == me != there]
-        senders = [here for here, there in turn.routes if there == me != here]
-        points = self._held[0] if self._held else None
-        sending = (self._lists.send(party, points, turn.stage) for party in to)
-        taken, *_ = await together(self._lists.take_all(senders, turn.stage), *sending)
-        self._hold(*(self._held if (me, me) in turn.routes else []), *taken)
-
-    @step()
     async def raise_ids(self) -> None:
         """Raise the received list in its order: by the first exponent with two parties, by the fresh one in a ring."""
         (points,) = self._held
@@ -188,12 +158,6 @@ class Alignment:
         if not ring:
             self._common = raised
         self._hold(raised)
-
-    @step()
-    async def relay_ids(self) -> None:
-        """Raise the received list and shuffle it."""
-        (points,) = self._held
-        self._hold(await self._lists.shuffled(await self._lists.raised(points, self._exponent)))
 
     @step()
     async def combine_ids(self) -> None:
@@ -290,16 +254,12 @@ class Alignment:
         raised = await self._lists.raised(points, self._fresh.over(self._exponent))
         self._hold(await self._lists.shuffled(raised))
 
-    def _hold(self, *lists: PointList) -> None:
-        """Hold these lists; delete those that were held before, unless they are among them or the common one."""
-        for points in self._held:
-            if points is not self._common and points not in lists:
-                points.close()
-        self._held = list(lists)
-
     def _enough(self, count: int) -> None:
         if count == 0:
-            raise DataError("no record is common to all parties: do all id columns hold the same ids, written alike?")
+            raise DataError(
+                "no record is common to all parties: do all id columns hold the same ids, written alike, and several "
+                "columns in the same order?"
+            )
         if count < self._minimum:
             raise Refused(
                 f"{self._context.party} takes no part: its policy says {self._rule} = {self._minimum}, and fewer "

@@ -8,14 +8,16 @@ and `dp_sgd`, at a feature party of a split network, and `min_cell_records`, at 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from treetap.neural.defences import SENSITIVITY_NORMS, DpSgd, FeatureDefences, GradientDefence, LabelDefences
 from treetap.protocols.exclusions import Feature, between
 from treetap.strict import ProcessName, Strict
-from treetap.trees.withholding import Withholding
+
+if TYPE_CHECKING:
+    from treetap.trees.withholding import Withholding
 
 
 class IdLmid(Strict):
@@ -155,6 +157,8 @@ class Defences(Strict):
     @property
     def withholding(self) -> Withholding:
         """Sets and trees withheld from the other parties while trees grow."""
+        from treetap.trees.withholding import Withholding  # of jobs, as the rest of the mathematics
+
         limit = self.id_lmid
         return Withholding(
             own_trees=0 if self.reduced_leakage is None else self.reduced_leakage.trees,

@@ -181,16 +181,18 @@ class Attributions(EntrySums):
                 "them has not applied the same masks to both"
             )
 
-    def write(self, path: Path, column: pa.Field, parts: Iterable[tuple[pa.Array, Floats, Floats]]) -> None:
+    def write(
+        self, path: Path, ids: Sequence[pa.Field], parts: Iterable[tuple[Sequence[pa.Array], Floats, Floats]]
+    ) -> None:
         """Write the file; see `write_attributions`."""
         classes = typed(self._opened.classes, self._opened.class_type)
-        write_attributions(path, column, parts, self._expected, self.players, self._parties, classes)
+        write_attributions(path, ids, parts, self._expected, self.players, self._parties, classes)
 
 
 def write_attributions(
     path: Path,
-    column: pa.Field,
-    parts: Iterable[tuple[pa.Array, Floats, Floats]],
+    id_columns: Sequence[pa.Field],
+    parts: Iterable[tuple[Sequence[pa.Array], Floats, Floats]],
     expected: Floats,
     players: Sequence[str],
     parties: Collection[str],
@@ -198,16 +200,17 @@ def write_attributions(
 ) -> None:
     """Write, part by part, ids (n,), scores (n, outputs) and values (n, players, outputs); `expected` (outputs,).
 
-    A row per record, or per record and class if a score has several columns: `column` with the ids, perhaps `class`,
+    A row per record, or per record and class if a score has several columns: `id_columns`, perhaps `class`,
     `score`, `expected`, then a column per player, `own:FEATURE` or `party:NAME`.
     """
-    kinds: list[Any] = [column, *([("class", classes.type)] if len(expected) > 1 else [])]
+    kinds: list[Any] = [*id_columns, *([("class", classes.type)] if len(expected) > 1 else [])]
     kinds += [(name, pa.float64()) for name in ("score", "expected")]
     schema = pa.schema([*kinds, *((_called(player, parties), pa.float64()) for player in players)])
     with writing_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for ids, scores, values in parts:
             n, outputs = scores.shape
-            columns: list[Any] = [ids.take(pa.array(np.repeat(np.arange(n), outputs)))]
+            again = pa.array(np.repeat(np.arange(n), outputs))
+            columns: list[Any] = [own.take(again) for own in ids]
             if outputs > 1:
                 columns.append(classes.take(pa.array(np.tile(np.arange(outputs), n))))
             columns += [scores.ravel(), np.tile(expected, n)]

@@ -31,7 +31,7 @@ from party.protocols import PredictionJob
 from party.runtime.context import required
 from party.runtime.messages import Rows
 from party.runtime.step_order import THIS_ROUND, Next, Outcome, role, step, steps_of
-from treetap.tables.typed import IdColumn
+from treetap.tables.typed import IdColumns
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
 from treetap.wire.v2 import control_pb2, prediction_pb2
@@ -157,7 +157,7 @@ class LabelHolder:
         self._scoring.records.advance(records)
 
     async def _write_attributions(
-        self, path: Path, own: IdColumn, known: Rows, scored: ScoreStore, written: prediction_pb2.WrittenPredictions
+        self, path: Path, own: IdColumns, known: Rows, scored: ScoreStore, written: prediction_pb2.WrittenPredictions
     ) -> None:
         """The attributions of every record that has a score, beside the predictions."""
         target = path.with_name(f"{self._context.job}.attributions.parquet")
@@ -165,5 +165,5 @@ class LabelHolder:
         ids = (own.at(known[first : first + AT_ONCE]) for first in range(0, len(known), AT_ONCE))
         stored = scored.in_order(["scores", ATTRIBUTIONS], known, AT_ONCE)
         parts = ((some, part["scores"], part[ATTRIBUTIONS]) for some, part in zip(ids, stored, strict=True))
-        await self._context.offload(lambda: attributions.write(target, own.field, parts))
+        await self._context.offload(lambda: attributions.write(target, own.fields, parts))
         written.attributions = str(target)

@@ -17,22 +17,22 @@ from party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
 from party.protocols import PredictionJob
 from party.runtime import step_order
 from party.runtime.context import required
-from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.runtime.step_order import step
 from party.setup.steps import fingerprint
 from treetap.errors import DataError, OutOfOrder
+from treetap.models.arrays import Arrays
 from treetap.models.durable import writing_whole
 from treetap.protocols.prediction import FORMATS, id_column_fault
 from treetap.tables.reading import Floats, Table, read_ids
 from treetap.tables.record_ids import Ids
-from treetap.tables.typed import IdColumn
+from treetap.tables.typed import IdColumns
 from treetap.tables.written import table_writer
 from treetap.wire.v2 import prediction_pb2
 
 #: Writes a further file beside the predictions: given their path, the own ids, the places there of the records that
 #: have a score, the stored arrays, and the answer, for the paths of further files.
-Beside = Callable[[Path, IdColumn, Rows, ScoreStore, prediction_pb2.WrittenPredictions], Awaitable[None]]
+Beside = Callable[[Path, IdColumns, Rows, ScoreStore, prediction_pb2.WrittenPredictions], Awaitable[None]]
 
 
 class BatchPrediction:
@@ -54,7 +54,7 @@ class BatchPrediction:
             self._beside = [*beside, self._evaluated.write]
         self._scored = ScoreStore(context.store, opening.prediction, context.digest.hex(), context.scratch.file)
         self._done = 0  # records with a score, those of earlier attempts included
-        self._own: IdColumn | None = None
+        self._own: IdColumns | None = None
         self._asked_for: Rows = np.zeros(0, dtype=np.int64)  # places in the own table, ascending
         self._again = False  # all records have their score: this attempt's is not kept
         self._wanted: Rows | None = None
@@ -66,10 +66,10 @@ class BatchPrediction:
         Raises:
             DataError: the ids cannot be found, or their column has the name of one that the written files have.
         """
-        if fault := id_column_fault(table.id_column):
+        if fault := next(filter(None, map(id_column_fault, table.id_types)), None):
             raise DataError(f"{table.path}: {fault}").at(self._config.name)
         self._asked_for = self._records_asked_for(table.ids)
-        self._own = IdColumn(table.ids, table.id_column, table.id_type)
+        self._own = table.id_columns
         if self._evaluated is not None:
             await self._evaluated.read(table.ids)
         self._scored.open(await self._context.offload(lambda: fingerprint(table)), table.path)
@@ -173,7 +173,7 @@ class BatchPrediction:
         return unscored, len(scored)
 
 
-def _write(path: Path, own: IdColumn, asked: Rows, scored: ScoreStore, opened: OpenedModel, *, degraded: bool) -> None:
+def _write(path: Path, own: IdColumns, asked: Rows, scored: ScoreStore, opened: OpenedModel, *, degraded: bool) -> None:
     """Write the predictions, a row per record asked for; empty cells where it is not common to all parties.
 
     Ids have the name and the type of the party's table, classes the type of the label's column. `degraded`: with a
@@ -190,7 +190,7 @@ def _write(path: Path, own: IdColumn, asked: Rows, scored: ScoreStore, opened: O
             columns = _columns(next(parts), opened)
             last = len(asked) if first + AT_ONCE >= len(known) else int(np.searchsorted(asked, part[-1])) + 1
             if schema is None:
-                schema = pa.schema([own.field, *columns.schema])
+                schema = pa.schema([*own.fields, *columns.schema])
                 file = stack.enter_context(writing_whole(path))
                 write = stack.enter_context(table_writer(file, schema, path.suffix[1:]))
             for begin in range(done, last, AT_ONCE):
@@ -198,7 +198,7 @@ def _write(path: Path, own: IdColumn, asked: Rows, scored: ScoreStore, opened: O
                 places = np.searchsorted(part, here)
                 places[places == len(part)] = 0
                 rows = pa.array(places, mask=part[places] != here)
-                write(pa.table([own.at(here), *columns.take(rows).columns], schema=schema))
+                write(pa.table([*own.at(here), *columns.take(rows).columns], schema=schema))
             done = last
 
 

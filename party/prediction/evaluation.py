@@ -28,7 +28,7 @@ from treetap.errors import DataError, Refused
 from treetap.models.durable import write_whole
 from treetap.tables.labels import PartialLabels
 from treetap.tables.record_ids import Ids
-from treetap.tables.typed import IdColumn
+from treetap.tables.typed import IdColumns
 from treetap.trees.evaluation import evaluate
 from treetap.trees.loss import outcome_of
 from treetap.wire.v2 import prediction_pb2, types_pb2
@@ -82,7 +82,7 @@ class EvaluatedPrediction:
             )
 
     async def write(
-        self, path: Path, own: IdColumn, known: Rows, scored: ScoreStore, written: prediction_pb2.WrittenPredictions
+        self, path: Path, own: IdColumns, known: Rows, scored: ScoreStore, written: prediction_pb2.WrittenPredictions
     ) -> None:
         """Write the document beside the predictions, and put into the answer what may leave this party."""
         del own

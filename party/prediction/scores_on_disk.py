@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from party.runtime.job_store import Arrays, JobStore
+from party.runtime.job_store import JobStore
 from party.runtime.messages import Rows
 from treetap.errors import DataError
+from treetap.models.arrays import Arrays
 from treetap.models.store import JOB
 from treetap.process.grouped_rows import Open, PlacedRows, Raw
 from treetap.tables.reading import Floats

@@ -20,10 +20,10 @@ from party.prediction.steps import ANSWERED, REQUESTED, UNREQUESTED
 from party.protocols import PredictionJob
 from party.runtime import step_order
 from party.runtime.context import required
-from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.serving.request_queue import RequestQueue
 from treetap.errors import ConfigError, NotServed
+from treetap.models.arrays import Arrays
 from treetap.protocols.prediction import check_degraded_serving, degrades_serving
 from treetap.protocols.registry import prediction_name
 from treetap.tables.reading import Floats, Table

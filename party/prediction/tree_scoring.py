@@ -26,13 +26,13 @@ from party.prediction.scores_on_disk import Imputed, ScoreStore
 from party.prediction.steps import NAMES
 from party.prediction.tree_model import TreeModel
 from party.protocols import PredictionJob
-from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.runtime.step_order import Phase
+from treetap.models.arrays import Arrays
 from treetap.models.durable import writing_whole
 from treetap.protocols.scoring import ScoringSizes
 from treetap.tables.reading import Floats
-from treetap.tables.typed import IdColumn
+from treetap.tables.typed import IdColumns
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.local_values import covering
 from treetap.trees.paths import Bools, paths
@@ -114,7 +114,7 @@ class TreeScoring:
         self.records.keep(rows, scores, imputed, kept)
 
     async def _write_paths(
-        self, path: Path, own: IdColumn, known: Rows, scored: ScoreStore, written: prediction_pb2.WrittenPredictions
+        self, path: Path, own: IdColumns, known: Rows, scored: ScoreStore, written: prediction_pb2.WrittenPredictions
     ) -> None:
         """Write the decision paths of scored records beside the predictions, if explanations are asked for."""
         if not self._opening.explain:
@@ -126,7 +126,7 @@ class TreeScoring:
         ids = (own.at(shown[first : first + at_once]) for first in range(0, len(shown), at_once))
         leaves = (part[OPEN_LEAVES] for part in scored.in_order([OPEN_LEAVES], shown, at_once))
         parts = zip(ids, leaves, strict=True)
-        await self._context.offload(lambda: write_paths(target, own.field, parts, trees, self._meaning))
+        await self._context.offload(lambda: write_paths(target, own.fields, parts, trees, self._meaning))
         written.explanations = str(target)
         written.withheld.extend(self.names.withheld)
 
@@ -151,18 +151,22 @@ def records_at_once(trees: Sequence[Tree]) -> int:
 
 
 def write_paths(
-    path: Path, column: pa.Field, parts: Iterable[tuple[pa.Array, Bytes]], trees: Sequence[Tree], meaning: Meaning
+    path: Path,
+    columns: Sequence[pa.Field],
+    parts: Iterable[tuple[Sequence[pa.Array], Bytes]],
+    trees: Sequence[Tree],
+    meaning: Meaning,
 ) -> None:
     """Write the open leaves of records, part by part.
 
-    `column`: that of ids as the party's table has it. `parts`: ids (n,), and their open leaves (n, bytes) as
-    `pack_masks` makes them of the trees.
+    `columns`: those of ids as the party's table has them. `parts`: ids (n,) of each, and their open leaves (n, bytes)
+    as `pack_masks` makes them of the trees.
     """
-    schema = pa.schema([column, ("paths", PATHS)])
+    schema = pa.schema([*columns, ("paths", PATHS)])
     known = _Leaves(trees, meaning)
     with writing_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for ids, leaves in parts:
-            writer.write_table(pa.table([ids, known.lists(known.unpack_masks(leaves))], schema=schema))
+            writer.write_table(pa.table([*ids, known.lists(known.unpack_masks(leaves))], schema=schema))
 
 
 class _Leaves:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -139,6 +140,14 @@ class Session:
             await self.role.close()
 
 
-def submission_of(request: control_pb2.StepRequest) -> str:
-    """The nonce of the job that a request opens."""
-    return request.setup.prepare.submission or request.prediction.open_model.prediction
+#: Step that opens a job → the nonce of the submission in it.
+SUBMISSIONS: Mapping[str, Callable[[control_pb2.StepRequest], str]] = {
+    "prepare": lambda request: request.setup.prepare.submission,
+    "open_model": lambda request: request.prediction.open_model.prediction,
+    "open_preview": lambda request: request.alignment.open_preview.submission,
+}
+
+
+def submission_of(request: control_pb2.StepRequest, kind: str) -> str:
+    """The nonce of the job that a request opens by the step `kind`."""
+    return SUBMISSIONS[kind](request)

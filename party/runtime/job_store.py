@@ -19,14 +19,11 @@ import io
 import json
 import logging
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.models.arrays import read_arrays
 from treetap.models.checksums import bytes_with_checksum, bytes_without_checksum, with_checksum, without_checksum
 from treetap.models.durable import make_folder, remnant, remove_folder, sync_folder, write_whole
 from treetap.models.line_file import LineFile
@@ -49,6 +46,9 @@ from treetap.models.store import (
 from treetap.names import NAME
 from treetap.protocols.agreement import changed
 
+if TYPE_CHECKING:
+    from treetap.models.arrays import Array, Arrays
+
 #: The folder of a job in which its model is made, until it is moved to the others.
 DRAFT = "model"
 #: The folder of noisy labels in a party's state: see `party.defences.noisy_labels`.
@@ -58,7 +58,6 @@ COLUMN_LEAKAGE = "column_leakage"
 
 
 log = logging.getLogger(__name__)
-Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 class Store:
@@ -181,15 +180,19 @@ class JobStore:
     def save_arrays(self, name: str, arrays: Arrays) -> None:
         """Keep arrays beside the shard, whole or not at all."""
         make_folder(self.folder)
+        import numpy as np  # of a job; the store is opened before
+
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **arrays)
         write_whole(self.folder / f"{name}.npz", bytes_with_checksum(content.getvalue(), self._seed(name)))
 
-    def load_arrays(self, name: str) -> dict[str, np.ndarray[Any, np.dtype[Any]]] | None:
+    def load_arrays(self, name: str) -> dict[str, Array] | None:
         """The arrays stored under a name, or None."""
         path = self.folder / f"{name}.npz"
         if not path.is_file():
             return None
+        from treetap.models.arrays import read_arrays
+
         content = io.BytesIO(bytes_without_checksum(path, path.read_bytes(), self._seed(name)))
         try:
             return read_arrays(content)

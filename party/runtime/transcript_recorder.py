@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import numpy.typing as npt
 from google.protobuf.message import Message
 
 from treetap.errors import Interrupted, Malformed
@@ -22,6 +20,10 @@ from treetap.wire.signed_heads import Signer
 from treetap.wire.transcript import OWN_STEPS
 from treetap.wire.transcript_writer import Kind, TranscriptWriter
 from treetap.wire.v2 import control_pb2, exchange_pb2, serving_pb2, transcript_pb2
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 #: Most rows of the party's file in one record of the transcript.
 ROWS_PER_RECORD = 65_536

@@ -11,6 +11,7 @@ import pytest
 from treetap.additive.paillier import secret_key
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues import ciphertexts
+from treetap.additive.residues.batches import Cells
 from treetap.additive.sums.public_keys import Packer
 from treetap.errors import PlaintextOverflow
 
@@ -39,9 +40,12 @@ def test_plaintexts_come_back(key: SecretKey) -> None:
     assert key.decrypt_many(blocks) == PLAINS
     values, ring = key.public.read(blocks), key.public.ring
     assert key.public.write(values) == blocks
-    cells = ring.cell_products(values, np.array([0, 1, 6, 5, 5]), np.array([1, 1, 2, 2, 2]), 4)
-    written = key.public.write(cells)
+    written = key.public.write(
+        ring.cell_products(values, Cells(np.array([0, 1, 6, 5, 5]), np.array([1, 1, 2, 2, 2]), 4))
+    )
     assert key.decrypt_many(written) == [0, -2, 2**101 - 2**109, 0]
+    held = ring.multiply_into(values[:2], values, Cells(np.array([0, 1, 7]), np.array([1, 2, 2]), 3, held=2))
+    assert key.decrypt_many(key.public.write(held[:3])) == [5, -2, 3**50 - 7]
     assert key.public.trivial(written).tolist() == [True, False, False, True]
     packed = key.public.write(Packer(key.public, 110, 18).pack_fresh(values))
     assert key.decrypt_many(packed) == [sum(plain << 110 * place for place, plain in enumerate(PLAINS))]
@@ -62,16 +66,9 @@ def test_what_it_cannot_do_is_an_error(key: SecretKey) -> None:
 
 
 def test_seconds_by_kind_of_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Main processes and workers of the label holder and of the others, the coordinator, and sums."""
+    """Main processes and workers of the label holder and of the others, the coordinator, fork servers, sums."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     module: Any = importlib.import_module("false_cipher")
-    seconds = {
-        "h": 1.0,
-        "h worker 0": 2.0,
-        "h worker 1": 3.0,
-        "b": 4.0,
-        "c": 5.0,
-        "c worker 0": 6.0,
-        "coordinator": 7.0,
-    }
-    assert list(module.by_kind(seconds, "h").values()) == [1.0, 9.0, 7.0, 5.0, 6.0, 28.0, 17.0]
+    seconds = {"h": 1.0, "h worker 0": 2.0, "h worker 1": 3.0, "b": 4.0, "b fork server": 5.0}
+    seconds |= {"c": 6.0, "c worker 0": 7.0, "coordinator": 8.0}
+    assert list(module.by_kind(seconds, "h").values()) == [1.0, 10.0, 8.0, 5.0, 7.0, 5.0, 36.0, 19.0]

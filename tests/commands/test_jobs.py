@@ -65,7 +65,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     folder = tmp_path_factory.mktemp("jobs")
     own = settings(folder, {"train": HERE})
     _faulty(folder, own)
-    own[FEATURE_B]["policy"] = {**own[FEATURE_B]["policy"], "record": "both"}
+    own[FEATURE_B]["policy"] = {**own[FEATURE_B]["policy"], "record": "both", "preview": "count"}
+    own[LABEL_HOLDER]["policy"] = {**own[LABEL_HOLDER]["policy"], "preview": "count"}
     own[LABEL_HOLDER]["data"] = str(folder)
     with LocalFederation(folder, own) as running:
         running.write_operator_file()
@@ -88,6 +89,30 @@ def _run(federation: LocalFederation, *words: str | Path) -> Outcome:
 def trained(federation: LocalFederation) -> Outcome:
     """The job `good`, handed in with --json."""
     return _run(federation, "train", _job(federation, "good"), "--json")
+
+
+def test_previewing_an_alignment(federation: LocalFederation) -> None:
+    """The number of common records, for people and as JSON; a policy's refusal is exit status 2 and has the remedy."""
+    outcome = _run(federation, "align", LABEL_HOLDER, FEATURE_B, "--name", "look")
+    assert outcome.status == 0
+    assert "look: 40 records in common" in outcome.out
+    outcome = _run(federation, "align", FEATURE_B, LABEL_HOLDER, "--table", "bad-ids", "--count", "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    status = json.loads(outcome.out)
+    assert (status["kind"], status["state"], status["protocol"]) == ("align", "finished", "psi")
+    assert (status["common"], status["rows"]) == ({"records": 40, "fewer_than": 0}, [])
+    assert set(status["phases"]) == {"prepare", "align"}
+    outcome = _run(federation, "align", LABEL_HOLDER, FEATURE_C)
+    said = outcome.err
+    assert outcome.status == 2
+    assert f"{FEATURE_C} takes no part in a preview" in said
+    assert 'preview = "off"; if it should, write preview = "count"' in said
+    for words, fault in (
+        (["look"], "name two or more"),
+        ([FEATURE_B, LABEL_HOLDER, "--count", "--records"], "--count and --records: give one"),
+    ):
+        assert fault in refused(_run(federation, "align", *words))
+    assert json.loads(_run(federation, "prune", "look", "--json").out) == {"jobs": ["look"]}
 
 
 def test_training(trained: Outcome) -> None:

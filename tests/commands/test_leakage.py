@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from party.alignment.preview_account import Charge, PreviewAccount
 from party.defences.column_account import LEFT_SETS, SUMS, AccountFile, CountedCells
 from party.runtime.job_store import JobStore
 from tests.commands.command import refused, treetap
@@ -84,7 +85,7 @@ def test_a_feature_party_has_the_account_of_its_columns(tmp_path: Path) -> None:
         for name, job in (("clients", "credit"), ("loans", "other"))
     ]
     found = json.loads(treetap("leakage", "--config", config, "--json").out)
-    assert found == {"party": "bank", "limit": 0.6, "tables": rows}
+    assert found == {"party": "bank", "limit": 0.6, "tables": rows, "previews_per_day": 5, "previews": []}
     assert json.loads(treetap("leakage", "other", "--config", config, "--json").out)["tables"] == rows[1:]
     assert "trees" in json.loads(treetap("leakage", "experiment", "--config", config, "--json").out)
     shown = treetap("leakage", "credit", "--config", config).out
@@ -96,8 +97,29 @@ def test_a_feature_party_has_the_account_of_its_columns(tmp_path: Path) -> None:
 def test_a_damaged_account_of_columns_is_named(tmp_path: Path) -> None:
     """Exit status 2 and the file; without any account, what has one."""
     config = _party(tmp_path)
-    assert "there is no account of columns" in refused(treetap("leakage", "--config", config))
+    assert "there is no account of columns or previews" in refused(treetap("leakage", "--config", config))
     _count(tmp_path, "clients", "credit")
     path = tmp_path / "state" / "column_leakage" / "shop.clients.npz"
     path.write_bytes(path.read_bytes()[:-1])
     assert "shop.clients.npz: is damaged" in refused(treetap("leakage", "--config", config))
+
+
+def test_a_party_has_the_account_of_its_previews(tmp_path: Path) -> None:
+    """All of them, or the one of a name: with whom, and what it told; one that broke down has no answer."""
+    config, account = _party(tmp_path), PreviewAccount(tmp_path / "state")
+    for name, told in (("align-1", "fewer than 30"), ("align-2", "")):
+        number = account.charge("bank", 5, Charge.now(name, "coordinator", "count", "train", ["shop", "telco"]))
+        if told:
+            account.told(number, told)
+    found = json.loads(treetap("leakage", "--config", config, "--json").out)["previews"]
+    assert [(row["job"], row["partners"], row["told"]) for row in found] == [
+        ("align-1", ["shop", "telco"], "fewer than 30"),
+        ("align-2", ["shop", "telco"], ""),
+    ]
+    shown = treetap("leakage", "align-1", "--config", config).out
+    for text in ("align-1", "shop, telco", "fewer than 30", "previews_per_day = 5"):
+        assert text in shown
+    assert "align-2" not in shown
+    assert "no answer" in treetap("leakage", "align-2", "--config", config).out
+    account.path.write_text(account.path.read_text().replace("shop", "shot"))
+    assert "previews.jsonl" in refused(treetap("leakage", "--config", config))

@@ -37,6 +37,27 @@ print([name for name in names if name in sys.modules])
 """
 
 
+#: The coordinator, with the course of a training and what all protocols say of themselves.
+_OF_COORDINATOR = """
+import sys
+import coordinator.server, coordinator.boosting, coordinator.scoring
+from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
+for name in TRAINING:
+    training(name)
+for name in PREDICTION:
+    prediction(name)
+print([name for name in ("pyarrow", "gmpy2") if name in sys.modules])
+"""
+
+
+def test_the_coordinator_loads_nothing_that_reads_tables() -> None:
+    """It would take a tenth of a second and 40 MB at its first job."""
+    done = subprocess.run(
+        [sys.executable, "-c", _OF_COORDINATOR], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
 @pytest.mark.second_tier
 def test_no_process_loads_a_library_that_no_job_needs() -> None:
     """Nor do the descriptions of all protocols, and the search for what they need."""

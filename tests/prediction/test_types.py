@@ -182,9 +182,9 @@ def test_answers_to_clients(labels: pa.DataType, told: Any, classes: list[Any], 
 def test_attributions(tmp_path: Path) -> None:
     """A row per record and class, both in their types."""
     ids, classes = typed(["10", "7"], pa.int64()), typed(["1", "2", "11"], pa.int8())
-    parts = [(ids[place : place + 1], np.zeros((1, 3)), np.zeros((1, 1, 3))) for place in range(2)]
+    parts = [([ids[place : place + 1]], np.zeros((1, 3)), np.zeros((1, 1, 3))) for place in range(2)]
     path = tmp_path / "a.parquet"
-    write_attributions(path, pa.field("customer", pa.int64()), parts, np.zeros(3), ["telco"], ["telco"], classes)
+    write_attributions(path, [pa.field("customer", pa.int64())], parts, np.zeros(3), ["telco"], ["telco"], classes)
     found = pq.read_table(path)
     assert (found.schema.field("customer").type, found.schema.field("class").type) == (pa.int64(), pa.int8())
     assert found.column("customer").to_pylist() == [10, 10, 10, 7, 7, 7]

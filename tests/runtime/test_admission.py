@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from party.node import OPENING
+from party.opening import KINDS
 from tests.replay import HERE, Conducted, Replay, ask, with_word
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES
@@ -40,7 +40,7 @@ def test_who_asks_for_which_job_is_checked_for_every_word(
                 await ask(federation, party, with_word(name, job="../up"))
             for attempt in (1, 2):
                 request = with_word(name, attempt=attempt)
-                if name in (*OPENING, "leave"):  # the latter of the same submission
+                if name in (*KINDS, "leave"):  # the latter of the same submission
                     with pytest.raises(Refused, match="job job belongs to coordinator coordinator, not to second"):
                         await ask(federation, party, request, caller="second")
                 else:  # as of a job that is not there
@@ -49,7 +49,7 @@ def test_who_asks_for_which_job_is_checked_for_every_word(
             if name == "leave":
                 assert frame.name_of(await ask(federation, party, with_word(name, job="other"))) == "done"
                 continue
-            if name == "open_model":
+            if name in ("open_model", "open_preview"):
                 with pytest.raises(ConfigError, match="another job of the name 'job' is under way here"):
                     await ask(federation, party, with_word(name, attempt=0))
             else:
@@ -57,6 +57,9 @@ def test_who_asks_for_which_job_is_checked_for_every_word(
                     await ask(federation, party, with_word(name, attempt=0))
             if name == "open_model":
                 with pytest.raises(DataError, match="there is no model 'nothing'"):
+                    await ask(federation, party, with_word(name, job="other"))
+            elif name == "open_preview":
+                with pytest.raises(ConfigError, match=f"{party}: answer = '': must be one of count, records"):
                     await ask(federation, party, with_word(name, job="other"))
             elif name != "prepare":
                 with pytest.raises(UnknownJob, match="holds no job 'other'; was it restarted"):
@@ -100,7 +103,7 @@ def test_a_word_of_another_role_is_refused(party: str, jobs: tuple[Conducted, Co
         federation = Federation(tmp_path, HERE.tables)
         for events, job in ((jobs[0], "job"), (jobs[1], "predict")):
             replay = Replay(federation, events)
-            own = {*map(frame.name_of, replay.vocabulary(party)), "leave", "account", "prepare", "open_model"}
+            own = {*map(frame.name_of, replay.vocabulary(party)), "leave", "account", *KINDS}
             await replay.to(before="ask_directions")
             for name in set(WORDS) - own:
                 with pytest.raises(OutOfOrder, match=f"{party} does not do {name} in job {job}"):

@@ -57,6 +57,7 @@ from treetap.wire.v2 import (
     lattice_pb2,
     prediction_pb2,
     setup_pb2,
+    types_pb2,
 )
 
 #: Bytes of a ciphertext under the longest key.
@@ -118,6 +119,8 @@ def _stream(kind: str, size: int) -> list[Message]:
 PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "public_key": lambda: [setup_pb2.PublicKeyMessage(modulus=bytes(384), slot_widths=[64] * 100)],
     "record_digest": lambda: [alignment_pb2.RecordDigest(digest=bytes(32), records=LONG)],
+    "least_count": lambda: [alignment_pb2.LeastCount(records=LONG)],
+    "shared_count": lambda: [alignment_pb2.SharedCount(common=types_pb2.CommonCount(records=LONG, fewer_than=LONG))],
     "blinded_ids": lambda: [
         alignment_pb2.BlindedIds(points=bytes(min(MESSAGE_BYTES, 3_000_000 - at)))
         for at in range(0, 3_000_000, MESSAGE_BYTES)
@@ -173,7 +176,16 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     **masked.PARTS,
 }
 #: Kinds of which a part is never long.
-SHORT = ("public_key", "record_digest", "constant_entries", "constant_attributions", *pivodl.SHORT, *masked.SHORT)
+SHORT = (
+    "public_key",
+    "record_digest",
+    "least_count",
+    "shared_count",
+    "constant_entries",
+    "constant_attributions",
+    *pivodl.SHORT,
+    *masked.SHORT,
+)
 
 
 def test_every_kind_is_here() -> None:

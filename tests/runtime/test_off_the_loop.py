@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 import tests.simulator
-from party.alignment import lists, steps
+from party.alignment import lists, raised_lists
 from party.eini import entry_sums
 from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.simulator import Federation, run
@@ -93,7 +93,7 @@ def test_identifiers_are_shuffled_and_compared_off_the_event_loop(
     """Sorting a million blinded identifiers takes seconds: in these the party must answer others."""
     watch = Watch()
     monkeypatch.setattr(tests.simulator, "in_place", watch.offload)
-    for module, name in ((steps, "permutation"), (lists, "shuffled"), (lists, "common")):
+    for module, name in ((raised_lists, "permutation"), (lists, "shuffled"), (lists, "common")):
         monkeypatch.setattr(module, name, watch.over(name, getattr(module, name)))
 
     async def main() -> None:

@@ -24,7 +24,7 @@ from treetap.process.limits import import_numpy, keep_memory_private, leave_out_
 
 #: Objects that may be made, less those freed, before the youngest are looked through for garbage: what imports make
 #: stays, and a tenth of a start went into looking through it.
-IMPORTED = 50_000
+IMPORTED = 200_000
 
 
 class Commands(LazyGroup):
@@ -61,7 +61,7 @@ class Commands(LazyGroup):
         ),
         "leakage": Row(
             "treetap.commands.labels",
-            "Show what others can read of this party's labels, or of its columns: also while a job trains.",
+            "Show what others can read of this party's labels, of its columns, or of its ids: also while a job trains.",
         ),
         "capacity": Row(
             "treetap.commands.capacity.cli",
@@ -71,6 +71,10 @@ class Commands(LazyGroup):
         "train": Row(
             "treetap.commands.jobs.cli",
             "Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job.",
+        ),
+        "align": Row(
+            "treetap.commands.jobs.cli",
+            "Before any job: how many records the tables of some parties have in common, by private set intersection.",
         ),
         "predict": Row(
             "treetap.commands.jobs.cli",
@@ -242,7 +246,6 @@ def party(
 ) -> None:
     """Serve one party until SIGTERM. Prints one JSON line with its address when it is ready."""
     logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
-    import_numpy()
     from party.server.main import run
 
     run(config, until_stdin_closes=until_stdin_closes)

@@ -58,17 +58,20 @@ def leakage(
         str | None,
         typer.Argument(
             metavar="JOB",
-            help="Name of a job that trains or has trained; without it, this party's columns of all jobs.",
+            help="Name of a job that trains or has trained, or of a preview; without it, this party's columns of all "
+            "jobs, and all previews.",
         ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the account as JSON on standard output and nothing else.")
     ] = False,
 ) -> None:
-    """Show what others can read of this party's labels, or of its columns: also while a job trains.
+    """Show what others can read of this party's labels, of its columns, or of its ids: also while a job trains.
 
     At a feature party, by label holder and table: the share of cells (record x column) that lay in a group of at most
     three records which the label holder has a sum of, by any way, by sums, and by left sets alone; over all jobs.
+
+    At every party, the previews of alignments (treetap align), and how many common records each of them told.
 
     At the label holder of a job, after each tree, what each feature party's sets of records say about the labels.
     Bound: the largest bound on the information of one set (Eq. 6 of ID-LMID), in nats; per node, not joint. Signature:

@@ -1,12 +1,14 @@
 """The accounts of both directions, from a party's own state folder.
 
 The label holder's says what released sets of records say about its labels; a feature party's, which cells of its
-columns lay in groups of few records that a label holder has sums of, or is shown.
+columns lay in groups of few records that a label holder has sums of, or is shown; any party's, which previews of
+alignments have told how many of its records others have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -72,21 +74,38 @@ class ColumnAccount(Part):
     jobs: dict[str, dict[str, int]]
 
 
-class ColumnAccounts(Part):
-    """The accounts of a feature party. `limit`: its policy's `max_column_leakage`."""
+class Previewed(Part):
+    """A preview of an alignment; `told`: the number of common records, as all its parties know it, or nothing."""
+
+    at: str
+    job: str
+    coordinator: str
+    answer: str
+    table: str
+    partners: list[str]
+    told: str
+
+
+class OwnAccounts(Part):
+    """The accounts of a party's columns and of its previews.
+
+    `limit`: its policy's `max_column_leakage`; `previews_per_day`: its policy's.
+    """
 
     party: str
     limit: float | None
     tables: list[ColumnAccount]
+    previews_per_day: int
+    previews: list[Previewed]
 
 
 _LINES = TypeAdapter(list[TreeAccount], config=ConfigDict(defer_build=True))
 
 
-def account(job: str | None, config: Path) -> Account | ColumnAccounts:
-    """The account of a job: of labels at its label holder, of the tables' columns at a feature party.
+def account(job: str | None, config: Path) -> Account | OwnAccounts:
+    """The account of a job: of labels at its label holder, of the tables' columns at a feature party; of a preview.
 
-    Without a job, those of the columns of all tables.
+    Without a job, those of the columns of all tables, and of all previews.
 
     Raises:
         BadInput: this party has no such job, or no account of it, or a file cannot be read.
@@ -95,19 +114,21 @@ def account(job: str | None, config: Path) -> Account | ColumnAccounts:
 
     if job is not None and (labels := _of_labels(job, config)) is not None:
         return labels
-    if (columns := _of_columns(job, config)).tables:
-        return columns
+    own = _own(job, config)
+    if own.tables or own.previews:
+        return own
     state, where = read(config).state, "a feature party has one of columns, from its first candidate sums on"
     if job is None:
-        raise BadInput(f"{state}: there is no account of columns; {where}; of labels, name the JOB")
+        raise BadInput(f"{state}: there is no account of columns or previews; {where}; of labels, name the JOB")
     raise BadInput(
         f"{state}: there is no account of a job {job!r}; the label holder has one of jobs whose labels are classes, "
         f"from the first stored tree on; {where}; parties of a job without such sums have none"
     )
 
 
-def _of_columns(job: str | None, config: Path) -> ColumnAccounts:
-    """The accounts of columns to which the job has added, or all."""
+def _own(job: str | None, config: Path) -> OwnAccounts:
+    """The accounts of columns to which the job has added and of the preview of that name, or all."""
+    from party.alignment.preview_account import PreviewAccount
     from party.config import read
     from party.defences.column_account import LEFT_SETS, SUMS, AccountFile
     from treetap.commands.model.view import reading
@@ -132,7 +153,17 @@ def _of_columns(job: str | None, config: Path) -> ColumnAccounts:
                     jobs=cells.jobs,
                 )
             )
-    return ColumnAccounts(party=party.name, limit=party.policy.max_column_leakage, tables=tables)
+    previews = PreviewAccount(party.state)
+    with reading(previews.path):
+        rows = [{**asdict(charge), "told": told} for charge, told in previews.charges()]
+    named = [row for row in rows if job is None or row["job"] == job]
+    return OwnAccounts(
+        party=party.name,
+        limit=party.policy.max_column_leakage,
+        tables=tables,
+        previews_per_day=party.policy.previews_per_day,
+        previews=[Previewed(**{name: row[name] for name in Previewed.model_fields}) for row in named],
+    )
 
 
 def _of_labels(job: str, config: Path) -> Account | None:
@@ -162,10 +193,13 @@ def trees_of(lines: Sequence[dict[str, Any]], folder: Path) -> list[TreeAccount]
         raise DataError(f"{folder / LEAKAGE}: is damaged ({fault}); bring a back-up of it back") from None
 
 
-def print_account(account: Account | ColumnAccounts) -> None:
+def print_account(account: Account | OwnAccounts) -> None:
     """Print the account: of labels, the figures after the last tree and the largest bound of all."""
-    if isinstance(account, ColumnAccounts):
-        _print_columns(account)
+    if isinstance(account, OwnAccounts):
+        if account.tables:
+            _print_columns(account)
+        if account.previews:
+            _print_previews(account)
         return
     last = account.trees[-1]
     noisy = " (noisy labels, on which it trains)" if last.noisy_labels else ""
@@ -175,7 +209,7 @@ def print_account(account: Account | ColumnAccounts) -> None:
     terminal.out.print("Bounds, in nats, are per node, not joint: sets that say nothing alone may say all together.")
 
 
-def _print_columns(accounts: ColumnAccounts) -> None:
+def _print_columns(accounts: OwnAccounts) -> None:
     table = terminal.table("label holder", "table", "cells", "counted", "by sums", "by left sets alone", "jobs")
     for row in accounts.tables:
         shares = [f"{count / max(row.cells, 1):.2%}" for count in (row.counted, row.by_sums, row.by_left_sets)]
@@ -187,6 +221,17 @@ def _print_columns(accounts: ColumnAccounts) -> None:
         "a cell counts once it lay in a group of at most three records that was summed, follows from sums, or is shown"
     )
     terminal.out.print(f"{accounts.party}: {said}; {limit}", soft_wrap=True)
+
+
+def _print_previews(accounts: OwnAccounts) -> None:
+    table = terminal.table("preview", "at", "table", "with", "answer", "common records")
+    for row in accounts.previews:
+        cells = [row.job, row.at, row.table, ", ".join(row.partners), row.answer, row.told or "no answer"]
+        table.add_row(*map(terminal.text, cells))
+    terminal.out.print(table)
+    said = "the parties of a preview and its coordinator know the number of common records"
+    most = f"its policy lets previews_per_day = {accounts.previews_per_day} with each party"
+    terminal.out.print(f"{accounts.party}: {said}; {most}", soft_wrap=True)
 
 
 def leakage_table(trees: Sequence[TreeAccount]) -> Table:

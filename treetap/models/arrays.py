@@ -7,6 +7,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +16,7 @@ import numpy as np
 from treetap.usage import half_of_memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Arrays = Mapping[str, Array]
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,

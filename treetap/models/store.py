@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from treetap.errors import DataError
 from treetap.models import checksums
-from treetap.models.arrays import Array, read_arrays
 from treetap.models.checksums import parse_json
+
+if TYPE_CHECKING:
+    from treetap.models.arrays import Array
 
 #: Format of a published model, in its manifest: the only one that is read. Raised whenever models of the last one would
 #: be misread or lack what is read; a sample of it is kept below tests/library/models.
@@ -141,6 +143,8 @@ def read_weights(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
 
 def read_arrays_of(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """A published model's manifest, and the arrays of one of its files by name; raises as `read_weights` does."""
+    from treetap.models.arrays import read_arrays  # a party's store is opened before it needs any
+
     manifest, path = read_manifest(folder), folder / kind
     _require(folder, manifest, kind)
     try:

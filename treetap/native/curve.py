@@ -1,8 +1,8 @@
 """Calls of the kernels for blinded ids (`curve.c`, `sha512.c`), with blocks whose lengths are checked beforehand.
 
 A block is whole encodings side by side. One call stays below 0.2 s: blocks are cut into units here, and each ends with
-a sign of life. What a unit makes stays in a core's cache, and below the size for which the C library asks the system for
-new pages each time.
+a sign of life. What a unit makes stays in a core's cache, and below the size for which the C library asks the system
+for new pages each time.
 """
 
 from __future__ import annotations

@@ -11,15 +11,15 @@
  * lowest ROWS digits q of a sum is q itself; it leaves q*m, m = (k*N + 1)/B, a number of `limbs` digits, ROWS columns further
  * up: no digit waits for another one's product. Only the last ROWS digits are cleared by N, times q*k modulo B.
  *
- * Bounds. With `limbs` = ROWS*(s + 1), the blocks q_0 .. q_(s-1) add q_i*k*N*B^i, and the last one q*N*B^s. Digits are below B, so
+ * Bounds. With `limbs` = ROWS*(s + 1), the blocks q_0 .. q_(s-1) add q_i*k*N*B^i, and the last one q*N*B^s. As q, k < B,
  *
  *     sum of q_i*k*B^i <= (B-1)^2 * (B^s - 1)/(B - 1) < B^(s+1) = R   and   q*B^s < R:   the result is below a*b/R + 2N.
  *
  * Callers choose `limbs` such that R >= 16*N: a*b/R <= N for a, b < 4*N, as for a < R and b <= N, and the result is below
  * 3*N. A number alone, a < R, leaves Montgomery form below a/R + 2N, at most as 2*N.
  *
- * What columns begin with. Blocks leave constants in the columns (multiply_fma.h), the same for every operand. `first` takes them
- * off: it is minus what zeros leave, by the same functions, once per modulus. It adds BIAS to each column and takes the
+ * What columns begin with. Blocks leave constants in the columns (multiply_fma.h), the same for every operand. `first` takes
+ * them off: it is minus what zeros leave, by the same functions, once per modulus. It adds BIAS to each column and takes the
  * carry of that from the next, so that no sum is negative on the way. */
 #pragma once
 
@@ -29,10 +29,10 @@ enum kind { PRODUCT, SQUARE, LEAVE, JOIN, KINDS };
 
 /* Constants of a modulus. */
 typedef struct {
-    uint64_t limbs, levels;              /* levels of Karatsuba's products */
-    uint64_t words[LARGEST];             /* N */
-    uint64_t first[KINDS][2 * LARGEST];  /* what the columns begin with */
-    uint64_t low[ROWS], first_low[ROWS]; /* what a block of zeros leaves in its lowest columns; what takes that off */
+    uint64_t limbs, levels, square_levels; /* levels of Karatsuba's products and squares */
+    uint64_t words[LARGEST];               /* N */
+    uint64_t first[KINDS][2 * LARGEST];    /* what the columns begin with */
+    uint64_t low[ROWS], first_low[ROWS];   /* what a block of zeros leaves in its lowest columns; what takes that off */
     scalar n[LARGEST], m[LARGEST], k[ROWS];
 } modulus;
 
@@ -73,20 +73,40 @@ CALLED void times(uint64_t levels, size_t limbs, const digit *a, const digit *b,
 }
 
 /* sums[0 .. 2*limbs) = a^2: products of different digits are summed once and doubled. */
-CALLED void square_columns(size_t limbs, const digit *a, vector *sums) {
+CALLED void school_square(size_t limbs, const digit *a, int with_signs, vector *sums) {
     for (size_t j = 0; j < limbs; j++) sums[j] = SAME(0);
     for (size_t j = 2 * limbs - ROWS; j < 2 * limbs; j++) sums[j] = SAME(0); /* no block reaches them */
     for (size_t i = 0; i < limbs; i += ROWS) {
         digit x[ROWS];
         UNROLL for (int t = 0; t < ROWS; t++) x[t] = a[i + (size_t)t];
-        cross_block(x, sums + 2 * i);
-        if (i + ROWS < limbs) block(limbs - i - ROWS, x, a + i + ROWS, 0, 0, 1, sums + 2 * i + ROWS);
+        cross_block(x, with_signs, sums + 2 * i);
+        if (i + ROWS < limbs) block(limbs - i - ROWS, x, a + i + ROWS, 0, with_signs, 1, sums + 2 * i + ROWS);
     }
     for (size_t j = 0; j < limbs; j++) {
         vector low = sums[2 * j] + sums[2 * j], high = sums[2 * j + 1] + sums[2 * j + 1];
-        add_square(a[j], &low, &high);
+        add_square(a[j], with_signs, &low, &high);
         sums[2 * j] = low;
         sums[2 * j + 1] = high;
+    }
+}
+
+/* sums[0 .. 2*limbs) = a^2; Karatsuba's: 2*a0*a1 = a0^2 + a1^2 - (a1 - a0)^2. */
+CALLED void square_columns(uint64_t levels, size_t limbs, const digit *a, int with_signs, vector *sums) {
+    if (!levels || limbs < 2 * ROWS) {
+        school_square(limbs, a, with_signs, sums);
+        return;
+    }
+    const size_t half = limbs / 2;
+    digit x[LARGEST / 2] ALIGNED;
+    vector middle[LARGEST] ALIGNED;
+    differences(half, a + half, a, x); /* none to correct: SQUARE_SPLIT */
+    square_columns(levels - 1, half, a, with_signs, sums);
+    square_columns(levels - 1, half, a + half, with_signs, sums + limbs);
+    square_columns(levels - 1, half, x, 1, middle);
+    for (size_t j = 0; j < half; j++) {
+        const vector both = sums[half + j] + sums[limbs + j];
+        sums[half + j] = both + sums[j] - middle[j];
+        sums[limbs + j] = both + sums[limbs + half + j] - middle[half + j];
     }
 }
 
@@ -143,18 +163,17 @@ CALLED void multiply(const modulus *m, const digit *a, const digit *b, digit *ou
 /* out = a*a/R mod N; out may be a. */
 CALLED void square(const modulus *m, const digit *a, digit *out) {
     vector sums[2 * LARGEST] ALIGNED;
-    square_columns(m->limbs, a, sums);
+    square_columns(m->square_levels, m->limbs, a, 0, sums);
     reduce(m, SQUARE, sums, out);
 }
 
-/* words = a/R mod N, below N: the words of a number that leaves Montgomery form. */
-CALLED void leave(const modulus *m, const digit *a, vector *words) {
-    vector sums[2 * LARGEST] ALIGNED, less[LARGEST] ALIGNED;
-    digit x[LARGEST] ALIGNED;
+/* out = a/R mod N, below N: a number that leaves Montgomery form. */
+CALLED void leave(const modulus *m, const digit *a, digit *out) {
+    vector sums[2 * LARGEST] ALIGNED, words[LARGEST] ALIGNED, less[LARGEST] ALIGNED;
     const size_t limbs = m->limbs;
     for (size_t j = 0; j < 2 * limbs; j++) sums[j] = j < limbs ? word_of(a[j]) : SAME(0);
-    reduce(m, LEAVE, sums, x);
-    for (size_t j = 0; j < limbs; j++) words[j] = word_of(x[j]);
+    reduce(m, LEAVE, sums, out);
+    for (size_t j = 0; j < limbs; j++) words[j] = word_of(out[j]);
     for (int twice = 0; twice < 2; twice++) { /* at most 2N */
         vector over = SAME(0);
         for (size_t j = 0; j < limbs; j++) {
@@ -165,6 +184,7 @@ CALLED void leave(const modulus *m, const digit *a, vector *words) {
         const vector smaller = SAME(0) - over;
         for (size_t j = 0; j < limbs; j++) words[j] = chosen(smaller, words[j], less[j]);
     }
+    for (size_t j = 0; j < limbs; j++) out[j] = digit_of(words[j]);
 }
 
 /* out = a + b*N in plain integers of `wide` digits, at most 2*limbs. */
@@ -182,7 +202,7 @@ static TARGET void zeros_leave(const modulus *m, enum kind kind, vector *sums) {
     if (kind == LEAVE)
         for (size_t j = 0; j < 2 * limbs; j++) sums[j] = SAME(0);
     if (kind == PRODUCT) times(m->levels, limbs, zero, zero, 0, sums);
-    if (kind == SQUARE) square_columns(limbs, zero, sums);
+    if (kind == SQUARE) square_columns(m->square_levels, limbs, zero, 0, sums);
     if (kind == JOIN)
         school(limbs, zero, m->n, 1, 0, sums);
     else
@@ -190,9 +210,9 @@ static TARGET void zeros_leave(const modulus *m, enum kind kind, vector *sums) {
 }
 
 /* Levels of Karatsuba's products that pay; no more than two, for which digits and columns have room. */
-static uint64_t levels_for(size_t limbs) {
+static uint64_t levels_for(size_t limbs, size_t split) {
     uint64_t levels = 0;
-    for (; levels < 2 && limbs >= SPLIT && limbs % (2 * ROWS) == 0; limbs /= 2) levels++;
+    for (; levels < 2 && limbs >= split && limbs % (2 * ROWS) == 0; limbs /= 2) levels++;
     return levels;
 }
 
@@ -202,7 +222,8 @@ static TARGET void make_modulus(
     vector sums[2 * LARGEST] ALIGNED;
     const digit zero[ROWS] ALIGNED = {{0}};
     made->limbs = limbs;
-    made->levels = levels_for(limbs);
+    made->levels = levels_for(limbs, SPLIT);
+    made->square_levels = levels_for(limbs, SQUARE_SPLIT);
     for (size_t j = 0; j < limbs; j++) made->words[j] = n[j], made->n[j] = (scalar)n[j], made->m[j] = (scalar)m[j];
     for (size_t j = 0; j < ROWS; j++) made->k[j] = (scalar)k[j];
     for (enum kind kind = PRODUCT; kind < KINDS; kind++) {

@@ -20,7 +20,7 @@
  * zero: whether numbers too small for a double's exponent count as zero (DAZ, FTZ) does not matter.
  *
  * The columns of a sum. A block adds to a column at most 7 * (2^49 + 2^48) either way. The 39 blocks of the largest product,
- * twice as much for each level of Karatsuba's, and the 39 blocks of its reduction make less than 2^61, which is BIAS. */
+ * twice as much for each of two levels of Karatsuba, and the 39 blocks of its reduction make less than 2^61, which is BIAS. */
 #pragma once
 #include "lanes.h"
 #if defined(__x86_64__)
@@ -32,11 +32,12 @@
 #define WORD_BITS 49
 #define ROWS 7      /* digits that are multiplied at a time */
 #define LARGEST 273 /* digits: moduli of up to 13,373 bits */
-#define SPLIT 28    /* digits of the smallest product that is worth Karatsuba's three */
+#define SPLIT 28    /* digits of the smallest product that is worth Karatsuba's three, and of the smallest square */
+#define SQUARE_SPLIT 42
 #define BIAS (1ull << 61)
 #define MAGIC 0x1.8p52
 #define START REAL(with_signs ? 0x1.8p101 : 0x1p101)
-/* Columns that are summed side by side, and at both ends of a block: clang keeps more of them in registers than gcc. */
+/* Columns that are summed side by side, of which clang keeps more in registers than gcc, and as many at a block's ends. */
 #if LANES == 8 && defined(__clang__)
 #define TILE 6
 #elif defined(__clang__)
@@ -44,11 +45,7 @@
 #else
 #define TILE 3
 #endif
-#if LANES == 8
-#define EDGE 6
-#else
-#define EDGE 1
-#endif
+#define EDGE 3
 
 typedef reals digit;   /* a digit of each of LANES numbers */
 typedef double scalar; /* a digit of one */
@@ -119,11 +116,10 @@ INLINE void low_block(const digit x[ROWS], const double *y, vector *sums) {
 }
 
 /* sums[0 .. 2 * ROWS) += the products of two different digits of x, each once, plus constants. */
-INLINE void cross_block(const digit x[ROWS], vector *sums) {
-    const reals start = REAL(0x1p101);
+INLINE void cross_block(const digit x[ROWS], const int with_signs, vector *sums) {
     vector before = SAME(0);
     UNROLL for (int s = 1; s < 2 * ROWS - 2; s++) {
-        reals H = start, W = REAL(MAGIC);
+        reals H = START, W = REAL(MAGIC);
         UNROLL for (int t = 0; t < ROWS; t++)
             if (s - t > t && s - t < ROWS) {
                 const reals h = FMA(x[t], x[s - t], H);
@@ -137,9 +133,9 @@ INLINE void cross_block(const digit x[ROWS], vector *sums) {
 }
 
 /* Adds the halves of a digit's square, plus constants. */
-INLINE void add_square(digit x, vector *low, vector *high) {
-    const reals start = REAL(0x1p101), h = FMA(x, x, start);
-    *low += (vector)(FMA(x, x, start - h) + REAL(MAGIC));
+INLINE void add_square(digit x, const int with_signs, vector *low, vector *high) {
+    const reals h = FMA(x, x, START);
+    *low += (vector)(FMA(x, x, START - h) + REAL(MAGIC));
     *high += (vector)h;
 }
 

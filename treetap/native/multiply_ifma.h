@@ -10,7 +10,8 @@
 #define WORD_BITS 52
 #define ROWS 4      /* digits that are multiplied at a time, and columns that are summed side by side */
 #define LARGEST 256 /* digits: moduli of up to 13,308 bits */
-#define SPLIT 24    /* digits of the smallest product that is worth Karatsuba's three */
+#define SPLIT 24    /* digits of the smallest product that is worth Karatsuba's three; no square is */
+#define SQUARE_SPLIT (LARGEST + 1)
 #define BIAS (1ull << 57)
 
 typedef vector digit;    /* a digit of each of LANES numbers */
@@ -56,7 +57,8 @@ INLINE void block(
 INLINE void low_block(const digit x[ROWS], const uint64_t *y, vector *sums) { tile(0, -2 * ROWS, x, y, 1, 0, 0, sums); }
 
 /* sums[0 .. 2 * ROWS) += the products of two different digits of x, each once. */
-INLINE void cross_block(const digit x[ROWS], vector *sums) {
+INLINE void cross_block(const digit x[ROWS], const int with_signs, vector *sums) {
+    (void)with_signs;
     UNROLL for (int s = 1; s < ROWS; s++)
         UNROLL for (int t = 0; t < s; t++) {
             sums[s + t] = LOW(sums[s + t], x[s], x[t]);
@@ -65,7 +67,8 @@ INLINE void cross_block(const digit x[ROWS], vector *sums) {
 }
 
 /* Adds the halves of a digit's square. */
-INLINE void add_square(digit x, vector *low, vector *high) {
+INLINE void add_square(digit x, const int with_signs, vector *low, vector *high) {
+    (void)with_signs;
     *low = LOW(*low, x, x);
     *high = HIGH(*high, x, x);
 }

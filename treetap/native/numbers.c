@@ -32,12 +32,12 @@ INLINE void gather(size_t limbs, const uint64_t *const at[LANES], digit *lanes) 
     }
 }
 
-/* The words of the first `count` lanes to addresses. */
-INLINE void scatter(size_t limbs, const vector *lanes, size_t count, uint64_t *const at[LANES]) {
+/* The first `count` lanes to addresses. */
+INLINE void scatter(size_t limbs, const digit *lanes, size_t count, uint64_t *const at[LANES]) {
     for (size_t i = 0; i < limbs; i += LANES) {
         const size_t from = i + LANES <= limbs ? i : limbs - LANES;
         vector r[LANES];
-        UNROLL for (int k = 0; k < LANES; k++) r[k] = lanes[from + (size_t)k];
+        UNROLL for (int k = 0; k < LANES; k++) r[k] = word_of(lanes[from + (size_t)k]);
         transpose(r);
         for (size_t k = 0; k < count; k++) memcpy(at[k] + from, &r[k], sizeof r[k]);
     }
@@ -61,19 +61,12 @@ INLINE void load(size_t limbs, const uint64_t *numbers, size_t k, size_t count, 
 }
 
 /* Lanes to the numbers k .. of `out`, those that there are. */
-INLINE void store_words(
-    size_t limbs, const vector *lanes, uint64_t *out, const int64_t *places, size_t k, size_t count) {
+CALLED void store(size_t limbs, const digit *lanes, uint64_t *out, const int64_t *places, size_t k, size_t count) {
     const size_t many = count - k < LANES ? count - k : LANES;
     uint64_t *at[LANES];
     for (size_t lane = 0; lane < many; lane++)
         at[lane] = out + limbs * (places ? (size_t)places[k + lane] : k + lane);
     scatter(limbs, lanes, many, at);
-}
-
-CALLED void store(size_t limbs, const digit *lanes, uint64_t *out, const int64_t *places, size_t k, size_t count) {
-    vector words[2 * LARGEST] ALIGNED;
-    for (size_t j = 0; j < limbs; j++) words[j] = word_of(lanes[j]);
-    store_words(limbs, words, out, places, k, count);
 }
 
 INLINE void prefetch(size_t limbs, const uint64_t *number) {
@@ -120,12 +113,11 @@ TARGET int FN(treetap_products)(
 /* out[k] = numbers[k] / R mod N, below N: out of Montgomery form. */
 TARGET int FN(treetap_leave)(const modulus *m, uint64_t *out, const uint64_t *numbers, size_t count) {
     digit x[LARGEST] ALIGNED;
-    vector words[LARGEST] ALIGNED;
     if (!rounds_to_nearest()) return WRONG_ROUNDING;
     for (size_t k = 0; k < count; k += LANES) {
         load(m->limbs, numbers, k, count, x);
-        leave(m, x, words);
-        store_words(m->limbs, words, out, NULL, k, count);
+        leave(m, x, x);
+        store(m->limbs, x, out, NULL, k, count);
     }
     return 0;
 }

@@ -320,7 +320,7 @@ class Modulus:
 _FAULTS: dict[int, tuple[type[Exception], str]] = {
     1: (
         FloatingPointError,
-        "this thread's rounding mode is not to the nearest, as the native kernels need",
+        "this thread's rounding mode is not to the nearest: the native kernels would compute wrongly",
     ),
     2: (MemoryError, "no memory for a table of powers"),
 }

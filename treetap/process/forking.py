@@ -43,11 +43,12 @@ def serve(control: int, modules: Sequence[str]) -> NoReturn:
 
 def preload(modules: Sequence[str]) -> None:
     """Import, and keep what exists by then out of garbage collections, which would copy the pages that all share."""
+    gc.disable()  # what imports make stays
     for module in modules:
         with suppress(Exception):  # the child that needs it imports it again, and says what it lacks
             importlib.import_module(module)
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def why_unfit() -> str:

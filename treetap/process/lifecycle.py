@@ -15,7 +15,7 @@ from pathlib import Path
 
 from treetap.errors import BadInput
 from treetap.models.durable import make_folder
-from treetap.process.limits import collect_rarely, give_memory_back
+from treetap.process.limits import collect_rarely, give_memory_back, import_numpy
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,6 @@ async def serve_until_stopped(
     `where`: name, address and, where they are served, metrics. `of_jobs`: modules that the first job needs; they are
     imported after that line, by another thread, so that neither the start nor the job waits for them.
     """
-    collect_rarely()
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -57,6 +56,7 @@ async def serve_until_stopped(
     print(json.dumps({"serving": kind, **where}), flush=True)
     log.info("%s %s serves at %s", kind, where["name"], where["address"])
     await asyncio.to_thread(_import, of_jobs)
+    collect_rarely()
     trimming = asyncio.ensure_future(give_memory_back())
     await stop.wait()
     trimming.cancel()
@@ -64,5 +64,6 @@ async def serve_until_stopped(
 
 
 def _import(modules: Sequence[str]) -> None:
+    import_numpy()
     for module in modules:
         importlib.import_module(module)

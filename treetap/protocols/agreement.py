@@ -13,21 +13,22 @@ import math
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
 from treetap.errors import Malformed, Refused
-from treetap.protocols.job_spec import params_of
 from treetap.protocols.prediction import options_of
 from treetap.protocols.registry import prediction_name, training_name
-from treetap.wire.v2 import prediction_pb2, setup_pb2
+from treetap.wire.v2 import alignment_pb2, prediction_pb2, setup_pb2
 
+#: The content of a step that opens a job.
+Opening: TypeAlias = setup_pb2.Prepare | prediction_pb2.OpenModel | alignment_pb2.OpenPreview
 #: Fields of an opening that are no part of the job: parsed on their own, or of one attempt at it.
 _APART = frozenset({"parameters", "peers", "away"})
 
 
-def job_document(job: str, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> dict[str, Any]:
+def job_document(job: str, opening: Opening) -> dict[str, Any]:
     """The job that a step opens, as JSON types: its name, submission, parties, table, protocol and every parameter.
 
     Addresses, the attempt, and the parties that are away from one attempt are no part of it.
@@ -42,21 +43,25 @@ def job_document(job: str, opening: setup_pb2.Prepare | prediction_pb2.OpenModel
             "the job has fields that this release does not know: is the coordinator, or the operator, of a later one?"
         )
     if isinstance(opening, setup_pb2.Prepare):
+        from treetap.protocols.job_spec import params_of  # of jobs, as the rest of the mathematics
+
         own = {"protocol": training_name(opening.spec), "parameters": _plain(asdict(params_of(opening.spec)))}
         return {"job": job, "submission": opening.submission, **own, **_fields(opening.spec)}
+    if isinstance(opening, alignment_pb2.OpenPreview):
+        return {"job": job, "preview": True, **_fields(opening)}
     own = {"protocol": prediction_name(opening), "parameters": _plain(asdict(options_of(opening)))}
     return {"job": job, **own, **_fields(opening)}
 
 
-def job_digest(job: str, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> bytes:
+def job_digest(job: str, opening: Opening) -> bytes:
     """SHA-256 of the document as sorted JSON, 32 bytes; raises as `job_document` does."""
     text = json.dumps(job_document(job, opening), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).digest()
 
 
-def attempt_digest(digest: bytes, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> bytes:
+def attempt_digest(digest: bytes, opening: Opening) -> bytes:
     """The digest of an attempt, 32 bytes: the job's and, of a prediction, of the parties that it goes on without."""
-    away = [] if isinstance(opening, setup_pb2.Prepare) else sorted(opening.away)
+    away = sorted(opening.away) if isinstance(opening, prediction_pb2.OpenModel) else []
     return hashlib.sha256(digest + json.dumps(away).encode()).digest() if away else digest
 
 

@@ -1,4 +1,4 @@
-"""Record alignment: its messages, and the turns of private set intersection (docs/alignment.md).
+"""Record alignment: its messages, and the turns of private set intersection and of its count (docs/alignment.md).
 
 Computing and sending are turns of their own: a party that still computes sends nothing to its peers but reports to the
 coordinator, and in a pass every party reads while it sends, whatever the length of the lists.
@@ -6,7 +6,7 @@ coordinator, and in a pass every party reads while it sends, whatever the length
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -17,6 +17,8 @@ from treetap.protocols.messages import (
     MessageRow,
     Pairs,
     Series,
+    all_report,
+    label_holder_reports,
     once,
     to_feature_parties,
     to_label_holder,
@@ -42,22 +44,43 @@ class AlignmentTurn:
     routes: Routes = ()
 
 
+#: Turns in their order.
+Plan = tuple[AlignmentTurn, ...]
+
+
 @cache
-def turns(parties: int) -> Sequence[AlignmentTurn]:
+def turns(parties: int) -> Plan:
     """All turns in order; places are those of the job's parties, the label holder's is 0. One party has none."""
     if parties == 1:
-        return []
+        return ()
     return _between_two() if parties == 2 else _around_a_ring(parties)
 
 
 @cache
-def owners(parties: int, place: int) -> Mapping[tuple[int, int], int | None]:
+def count_turns(parties: int) -> Plan:
+    """All turns of a count, of two parties and more; the combiner's place is 0.
+
+    1. Every list goes around, raised and shuffled by each; all end at the combiner. So the list of no party, the
+       combiner's own included, comes to it in an order that its owner knows: the combiner learns how many points are
+       common, and cannot say of which ids they are.
+    2. The combiner counts, and tells the others.
+    """
+    number = count()
+    return (
+        *_to_the_combiner(parties, number),
+        AlignmentTurn("count_ids", next(number), (0,)),
+        AlignmentTurn("take_count", next(number), tuple(range(1, parties))),
+    )
+
+
+@cache
+def owners(plan: Plan, place: int) -> Mapping[tuple[int, int], int | None]:
     """Whose list comes to a place, by (from, stage); None: the list of common points."""
     assigned: dict[tuple[int, int], int | None] = {}
     held: dict[int, int | None] = {}
-    for turn in turns(parties):
+    for turn in plan:
         if turn.step in ("blind_ids", "trace_ids"):
-            held = {party: party for party in range(parties)}
+            held = {party: party for party in turn.places}
         elif turn.step == "combine_ids":
             held = {0: None}
         elif turn.routes:
@@ -66,20 +89,35 @@ def owners(parties: int, place: int) -> Mapping[tuple[int, int], int | None]:
     return assigned
 
 
-def _between_two() -> list[AlignmentTurn]:
+def _between_two() -> Plan:
     """Each blinds its ids; each raises the other's and returns them; each names its common records; they agree."""
     both, swap = (0, 1), ((0, 1), (1, 0))
-    return [
+    return (
         AlignmentTurn("blind_ids", 0, both),
         AlignmentTurn("pass_ids", 1, both, swap),
         AlignmentTurn("raise_ids", 2, both),
         AlignmentTurn("pass_ids", 3, both, swap),
         AlignmentTurn("match_ids", 4, both),
         AlignmentTurn("agree_ids", 5, (0,)),
-    ]
+    )
 
 
-def _around_a_ring(parties: int) -> list[AlignmentTurn]:
+def _to_the_combiner(parties: int, number: Iterator[int]) -> Plan:
+    """Every list goes around, raised and shuffled by each; all end at the first party."""
+    places = tuple(range(parties))
+    made = [AlignmentTurn("blind_ids", next(number), places)]
+    for _ in places[1:]:
+        made.append(AlignmentTurn("pass_ids", next(number), places, _ring(parties)))
+        made.append(AlignmentTurn("relay_ids", next(number), places))
+    made.append(AlignmentTurn("pass_ids", next(number), places, tuple((place, 0) for place in places)))
+    return tuple(made)
+
+
+def _ring(parties: int) -> Routes:
+    return tuple((place, (place + 1) % parties) for place in range(parties))
+
+
+def _around_a_ring(parties: int) -> Plan:
     """Three and more.
 
     1. Every list goes around, raised and shuffled by each; all end at the first party, which keeps the points that all
@@ -88,14 +126,9 @@ def _around_a_ring(parties: int) -> list[AlignmentTurn]:
     3. Every owner's list goes around under the fresh exponents, its order kept, back to its owner alone.
     4. The first party compares the results of all.
     """
-    places, last = tuple(range(parties)), parties - 1
-    ring = tuple((place, (place + 1) % parties) for place in places)
+    places, last, ring = tuple(range(parties)), parties - 1, _ring(parties)
     number = count()
-    made = [AlignmentTurn("blind_ids", next(number), places)]
-    for _ in range(last):
-        made.append(AlignmentTurn("pass_ids", next(number), places, ring))
-        made.append(AlignmentTurn("relay_ids", next(number), places))
-    made.append(AlignmentTurn("pass_ids", next(number), places, tuple((place, 0) for place in places)))
+    made = [*_to_the_combiner(parties, number)]
     made.append(AlignmentTurn("combine_ids", next(number), (0,)))
     for place in places[1:]:
         made.append(AlignmentTurn("pass_ids", next(number), (place - 1, place), ((place - 1, place),)))
@@ -108,33 +141,41 @@ def _around_a_ring(parties: int) -> list[AlignmentTurn]:
     made.append(AlignmentTurn("pass_ids", next(number), places, ring))
     made.append(AlignmentTurn("match_ids", next(number), places))
     made.append(AlignmentTurn("agree_ids", next(number), (0,)))
-    return made
+    return tuple(made)
 
 
 # ---- messages
 
 
-def _turns_of_psi(members: Members) -> Pairs:
-    """Each party to those to whom it passes a list in some turn of private set intersection."""
-    parties = members.parties
-    passed = {route for turn in turns(len(parties)) for route in turn.routes}
-    return [(parties[here], parties[there]) for here, there in sorted(passed) if here != there]
+@dataclass(frozen=True)
+class Passes:
+    """The lists of blinded ids that parties pass on in the turns of a plan, which follows from their number."""
 
+    plan: Callable[[int], Plan]
 
-def each_pass(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, set[int]]:
-    """In each turn in which the one passes a list to the other."""
-    parties = sizes.members.parties
-    route = parties.index(sender), parties.index(receiver)
-    return range(1), {turn.stage for turn in turns(len(parties)) if route in turn.routes}
+    def route(self, members: Members) -> Pairs:
+        """Each party to those to whom it passes a list in some turn of private set intersection."""
+        parties = members.parties
+        passed = {route for turn in self.plan(len(parties)) for route in turn.routes}
+        return [(parties[here], parties[there]) for here, there in sorted(passed) if here != there]
 
+    def each_pass(self, sizes: JobSizes, sender: str, receiver: str) -> tuple[range, set[int]]:
+        """In each turn in which the one passes a list to the other."""
+        parties = sizes.members.parties
+        route = parties.index(sender), parties.index(receiver)
+        return range(1), {turn.stage for turn in self.plan(len(parties)) if route in turn.routes}
 
-def points_of_ids(sizes: JobSizes, series: Series) -> int:
-    """A point for each id of the list's owner; of the common ids, no more than the receiver's own."""
-    parties = sizes.members.parties
-    place, sender = parties.index(series.receiver), parties.index(series.sender)
-    owner = owners(len(parties), place).get((sender, series.stage))
-    length = sizes.ids if owner is None or owner == place else sizes.lists.get(owner, MOST_IDS)
-    return POINT_BYTES * min(length, MOST_IDS)
+    def points_of_ids(self, sizes: JobSizes, series: Series) -> int:
+        """A point for each id of the list's owner; of the common ids, no more than the receiver's own."""
+        parties = sizes.members.parties
+        place, sender = parties.index(series.receiver), parties.index(series.sender)
+        owner = owners(self.plan(len(parties)), place).get((sender, series.stage))
+        length = sizes.ids if owner is None or owner == place else sizes.lists.get(owner, MOST_IDS)
+        return POINT_BYTES * min(length, MOST_IDS)
+
+    def row(self) -> MessageRow:
+        """The row of the lists."""
+        return MessageRow("blinded_ids", self.route, self.each_pass, self.points_of_ids, step="pass_ids")
 
 
 def digest_of_records(_sizes: JobSizes, _series: Series) -> int:
@@ -142,14 +183,30 @@ def digest_of_records(_sizes: JobSizes, _series: Series) -> int:
     return 0  # the mailbox allows for a short message
 
 
+def one_number(_sizes: JobSizes, _series: Series) -> int:
+    """A number of records."""
+    return 0  # as above
+
+
 #: Method of record alignment → its contents; the first is the default.
 ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
     "psi": (
-        MessageRow("blinded_ids", _turns_of_psi, each_pass, points_of_ids, step="pass_ids"),
+        Passes(turns).row(),
         MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids"),
     ),
     "sorted-ids": (
         MessageRow("record_digest", to_label_holder, once, digest_of_records, step="send_digest"),
         MessageRow("record_digest", to_feature_parties, once, digest_of_records, step="compare_digests"),
     ),
+}
+
+#: Answer of a preview → its contents beside those of every job.
+PREVIEWS: Mapping[str, tuple[MessageRow, ...]] = {
+    "count": (
+        MessageRow("least_count", to_label_holder, once, one_number, step="charge_preview"),
+        Passes(count_turns).row(),
+        MessageRow("shared_count", to_feature_parties, once, one_number, step="count_ids"),
+        MessageRow("counted_ids", label_holder_reports, step="count_ids"),
+    ),
+    "records": (*ALIGNMENTS["psi"], MessageRow("written_rows", all_report, step="write_rows")),
 }

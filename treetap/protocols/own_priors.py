@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from treetap.privacy.label_dp import Floats, Ints, Priors
-from treetap.tables.reading import Table
+
+if TYPE_CHECKING:  # the coordinator reads no table
+    from treetap.tables.reading import Table
 
 
 @dataclass(frozen=True)

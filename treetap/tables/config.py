@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from treetap.names import did_you_mean
 from treetap.strict import Strict
@@ -97,16 +97,22 @@ def is_encoded_by_name(encode: str | Mapping[str, str] | None, name: str) -> boo
 class TableConfig(SourceKeys, Constrained):
     """One table of this party: its source, an id column and the columns that may be used.
 
+    `id`: several columns identify a record together; all parties list theirs in one order.
     `encode`: of columns of text and dates. `drop_constant`: train without columns that are constant in this table.
     `weight`: the column of sample weights, beside the label.
     """
 
-    id: str
+    id: str | Annotated[list[str], Field(min_length=1)]
     columns: list[str] = []
     label: str | None = None
     weight: str | None = None
     encode: Encode | None = None
     drop_constant: bool = False
+
+    @property
+    def keys(self) -> list[str]:
+        """The id columns, in their order."""
+        return [self.id] if isinstance(self.id, str) else self.id
 
     @model_validator(mode="after")
     def _sound(self) -> TableConfig:
@@ -115,12 +121,15 @@ class TableConfig(SourceKeys, Constrained):
             twice = next(name for name in self.columns if self.columns.count(name) > 1)
             raise ValueError(f"columns names {twice!r} twice")
         # trees that split at the label, or at what was made of it, would learn nothing else
-        for special in (self.id, self.label, self.weight):
+        if len(set(self.keys)) != len(self.keys):
+            again = next(name for name in self.keys if self.keys.count(name) > 1)
+            raise ValueError(f"id names {again!r} twice")
+        for special in (*self.keys, self.label, self.weight):
             if special in self.columns:
                 raise ValueError(f"column {special!r} is the id or the label or the weight and cannot be a feature too")
-        if self.label == self.id:
-            raise ValueError(f"column {self.id!r} cannot be both the id and the label")
-        if self.weight is not None and self.weight in (self.id, self.label):
+        if self.label in self.keys:
+            raise ValueError(f"column {self.label!r} cannot be both the id and the label")
+        if self.weight is not None and self.weight in (*self.keys, self.label):
             raise ValueError(f"column {self.weight!r} cannot be both the weight and the id or the label")
         if self.weight is not None and self.label is None:
             raise ValueError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,10 +180,10 @@ def check_columns(source: Source, wanted: list[str]) -> None:
         raise DataError(f"{source}: has column {doubled[0]!r} more than once")
 
 
-def read_columns(source: Source, wanted: list[str], text: Collection[str], ids: str | None = None) -> pa.Table:
+def read_columns(source: Source, wanted: list[str], text: Collection[str], ids: Sequence[str] = ()) -> pa.Table:
     """The columns, which are there, in the source's order of rows; those in `text` as they are written.
 
-    Rows of a source without an order come in that of the column `ids`.
+    Rows of a source without an order come in that of the columns `ids`.
 
     Raises:
         DataError: the source cannot be read or has no rows.
@@ -191,7 +191,7 @@ def read_columns(source: Source, wanted: list[str], text: Collection[str], ids: 
     table = source.read(wanted, text)
     if table.num_rows == 0:
         raise DataError(f"{source}: has no rows")
-    return table if source.ordered or ids is None else _in_order_of(table, source, ids)
+    return table if source.ordered or not ids else _in_order_of(table, source, ids)
 
 
 def plain_batches(source: Source, wanted: list[str]) -> Iterator[tuple[int, dict[str, pa.ChunkedArray]]]:
@@ -211,7 +211,10 @@ def plain_batches(source: Source, wanted: list[str]) -> Iterator[tuple[int, dict
         first += batch.num_rows
 
 
-def _in_order_of(table: pa.Table, source: Source, name: str) -> pa.Table:
+def _in_order_of(table: pa.Table, source: Source, names: Sequence[str]) -> pa.Table:
     """The rows in the order of their ids as text; as they are where these are of a kind that no ids have."""
-    ids = plain_column(source, f"column {name!r}", table.column(name))
-    return table.take(pc.sort_indices(ids.cast(pa.large_string()))) if is_id(ids.type) else table
+    columns = {name: plain_column(source, f"column {name!r}", table.column(name)) for name in names}
+    if not all(is_id(column.type) for column in columns.values()):
+        return table
+    texts = pa.table({name: column.cast(pa.large_string()) for name, column in columns.items()})
+    return table.take(pc.sort_indices(texts, sort_keys=[(name, "ascending") for name in names]))

@@ -25,11 +25,11 @@ from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
 from treetap.tables.label_columns import LabelCells, weights_of
 from treetap.tables.numbers import kind_name
 from treetap.tables.opening import check_columns, columns_of, file_source, read_columns, source_of
-from treetap.tables.record_ids import Ids, distinct_ids, ids_of, sorted_ids
+from treetap.tables.record_ids import Ids, distinct_ids, ids_of, sorted_keys
 from treetap.tables.source import Origin, Source, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
 from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
-from treetap.tables.typed import STRING, id_type
+from treetap.tables.typed import STRING, IdColumns, id_type
 from treetap.tables.unlike import NOTHING, Unlike, unlike_training
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Table:
     these, held or streamed. `label`: N cells as read, or None. `rows`: (N,) each record's row in the file,
     from 0. `sources`: the file's columns that the features were made of, and those of tensors; `categories`: how those
     of text were encoded. `tensors`: each column of images, (N, height, width) or (N, channels, height, width); none of
-    them is among `columns`. `id_column`, `id_type`: name and type of the ids in the file. `dropped`: columns that were
+    them is among `columns`. `id_types`: of the id columns in the file. `dropped`: columns that were
     left out because they are constant; None where the configuration does not ask for that. `weights`: (N,)
     sample weights; None: the table has none, or is read without its label. `directions`: those of the columns in which
     predictions are monotone. `seen`: of each column of the file, but tensors, how many cells of all rows have a value.
@@ -59,8 +59,7 @@ class Table:
     rows: np.ndarray[tuple[int], np.dtype[np.int64]]
     sources: list[str] = field(default_factory=list)
     categories: Mapping[str, Category] = field(default_factory=dict)
-    id_column: str = "id"
-    id_type: pa.DataType = STRING
+    id_types: Mapping[str, pa.DataType] = field(default_factory=lambda: {"id": STRING})
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     dropped: list[str] | None = None
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
@@ -70,6 +69,11 @@ class Table:
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.ids)} records>"
+
+    @property
+    def id_columns(self) -> IdColumns:
+        """The ids as columns of a file."""
+        return IdColumns(self.ids, self.id_types)
 
     @property
     def features(self) -> Floats:
@@ -178,16 +182,16 @@ def read_table(
     with source.opened():
         for sentence in source.says:
             log.info("%s", sentence)
-        check_columns(source, [config.id, *config.columns, *further])
+        check_columns(source, [*config.keys, *config.columns, *further])
         # both ways give the same table; the second holds all features in memory
         if streams and too_large_to_hold(source, config):
             stamp = source.stamp()
             kinds = kinds_of(source, config)
             columns, cells = first_pass(source, config, kinds, further, categories)
-            ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
+            ids, order = sorted_keys(source, {name: columns[name] for name in config.keys})
             made, encodings = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
             names, own = made.names, list(config.columns)
-            read = Table(source, ids, names, made, None, order, own, encodings, config.id, seen=made.seen)
+            read = Table(source, ids, names, made, None, order, own, encodings, seen=made.seen)
             read = _beside_features(read, source, config, columns, with_label)
         else:
             columns = _columns(source, config, further, categories)
@@ -195,7 +199,7 @@ def read_table(
         if categories is not None:
             return replace(read, unlike=unlike_training(source, read.seen, set(empty), len(read.ids)))
         if not config.columns:
-            others = [name for name in columns_of(source) if name not in (config.id, config.label, config.weight)]
+            others = [name for name in columns_of(source) if name not in (*config.keys, config.label, config.weight)]
             has = f"; it has {', '.join(map(repr, others))}" if others else ""
             log.info("%s: columns names none, so that the table contributes no feature%s", source, has)
         return _without_constant(read) if config.drop_constant else read
@@ -204,9 +208,9 @@ def read_table(
 def _columns(
     source: Source, config: TableConfig, further: list[str], categories: Mapping[str, Category] | None
 ) -> dict[str, pa.ChunkedArray]:
-    wanted = [config.id, *config.columns, *further]
+    wanted = [*config.keys, *config.columns, *further]
     as_written = encoded_by_name(config.encode) if categories is None else categories
-    table = read_columns(source, wanted, {config.id, *as_written}, config.id)
+    table = read_columns(source, wanted, {*config.keys, *as_written}, config.keys)
     return {name: plain_column(source, f"column {name!r}", table.column(name)) for name in wanted}
 
 
@@ -224,7 +228,7 @@ def table_of(
     Raises:
         DataError: as `read_table`, by the source's own rows.
     """
-    ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
+    ids, order = sorted_keys(source, {name: columns[name] for name in config.keys})
     kinds = {name: columns[name].type for name in config.columns}
     cells = {name: tensor_shape(source, name, kind) for name, kind in kinds.items() if is_tensor(kind)}
     if shapes is not None:
@@ -234,16 +238,17 @@ def table_of(
     tensors = {name: tensor_of(source, name, columns[name], order) for name in cells}
     held, own = Held(made.values[order]), list(config.columns)
     names, encodings = made.names, made.categories
-    read = Table(source, ids, names, held, None, order, own, encodings, config.id, tensors=tensors, seen=made.seen)
+    read = Table(source, ids, names, held, None, order, own, encodings, tensors=tensors, seen=made.seen)
     return _beside_features(read, source, config, columns, with_label)
 
 
 def _beside_features(
     table: Table, source: Source, config: TableConfig, columns: Mapping[str, pa.ChunkedArray], with_label: bool
 ) -> Table:
-    """The table with the type of its ids, its constraints, and its labels and their weights if it is read with them."""
-    kind = id_type(table.ids, columns[config.id].type, in_csv=not source.typed)
-    table = replace(table, id_type=kind, directions=config.directions)
+    """The table with the types of its ids, its constraints, and its labels and their weights if read with them."""
+    texts = zip(config.keys, table.ids.columns(len(config.keys)), strict=True)
+    kinds = {name: id_type(own, columns[name].type, in_csv=not source.typed) for name, own in texts}
+    table = replace(table, id_types=kinds, directions=config.directions)
     if with_label and config.label:
         table = replace(table, label=_label(source, config.label, columns[config.label], table.rows))
     if with_label and config.weight:

@@ -2,12 +2,15 @@
 
 A list of Python's strings takes some 60 bytes more for each id. What is done with all ids at once is Arrow's and
 NumPy's; iteration makes strings of a few at a time.
+
+Of several id columns an id is the text of each after its length in bytes and a colon, in the order of the columns:
+`1:a2:bc` of `a` and `bc`, which `ab` and `c` do not have.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import overload
 
@@ -99,6 +102,29 @@ class Ids(Sequence[str]):
         kind = pa.large_string()
         return Ids(pc.binary_join_element_wise(pa.scalar(mark, kind), self._texts, pa.scalar("", kind)))
 
+    @classmethod
+    def joined(cls, columns: Sequence[Ids]) -> Ids:
+        """The ids of several columns together, each text after its length."""
+        kind = pa.large_string()
+        texts = []
+        for column in columns:
+            texts += [pc.binary_length(column.array).cast(kind), pa.scalar(":", kind), column.array]
+        return cls(pc.binary_join_element_wise(*texts, pa.scalar("", kind)))
+
+    def columns(self, number: int) -> list[Ids]:
+        """The inverse of `joined`: the texts of each of `number` columns; of one, the ids as they are."""
+        if number == 1:
+            return [self]
+        columns, rest = [], self._texts
+        for _ in range(number):
+            written = pc.struct_field(pc.extract_regex(rest, r"^(?P<bytes>[0-9]+):"), "bytes")
+            lengths = np.asarray(written.cast(pa.int64()), dtype=np.int64)
+            ends, content = _buffers(rest)
+            first = ends[:-1] - ends[0] + np.asarray(pc.binary_length(written), dtype=np.int64) + 1
+            columns.append(Ids(_spans(content, first, lengths)))
+            rest = _spans(content, first + lengths, ends[1:] - ends[0] - first - lengths)
+        return columns
+
     def order(self) -> Rows:
         """The places of the ids in ascending order (N,); of equal ones the first place comes first."""
         return np.asarray(pc.sort_indices(self._texts), dtype=np.int64)  # UTF-8 sorts as text does
@@ -142,6 +168,32 @@ def _buffers(texts: pa.LargeStringArray) -> tuple[Rows, npt.NDArray[np.uint8]]:
     if content is None:
         return bounds, np.zeros(0, dtype=np.uint8)
     return bounds, np.frombuffer(content, dtype=np.uint8)[bounds[0] : bounds[-1]]
+
+
+def _spans(content: npt.NDArray[np.uint8], first: Rows, lengths: Rows) -> pa.LargeStringArray:
+    """Texts of these lengths that begin at these bytes."""
+    ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+    places = np.arange(ends[-1]) + np.repeat(first - ends[:-1], lengths)
+    return pa.LargeStringArray.from_buffers(len(first), pa.py_buffer(ends), pa.py_buffer(content[places]))
+
+
+def sorted_keys(path: Origin, columns: Mapping[str, pa.ChunkedArray]) -> tuple[Ids, npt.NDArray[np.int64]]:
+    """The ids of one column or of several together in their order, and the row of each.
+
+    Raises:
+        DataError: one is missing, in any of the columns, or there twice.
+    """
+    if len(columns) == 1:
+        ((name, column),) = columns.items()
+        return sorted_ids(path, f"column {name!r}", column)
+    parts = []
+    for name, column in columns.items():
+        part = _texts(path, place := f"column {name!r}", column)
+        empty = np.flatnonzero(np.asarray(pc.equal(pc.binary_length(part.array), 0)))
+        if len(empty):
+            raise DataError(f"{path}: {row_name(path, int(empty[0]))}, {place}: the id is missing")
+        parts.append(part)
+    return _sorted(path, f"columns {', '.join(map(repr, columns))}", Ids.joined(parts))
 
 
 def sorted_ids(path: Origin, place: str, column: pa.ChunkedArray) -> tuple[Ids, npt.NDArray[np.int64]]:

@@ -57,14 +57,14 @@ def first_pass(
     further: Collection[str],
     known: Mapping[str, Category] | None,
 ) -> tuple[dict[str, pa.ChunkedArray], dict[str, DistinctCells]]:
-    """The id column and `further` ones whole, and the different cells of columns that may be categories.
+    """The id columns and `further` ones whole, and the different cells of columns that may be categories.
 
     Raises:
         DataError: the source cannot be read, or the columns take up more than half of the memory.
     """
     counted = [] if known is not None else [name for name in config.columns if _decided_by_cells(config, name, kinds)]
     cells = {name: DistinctCells(source, name, kinds[name]) for name in counted}
-    whole = [config.id, *further]
+    whole = [*config.keys, *further]
     parts: dict[str, list[pa.Array]] = {name: [] for name in whole}
     size, most = 0, half_of_memory()
     for first, columns in plain_batches(source, [*whole, *counted]):

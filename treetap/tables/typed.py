@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -36,21 +36,21 @@ def id_type(ids: Ids, column: pa.DataType, *, in_csv: bool) -> pa.DataType:
 
 
 @dataclass(frozen=True)
-class IdColumn:
-    """The ids of a table, and the name and the type of their column there."""
+class IdColumns:
+    """The ids of a table, and the names and types of their columns there; mostly it is one."""
 
     ids: Ids
-    name: str
-    type: pa.DataType
+    types: Mapping[str, pa.DataType]
 
     @property
-    def field(self) -> pa.Field:
-        """The column of a file."""
-        return pa.field(self.name, self.type)
+    def fields(self) -> list[pa.Field]:
+        """The columns of a file."""
+        return [pa.field(name, kind) for name, kind in self.types.items()]
 
-    def at(self, places: Rows) -> pa.Array:
-        """The ids at these places as the column of a file has them."""
-        return self.ids.take(places).array.cast(self.type)
+    def at(self, places: Rows) -> list[pa.Array]:
+        """The ids at these places as the columns of a file have them."""
+        columns = self.ids.take(places).columns(len(self.types))
+        return [texts.array.cast(kind) for texts, kind in zip(columns, self.types.values(), strict=True)]
 
 
 def typed(texts: Sequence[str], kind: pa.DataType) -> pa.Array:

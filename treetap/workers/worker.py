@@ -106,20 +106,25 @@ class Worker(Generic[Life]):
             generation: Interrupted if the worker is of another one by then; None: any will do.
         """
         loop = asyncio.get_running_loop()
+        answer: asyncio.Future[tuple[bool, Any]] = loop.create_future()
         try:
             outcome = self._thread.submit(self._exchange, generation, kernel, args)
         except RuntimeError as error:  # it was shut down
             raise Interrupted(f"compute worker {self.number} has been closed") from error
         self._under_way += 1
 
-        def answered(_: Future[Any]) -> None:
+        def answered(outcome: Future[tuple[bool, Any]]) -> None:
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._answered)
+                loop.call_soon_threadsafe(self._answered, outcome, answer)
 
         outcome.add_done_callback(answered)  # also of a call whose caller is gone
         if self._watch is None or self._watch.done():
             self._watch = asyncio.ensure_future(self._watch_for_silence())
-        failed, value = await asyncio.wrap_future(outcome)
+        try:
+            failed, value = await answer
+        except asyncio.CancelledError:
+            outcome.cancel()  # one that has begun goes on
+            raise
         if failed:
             raise value
         return value
@@ -143,9 +148,15 @@ class Worker(Generic[Life]):
         self._thread.shutdown(wait=True)
         self.incarnation.end()
 
-    def _answered(self) -> None:
+    def _answered(self, outcome: Future[tuple[bool, Any]], answer: asyncio.Future[tuple[bool, Any]]) -> None:
         self._under_way -= 1
         self._calls += 1
+        if answer.done():  # its caller is gone
+            return
+        if error := outcome.exception():
+            answer.set_exception(error)
+        else:
+            answer.set_result(outcome.result())
 
     def _exchange(self, generation: int | None, kernel: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
         """Send one call and wait for its answer (failed?, value or exception); runs in the worker's own thread."""

@@ -69,7 +69,7 @@ def test_a_table_is_the_same_wherever_it_is_read(
     assert str(there.path) == str(here.path)
     assert there.path.says == here.path.says  # type: ignore[union-attr]
     assert np.array_equal(there.features, here.features, equal_nan=True)
-    assert (there.categories, there.columns, there.id_type) == (here.categories, here.columns, here.id_type)
+    assert (there.categories, there.columns, there.id_types) == (here.categories, here.columns, here.id_types)
     labels = [read_labels(table, "y", "binary:logistic").values.tolist() for table in (here, there)]
     assert labels == [[0, 1, 1]] * 2
     assert there.where(1) == here.where(1)

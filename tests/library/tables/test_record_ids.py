@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from treetap.errors import DataError
 from treetap.tables import record_ids
-from treetap.tables.record_ids import Ids, ids_of, sorted_ids
+from treetap.tables.record_ids import Ids, ids_of, sorted_ids, sorted_keys
 
 #: Text that UTF-8 can encode.
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=30)
@@ -111,3 +111,29 @@ def test_no_string_of_python_is_kept_for_an_id(monkeypatch: pytest.MonkeyPatch) 
             tracemalloc.stop()
 
     assert peak(40_000) < peak(10_000) + 40_000 * 12  # masks and numbers of rows, of NumPy; a string takes 62 bytes
+
+
+@given(st.lists(st.tuples(*[st.text(st.characters(exclude_categories=["Cs"]), max_size=12)] * 3), max_size=12))
+def test_ids_of_several_columns_keep_each_text(rows: list[tuple[str, str, str]]) -> None:
+    """Each text comes after its length, so that what is joined is apart again: `a`, `bc` is not `ab`, `c`."""
+    columns = [Ids.of(column) for column in zip(*rows, strict=True)] or [Ids.of([])] * 3
+    joined = Ids.joined(columns)
+    assert list(joined) == ["".join(f"{len(text.encode())}:{text}" for text in row) for row in rows]
+    assert joined.columns(3) == columns
+    assert joined[len(rows) // 2 :].columns(3) == [column[len(rows) // 2 :] for column in columns]
+    assert len(set(joined)) == len(set(rows))
+    assert joined.columns(1) == [joined]
+
+
+def test_faults_of_several_id_columns() -> None:
+    """An id that lacks one of its columns is missing; one is there twice where all of its columns are."""
+    first, second = pa.chunked_array([["a", "ab", "a"]]), pa.chunked_array([["bc", "c", "d"]])
+    ids, order = sorted_keys(PATH, {"x": first, "y": second})
+    assert list(ids) == ["1:a1:d", "1:a2:bc", "2:ab1:c"]
+    assert order.tolist() == [2, 0, 1]
+    for lacking in (["bc", None, "d"], ["bc", " ", "d"]):
+        with pytest.raises(DataError, match=r"own\.csv: row 2, column 'y': the id is missing"):
+            sorted_keys(PATH, {"x": first, "y": pa.chunked_array([lacking])})
+    twice = pa.chunked_array([["bc", "c", "bc"]])
+    with pytest.raises(DataError, match=r"row 3, columns 'x', 'y': the id is there already, at row 1"):
+        sorted_keys(PATH, {"x": first, "y": twice})

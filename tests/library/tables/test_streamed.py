@@ -87,7 +87,7 @@ def both(path: Path, **keys: Any) -> tuple[Table, Table]:
 
 
 def assert_same(whole: Table, streamed: Table) -> None:
-    for name in ("ids", "columns", "sources", "categories", "dropped", "id_type", "directions"):
+    for name in ("ids", "columns", "sources", "categories", "dropped", "id_types", "directions"):
         assert getattr(whole, name) == getattr(streamed, name), name
     np.testing.assert_array_equal(whole.rows, streamed.rows)
     np.testing.assert_array_equal(whole.features, streamed.features)

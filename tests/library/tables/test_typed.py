@@ -46,11 +46,11 @@ def test_ids_of_parquet(ids: pa.Array, tmp_path: Path) -> None:
     """Name and type are the file's; so are the values, in the order of the text."""
     pq.write_table(pa.table({"who": ids, "x": [1.0, 2.0, 3.0]}), tmp_path / "t.parquet")
     table = _read(tmp_path / "t.parquet")
-    assert (table.id_column, table.id_type) == ("who", ids.type)
-    found = typed(table.ids, table.id_type)
+    assert dict(table.id_types) == {"who": ids.type}
+    found = typed(table.ids, table.id_types["who"])
     assert found.type == ids.type
     assert found.to_pylist() == sorted(ids.to_pylist(), key=str)
-    assert table.take(np.array([1])).id_type == ids.type
+    assert table.take(np.array([1])).id_types == {"who": ids.type}
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_ids_of_csv(cells: list[str], kind: pa.DataType, tmp_path: Path) -> None
     """Whole numbers if all are written as such, else text, of which no zero is lost."""
     (tmp_path / "t.csv").write_text("who,x\n" + "".join(f"{cell},{k}\n" for k, cell in enumerate(cells)))
     table = _read(tmp_path / "t.csv")
-    assert (table.id_column, table.id_type) == ("who", kind)
+    assert dict(table.id_types) == {"who": kind}
     expected = set(map(int, cells)) if kind == pa.int64() else set(cells)
-    assert set(typed(table.ids, table.id_type).to_pylist()) == expected
+    assert set(typed(table.ids, table.id_types["who"]).to_pylist()) == expected
 
 
 @pytest.mark.parametrize("labels", CLASSES, ids=lambda column: str(column.type))

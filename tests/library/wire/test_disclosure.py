@@ -91,8 +91,13 @@ def test_every_class_is_described_where_it_is_declared() -> None:
 
 @pytest.mark.parametrize("service", [CONTROL, JOBS], ids=lambda service: service.name)
 def test_control_messages_carry_plain_classes_only(service: ServiceDescriptor) -> None:
-    """Nothing that a control or operator call can hold, in either direction and at any depth, is of another class."""
+    """Nothing that a control or operator call can hold, in either direction and at any depth, is of another class.
+
+    But for the count of a preview, which is what its operator asks for.
+    """
     classes = _classes(*_messages(service))
+    counts = {f"treetap.wire.v2.CommonCount.{name}" for name in ("records", "fewer_than")}
+    assert set(classes.pop("OVERLAP")) == counts
     assert {name: fields for name, fields in classes.items() if name not in OPEN} == {}
     assert {"CONTROL", "METRIC"} <= set(classes)
 
@@ -110,6 +115,7 @@ def test_what_crosses_between_parties_in_these_protocols() -> None:
     assert set(_classes(exchange_pb2.PeerMessage.DESCRIPTOR)) == {
         *("CONTROL", "TOPOLOGY", "PUBLIC_KEY", "BLINDED_ID", "CIPHERTEXT"),
         *("CANDIDATE_SUM", "MONOTONE_DIRECTION", "INSTANCE_SPACE", "SPLIT_DIRECTION", "PREDICTION"),
+        "OVERLAP",  # of a preview
         *("FEATURE_NAME", "EXPLANATION"),  # on request only, and to nobody unless a policy says so
         *("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE"),  # where parties share labels; likewise
         *("EMBEDDING", "EMBEDDING_GRADIENT"),  # of split networks; likewise

@@ -19,7 +19,7 @@ from treetap.additive.residues.batches import Batch, Digits, Residues
 WINDOWS = range(4, 14)
 #: Largest table, in bytes: a worker with a key has two or four, below 64 MB together. Twice as much saves a tenth of
 #: the products, and takes longer to make than a hundred thousand powers gain.
-LARGEST_TABLE = 16 * 2**20
+LARGEST_TABLE = 18_000_000
 #: Entries of a row from which on rows are computed one after the other.
 _LONG = 32
 

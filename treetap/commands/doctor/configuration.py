@@ -239,7 +239,7 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
     says = "".join(f"; {part}" for part in read.path.says) if isinstance(read.path, Source) else ""
     if not table.columns:
-        others = [part for part in columns_of(source_of(table)) if part not in (table.id, table.label, table.weight)]
+        others = [part for part in columns_of(source_of(table)) if part not in (*table.keys, table.label, table.weight)]
         has = f": it has {', '.join(map(repr, others))}" if others else ""
         says += f"; columns names none, so that the table contributes no feature{has}"
     summary = f"{counts}{images}{dropped}{label}{says}"
@@ -252,7 +252,7 @@ def _absent(table: config.TableConfig) -> str:
         have = columns_of(source_of(table))
     except DataError:
         return ""
-    wanted = [table.id, *table.columns, *([table.label] if table.label else [])]
+    wanted = [*table.keys, *table.columns, *([table.label] if table.label else [])]
     absent = [name for name in wanted if name not in have]
     return f": {', '.join(map(repr, have))}{did_you_mean(absent[0], have)}" if absent else ""
 

@@ -87,13 +87,13 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     own_ids = [] if data.id is None else [data.id]
     as_written = [*own_ids, *(name for name in kept if name in experiment.encoded_by_name)]
     times = [data.time] if data.time is not None and data.time not in kept else []
-    table = read_columns(source, [*own_ids, *kept, *times], as_written, data.id)
+    table = read_columns(source, [*own_ids, *kept, *times], as_written, own_ids)
     configs = _configs(experiment, kept)
     used = {data.label, *(name for config in configs for name in config.columns)}
     columns = {name: _column(source, name, table.column(name), plain=name in used) for name in kept}
     weights = {} if data.weight is None else {data.weight: _column(source, data.weight, columns[data.weight])}
     ids = _row_numbers(table.num_rows) if data.id is None else _column(source, data.id, table.column(data.id))
-    cells = {**columns, **weights, configs[0].id: ids}
+    cells = {**columns, **weights, configs[0].keys[0]: ids}
     labelled = _as_party(experiment, source, configs[0], cells)
     dated = dict.fromkeys(labelled.sources, True)
     for read in (labelled, *(_as_party(experiment, source, config, cells) for config in configs[1:])):
@@ -116,7 +116,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     if experiment.spread:
         columns[OWNER] = named_owners(experiment, base, in_file)
     joined = pa.table(columns)
-    kind = pa.int64() if data.id is None else labelled.id_type
+    kind = pa.int64() if data.id is None else labelled.id_types[data.id]
     named = pa.field(ID, pa.string(), metadata={ID_TYPE: str(kind)})
     return joined.set_column(joined.column_names.index(ID), named, joined.column(ID))
 

@@ -163,8 +163,8 @@ class JointModel:
         values = scores(self._opened.published, self._opened.meaning, features)
         classes = self.manifest["classes"]
         outcome = Outcome.of(self.manifest["objective"], classes, values)
-        ids = common.array.cast(read[self.label_holder].id_type)
-        return pa.table({tables[self.label_holder].id: ids, **outcome.columns(classes, self._class_type)})
+        ((name, kind),) = read[self.label_holder].id_types.items()  # of an experiment, one
+        return pa.table({name: common.array.cast(kind), **outcome.columns(classes, self._class_type)})
 
     @cached_property
     def _opened(self) -> OpenModel:

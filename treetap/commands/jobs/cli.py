@@ -1,4 +1,4 @@
-"""The commands of an operator about jobs: train, predict, status, cancel, resume and prune."""
+"""The commands of an operator about jobs: train, predict, align, status, cancel, resume and prune."""
 
 from __future__ import annotations
 
@@ -83,6 +83,42 @@ def predict(
     request = predict_request(**asdict(asked))
     with operating(operator) as client:
         _follow(client, client.predict(request), detach=detach, as_json=as_json)
+
+
+def align(
+    parties: Annotated[
+        list[str], typer.Argument(metavar="PARTY", help="Two or more; the first one combines the lists.")
+    ],
+    table: Annotated[str, typer.Option(help="Name of each party's table.")] = "train",
+    count: Annotated[bool, typer.Option("--count", help="How many records all of them hold (default).")] = False,
+    records: Annotated[
+        bool,
+        typer.Option("--records", help="Each party also writes which of its own rows these are, to a file of its own."),
+    ] = False,
+    name: Annotated[str, typer.Option(help="Name of the preview; without it, one is made up.")] = "",
+    operator: OperatorFile = DEFAULT_OPERATOR,
+    detach: Detach = False,
+    as_json: Json = False,
+) -> None:
+    """Before any job: how many records the tables of some parties have in common, by private set intersection.
+
+    treetap align clinic lab --table train
+
+    treetap align clinic lab --table train --records
+
+    A count shows no party which of its ids are common. With --records each party learns that of its own ids, as in a
+    training. Every party's policy must permit it: preview = "count", or "records"; it is off by default. Below a
+    party's min_common_records the answer is only "fewer than" that number, and previews_per_day bounds how often the
+    same parties may ask. Ids are read from the id column of each table, and nothing else is.
+    """
+    from treetap.wire.v2 import jobs_pb2
+
+    if count and records:
+        raise BadInput("--count and --records: give one; --records answers with the number too")
+    answer = "records" if records else "count"
+    with operating(operator) as client:
+        request = jobs_pb2.AlignRequest(job=name, answer=answer, table=table, parties=parties)
+        _follow(client, client.align(request), detach=detach, as_json=as_json)
 
 
 def status(

@@ -32,8 +32,8 @@ M = TypeVar("M", bound=Message)
 OnStatus = Callable[[jobs_pb2.JobStatus], None]
 #: Deadlines of an operator's calls; a coordinator that sends no status of a running job for `silence_s` has gone.
 TIMEOUTS = Timeouts()
-#: Fields of a status that name files on the label holder's disk.
-PATHS = ("predictions", "explanations", "attributions", "evaluation")
+#: Fields of a status that name files on a party's disk.
+PATHS = ("predictions", "explanations", "attributions", "evaluation", "path")
 
 
 class OperatorConfig(Process):
@@ -76,6 +76,12 @@ class Operator:
         if request.job:
             _check(request.job)
         return self._begin(lambda stub: stub.Predict(request, timeout=rpc.ASK_DEADLINE), request.job)
+
+    def align(self, request: jobs_pb2.AlignRequest) -> str:
+        """Ask for a preview of an alignment; returns its name, made up where the request has none."""
+        if request.job:
+            _check(request.job)
+        return self._begin(lambda stub: stub.Align(request, timeout=rpc.ASK_DEADLINE), request.job)
 
     def resume(self, job: str) -> str:
         """Resume an interrupted job."""
@@ -160,7 +166,8 @@ class Operator:
                     if await _again(error, dialer, reconnects):
                         continue
                     served = f"{job} serves on by itself (see: treetap status {job}); treetap cancel {job} ends it"
-                    back = served if status.kind == "serve" else f"treetap resume {job}"
+                    again = f"treetap {'status' if status.kind == 'align' else 'resume'} {job}"
+                    back = served if status.kind == "serve" else again
                     raise Interrupted(f"{error}; when it is back: {back}") from None
         except (TimeoutError, StopAsyncIteration):
             raise Interrupted(f"the coordinator sends no more status of {job}; see: treetap status {job}") from None

@@ -68,6 +68,9 @@ def _described(status: jobs_pb2.JobStatus, began: list[tuple[float, int]]) -> tu
         total, done = status.records, status.scored
         rate = (done - began[0][1]) / max(status.seconds - began[0][0], 1e-3)
         where = f"{done}/{total} records, {rate:,.0f}/s"
+    if status.kind == "align" and status.phase == "align":
+        total, done = status.records, status.scored
+        where = f"turn {status.round}/{status.rounds}, {done}/{total} identifiers"
     shown = [f"{m.name} {m.value:.4f}" for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
     return done, total, visible(where), visible(", ".join([size(status.bytes), *shown[:2]]))
 
@@ -118,6 +121,10 @@ def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
     shown["history"] = metric_history.rows(status.history)
     shown["phases"] = {row.name: row.amount for row in status.phases}
     shown["arithmetic"] = backends(status)
+    if status.kind != "align":
+        del shown["common"], shown["rows"]
+    elif not status.HasField("common"):
+        shown["common"] = None
     if not status.cells:
         del shown["cells"]
     if not status.HasField("serving"):
@@ -142,6 +149,15 @@ def counted(unknown_cells: int, empty_columns: int) -> str:
         f"{_count(empty_columns, 'column')} without a value" if empty_columns else "",
     ]
     return " and ".join(filter(None, parts))
+
+
+def common_records(status: jobs_pb2.JobStatus) -> str:
+    """The answer of a preview in words; empty of another job, and before there is one."""
+    if not status.HasField("common"):
+        return ""
+    if fewer := status.common.fewer_than:
+        return f"fewer than {fewer} records in common: below that number a party's min_common_records keeps the count"
+    return f"{_count(status.common.records, 'record')} in common"
 
 
 def rounds(status: jobs_pb2.JobStatus) -> dict[Literal["planned", "grown", "used"], int]:
@@ -211,7 +227,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
     rows = table("job", "kind", "state", "phase", "progress", "seconds", "sent")
     for status in statuses:
         progress = f"{status.stored_trees}/{status.rounds}" if status.kind == "train" and status.rounds else ""
-        if status.records:  # of a prediction, not the blocks of its last attempt
+        if status.records and status.kind != "align":  # of a prediction, not the blocks of its last attempt
             progress = f"{status.scored}/{status.records}"
         if status.state == "running" and status.stage:
             progress += f" {_protocol(status).units[1]} {status.stage}"
@@ -232,7 +248,19 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         words = trees_used if _protocol(status).grows_trees else epochs_used
         used = words(**rounds(status))
         computed = backends_line(backends(status))
-        for line in (metrics, used, *files, unlike, withheld, without, computed, status.error if errors else ""):
+        own = [f"{row.party}: own rows in {row.path}" for row in status.rows]
+        for line in (
+            common_records(status),
+            *own,
+            metrics,
+            used,
+            *files,
+            unlike,
+            withheld,
+            without,
+            computed,
+            status.error if errors else "",
+        ):
             if line:
                 terminal.out.print(text(f"{status.job}: {line}"), soft_wrap=True)
 

@@ -4,9 +4,12 @@ isort:skip_file
 """
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
+import treetap.wire.v2.types_pb2
 import typing
 
 if sys.version_info >= (3, 10):
@@ -18,7 +21,8 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class AlignmentStep(google.protobuf.message.Message):
-    """Alignment: the records that all parties hold, and one common order of them (docs/alignment.md).
+    """Alignment: the records that all parties hold, and one common order of them; or, as a preview of it, their number or
+    each party's own row numbers (docs/alignment.md).
 
     Steps of the alignment.
     """
@@ -36,6 +40,11 @@ class AlignmentStep(google.protobuf.message.Message):
     TRACE_IDS_FIELD_NUMBER: builtins.int
     MATCH_IDS_FIELD_NUMBER: builtins.int
     AGREE_IDS_FIELD_NUMBER: builtins.int
+    OPEN_PREVIEW_FIELD_NUMBER: builtins.int
+    CHARGE_PREVIEW_FIELD_NUMBER: builtins.int
+    COUNT_IDS_FIELD_NUMBER: builtins.int
+    TAKE_COUNT_FIELD_NUMBER: builtins.int
+    WRITE_ROWS_FIELD_NUMBER: builtins.int
     @property
     def send_digest(self) -> Global___SendDigest: ...
     @property
@@ -58,6 +67,16 @@ class AlignmentStep(google.protobuf.message.Message):
     def match_ids(self) -> Global___MatchIds: ...
     @property
     def agree_ids(self) -> Global___AgreeIds: ...
+    @property
+    def open_preview(self) -> Global___OpenPreview: ...
+    @property
+    def charge_preview(self) -> Global___ChargePreview: ...
+    @property
+    def count_ids(self) -> Global___CountIds: ...
+    @property
+    def take_count(self) -> Global___TakeCount: ...
+    @property
+    def write_rows(self) -> Global___WriteRows: ...
     def __init__(
         self,
         *,
@@ -72,12 +91,41 @@ class AlignmentStep(google.protobuf.message.Message):
         trace_ids: Global___TraceIds | None = ...,
         match_ids: Global___MatchIds | None = ...,
         agree_ids: Global___AgreeIds | None = ...,
+        open_preview: Global___OpenPreview | None = ...,
+        charge_preview: Global___ChargePreview | None = ...,
+        count_ids: Global___CountIds | None = ...,
+        take_count: Global___TakeCount | None = ...,
+        write_rows: Global___WriteRows | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agree_ids", b"agree_ids", "blind_ids", b"blind_ids", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "match_ids", b"match_ids", "pass_ids", b"pass_ids", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "trace_ids", b"trace_ids"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agree_ids", b"agree_ids", "blind_ids", b"blind_ids", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "match_ids", b"match_ids", "pass_ids", b"pass_ids", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "trace_ids", b"trace_ids"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "agree_ids"] | None: ...
+    def HasField(self, field_name: typing.Literal["agree_ids", b"agree_ids", "blind_ids", b"blind_ids", "charge_preview", b"charge_preview", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "count_ids", b"count_ids", "match_ids", b"match_ids", "open_preview", b"open_preview", "pass_ids", b"pass_ids", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "take_count", b"take_count", "trace_ids", b"trace_ids", "write_rows", b"write_rows"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agree_ids", b"agree_ids", "blind_ids", b"blind_ids", "charge_preview", b"charge_preview", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "count_ids", b"count_ids", "match_ids", b"match_ids", "open_preview", b"open_preview", "pass_ids", b"pass_ids", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "take_count", b"take_count", "trace_ids", b"trace_ids", "write_rows", b"write_rows"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "agree_ids", "open_preview", "charge_preview", "count_ids", "take_count", "write_rows"] | None: ...
 
 Global___AlignmentStep: typing_extensions.TypeAlias = AlignmentStep
+
+@typing.final
+class AlignmentResult(google.protobuf.message.Message):
+    """Results of these steps, of those that do not answer by Done."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COUNTED_IDS_FIELD_NUMBER: builtins.int
+    WRITTEN_ROWS_FIELD_NUMBER: builtins.int
+    @property
+    def counted_ids(self) -> Global___CountedIds: ...
+    @property
+    def written_rows(self) -> Global___WrittenRows: ...
+    def __init__(
+        self,
+        *,
+        counted_ids: Global___CountedIds | None = ...,
+        written_rows: Global___WrittenRows | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["counted_ids", b"counted_ids", "result", b"result", "written_rows", b"written_rows"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["counted_ids", b"counted_ids", "result", b"result", "written_rows", b"written_rows"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["counted_ids", "written_rows"] | None: ...
+
+Global___AlignmentResult: typing_extensions.TypeAlias = AlignmentResult
 
 @typing.final
 class AlignmentBody(google.protobuf.message.Message):
@@ -87,19 +135,27 @@ class AlignmentBody(google.protobuf.message.Message):
 
     RECORD_DIGEST_FIELD_NUMBER: builtins.int
     BLINDED_IDS_FIELD_NUMBER: builtins.int
+    LEAST_COUNT_FIELD_NUMBER: builtins.int
+    SHARED_COUNT_FIELD_NUMBER: builtins.int
     @property
     def record_digest(self) -> Global___RecordDigest: ...
     @property
     def blinded_ids(self) -> Global___BlindedIds: ...
+    @property
+    def least_count(self) -> Global___LeastCount: ...
+    @property
+    def shared_count(self) -> Global___SharedCount: ...
     def __init__(
         self,
         *,
         record_digest: Global___RecordDigest | None = ...,
         blinded_ids: Global___BlindedIds | None = ...,
+        least_count: Global___LeastCount | None = ...,
+        shared_count: Global___SharedCount | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "body", b"body", "record_digest", b"record_digest"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "body", b"body", "record_digest", b"record_digest"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["record_digest", "blinded_ids"] | None: ...
+    def HasField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "record_digest", b"record_digest", "shared_count", b"shared_count"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "record_digest", b"record_digest", "shared_count", b"shared_count"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["record_digest", "blinded_ids", "least_count", "shared_count"] | None: ...
 
 Global___AlignmentBody: typing_extensions.TypeAlias = AlignmentBody
 
@@ -242,6 +298,135 @@ class AgreeIds(google.protobuf.message.Message):
 Global___AgreeIds: typing_extensions.TypeAlias = AgreeIds
 
 @typing.final
+class OpenPreview(google.protobuf.message.Message):
+    """---- control plane: previews ----
+
+    Load the ids of the table, and check the preview against the policy.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: builtins.int
+    TABLE_FIELD_NUMBER: builtins.int
+    PARTIES_FIELD_NUMBER: builtins.int
+    PEERS_FIELD_NUMBER: builtins.int
+    SUBMISSION_FIELD_NUMBER: builtins.int
+    answer: builtins.str
+    """Answer: count, how many records all parties hold; or records, each party's own row numbers of these."""
+    table: builtins.str
+    """The name under which each party keeps the table."""
+    submission: builtins.str
+    """As of a training."""
+    @property
+    def parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """In the order of the ring; the first one combines the lists."""
+
+    @property
+    def peers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.Peer]: ...
+    def __init__(
+        self,
+        *,
+        answer: builtins.str = ...,
+        table: builtins.str = ...,
+        parties: collections.abc.Iterable[builtins.str] | None = ...,
+        peers: collections.abc.Iterable[treetap.wire.v2.types_pb2.Peer] | None = ...,
+        submission: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answer", b"answer", "parties", b"parties", "peers", b"peers", "submission", b"submission", "table", b"table"]) -> None: ...
+
+Global___OpenPreview: typing_extensions.TypeAlias = OpenPreview
+
+@typing.final
+class ChargePreview(google.protobuf.message.Message):
+    """Enter the preview among those of the day; of a count, every party but the combiner sends it its least count."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ChargePreview: typing_extensions.TypeAlias = ChargePreview
+
+@typing.final
+class CountIds(google.protobuf.message.Message):
+    """Combiner: count the points that every list holds, and send the count to the other parties."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___CountIds: typing_extensions.TypeAlias = CountIds
+
+@typing.final
+class TakeCount(google.protobuf.message.Message):
+    """Other parties: receive the count."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___TakeCount: typing_extensions.TypeAlias = TakeCount
+
+@typing.final
+class WriteRows(google.protobuf.message.Message):
+    """Write the own row numbers of the common records to a file."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___WriteRows: typing_extensions.TypeAlias = WriteRows
+
+@typing.final
+class CountedIds(google.protobuf.message.Message):
+    """The combiner's answer."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COMMON_FIELD_NUMBER: builtins.int
+    @property
+    def common(self) -> treetap.wire.v2.types_pb2.CommonCount: ...
+    def __init__(
+        self,
+        *,
+        common: treetap.wire.v2.types_pb2.CommonCount | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["common", b"common"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["common", b"common"]) -> None: ...
+
+Global___CountedIds: typing_extensions.TypeAlias = CountedIds
+
+@typing.final
+class WrittenRows(google.protobuf.message.Message):
+    """The answer of each party that has written its own rows."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: builtins.int
+    COMMON_FIELD_NUMBER: builtins.int
+    path: builtins.str
+    """The file on the party's disk."""
+    @property
+    def common(self) -> treetap.wire.v2.types_pb2.CommonCount: ...
+    def __init__(
+        self,
+        *,
+        path: builtins.str = ...,
+        common: treetap.wire.v2.types_pb2.CommonCount | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["common", b"common"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["common", b"common", "path", b"path"]) -> None: ...
+
+Global___WrittenRows: typing_extensions.TypeAlias = WrittenRows
+
+@typing.final
 class RecordDigest(google.protobuf.message.Message):
     """---- data plane ----
 
@@ -281,3 +466,39 @@ class BlindedIds(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["points", b"points"]) -> None: ...
 
 Global___BlindedIds: typing_extensions.TypeAlias = BlindedIds
+
+@typing.final
+class LeastCount(google.protobuf.message.Message):
+    """A party's min_common_records, by its policy: below it the count does not leave the combiner."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: builtins.int
+    records: builtins.int
+    def __init__(
+        self,
+        *,
+        records: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["records", b"records"]) -> None: ...
+
+Global___LeastCount: typing_extensions.TypeAlias = LeastCount
+
+@typing.final
+class SharedCount(google.protobuf.message.Message):
+    """The combiner's answer to a preview, for the other parties."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COMMON_FIELD_NUMBER: builtins.int
+    @property
+    def common(self) -> treetap.wire.v2.types_pb2.CommonCount: ...
+    def __init__(
+        self,
+        *,
+        common: treetap.wire.v2.types_pb2.CommonCount | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["common", b"common"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["common", b"common"]) -> None: ...
+
+Global___SharedCount: typing_extensions.TypeAlias = SharedCount

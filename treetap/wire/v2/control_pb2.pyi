@@ -129,6 +129,7 @@ class StepResult(google.protobuf.message.Message):
     BYTES_FIELD_NUMBER: builtins.int
     ARITHMETIC_FIELD_NUMBER: builtins.int
     SETUP_FIELD_NUMBER: builtins.int
+    ALIGNMENT_FIELD_NUMBER: builtins.int
     GROWTH_FIELD_NUMBER: builtins.int
     PREDICTION_FIELD_NUMBER: builtins.int
     PROTOCOL_FIELD_NUMBER: builtins.int
@@ -137,6 +138,8 @@ class StepResult(google.protobuf.message.Message):
     arithmetic: builtins.str
     @property
     def setup(self) -> treetap.wire.v2.setup_pb2.SetupResult: ...
+    @property
+    def alignment(self) -> treetap.wire.v2.alignment_pb2.AlignmentResult: ...
     @property
     def growth(self) -> treetap.wire.v2.growth_pb2.GrowthResult: ...
     @property
@@ -149,12 +152,13 @@ class StepResult(google.protobuf.message.Message):
         bytes: builtins.int = ...,
         arithmetic: builtins.str = ...,
         setup: treetap.wire.v2.setup_pb2.SetupResult | None = ...,
+        alignment: treetap.wire.v2.alignment_pb2.AlignmentResult | None = ...,
         growth: treetap.wire.v2.growth_pb2.GrowthResult | None = ...,
         prediction: treetap.wire.v2.prediction_pb2.PredictionResult | None = ...,
         protocol: treetap.wire.v2.protocols_pb2.Result | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["growth", b"growth", "prediction", b"prediction", "protocol", b"protocol", "result", b"result", "setup", b"setup"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arithmetic", b"arithmetic", "bytes", b"bytes", "growth", b"growth", "prediction", b"prediction", "protocol", b"protocol", "result", b"result", "setup", b"setup"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["setup", "growth", "prediction", "protocol"] | None: ...
+    def HasField(self, field_name: typing.Literal["alignment", b"alignment", "growth", b"growth", "prediction", b"prediction", "protocol", b"protocol", "result", b"result", "setup", b"setup"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "arithmetic", b"arithmetic", "bytes", b"bytes", "growth", b"growth", "prediction", b"prediction", "protocol", b"protocol", "result", b"result", "setup", b"setup"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["setup", "alignment", "growth", "prediction", "protocol"] | None: ...
 
 Global___StepResult: typing_extensions.TypeAlias = StepResult

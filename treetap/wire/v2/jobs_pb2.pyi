@@ -115,6 +115,34 @@ class PredictRequest(google.protobuf.message.Message):
 Global___PredictRequest: typing_extensions.TypeAlias = PredictRequest
 
 @typing.final
+class AlignRequest(google.protobuf.message.Message):
+    """A preview of an alignment."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    ANSWER_FIELD_NUMBER: builtins.int
+    TABLE_FIELD_NUMBER: builtins.int
+    PARTIES_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    answer: builtins.str
+    """As in OpenPreview."""
+    table: builtins.str
+    @property
+    def parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        answer: builtins.str = ...,
+        table: builtins.str = ...,
+        parties: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answer", b"answer", "job", b"job", "parties", b"parties", "table", b"table"]) -> None: ...
+
+Global___AlignRequest: typing_extensions.TypeAlias = AlignRequest
+
+@typing.final
 class JobAccepted(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -252,18 +280,22 @@ class JobStatus(google.protobuf.message.Message):
     HISTORY_FIELD_NUMBER: builtins.int
     EVALUATION_FIELD_NUMBER: builtins.int
     CELLS_FIELD_NUMBER: builtins.int
+    COMMON_FIELD_NUMBER: builtins.int
+    ROWS_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
-    """train, predict or serve."""
+    """train, predict, serve or align."""
     state: builtins.str
     """running, waiting for its turn, finished, failed, interrupted, cancelled, or damaged: its record cannot be read."""
     attempt: builtins.int
     phase: builtins.str
     """Current phase: prepare, align, bin or fit, keys, train, publish; align, keys, predict, write;
-    align, keys, serve; of the last two also wait: for a party that does not answer.
+    align, keys, serve; of the last two also wait: for a party that does not answer; prepare, align, write of a preview.
     """
     round: builtins.int
-    """Current round, from 1: a tree or an epoch of a training, a block of records of a prediction; and the number of rounds."""
+    """Current round, from 1: a tree or an epoch of a training, a block of records of a prediction, a turn of a preview; and
+    the number of rounds.
+    """
     rounds: builtins.int
     stage: builtins.int
     """Current stage of the round: a level of a tree, or the batches of an epoch that are done."""
@@ -276,7 +308,9 @@ class JobStatus(google.protobuf.message.Message):
     predictions: builtins.str
     """Path of the file of predictions on the label holder's disk."""
     scored: builtins.int
-    """Of a prediction: records that have been scored, and all records to score."""
+    """Of a prediction: records that have been scored, and all records to score. Of a preview: identifiers that the parties
+    have raised or checked in this turn, and all of this turn.
+    """
     records: builtins.int
     explanations: builtins.str
     """Paths of the candidate paths and the attributions on the label holder's disk; empty: not requested."""
@@ -322,6 +356,12 @@ class JobStatus(google.protobuf.message.Message):
     def cells(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PartyCells]:
         """Of a prediction: parties that report cells as unknown or missing."""
 
+    @property
+    def common(self) -> treetap.wire.v2.types_pb2.CommonCount:
+        """Of a preview: its answer; and, of records, the file on each party's disk."""
+
+    @property
+    def rows(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PartyRows]: ...
     def __init__(
         self,
         *,
@@ -356,11 +396,31 @@ class JobStatus(google.protobuf.message.Message):
         history: collections.abc.Iterable[treetap.wire.v2.types_pb2.MetricHistory] | None = ...,
         evaluation: builtins.str = ...,
         cells: collections.abc.Iterable[Global___PartyCells] | None = ...,
+        common: treetap.wire.v2.types_pb2.CommonCount | None = ...,
+        rows: collections.abc.Iterable[Global___PartyRows] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["serving", b"serving"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "cells", b"cells", "error", b"error", "evaluation", b"evaluation", "explanations", b"explanations", "history", b"history", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["common", b"common", "serving", b"serving"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "cells", b"cells", "common", b"common", "error", b"error", "evaluation", b"evaluation", "explanations", b"explanations", "history", b"history", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "round", b"round", "rounds", b"rounds", "rows", b"rows", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
+
+@typing.final
+class PartyRows(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTY_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    party: builtins.str
+    path: builtins.str
+    def __init__(
+        self,
+        *,
+        party: builtins.str = ...,
+        path: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["party", b"party", "path", b"path"]) -> None: ...
+
+Global___PartyRows: typing_extensions.TypeAlias = PartyRows
 
 @typing.final
 class PartyCells(google.protobuf.message.Message):

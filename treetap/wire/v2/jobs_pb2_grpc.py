@@ -45,6 +45,11 @@ class JobsStub(object):
                 request_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.PredictRequest.SerializeToString,
                 response_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobAccepted.FromString,
                 _registered_method=True)
+        self.Align = channel.unary_unary(
+                '/treetap.wire.v2.Jobs/Align',
+                request_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.AlignRequest.SerializeToString,
+                response_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobAccepted.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/treetap.wire.v2.Jobs/Watch',
                 request_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobName.SerializeToString,
@@ -83,6 +88,12 @@ class JobsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Predict(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Align(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,6 +141,11 @@ def add_JobsServicer_to_server(servicer, server):
             'Predict': grpc.unary_unary_rpc_method_handler(
                     servicer.Predict,
                     request_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.PredictRequest.FromString,
+                    response_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobAccepted.SerializeToString,
+            ),
+            'Align': grpc.unary_unary_rpc_method_handler(
+                    servicer.Align,
+                    request_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.AlignRequest.FromString,
                     response_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobAccepted.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
@@ -212,6 +228,33 @@ class Jobs(object):
             target,
             '/treetap.wire.v2.Jobs/Predict',
             treetap_dot_wire_dot_v2_dot_jobs__pb2.PredictRequest.SerializeToString,
+            treetap_dot_wire_dot_v2_dot_jobs__pb2.JobAccepted.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Align(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/treetap.wire.v2.Jobs/Align',
+            treetap_dot_wire_dot_v2_dot_jobs__pb2.AlignRequest.SerializeToString,
             treetap_dot_wire_dot_v2_dot_jobs__pb2.JobAccepted.FromString,
             options,
             channel_credentials,

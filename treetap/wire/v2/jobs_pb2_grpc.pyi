@@ -57,6 +57,22 @@ _JobsPredictType = typing_extensions.TypeVar(
     ],
 )
 
+_JobsAlignType = typing_extensions.TypeVar(
+    '_JobsAlignType',
+    grpc.UnaryUnaryMultiCallable[
+        treetap.wire.v2.jobs_pb2.AlignRequest,
+        treetap.wire.v2.jobs_pb2.JobAccepted,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        treetap.wire.v2.jobs_pb2.AlignRequest,
+        treetap.wire.v2.jobs_pb2.JobAccepted,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        treetap.wire.v2.jobs_pb2.AlignRequest,
+        treetap.wire.v2.jobs_pb2.JobAccepted,
+    ],
+)
+
 _JobsWatchType = typing_extensions.TypeVar(
     '_JobsWatchType',
     grpc.UnaryStreamMultiCallable[
@@ -137,7 +153,7 @@ _JobsPruneType = typing_extensions.TypeVar(
     ],
 )
 
-class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsWatchType, _JobsStatusType, _JobsCancelType, _JobsResumeType, _JobsPruneType]):
+class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsAlignType, _JobsWatchType, _JobsStatusType, _JobsCancelType, _JobsResumeType, _JobsPruneType]):
     """Operator to coordinator."""
 
     @typing.overload
@@ -148,6 +164,10 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsWatchType,
         ],
         grpc.UnaryUnaryMultiCallable[
             treetap.wire.v2.jobs_pb2.PredictRequest,
+            treetap.wire.v2.jobs_pb2.JobAccepted,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            treetap.wire.v2.jobs_pb2.AlignRequest,
             treetap.wire.v2.jobs_pb2.JobAccepted,
         ],
         grpc.UnaryStreamMultiCallable[
@@ -182,6 +202,10 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsWatchType,
             treetap.wire.v2.jobs_pb2.PredictRequest,
             treetap.wire.v2.jobs_pb2.JobAccepted,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            treetap.wire.v2.jobs_pb2.AlignRequest,
+            treetap.wire.v2.jobs_pb2.JobAccepted,
+        ],
         grpc.aio.UnaryStreamMultiCallable[
             treetap.wire.v2.jobs_pb2.JobName,
             treetap.wire.v2.jobs_pb2.JobStatus,
@@ -208,6 +232,8 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsWatchType,
 
     Predict: _JobsPredictType
 
+    Align: _JobsAlignType
+
     Watch: _JobsWatchType
 
     Status: _JobsStatusType
@@ -226,6 +252,10 @@ JobsAsyncStub: typing_extensions.TypeAlias = JobsStub[
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         treetap.wire.v2.jobs_pb2.PredictRequest,
+        treetap.wire.v2.jobs_pb2.JobAccepted,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        treetap.wire.v2.jobs_pb2.AlignRequest,
         treetap.wire.v2.jobs_pb2.JobAccepted,
     ],
     grpc.aio.UnaryStreamMultiCallable[
@@ -264,6 +294,13 @@ class JobsServicer(metaclass=abc.ABCMeta):
     def Predict(
         self,
         request: treetap.wire.v2.jobs_pb2.PredictRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[treetap.wire.v2.jobs_pb2.JobAccepted, collections.abc.Awaitable[treetap.wire.v2.jobs_pb2.JobAccepted]]: ...
+
+    @abc.abstractmethod
+    def Align(
+        self,
+        request: treetap.wire.v2.jobs_pb2.AlignRequest,
         context: _ServicerContext,
     ) -> typing.Union[treetap.wire.v2.jobs_pb2.JobAccepted, collections.abc.Awaitable[treetap.wire.v2.jobs_pb2.JobAccepted]]: ...
 

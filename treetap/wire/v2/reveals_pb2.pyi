@@ -47,6 +47,7 @@ class _DisclosureEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     SIZE: _Disclosure.ValueType  # 19
     USAGE: _Disclosure.ValueType  # 20
     MONOTONE_DIRECTION: _Disclosure.ValueType  # 21
+    OVERLAP: _Disclosure.ValueType  # 22
 
 class Disclosure(_Disclosure, metaclass=_DisclosureEnumTypeWrapper):
     """Disclosure class: the information that the reader of a field learns. Every field of every message that crosses a wire
@@ -77,6 +78,7 @@ PREDICTION: Disclosure.ValueType  # 18
 SIZE: Disclosure.ValueType  # 19
 USAGE: Disclosure.ValueType  # 20
 MONOTONE_DIRECTION: Disclosure.ValueType  # 21
+OVERLAP: Disclosure.ValueType  # 22
 Global___Disclosure: typing_extensions.TypeAlias = Disclosure
 
 class _DisclosureKind:

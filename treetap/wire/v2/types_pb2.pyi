@@ -196,3 +196,25 @@ class Branch(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["handle", b"handle", "left", b"left"]) -> None: ...
 
 Global___Branch: typing_extensions.TypeAlias = Branch
+
+@typing.final
+class CommonCount(google.protobuf.message.Message):
+    """The number of records that all parties of a preview hold."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: builtins.int
+    FEWER_THAN_FIELD_NUMBER: builtins.int
+    records: builtins.int
+    """0 where fewer_than is given."""
+    fewer_than: builtins.int
+    """The greatest min_common_records of the parties, if there are fewer records; their number is not given then."""
+    def __init__(
+        self,
+        *,
+        records: builtins.int = ...,
+        fewer_than: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fewer_than", b"fewer_than", "records", b"records"]) -> None: ...
+
+Global___CommonCount: typing_extensions.TypeAlias = CommonCount

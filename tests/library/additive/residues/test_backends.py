@@ -291,6 +291,22 @@ def test_programs_of_many_values() -> None:
             assert ring.numbers(found) == expected
 
 
+def test_products_of_any_number_of_factors_are_written() -> None:
+    """None, few, and more than one digit and two digits of their number hold; a residue beside them changes nothing."""
+    modulus, counts = MODULI[4], [0, 1, 2, 255, 256, 300, 66_000]
+    factor, beside = modulus // 3, modulus // 7
+    width = -(-modulus.bit_length() // 8)
+    cells = np.repeat(np.arange(len(counts)), counts)
+    expected = [int(gmpy2.powmod(factor, count, modulus)) for count in counts]
+    for ring in rings(modulus):
+        values, good = ring.read_factors(factor.to_bytes(width, "big"), width)
+        assert good == 1
+        products = ring.cell_products(values, Cells(np.zeros(len(cells), dtype=np.int64), cells, len(counts)))
+        for other in (1, beside):
+            written = ring.write_products(ring.multiply(products, ring.batch([other])), np.array(counts), width)
+            assert written == b"".join((number * other % modulus).to_bytes(width, "big") for number in expected)
+
+
 @pytest.mark.parametrize("spares", [1, 5, 4096])
 def test_cells_that_grow(spares: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Products go on from those that cells hold, and begin in further cells; few spare rows change no product."""
