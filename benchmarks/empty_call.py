@@ -16,6 +16,7 @@ import json
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -41,14 +42,14 @@ async def measured(admitted: bool, server_files: TlsFiles, client_files: TlsFile
     server, credentials = rpc.server(Callers("there", server_files))
     if not admitted:
         server = grpc.aio.server()
-    handler = grpc.unary_unary_rpc_method_handler(_answer)
+    handler: Any = grpc.unary_unary_rpc_method_handler(_answer)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
     port = rpc.bind(server, credentials, "127.0.0.1:0")
     await server.start()
     ca, certificate, key = client_files.read()
     channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(ca, key, certificate))
     try:
-        call = channel.unary_unary(f"/{SERVICE}/{METHOD}")
+        call: Any = channel.unary_unary(f"/{SERVICE}/{METHOD}")
         for _ in range(WARM_UP):
             await call(b"")
         times, began = [], time.process_time()
