@@ -19,6 +19,7 @@ from tests.worker_kernels import (
     refuse,
     refuse_strangely,
     remember,
+    size_of,
     spin,
     work_slowly,
 )
@@ -30,6 +31,13 @@ async def calls_run_in_order(engine: Any) -> None:
     mine = engine.lease()
     answers = await asyncio.gather(*(mine.call(0, remember, "order", value) for value in range(5)))
     assert answers == [list(range(end)) for end in range(1, 6)]
+
+
+async def long_messages_arrive(engine: Any) -> None:
+    """What is longer than a pipe holds arrives whole, both ways."""
+    content = os.urandom(5_000_000)
+    assert await engine.call(0, size_of, content) == len(content)
+    assert await engine.call(0, remember, "long", content) == [content]
 
 
 async def workers_share_no_memory(engine: Any) -> None:
@@ -135,6 +143,7 @@ async def modules_are_imported_at_the_start(engine: Any) -> None:
 PEACEFUL = [
     modules_are_imported_at_the_start,
     calls_run_in_order,
+    long_messages_arrive,
     workers_share_no_memory,
     forgetting_waits_for_no_one,
     errors_keep_their_type,

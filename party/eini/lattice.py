@@ -42,6 +42,8 @@ from treetap.wire.v2 import exchange_pb2, lattice_pb2, types_pb2
 
 log = logging.getLogger(__name__)
 Ints = npt.NDArray[np.int64]
+#: Most bytes of ciphertexts in a message: the halves that came in one go on whole in one.
+COLUMN_BYTES = 2 * MESSAGE_BYTES - 65_536
 #: A ciphertext of a block: its page and its output.
 Unit = tuple[Page, int]
 
@@ -278,7 +280,7 @@ class ColumnMasking:
     async def _put(self, series: Series, ciphertexts: Sequence[bytes]) -> None:
         """Send to the next of the chain, in messages of bounded size."""
         body = lattice_pb2.LatticeSums if self.place.last else lattice_pb2.LatticeColumns
-        count = max(1, MESSAGE_BYTES // self.parameters.ciphertext_bytes)
+        count = max(1, COLUMN_BYTES // self.parameters.ciphertext_bytes)
         for start in range(0, len(ciphertexts), count):
             part = ciphertexts[start : start + count]
             self.context.costs.ciphertexts[self.sends] += len(part)

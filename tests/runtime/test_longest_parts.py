@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from party.alignment.lists import POINTS_PER_MESSAGE
 from party.eini import entry_layout, lattice
+from party.eini.lattice import COLUMN_BYTES
 from party.growth.feature_party import SUMS_BYTES
 from party.growth.messages import (
     LEAVES_PER_MESSAGE,
@@ -161,7 +162,10 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "leaf_sums": lambda: _stream("leaf_sums", MESSAGE_BYTES),
     "lattice_key": lambda: [lattice_pb2.LatticeKey(public=bytes(MOST_KEY_BYTES))],
     "column_layout": _columns,
-    "lattice_columns": lambda: [lattice_pb2.LatticeColumns(ciphertexts=[_lattice(2)])],
+    "lattice_columns": lambda: [
+        lattice_pb2.LatticeColumns(ciphertexts=[_lattice(2)]),
+        lattice_pb2.LatticeColumns(ciphertexts=[bytes(COLUMN_BYTES // 60)] * 60),
+    ],
     "lattice_sums": lambda: [lattice_pb2.LatticeSums(ciphertexts=[_lattice(2)])],
     "attribution_layout": lambda: entry_layout.attribution_layout(_attributed(), list(range(LEAVES)), 100),
     "constant_attributions": lambda: _stream("constant_attributions", CALL_BYTES),

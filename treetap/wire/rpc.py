@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 #: Service and method of messages between parties, which travel as the bytes that the sender has.
 EXCHANGE, DELIVER = "treetap.wire.v2.Exchange", "Deliver"
 Deliver = Callable[[tuple[exchange_pb2.PeerMessage, bytes], Any], Awaitable[exchange_pb2.Receipt]]
-#: Most bytes of a message: parties send parts of about 1 MiB.
+#: Most bytes of a message: parties send parts of about 1 MiB, and of columns that are masked up to 2.
 MESSAGE_LIMIT = 2 * 1024 * 1024
 #: Bytes of a message that come before it is read.
 WINDOW = 16 * 1024

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import socket
+import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -14,6 +17,11 @@ from treetap.errors import BadInput
 from treetap.process.fork_server import BOOT_S, ForkServer
 from treetap.process.signs_of_life import Units, finish_unit
 from treetap.workers.calls import answer, write_answer
+
+#: Bytes of a message, which come before it.
+_SIZE = struct.Struct("<Q")
+#: Bytes that wait in a worker's pipe, if the system allows: each time that it is full or empty, its ends take turns.
+_WAITING = 1024 * 1024
 
 
 class WorkerProcess:
@@ -54,8 +62,9 @@ class WorkerProcess:
 
     def exchange(self, message: bytes) -> bytes:
         try:
-            self._child.pipe.send_bytes(message)
-            return self._child.pipe.recv_bytes()
+            with _socket_of(self._child.pipe) as near:
+                _send(near, message)
+                return _receive(near)
         except (EOFError, OSError):
             if self._child.ended(1.0) and self._child.refusal:
                 return write_answer((True, BadInput(self._child.refusal)))
@@ -100,10 +109,47 @@ def _serve(pipe: Connection, file: int, worker: int, prepare: Callable[[], None]
         prepare()
     except Exception as error:  # noqa: BLE001 - every call is answered with it
         lacking = error
-    while True:
-        finish_unit()
-        try:
-            message = pipe.recv_bytes()
-        except (EOFError, OSError):
-            return
-        pipe.send_bytes(answer(state, message, lacking, f"worker {worker}"))
+    with _socket_of(pipe) as near:
+        while True:
+            finish_unit()
+            try:
+                message = _receive(near)
+            except (EOFError, OSError):
+                return
+            _send(near, answer(state, message, lacking, f"worker {worker}"))
+
+
+@contextmanager
+def _socket_of(pipe: Connection) -> Iterator[socket.socket]:
+    """A pipe's end as a socket, which takes and gives a long message in one call; the pipe stays open."""
+    near = socket.socket(fileno=pipe.fileno())
+    try:
+        with suppress(OSError):
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WAITING)
+        yield near
+    finally:
+        near.detach()
+
+
+def _send(near: socket.socket, message: bytes) -> None:
+    head = _SIZE.pack(len(message))
+    sent = near.sendmsg([head, message])
+    if sent < len(head) + len(message):  # a signal came
+        near.sendall(head[sent:])
+        near.sendall(memoryview(message)[max(0, sent - len(head)) :])
+
+
+def _receive(near: socket.socket) -> bytes:
+    """The next message; EOFError where there is none any more."""
+    (size,) = _SIZE.unpack(_read(near, _SIZE.size))
+    return _read(near, size)
+
+
+def _read(near: socket.socket, size: int) -> bytes:
+    data = near.recv(size, socket.MSG_WAITALL)
+    while len(data) < size:  # a signal came, or the end
+        part = near.recv(size - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data

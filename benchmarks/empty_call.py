@@ -1,0 +1,91 @@
+"""An empty call, the least that a message between processes costs: gRPC under mutual TLS, and with admission.
+
+    python benchmarks/empty_call.py [--calls 2000] [--repeat 3]
+
+Client and server share one process and its event loop, so that the processor time is that of both ends; they connect
+over loopback. `gRPC`: an empty unary method of a bare server. `with admission`: the same on a server of ours, which
+looks at the caller's certificate and share first (`treetap.wire.admission`). Of the repeats, which alternate, the one
+with the least processor time is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import numpy as np
+
+from treetap import terminal
+from treetap.commands.certs.authority import create_authority, issue
+from treetap.wire import rpc
+from treetap.wire.callers import Callers
+from treetap.wire.roles import Role
+from treetap.wire.tls import TlsFiles
+
+SERVICE, METHOD = "benchmark.Empty", "Call"
+WARM_UP = 200
+
+
+async def _answer(request: bytes, _context: object) -> bytes:
+    return request
+
+
+async def measured(admitted: bool, server_files: TlsFiles, client_files: TlsFiles, calls: int) -> dict[str, float]:
+    """Median milliseconds of a call, and milliseconds of processor time of both ends for one."""
+    server, credentials = rpc.server(Callers("there", server_files))
+    if not admitted:
+        server = grpc.aio.server()
+    handler: Any = grpc.unary_unary_rpc_method_handler(_answer)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+    port = rpc.bind(server, credentials, "127.0.0.1:0")
+    await server.start()
+    ca, certificate, key = client_files.read()
+    channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(ca, key, certificate))
+    try:
+        call: Any = channel.unary_unary(f"/{SERVICE}/{METHOD}")
+        for _ in range(WARM_UP):
+            await call(b"")
+        times, began = [], time.process_time()
+        for _ in range(calls):
+            start = time.perf_counter()
+            await call(b"")
+            times.append(time.perf_counter() - start)
+        used = time.process_time() - began
+    finally:
+        await channel.close()
+        await server.stop(None)
+    return {"p50_ms": 1000 * float(np.median(times)), "cpu_ms": 1000 * used / calls}
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=2000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    given = parser.parse_args()
+    ways = {"gRPC": False, "with admission": True}
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+    with tempfile.TemporaryDirectory() as folder:
+        create_authority(Path(folder))
+        there, here = (issue(Path(folder), name, Role.PARTY, hosts=["127.0.0.1"], days=2) for name in ("there", "here"))
+        for _ in range(given.repeat):
+            for name, admitted in ways.items():
+                runs[name].append(asyncio.run(measured(admitted, there, here, given.calls)))
+    best = {name: min(of_way, key=lambda run: run["cpu_ms"]) for name, of_way in runs.items()}
+    if given.as_json:
+        print(json.dumps(best, indent=1))
+        return
+    for name, run in best.items():
+        terminal.out.print(f"{name}: p50 {run['p50_ms']:.2f} ms, {run['cpu_ms']:.2f} ms of CPU")
+
+
+if __name__ == "__main__":
+    main()
