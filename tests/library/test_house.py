@@ -46,7 +46,7 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 12,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 100_663,
+    "words of docs": 102_911,
     "words of decisions": 7_067,
     "words of the changelog": 286,
     "words of prose of reproductions": 2_993,
