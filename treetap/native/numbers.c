@@ -73,11 +73,14 @@ INLINE void prefetch(size_t limbs, const uint64_t *number) {
     for (size_t word = 0; word < limbs; word += 8) __builtin_prefetch(number + word);
 }
 
-/* The constants of a modulus from the words of N, of m and of k (multiply.h); for no address, the bytes that they take. */
+/* The constants of a modulus from the words of N, of m and of k (multiply.h); for no address, the bytes that they take. In
+ * another rounding mode a compiler may make zeros with a sign of words. */
 TARGET size_t FN(treetap_modulus)(
     modulus *made, size_t limbs, const uint64_t *n, const uint64_t *m, const uint64_t *k) {
-    if (made) make_modulus(made, limbs, n, m, k);
-    return sizeof *made;
+    if (!made) return sizeof *made;
+    if (!rounds_to_nearest()) return WRONG_ROUNDING;
+    make_modulus(made, limbs, n, m, k);
+    return 0;
 }
 
 /* out[out_at[k]] = a[a_at[k]] * b[b_at[k]] / R mod N. No places: the k-th number, or of b for step 0 the first. */

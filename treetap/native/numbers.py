@@ -138,7 +138,7 @@ class Modulus:
         multiple = (inverse * modulus + 1) // block
         given = (self.limbs, self.n, self.constant(multiple), self.words.split(inverse, self.words.rows))
         made = np.zeros(self._kernel("modulus", None, *given, checked=False) // 8, dtype=np.uint64)
-        self._kernel("modulus", made, *given, checked=False)
+        self._kernel("modulus", made, *given)
         return made
 
     def constant(self, number: int) -> Batch:
