@@ -40,7 +40,7 @@ def with_workers(workers, scenario, silence_s=20.0, modules=()):
 def alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
