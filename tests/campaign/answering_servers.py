@@ -79,7 +79,7 @@ class _Behind:
     def submit(self, _request: Any, _operator: str = "") -> str:
         return "job"
 
-    predict = resume = submit
+    align = predict = resume = submit
 
     def prune(self, _names: Sequence[str], _days: float, *, dry_run: bool) -> list[str]:
         return []
