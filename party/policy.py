@@ -224,7 +224,7 @@ class Policy(Strict):
                 f"{json.dumps(self.schemes)}; if it should, write schemes = {listed} above the tables of {party}'s "
                 f"policy file and restart {party}"
             )
-        if key.bits < self.min_key_bits:
+        if not key.on_lattice and key.bits < self.min_key_bits:
             raise Refused(
                 f"{party} takes no part in a job with a key of {key.bits} bits: its policy says min_key_bits = "
                 f"{self.min_key_bits}"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from party.alignment.steps import ALIGNMENT
+from party.boosting.encrypted_values import encrypted_values
 from party.boosting.layout import layout
 from party.config import PartyConfig
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
@@ -35,7 +36,7 @@ from treetap.trees.boosting_rounds import BoostingRounds, Start, Weights
 from treetap.trees.ensemble import Tree
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
-from treetap.wire.v2 import boosting_pb2, control_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +51,11 @@ class LabelHolder:
         withholding = self._withholding = config.withholding
         self._limited = withholding.xi is not None
         trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
+        encrypted = self._encrypted = encrypted_values(context, spec, lambda: self.sizes, self._most_built)
         job = self._job = LabelHolderJob(
-            config, context, spec, self._params, trees, self._slots, self._classes_in_slots
+            config, context, spec, self._params, trees, self._slots, encrypted, self._classes_in_slots
         )
-        growth = self._growth = LabelHolderGrowth(context, spec, job, job.keys.open)
+        growth = self._growth = LabelHolderGrowth(context, spec, job, encrypted.open_offer, encrypted.next_stage)
         self._state: BoostingState | None = None
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
@@ -107,7 +109,7 @@ class LabelHolder:
             send = self._context.outbox.send
             sending = (send(party, "sampled_records", sampled_messages(rows, total), round=t) for party in parties)
             await together(*sending)
-            await self._job.keys.stream(values[rows], "gradients", boosting_pb2.Gradients, parties, t)
+            await self._encrypted.begin(t, values, rows, parties)
         split_table = self._job.split_table
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.columns_of_tree(t, self._params, permuted=False)
@@ -128,7 +130,13 @@ class LabelHolder:
 
     async def close(self) -> None:
         """Delete the key in the workers."""
-        await self._job.keys.close()
+        await self._encrypted.close()
+
+    def _most_built(self) -> int:
+        """The most nodes of the job that are built in an attempt."""
+        params, classes = self._params, len(self._job.data.labels.classes)
+        stages = sum(params.expansion.most_compared(stage) for stage in range(params.expansion.most_stages))
+        return params.n_estimators * params.trees_per_round(classes) * stages
 
     def _slots(self, labels: Labels) -> Slots:
         """The layout of a record's plaintext: see `party.boosting.layout`.

@@ -17,6 +17,7 @@ from party.growth.feature_party import (
     TAKES_PART,
     FeaturePartyGrowth,
     OwnTree,
+    Sums,
     nodes_of,
     since,
 )
@@ -99,7 +100,7 @@ class FeatureParty:
         packed = await pool.candidates(tasks, tree.columns.candidates.shapes, summed)
         self._context.costs.operations.update(since(before, pool.operations))
         public, _ = self._job.key
-        await self._growth.send_sums(tree, stage, nodes, packed, public.ciphertext_bytes)
+        await self._growth.send_sums(tree, stage, nodes, Sums(packed, len(packed) // public.ciphertext_bytes))
 
     @step(*AFTER_STORING)
     async def store_tree(self, request: control_pb2.StepRequest) -> None:

@@ -14,13 +14,14 @@ from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import SCORES, Values, finite
 from party.growth.messages import drawn_messages
+from party.growth.offered_candidates import Offer
 from party.growth.split_table import with_zeros
 from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
 from party.runtime.messages import CountedBody
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
-from party.setup.keys import fitting
+from party.setup.keys import JobKeys, fitting
 from treetap.additive.sums.slots import Slots
 from treetap.errors import DataError
 from treetap.process.together import together
@@ -47,7 +48,10 @@ class LabelHolder:
         withholding = self._withholding = config.withholding
         #: Eq. 6 of ID-LMID counts all records of a node, gains count the drawn ones.
         self._sums_of_all = withholding.xi is not None and withholding.shown
-        job = self._job = LabelHolderJob(config, context, spec, self._params, self._params.n_estimators, self._slots)
+        keys = self._keys = JobKeys(context, spec)
+        job = self._job = LabelHolderJob(
+            config, context, spec, self._params, self._params.n_estimators, self._slots, keys
+        )
         growth = self._growth = LabelHolderGrowth(context, spec, job, self._open_sums)
         self._state: ForestScores | None = None
         self._targets: Targets | None = None
@@ -81,7 +85,7 @@ class LabelHolder:
         plain = required(self._targets).values
         if not self._counts:
             plain = np.concatenate([plain, _ones(plain)], axis=1)
-        await self._job.keys.stream(
+        await self._keys.stream(
             plain, "encrypted_labels", forest_pb2.EncryptedLabels, list(self._spec.feature_parties)
         )
 
@@ -128,15 +132,15 @@ class LabelHolder:
 
     async def close(self) -> None:
         """Delete the key in the workers."""
-        await self._job.keys.close()
+        await self._keys.close()
 
-    async def _open_sums(self, packed: bytes, groups: int) -> Ints:
+    async def _open_sums(self, offer: Offer) -> Ints:
         """Decrypt candidate sums; the number of records is not sent where it is the sum of the class counts.
 
         With `sums_of_all` those over all records of the nodes come behind those over the drawn ones.
         """
-        opened = await self._job.keys.open(packed, groups * (1 + self._sums_of_all))
-        sums, of_all = opened[:groups], opened[groups:]
+        opened = await self._keys.open(offer.ciphertexts, offer.sums * (1 + self._sums_of_all))
+        sums, of_all = opened[: offer.sums], opened[offer.sums :]
         parts = [sums, sums.sum(axis=-1, keepdims=True)] if self._counts else [sums]
         return np.concatenate([*parts, of_all] if self._sums_of_all else parts, axis=-1)
 

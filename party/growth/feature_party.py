@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,14 @@ AFTER_STORING = (
     Next("store_tree", NEXT_ROUND, SITS_OUT),
     Next("publish"),
 )
+
+
+class Sums(NamedTuple):
+    """The sums of the candidates of some nodes as they are sent (`CandidateSums`), of `count` ciphertexts."""
+
+    ciphertexts: bytes
+    count: int
+    second_halves: bytes = b""
 
 
 class OwnTree:
@@ -92,10 +100,8 @@ class FeaturePartyGrowth:
         tree.rows.update(await take_spaces(relayed, tree.total))
         return tree
 
-    async def send_sums(
-        self, tree: OwnTree, stage: int, nodes: list[int], packed: bytes, ciphertext_bytes: int
-    ) -> None:
-        """Send the packed candidate sums of these nodes, node by node, including empty candidates.
+    async def send_sums(self, tree: OwnTree, stage: int, nodes: list[int], sums: Sums) -> None:
+        """Send the candidate sums of these nodes, node by node, including empty candidates.
 
         At the root also the marks of the candidates of constrained columns, if this party has any, and the fewest
         records in a cell.
@@ -105,19 +111,24 @@ class FeaturePartyGrowth:
         """
         bins, account = tree.columns.bins, self._account
         await self._context.offload(lambda: account.charge_sums(tree, bins, nodes), whole=True)
-        self._context.costs.ciphertexts["candidate_sums"] += len(packed) // ciphertext_bytes
-        step = SUMS_BYTES // ciphertext_bytes * ciphertext_bytes
+        self._context.costs.ciphertexts["candidate_sums"] += sums.count
         marks = tree.columns.marks() if stage == 0 else None
         bodies = [
             growth_pb2.CandidateSums(
                 nodes=nodes if start == 0 else [],
                 marks=[] if start or marks is None else marks.tolist(),
                 candidates=len(tree.columns.candidates),
-                ciphertexts=packed[start : start + step],
+                ciphertexts=sums.ciphertexts[start : start + SUMS_BYTES],
                 partitioned=tree.columns.group_sizes if stage == 0 and start == 0 else [],
                 min_cell_records=tree.columns.bins.min_cell_records if stage == 0 and start == 0 else 0,
             )
-            for start in range(0, max(len(packed), 1), step)
+            for start in range(0, max(len(sums.ciphertexts), 1), SUMS_BYTES)
+        ]
+        bodies += [
+            growth_pb2.CandidateSums(
+                candidates=len(tree.columns.candidates), second_halves=sums.second_halves[start : start + SUMS_BYTES]
+            )
+            for start in range(0, len(sums.second_halves), SUMS_BYTES)
         ]
         await self._context.outbox.send(self._label_holder, "candidate_sums", bodies, round=tree.index, stage=stage)
 

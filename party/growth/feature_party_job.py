@@ -139,13 +139,13 @@ class FeaturePartyJob:
         self.sizes.categories = [shape.n_bins for shape in binned.shapes if shape.kind is Kind.PARTITIONS]
         return Outcome(first_rounds=self._first_rounds)
 
-    async def receive_key(self) -> tuple[PublicKey, Slots]:
+    async def receive_key(self) -> ReceivedKey:
         """The label holder's key and the layout of a record's plaintext, which must be the one that the job implies."""
         implied = partial(self._implied, self.split_table.training)
         self._key = await take_key(self._context, self._spec.aggregator, KeyKind.of(self._spec), implied)
         if self.min_cell_records and self._key.label_slots:
             refuse_cells(self._spec.aggregator)
-        return self.key
+        return self._key
 
     @step()
     async def publish(self) -> None:
@@ -178,9 +178,9 @@ class FeaturePartyJob:
 
     @property
     def key(self) -> tuple[PublicKey, Slots]:
-        """The label holder's public key, and the layout of a record's plaintext."""
+        """The label holder's public key, and the layout of a record's plaintext; a lattice has none."""
         received = required(self._key)
-        return received.public, received.slots
+        return required(received.public), received.slots
 
     def takes_part(self, t: int) -> bool:
         """True if the party takes part in tree `t`; known once the key has come."""

@@ -6,6 +6,7 @@ It begins every tree; the steps after that are those of this class.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from party.defences.checks import refuse_repair
@@ -44,6 +45,10 @@ NONE_SPLITTABLE = "no node may be split"
 AFTER_BEGINNING = (Next("choose_splits", THIS_ROUND, SHARED), Next("finish_tree", THIS_ROUND, ALONE))
 
 
+#: Encrypts and sends the values of the nodes to build: (tree, stage, the growing tree).
+EncryptNodes = Callable[[int, int, GrowingTree], Awaitable[None]]
+
+
 @dataclass
 class PlantedTree:
     """A tree under construction, with the label holder's own columns and splits.
@@ -72,8 +77,16 @@ class LabelHolderGrowth:
         shown: what the feature parties come to know of the records.
     """
 
-    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: LabelHolderJob, open_sums: OpenSums) -> None:
-        self._context, self._spec, self._job, self._open_sums = context, spec, job, open_sums
+    def __init__(
+        self,
+        context: StepContext,
+        spec: setup_pb2.JobSpec,
+        job: LabelHolderJob,
+        open_sums: OpenSums,
+        encrypt: EncryptNodes | None = None,
+    ) -> None:
+        """`encrypt`: encrypts the values of the nodes to build below the root, if the root's do not serve them."""
+        self._context, self._spec, self._job, self._open_sums, self._encrypt = context, spec, job, open_sums, encrypt
         self._feature_parties = list(spec.feature_parties)
         self._parties = [spec.aggregator, *self._feature_parties]
         self._tree: PlantedTree | None = None
@@ -160,7 +173,10 @@ class LabelHolderGrowth:
 
     @step(Next("choose_splits", NEXT_STAGE, SPLITTABLE), Next("finish_tree", THIS_ROUND, NONE_SPLITTABLE))
     async def relay_children(self, request: control_pb2.StepRequest) -> Outcome:
-        """Step 5 of a tree: receive the owners' children, relay splittable ones to the parties that lack them."""
+        """Step 5 of a tree: receive the owners' children, relay splittable ones to the parties that lack them.
+
+        Under a lattice, encrypt the values of the nodes to build.
+        """
         t, stage = request.round, request.stage
         tree = self._growing(t)
         growing = tree.growing
@@ -175,6 +191,8 @@ class LabelHolderGrowth:
             for node, (handle, left) in children.items():
                 growing.split(node, handle, left)
         growing.next_stage()
+        if self._encrypt is not None and growing.build:
+            await self._encrypt(t, stage + 1, growing)
         await self.shown.show(t, stage + 1, growing, tree.columns.training)
         return Outcome(
             SPLITTABLE if growing.build else NONE_SPLITTABLE,

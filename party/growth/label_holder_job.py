@@ -25,7 +25,7 @@ from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Next, Outcome, step
 from party.setup.evaluated import check_evaluated, described
-from party.setup.keys import JobKeys
+from party.setup.keys import KeyMaker
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import bin_features, manifest_of, without_columns
 from treetap.additive.sums.slots import Slots
@@ -62,7 +62,6 @@ class LabelHolderJob:
     Attributes:
         sizes: those of the job, as far as they are known.
         alignment: this party's part in finding the common records.
-        keys: the key pair.
         withholding: what the other parties do not see.
         stored: the trees on disk.
         reached: the leaves of their records, where values are to be repaired.
@@ -76,17 +75,19 @@ class LabelHolderJob:
         params: TreeParams,
         trees: int,
         slots: Callable[[Labels], Slots],
+        keys: KeyMaker,
         label_slots: Callable[[Labels], int] = lambda _: 0,
     ) -> None:
         """`trees`: the most that the job grows.
 
-        `slots`: the layout of a record's plaintext; raises `BadInput` if the labels do not fit the job. `label_slots`:
+        `slots`: the layout of a record's plaintext; raises `BadInput` if the labels do not fit the job. `keys`: makes
+        the attempt's key pair, or what takes its place. `label_slots`:
         the number of its last slots that hold a record's class beside what the protocol sums.
         """
         self.withholding = config.withholding
         self._label_slots = label_slots
         self._config, self._context, self._spec, self._params, self._slots = config, context, spec, params, slots
-        self.keys = JobKeys(context, spec)
+        self._keys = keys
         self.stored = StoredTrees(context, "own")
         self.reached = ReachedLeaves(context.store, kept=config.defences.private_values)
         self._base = BaseModel.of(context, spec, params, noisy=config.defences.label_dp is not None)
@@ -199,10 +200,13 @@ class LabelHolderJob:
         )
 
     async def make_keys(self) -> None:
-        """Generate the attempt's key pair; feature parties get the public key, the workers the secret key."""
+        """Generate the attempt's key pair; feature parties get the public key, the workers the secret key.
+
+        Under a lattice agree on the attempt's sizes and public polynomials instead.
+        """
         labels = self.data.labels
         label_slots, own_rounds = self._label_slots(labels), self.withholding.own_trees
-        await self.keys.make(self._slots(labels), label_slots=label_slots, own_rounds=own_rounds)
+        await self._keys.make(self._slots(labels), label_slots=label_slots, own_rounds=own_rounds)
 
     @step()
     async def publish(self) -> setup_pb2.PublishedModel:
@@ -216,7 +220,7 @@ class LabelHolderJob:
             if state.trees < state.planned and not state.stopped:
                 raise OutOfOrder(f"publish cannot come now: {state.trees} of {state.planned} trees are stored")
             await self._publish(state)
-        await self.keys.close()
+        await self._keys.close()
         return published_model(self._context.store.manifest())
 
     @property

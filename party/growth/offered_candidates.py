@@ -7,6 +7,7 @@ over categories (groups). Only the label holder opens the sums. Candidates that 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -19,8 +20,37 @@ from treetap.protocols.growth import TreeSizes
 from treetap.trees.candidates import MARKS, Group
 from treetap.trees.growing_tree import Choice, GrowingTree, Ints
 
-#: Opens packed sums: (ciphertexts, groups) → the criterion's slots (groups, S).
-OpenSums = Callable[[bytes, int], Awaitable[Ints]]
+
+@dataclass(frozen=True)
+class Offer:
+    """Candidate sums of one feature party at a stage, as they came.
+
+    Attributes:
+        party: their sender.
+        tree: its number.
+        stage: of the tree.
+        nodes: whose sums they are, in this order.
+        candidates: of each node.
+        ciphertexts: of the sums.
+        second_halves: of a lattice, those that came with them.
+    """
+
+    party: str
+    tree: int
+    stage: int
+    nodes: Sequence[int]
+    candidates: int
+    ciphertexts: bytes
+    second_halves: bytes = b""
+
+    @property
+    def sums(self) -> int:
+        """The number of sums, a group of slots each."""
+        return len(self.nodes) * self.candidates
+
+
+#: Opens sums: an offer → the criterion's slots (sums, S).
+OpenSums = Callable[[Offer], Awaitable[Ints]]
 
 
 class OfferedCandidates:
@@ -41,6 +71,7 @@ class OfferedCandidates:
         """The decrypted candidate sums of one feature party at a stage: (nodes, candidates, slots) int64."""
         nodes: list[int] = []
         packed: list[bytes] = []
+        halves: list[bytes] = []
         candidates: int | None = None
         partitioned: list[int] = []
         build = self._growing.build
@@ -48,6 +79,7 @@ class OfferedCandidates:
             body = message.growth.candidate_sums
             nodes += body.nodes
             packed.append(body.ciphertexts)
+            halves.append(body.second_halves)
             partitioned += body.partitioned
             candidates = body.candidates if candidates is None else candidates
             if body.min_cell_records:
@@ -63,7 +95,8 @@ class OfferedCandidates:
         if partitioned:
             self._take_groups(party, t, stage, partitioned, candidates)
         try:
-            sums = await self._open_sums(b"".join(packed), len(nodes) * candidates)
+            offer = Offer(party, t, stage, nodes, candidates, b"".join(packed), b"".join(halves))
+            sums = await self._open_sums(offer)
             offered = sums.reshape(len(nodes), candidates, sums.shape[1])
             await self._context.offload(lambda: self._growing.check_offered(offered))
         except Malformed as failure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 from google.protobuf.message import Message
@@ -31,6 +32,18 @@ def fitting(slots: Slots, labels: Labels, key: KeyKind, remedy: str) -> Slots:
             f"{key.scheme} key of {key.bits} bits has {key.plain_bits}: use {remedy}"
         ) from failure
     return slots
+
+
+class KeyMaker(Protocol):
+    """What a label holder encrypts with in one attempt at a job, from its making to its end."""
+
+    async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> None:
+        """Make it, and send the feature parties what they need of it; see `JobKeys.make`."""
+        ...
+
+    async def close(self) -> None:
+        """Delete in the workers what must not be known to others."""
+        ...
 
 
 class JobKeys:

@@ -207,13 +207,16 @@ async def send_key(
 class ReceivedKey:
     """The label holder's key, the layout of a record's plaintext, and the rounds that the label holder does alone.
 
-    `label_slots`: those slots, the last ones, that hold a record's class beside what the protocol sums.
+    `label_slots`: those slots, the last ones, that hold a record's class beside what the protocol sums. A lattice has no
+    key, and bounds on the candidates of a party in a node and on the nodes of an attempt that are summed.
     """
 
-    public: PublicKey
+    public: PublicKey | None
     slots: Slots
     own_rounds: int
     label_slots: int
+    candidates: int = 0
+    queries: int = 0
 
 
 async def take_key(
@@ -232,12 +235,14 @@ async def take_key(
                 f"the key of {label_holder} is one of scheme {key.scheme!r}, the job says {expected.scheme!r}"
             )
         length = int.from_bytes(key.modulus, "big").bit_length()
-        if length != expected.bits:
+        if length != expected.bits or (expected.on_lattice and key.modulus):
             raise Malformed(f"the key of {label_holder} has {length} bits, the job says {expected.bits}")
         try:
-            public = public_key(key.scheme, key.modulus, allow_breakable=expected.breakable)
+            public = None
+            if not expected.on_lattice:
+                public = public_key(key.scheme, key.modulus, allow_breakable=expected.breakable)
             slots = Slots(tuple(key.slot_widths))
-            slots.groups_per_plaintext(public.plain_bits)
+            slots.groups_per_plaintext(expected.plain_bits)
             layout = implied(len(slots.widths), key.label_slots)
         except (BadInput, PlaintextOverflow, Malformed) as failure:
             raise Malformed(f"the key of {label_holder} cannot be used: {failure}") from failure
@@ -246,7 +251,7 @@ async def take_key(
                 f"the key of {label_holder} cannot be used: it comes with slots of {_listed(slots)} bits, the job "
                 f"implies {_listed(layout)}"
             )
-        return ReceivedKey(public, slots, key.own_rounds, key.label_slots)
+        return ReceivedKey(public, slots, key.own_rounds, key.label_slots, key.candidates, key.queries)
     raise Malformed(f"{label_holder} sent no public key")
 
 

@@ -30,6 +30,7 @@ class Feature(StrEnum):
     REGRESSION = "a regression"
     NETWORK = "a network"
     OKAMOTO_UCHIYAMA = "scheme = 'okamoto-uchiyama'"
+    LATTICE = "scheme = 'lattice'"
     # of a party's table
     MONOTONE = "monotone_constraints"
     WEIGHT = "weight"
@@ -166,6 +167,13 @@ TRAININGS: tuple[Exclusion, ...] = (
         "use scheme = 'paillier'",
     ),
     Exclusion(F.OKAMOTO_UCHIYAMA, OTHERS, "it sums ciphertexts of paillier alone", "use scheme = 'paillier'"),
+    Exclusion(F.LATTICE, OTHERS, "it encrypts no value anew for every node", "use scheme = 'paillier'"),
+    Exclusion(
+        F.LATTICE,
+        F.MIN_CELL_RECORDS,
+        "a node's merged bins are none of the columns' own, which all nodes of a tree share there",
+        "use scheme = 'paillier', or leave min_cell_records out",
+    ),
     Exclusion(
         F.GRADIENT_BITS,
         OTHERS,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import (
     PUBLIC_KEY,
     JobSizes,
@@ -14,13 +15,16 @@ from treetap.protocols.messages import (
     each_round,
     each_stage,
     label_holder_reports,
+    once,
     planned_rounds,
+    to_each_other,
     to_feature_parties,
     to_label_holder,
 )
 
 if TYPE_CHECKING:
     from treetap.trees.params import TreeParams
+    from treetap.wire.v2 import setup_pb2
 
 #: Most classes of a label, of which each may have a tree per round.
 MOST_CLASSES = 1 << 16
@@ -32,6 +36,8 @@ _NODE = 5
 _PLACE, _SPLIT = 5, 32
 #: Bytes of a partition beside a bit for each category.
 _PARTITION = 32
+#: Most records in a block of a lattice's words, of zeros too; most bytes of a word; most of a number of a reply.
+_BLOCK, _WORD, _REPLY = 4096, 13, 8
 #: Bytes of a branch beside its handle.
 _BRANCH = 6
 
@@ -62,6 +68,7 @@ class TreeSizes(JobSizes):
         offered: by feature party, the tree whose root it offered candidates at last, and their number.
         sums_of_each: sums that come for a candidate.
         per_ciphertext: sums that a ciphertext of candidates holds at least.
+        words: of a record, under a lattice.
         places: the most places of candidates that a node of this party has.
         categories: the numbers of this party's categories that are partitioned, by column.
         handles: the most handles of a party's splits.
@@ -73,6 +80,7 @@ class TreeSizes(JobSizes):
     offered: dict[str, tuple[int, int]] = field(default_factory=dict)
     sums_of_each: int = 1
     per_ciphertext: int = 1
+    words: int = 0
     places: int = 0
     categories: Sequence[int] = ()
     handles: int = 1 << 63
@@ -113,10 +121,32 @@ def drawn_sets(sizes: TreeSizes, _series: Series) -> int:
 def sums_of_nodes(sizes: TreeSizes, series: Series) -> int:
     """The sums of each candidate of each node that is built, as many in a ciphertext as fit."""
     nodes = sizes.built(series.stage)
+    if sizes.words:  # new second halves for every node at most
+        return nodes * (_NODE + sizes.candidates(series) * (sizes.words + _BLOCK) * _REPLY)
     sums = sizes.sums_of_each * sizes.candidates(series)
     if sizes.per_ciphertext == 1:
         return nodes * (_NODE + sums * sizes.ciphertext_bytes)
     return nodes * _NODE + -(-nodes * sums // sizes.per_ciphertext) * sizes.ciphertext_bytes
+
+
+def words_of_nodes(sizes: TreeSizes, series: Series) -> int:
+    """For each node that is built, the words of every record and of a block of zeros."""
+    return sizes.built(series.stage) * (_NODE + (sizes.records + _BLOCK) * sizes.words * _WORD)
+
+
+def number_of_candidates(_sizes: TreeSizes, _series: Series) -> int:
+    """One number."""
+    return _NODE
+
+
+def digest(_sizes: TreeSizes, _series: Series) -> int:
+    """32 bytes."""
+    return 34
+
+
+def by_lattice(spec: setup_pb2.JobSpec) -> bool:
+    """True if a lattice takes the place of a key."""
+    return KeyKind.of(spec).on_lattice
 
 
 def winning_places(sizes: TreeSizes, _series: Series) -> int:
@@ -155,6 +185,11 @@ def branches_of_leaves(sizes: TreeSizes, _series: Series) -> int:
 GROWTH = (
     planned_rounds("bin"),
     *PUBLIC_KEY,
+    MessageRow(
+        "candidate_count", to_label_holder, once, number_of_candidates, step="take_key", when=by_lattice
+    ),
+    MessageRow("seed_commitment", to_each_other, once, digest, step="make_keys", when=by_lattice),
+    MessageRow("seed_nonce", to_each_other, once, digest, step="make_keys", when=by_lattice),
     MessageRow("sampled_records", to_feature_parties, each_round, drawn_sets, step="begin_tree"),
     MessageRow(
         "candidate_sums",
@@ -164,6 +199,7 @@ GROWTH = (
         step="build_histograms",
         perhaps=frozenset({"MONOTONE_DIRECTION"}),
     ),
+    MessageRow("encrypted_words", to_feature_parties, each_stage, words_of_nodes, step="begin_tree", when=by_lattice),
     MessageRow("chosen_splits", label_holder_reports, step="choose_splits"),
     MessageRow("won_splits", to_feature_parties, each_stage, winning_places, step="choose_splits"),
     MessageRow(

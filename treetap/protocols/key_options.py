@@ -16,7 +16,7 @@ OBFUSCATIONS: tuple[str, ...] = get_args(Obfuscation)
 
 @dataclass(frozen=True)
 class Scheme:
-    """A scheme whose ciphertexts are added by multiplication.
+    """A scheme whose ciphertexts are added: by multiplication modulo a key's n or, without keys, on a lattice.
 
     Attributes:
         package: its package.
@@ -24,14 +24,16 @@ class Scheme:
         breakable_key_bits: lengths that can be broken, for tests and to repeat papers' figures; a use is warned of.
         ciphertext_factor: length of a ciphertext by that of n.
         plain_divisor: length of n by that of the number modulo which plaintexts are added.
+        most_plain_bits: bits of a signed plaintext where there is no n; else 0.
         refused: randomisations that it does not have, each with the reason.
     """
 
     package: str
-    key_bits: Sequence[int]
-    breakable_key_bits: Sequence[int]
-    ciphertext_factor: int
-    plain_divisor: int
+    key_bits: Sequence[int] = ()
+    breakable_key_bits: Sequence[int] = ()
+    ciphertext_factor: int = 0
+    plain_divisor: int = 1
+    most_plain_bits: int = 0
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def ciphertext_bytes(self, bits: int) -> int:
@@ -40,17 +42,20 @@ class Scheme:
 
     def plain_bits(self, bits: int) -> int:
         """Bits of a signed plaintext under a key of `bits` bits: two fewer than the number of which it is a residue."""
-        return -(-bits // self.plain_divisor) - 2
+        return self.most_plain_bits or -(-bits // self.plain_divisor) - 2
 
     def offers(self, bits: int, *, allow_breakable: bool) -> bool:
         """True for a length that a key can have."""
         return bits in self.key_bits or (allow_breakable and bits in self.breakable_key_bits)
 
 
+#: The length of a key if a job names none.
+KEY_BITS = 2048
 #: The fields of a job about its keys.
 KEY_FIELDS = ("scheme", "key_bits", "obfuscation")
 PAILLIER = "paillier"
 OKAMOTO_UCHIYAMA = "okamoto-uchiyama"
+LATTICE = "lattice"
 #: Name in a job → scheme; the first is the default.
 SCHEMES: Mapping[str, Scheme] = {
     PAILLIER: Scheme(
@@ -68,6 +73,7 @@ SCHEMES: Mapping[str, Scheme] = {
         plain_divisor=3,
         refused={"half-length": "the proof that it rests on is for n = pq"},
     ),
+    LATTICE: Scheme(package="treetap.lattice", most_plain_bits=512),
 }
 
 
@@ -84,7 +90,7 @@ class KeyKind:
 
     Attributes:
         scheme: its name.
-        bits: length of n.
+        bits: length of n; 0: the scheme has none.
     """
 
     scheme: str
@@ -94,6 +100,11 @@ class KeyKind:
     def of(cls, chosen: Chosen) -> KeyKind:
         """The key that a job or a prediction names; one of before there was a choice names no scheme: Paillier's."""
         return cls(chosen.scheme or PAILLIER, chosen.key_bits)
+
+    @property
+    def on_lattice(self) -> bool:
+        """True if words of a lattice take the place of ciphertexts under a key."""
+        return self.scheme == LATTICE
 
     @property
     def ciphertext_bytes(self) -> int:
@@ -122,6 +133,9 @@ def key_faults(scheme: str, key_bits: int, obfuscation: str) -> list[str]:
     if scheme not in SCHEMES:
         return [f"scheme = {scheme!r}: must be one of {', '.join(SCHEMES)}"]
     faults, offered = [], SCHEMES[scheme]
+    if not offered.key_bits:
+        given = {"key_bits": key_bits, "obfuscation": obfuscation}
+        return [f"{name}: scheme {scheme!r} has none; leave it out" for name, value in given.items() if value]
     if not offered.offers(key_bits, allow_breakable=True):
         allowed = f"{', '.join(map(str, offered.key_bits[:-1]))} or {offered.key_bits[-1]}"
         breakable = ", ".join(map(str, offered.breakable_key_bits))

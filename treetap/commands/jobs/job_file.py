@@ -16,7 +16,7 @@ from treetap.errors import BadInput
 from treetap.names import NAME, NAME_RULE
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
-from treetap.protocols.key_options import KEY_FIELDS, OKAMOTO_UCHIYAMA, PAILLIER, SCHEMES, Obfuscation, key_faults
+from treetap.protocols.key_options import KEY_FIELDS, LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, SCHEMES, Obfuscation, key_faults
 from treetap.protocols.registry import TRAINING, training
 from treetap.strict import Name, Strict
 from treetap.trees.job_params import JobParams
@@ -71,6 +71,8 @@ def _table(kind: type) -> type[ParameterTable]:
     return table
 
 
+#: Schemes that not every protocol has, each with its feature.
+OF_SCHEMES = {OKAMOTO_UCHIYAMA: Feature.OKAMOTO_UCHIYAMA, LATTICE: Feature.LATTICE}
 #: Lengths of a key under any scheme; which of them one has is checked for the whole table.
 KEY_BITS = sorted({bits for scheme in SCHEMES.values() for bits in (*scheme.breakable_key_bits, *scheme.key_bits)})
 
@@ -121,8 +123,8 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
     @model_validator(mode="after")
     def _in_range(self) -> JobTable:
         given, protocol = self._given(), training(self.protocol)
-        used = {Feature.OKAMOTO_UCHIYAMA} if self.scheme == OKAMOTO_UCHIYAMA else set()
-        faults = key_faults(self.scheme, self.key_bits, self.obfuscation)
+        used = {feature for scheme, feature in OF_SCHEMES.items() if self.scheme == scheme}
+        faults = key_faults(self.scheme, *self._key())
         # a network has no key: whoever gives one is told so, and not that it is too short
         if not protocol.grows_trees:
             used, faults = {Feature.NETWORK, *map(Feature, self.model_fields_set.intersection(KEY_FIELDS))}, []
@@ -157,10 +159,18 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
             base_model=self.base_model or "",
         )
         if training(self.protocol).grows_trees:
-            spec.scheme, spec.key_bits, spec.obfuscation = self.scheme, self.key_bits, self.obfuscation
+            spec.scheme = self.scheme
+            spec.key_bits, spec.obfuscation = self._key()
         put_params(spec, self.params())
         check_spec(spec)
         return spec
+
+    def _key(self) -> tuple[int, str]:
+        """Length of a key, and its obfuscation; of a scheme without keys only what the file names."""
+        if SCHEMES[self.scheme].key_bits:
+            return self.key_bits, self.obfuscation
+        given = self.model_fields_set
+        return self.key_bits if "key_bits" in given else 0, self.obfuscation if "obfuscation" in given else ""
 
     def _given(self) -> dict[str, Any]:
         """Parameters of the model that the file names, except those that every protocol has."""

@@ -353,6 +353,7 @@ class GrowthBody(google.protobuf.message.Message):
     LEAF_PATHS_FIELD_NUMBER: builtins.int
     CHOSEN_PARTITIONS_FIELD_NUMBER: builtins.int
     WON_SPLITS_FIELD_NUMBER: builtins.int
+    ENCRYPTED_WORDS_FIELD_NUMBER: builtins.int
     @property
     def sampled_records(self) -> Global___SampledRecords: ...
     @property
@@ -367,6 +368,8 @@ class GrowthBody(google.protobuf.message.Message):
     def chosen_partitions(self) -> Global___ChosenPartitions: ...
     @property
     def won_splits(self) -> Global___WonSplits: ...
+    @property
+    def encrypted_words(self) -> Global___EncryptedWords: ...
     def __init__(
         self,
         *,
@@ -377,10 +380,11 @@ class GrowthBody(google.protobuf.message.Message):
         leaf_paths: Global___LeafPaths | None = ...,
         chosen_partitions: Global___ChosenPartitions | None = ...,
         won_splits: Global___WonSplits | None = ...,
+        encrypted_words: Global___EncryptedWords | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "chosen_partitions", b"chosen_partitions", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records", "won_splits", b"won_splits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "chosen_partitions", b"chosen_partitions", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records", "won_splits", b"won_splits"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["sampled_records", "candidate_sums", "children", "instance_spaces", "leaf_paths", "chosen_partitions", "won_splits"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "chosen_partitions", b"chosen_partitions", "encrypted_words", b"encrypted_words", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records", "won_splits", b"won_splits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "chosen_partitions", b"chosen_partitions", "encrypted_words", b"encrypted_words", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records", "won_splits", b"won_splits"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["sampled_records", "candidate_sums", "children", "instance_spaces", "leaf_paths", "chosen_partitions", "won_splits", "encrypted_words"] | None: ...
 
 Global___GrowthBody: typing_extensions.TypeAlias = GrowthBody
 
@@ -422,11 +426,16 @@ class CandidateSums(google.protobuf.message.Message):
     MARKS_FIELD_NUMBER: builtins.int
     PARTITIONED_FIELD_NUMBER: builtins.int
     MIN_CELL_RECORDS_FIELD_NUMBER: builtins.int
+    SECOND_HALVES_FIELD_NUMBER: builtins.int
     candidates: builtins.int
     """Candidates of one node."""
     ciphertexts: builtins.bytes
     min_cell_records: builtins.int
     """At the root, of a party with `min_cell_records`: that setting. Sums of siblings do not follow by subtraction then."""
+    second_halves: builtins.bytes
+    """Under a lattice `ciphertexts` are first halves, and these the second ones of every candidate of a node, which serve this
+    and the next nodes of the tree.
+    """
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -451,10 +460,40 @@ class CandidateSums(google.protobuf.message.Message):
         marks: collections.abc.Iterable[builtins.int] | None = ...,
         partitioned: collections.abc.Iterable[builtins.int] | None = ...,
         min_cell_records: builtins.int = ...,
+        second_halves: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "ciphertexts", b"ciphertexts", "marks", b"marks", "min_cell_records", b"min_cell_records", "nodes", b"nodes", "partitioned", b"partitioned"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "ciphertexts", b"ciphertexts", "marks", b"marks", "min_cell_records", b"min_cell_records", "nodes", b"nodes", "partitioned", b"partitioned", "second_halves", b"second_halves"]) -> None: ...
 
 Global___CandidateSums: typing_extensions.TypeAlias = CandidateSums
+
+@typing.final
+class EncryptedWords(google.protobuf.message.Message):
+    """Label holder to feature party, under a lattice: for each node to build, words of every record, those outside of the node
+    and those of a block behind the last record of zeros.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    FIRST_FIELD_NUMBER: builtins.int
+    COUNT_FIELD_NUMBER: builtins.int
+    CIPHERTEXTS_FIELD_NUMBER: builtins.int
+    node: builtins.int
+    first: builtins.int
+    """Position of the first record."""
+    count: builtins.int
+    ciphertexts: builtins.bytes
+    def __init__(
+        self,
+        *,
+        node: builtins.int = ...,
+        first: builtins.int = ...,
+        count: builtins.int = ...,
+        ciphertexts: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ciphertexts", b"ciphertexts", "count", b"count", "first", b"first", "node", b"node"]) -> None: ...
+
+Global___EncryptedWords: typing_extensions.TypeAlias = EncryptedWords
 
 @typing.final
 class WonSplits(google.protobuf.message.Message):

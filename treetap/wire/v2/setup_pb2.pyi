@@ -50,7 +50,7 @@ class JobSpec(google.protobuf.message.Message):
     alignment: builtins.str
     """Alignment of the records: psi or sorted-ids."""
     scheme: builtins.str
-    """Scheme of the keys and ciphertexts: paillier or okamoto-uchiyama; empty, in jobs of before there was a choice: paillier."""
+    """Scheme of the keys and ciphertexts: paillier, okamoto-uchiyama or lattice; empty, in jobs of before there was a choice: paillier."""
     base_model: builtins.str
     """The model from which training continues; empty: from none."""
     eval_table: builtins.str
@@ -437,16 +437,28 @@ class SetupBody(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     PUBLIC_KEY_FIELD_NUMBER: builtins.int
+    CANDIDATE_COUNT_FIELD_NUMBER: builtins.int
+    SEED_COMMITMENT_FIELD_NUMBER: builtins.int
+    SEED_NONCE_FIELD_NUMBER: builtins.int
     @property
     def public_key(self) -> Global___PublicKeyMessage: ...
+    @property
+    def candidate_count(self) -> Global___CandidateCount: ...
+    @property
+    def seed_commitment(self) -> Global___SeedCommitment: ...
+    @property
+    def seed_nonce(self) -> Global___SeedNonce: ...
     def __init__(
         self,
         *,
         public_key: Global___PublicKeyMessage | None = ...,
+        candidate_count: Global___CandidateCount | None = ...,
+        seed_commitment: Global___SeedCommitment | None = ...,
+        seed_nonce: Global___SeedNonce | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "public_key", b"public_key"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "public_key", b"public_key"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "candidate_count", "seed_commitment", "seed_nonce"] | None: ...
 
 Global___SetupBody: typing_extensions.TypeAlias = SetupBody
 
@@ -461,6 +473,8 @@ class PublicKeyMessage(google.protobuf.message.Message):
     LABEL_SLOTS_FIELD_NUMBER: builtins.int
     OWN_ROUNDS_FIELD_NUMBER: builtins.int
     SCHEME_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    QUERIES_FIELD_NUMBER: builtins.int
     modulus: builtins.bytes
     label_slots: builtins.int
     """Of these, the last ones that hold the class of a record beside what the protocol sums."""
@@ -468,6 +482,11 @@ class PublicKeyMessage(google.protobuf.message.Message):
     """Of a training, as in Binned."""
     scheme: builtins.str
     """The scheme that it belongs to, as a job names it."""
+    candidates: builtins.int
+    """Of a lattice, which has no modulus of its own: bounds, powers of two, on the candidates of a party in a node, and on the
+    nodes of an attempt that are summed.
+    """
+    queries: builtins.int
     @property
     def slot_widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths in bits of the slots of one record's plaintext, least significant first."""
@@ -480,7 +499,60 @@ class PublicKeyMessage(google.protobuf.message.Message):
         label_slots: builtins.int = ...,
         own_rounds: builtins.int = ...,
         scheme: builtins.str = ...,
+        candidates: builtins.int = ...,
+        queries: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["label_slots", b"label_slots", "modulus", b"modulus", "own_rounds", b"own_rounds", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "label_slots", b"label_slots", "modulus", b"modulus", "own_rounds", b"own_rounds", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
 
 Global___PublicKeyMessage: typing_extensions.TypeAlias = PublicKeyMessage
+
+@typing.final
+class CandidateCount(google.protobuf.message.Message):
+    """Feature party to label holder, where sizes depend on it: the candidates of a node, over all its columns."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    candidates: builtins.int
+    def __init__(
+        self,
+        *,
+        candidates: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates"]) -> None: ...
+
+Global___CandidateCount: typing_extensions.TypeAlias = CandidateCount
+
+@typing.final
+class SeedCommitment(google.protobuf.message.Message):
+    """Each party to each other: SHA-256 of the nonce and its party, sent before any nonce is opened."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COMMITMENT_FIELD_NUMBER: builtins.int
+    commitment: builtins.bytes
+    def __init__(
+        self,
+        *,
+        commitment: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["commitment", b"commitment"]) -> None: ...
+
+Global___SeedCommitment: typing_extensions.TypeAlias = SeedCommitment
+
+@typing.final
+class SeedNonce(google.protobuf.message.Message):
+    """Each party to each other: 32 bytes of the operating system's randomness, new in every attempt."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: builtins.int
+    nonce: builtins.bytes
+    def __init__(
+        self,
+        *,
+        nonce: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nonce", b"nonce"]) -> None: ...
+
+Global___SeedNonce: typing_extensions.TypeAlias = SeedNonce

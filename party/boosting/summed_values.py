@@ -1,0 +1,97 @@
+"""The sums of a tree at a feature party, of what the label holder encrypts: see `party.boosting.encrypted_values`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from party.growth.feature_party import OwnTree, Sums, since
+from party.growth.feature_party_job import FeaturePartyJob
+from party.growth.split_table import TreeColumns
+from party.runtime.context import StepContext, required
+from party.runtime.messages import Rows
+from treetap.additive.sums.tree_sums import EncryptedSums
+from treetap.errors import Malformed
+from treetap.protocols.key_options import KeyKind
+from treetap.wire.v2 import setup_pb2
+
+
+class SummedValues(Protocol):
+    """Sums for one attempt at a job."""
+
+    async def take_key(self) -> None:
+        """Receive what the label holder encrypts with, as far as a feature party needs it."""
+        ...
+
+    async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
+        """Begin tree `t` over these records."""
+        ...
+
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
+        """The left sums of every candidate of these nodes, in this party's secret order."""
+        ...
+
+    async def drop(self) -> None:
+        """Release the tree, if there is one."""
+        ...
+
+    async def close(self) -> None:
+        """Release all that the workers hold."""
+        ...
+
+
+def summed_values(context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob) -> SummedValues:
+    """By the job's scheme."""
+    if not KeyKind.of(spec).on_lattice:
+        return _Ciphertexts(context, spec, job)
+    from party.boosting.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
+
+    return SumsOfWords(context, spec, job)
+
+
+class _Ciphertexts:
+    """Sums of one ciphertext for each record of a tree."""
+
+    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob) -> None:
+        self._context, self._sender, self._job = context, spec.aggregator, job
+        self._sums: EncryptedSums | None = None
+
+    async def take_key(self) -> None:
+        await self._job.receive_key()
+
+    async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
+        """Multiply the tree's ciphertexts into the root's histogram cells while they arrive."""
+        public, slots = self._job.key
+        token = f"{self._context.job}/{self._context.attempt}/{t}"
+        shapes = columns.candidates.shapes
+        sums = self._sums = EncryptedSums(self._context.engine, public, slots, columns.codes, shapes, token)
+        self._context.progress.done, self._context.progress.total = 0, len(sampled)
+        received, sender = 0, self._sender
+        async for message in self._context.mailbox.series(sender, "gradients", t, 0):
+            block = message.protocol.boosting.gradients
+            if block.first != received or received + block.count > len(sampled):
+                raise Malformed(f"{sender} sent ciphertexts out of place in tree {t}")
+            await sums.add_block(sampled[received : received + block.count], block.ciphertexts)
+            received += block.count
+            self._context.progress.done = received
+        if received != len(sampled):
+            raise Malformed(f"{sender} sent {received} ciphertexts for {len(sampled)} records in tree {t}")
+
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
+        """Compute them, pack and re-randomise them."""
+        sums = required(self._sums)
+        before = dict(sums.operations) if stage else {}  # at the root, operations began with the first block
+        spaces = [tree.rows_of(node) for node in nodes] if stage else None
+        merged = None if spaces is None else tree.columns.seen(dict(zip(nodes, spaces, strict=True)))
+        packed = await sums.candidates(spaces, tree.columns.order(nodes[0]), merged)
+        self._context.costs.operations.update(since(before, sums.operations))
+        public, _ = self._job.key
+        return Sums(packed, len(packed) // public.ciphertext_bytes)
+
+    async def drop(self) -> None:
+        if self._sums is not None:
+            sums, self._sums = self._sums, None
+            await sums.close()
+
+    async def close(self) -> None:
+        await self.drop()

@@ -1,0 +1,45 @@
+"""A seed that no party chooses: all commit to nonces, and open them when every commitment has come."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from party.runtime.context import StepContext
+from treetap.errors import Malformed
+from treetap.lattice.joint_seed import NONCE_BYTES, commitment, seed_of
+from treetap.process.together import together
+from treetap.wire.frame import content_of
+from treetap.wire.v2 import setup_pb2
+
+
+async def draw_joint_seed(context: StepContext, parties: Sequence[str]) -> bytes:
+    """32 bytes that are uniform if one of the parties is honest, the same at each of them; new in every attempt.
+
+    Raises:
+        Malformed: a party opens another nonce than the one to which it committed.
+    """
+    own, me = secrets.token_bytes(NONCE_BYTES), context.party
+    others = [party for party in parties if party != me]
+    committed = setup_pb2.SeedCommitment(commitment=commitment(me, own))
+    await together(*(context.outbox.send(party, "seed_commitment", [committed]) for party in others))
+    commitments = {party: await _one(context, party, "seed_commitment") for party in others}
+    opened = setup_pb2.SeedNonce(nonce=own)
+    await together(*(context.outbox.send(party, "seed_nonce", [opened]) for party in others))
+    nonces = {me: own}
+    for party in others:
+        nonce = (await _one(context, party, "seed_nonce")).nonce
+        if not hmac.compare_digest(commitment(party, nonce), commitments[party].commitment):
+            raise Malformed(f"the nonce of {party} is not the one that it has committed to")
+        nonces[party] = nonce
+    return seed_of(context.job, context.attempt, nonces)
+
+
+async def _one(context: StepContext, party: str, kind: str) -> Any:
+    """The only message of a series."""
+    contents = [content_of(message, kind) async for message in context.mailbox.series(party, kind, 0, 0)]
+    if len(contents) != 1:
+        raise Malformed(f"{party} sent {len(contents)} messages of {kind}, not one")
+    return contents[0]

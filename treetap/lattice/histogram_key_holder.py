@@ -1,0 +1,177 @@
+"""The label holder of encrypted histograms on worker processes: queries' words, and the opening of what comes back.
+
+A query's secrets come of its seed, which each call brings: no worker remembers it. Blocks of records are dealt out to
+the workers in turn; each keeps the public polynomials of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from treetap.additive.sums.slots import Slots
+from treetap.errors import Malformed
+from treetap.lattice.histogram_parameters import DEGREE, LARGEST_WEIGHT, HistogramParameters
+from treetap.lattice.histogram_scheme import ZERO_BLOCK, Ints, Opener, Words, blocks_of, encode, first_halves_bytes
+from treetap.native.histograms import WORD_BYTES, kernels
+from treetap.process.together import together
+from treetap.workers.engines import KeyEngine, call_all
+
+IN_FLIGHT_PER_WORKER = 2
+#: Most bytes of the words of one call and message.
+BLOCK_BYTES = 3 << 19
+
+
+class HistogramKeyHolder:
+    """Encrypts and opens on an engine.
+
+    Args:
+        engine: workers.
+        parameters: those of the job.
+        slots: layout of a record's plaintext.
+        seed: of the public polynomials, drawn by all parties together.
+        token: names this job in the workers' memory.
+    """
+
+    def __init__(
+        self, engine: KeyEngine, parameters: HistogramParameters, slots: Slots, seed: bytes, token: str
+    ) -> None:
+        self._engine, self.parameters, self._slots, self._seed = engine, parameters, slots, seed
+        self._name = f"words/{token}"
+        block = parameters.words * DEGREE * WORD_BYTES
+        each = -(-blocks_of(parameters.records) // engine.workers)
+        self._together = max(1, min(BLOCK_BYTES // block, each))
+
+    async def start(self) -> None:
+        """Hand the sizes and the seed to every worker."""
+        await call_all(self._engine, _open_job, self._name, self.parameters, self._slots, self._seed)
+
+    async def encrypt(self, values: Ints, query: bytes) -> AsyncIterator[tuple[int, int, bytes]]:
+        """The words of all records' values (N, S) under the query of a seed, and of a block of zeros behind them.
+
+        Yields:
+            (first record, records, words), in order.
+
+        Raises:
+            PlaintextOverflow: a value does not fit its slot.
+        """
+        workers, size = self._engine.workers, self._together * DEGREE
+        starts = [*range(0, len(values), size), ZERO_BLOCK]
+        pending: deque[tuple[int, int, asyncio.Task[bytes]]] = deque()
+        turns = iter(enumerate(starts))
+        try:
+            while True:
+                while len(pending) < IN_FLIGHT_PER_WORKER * workers and (turn := next(turns, None)) is not None:
+                    number, start = turn
+                    zeros = start == ZERO_BLOCK
+                    part = None if zeros else np.ascontiguousarray(values[start : start + size])
+                    block = ZERO_BLOCK if zeros else start // DEGREE
+                    call = self._engine.call(number % workers, _encrypt, self._name, block, part, query)
+                    first, count = (len(values), DEGREE) if part is None else (start, len(part))
+                    pending.append((first, count, asyncio.ensure_future(call)))
+                if not pending:
+                    return
+                first, count, task = pending[0]
+                words = await task
+                pending.popleft()
+                yield first, count, words
+        finally:
+            for *_, task in pending:
+                task.cancel()
+            await asyncio.gather(*(task for *_, task in pending), return_exceptions=True)
+
+    async def keep_second_halves(self, party: str, halves: bytes, candidates: int) -> None:
+        """Keep a party's second halves for the queries to come, a range of candidates in each worker."""
+        width = self.parameters.second_half_bytes
+        await together(
+            *(
+                self._engine.call(worker, _keep, self._name, party, halves[first * width : last * width], last - first)
+                for worker, (first, last) in enumerate(self._ranges(candidates))
+            )
+        )
+
+    async def open(self, party: str, firsts: bytes, candidates: int, query: bytes) -> Ints:
+        """Open the first halves of a party's candidates: (candidates, S).
+
+        Raises:
+            Malformed: a sum has more noise than an honest one, or is none of slots; not said which.
+        """
+        words, bits = self.parameters.words, self.parameters.reply_bits
+        if len(firsts) != first_halves_bytes(self.parameters, candidates):
+            raise Malformed(f"{candidates} candidates have other sizes")
+        numbers = kernels().read(firsts, candidates * words, bits).reshape(candidates, words)
+        parts = await together(
+            *(
+                self._engine.call(worker, _open, self._name, party, numbers[first:last], query)
+                for worker, (first, last) in enumerate(self._ranges(candidates))
+                if last > first
+            )
+        )
+        return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *parts])
+
+    async def close(self) -> None:
+        """Make every worker forget the job."""
+        self._engine.forget(_forget, self._name)
+
+    def _ranges(self, candidates: int) -> list[tuple[int, int]]:
+        workers = self._engine.workers
+        return list(pairwise(candidates * worker // workers for worker in range(workers + 1)))
+
+
+class _Job:
+    """A worker's part: the public polynomials of its blocks, and second halves by party."""
+
+    def __init__(self, parameters: HistogramParameters, slots: Slots, seed: bytes) -> None:
+        self.parameters, self.slots, self._seed = parameters, slots, seed
+        self.opener = Opener(parameters, slots)
+        self.second_halves: dict[str, Words] = {}
+        self._public: dict[tuple[int, int], Any] = {}
+
+    def public(self, block: int, count: int) -> Any:
+        if (block, count) not in self._public:
+            self._public[block, count] = kernels().public(self._seed, block, count)
+        return self._public[block, count]
+
+
+def _open_job(state: dict[str, Any], name: str, parameters: HistogramParameters, slots: Slots, seed: bytes) -> None:
+    state[name] = _Job(parameters, slots, seed)
+
+
+def _encrypt(state: dict[str, Any], name: str, block: int, values: Ints | None, query: bytes) -> bytes:
+    job: _Job = state[name]
+    agreed = job.parameters
+    count = DEGREE if values is None else len(values)
+    plain = None if values is None else encode(job.slots, values)
+    public = job.public(block, -(-count // DEGREE))
+    secrets = kernels().secrets(query, agreed.words, LARGEST_WEIGHT)
+    words: bytes = kernels().encrypt(
+        public, block, secrets, query, agreed.word_bits, agreed.complements, plain, count
+    )
+    return words
+
+
+def _keep(state: dict[str, Any], name: str, party: str, halves: bytes, candidates: int) -> None:
+    job: _Job = state[name]
+    numbers = kernels().read(halves, candidates * DEGREE, job.parameters.reply_bits)
+    job.second_halves[party] = numbers.reshape(candidates, DEGREE)
+
+
+def _open(state: dict[str, Any], name: str, party: str, firsts: Words, query: bytes) -> Ints:
+    job: _Job = state[name]
+    agreed = job.parameters
+    secrets = kernels().secrets(query, agreed.words, LARGEST_WEIGHT)
+    residues, noise = kernels().open(
+        job.second_halves[party], firsts, secrets, agreed.reply_bits, agreed.word_bits, agreed.complements
+    )
+    if noise > agreed.noise_share:
+        raise Malformed("a sum has more noise than sums of words can have")
+    return job.opener.sums(residues)
+
+
+def _forget(state: dict[str, Any], name: str) -> None:
+    state.pop(name, None)

@@ -1,0 +1,146 @@
+"""What both roles of encrypted histograms agree on: sizes of a job, the layout of plaintexts and of candidates' sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.additive.sums.slots import Slots
+from treetap.errors import BadInput, Malformed, PlaintextOverflow
+from treetap.lattice.histogram_parameters import DEGREE, HistogramParameters
+from treetap.trees.candidates import Kind, Shape
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+SEED_BYTES = 32
+#: Number of the block of zeros; those of the records' blocks are below.
+ZERO_BLOCK = 1 << 31
+_WORD = 64
+
+
+def rounded_up(count: int) -> int:
+    """The smallest power of two that is not below a count."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def parameters_of(
+    records: int, slots: Slots, max_bin: int, candidates: int, queries: int, attempt: int
+) -> HistogramParameters:
+    """The sizes of a job, which all its parties compute alike.
+
+    Raises:
+        BadInput: none hide and decrypt its sums, or they hide those of fewer attempts.
+    """
+    parameters = HistogramParameters.choose(records, slots.widths, max_bin + 1, candidates, queries)
+    if attempt > parameters.attempts:
+        raise BadInput(
+            f"attempt {attempt} of a job on a lattice: the sums of {parameters.attempts} attempts together are hidden; "
+            "cancel the job, and train under another name"
+        )
+    return parameters
+
+
+def blocks_of(records: int) -> int:
+    """The number of blocks of records."""
+    return -(-records // DEGREE)
+
+
+def first_halves_bytes(parameters: HistogramParameters, candidates: int) -> int:
+    """Bytes of the first halves of that many candidates."""
+    return -(-candidates * parameters.words * parameters.reply_bits // 8)
+
+
+# ---- plaintexts
+
+
+def encode(slots: Slots, values: Ints) -> Words:
+    """Values (n, slots) as plaintexts: two's complement (words, n), the lowest words first.
+
+    Raises:
+        PlaintextOverflow: a value does not fit its slot.
+    """
+    words = slots.bits // _WORD + 1
+    out = np.zeros((words, len(values)), dtype=np.uint64)
+    for place, (width, offset) in enumerate(zip(slots.widths, slots.offsets, strict=True)):
+        column, bound = np.ascontiguousarray(values[:, place]), 1 << (width - 1)
+        if column.size and (int(column.max()) >= bound or int(column.min()) <= -bound):
+            raise PlaintextOverflow(f"slot {place} of {width} bits holds values below {bound} in magnitude")
+        sign = (column >> 63).astype(np.uint64)
+        word, bit = divmod(offset, _WORD)
+        parts = [column.view(np.uint64) << np.uint64(bit)]
+        if bit:
+            parts.append((column >> (_WORD - bit)).view(np.uint64))
+        _add(out, word, [*parts, *[sign] * (words - word - len(parts))])
+    return out
+
+
+def _add(out: Words, first: int, parts: Sequence[Words]) -> None:
+    """Add a number of several words modulo 2^(64·words)."""
+    carry = np.zeros(out.shape[1], dtype=np.uint64)
+    for word, part in enumerate(parts[: len(out) - first], start=first):
+        total = out[word] + part
+        over = total < part
+        total += carry
+        carry = (over | (total < carry)).astype(np.uint64)
+        out[word] = total
+
+
+class Opener:
+    """Sums of slots from residues modulo the t_j (Chinese remainders)."""
+
+    def __init__(self, parameters: HistogramParameters, slots: Slots) -> None:
+        self._slots, moduli = slots, parameters.moduli
+        self._product = math.prod(moduli)
+        self._weights = [self._product // t * pow(self._product // t, -1, t) for t in moduli]
+
+    def sums(self, residues: Words) -> Ints:
+        """Residues (n, words) as sums (n, slots); `Malformed` where one has bits above the last slot."""
+        half, product = self._product // 2, self._product
+        out = np.empty((len(residues), len(self._slots.widths)), dtype=np.int64)
+        for place, row in enumerate(residues.tolist()):
+            plain = sum(x * weight for x, weight in zip(row, self._weights, strict=True)) % product
+            out[place] = self._slots.decode(plain - product if plain > half else plain, 1)[0]
+        return out
+
+
+# ---- candidates
+
+
+def radices(shapes: Sequence[Shape]) -> list[int]:
+    """The number of cells of each feature, one for missing values included."""
+    return [shape.n_bins + shape.has_missing for shape in shapes]
+
+
+def candidate_sums(cells: npt.NDArray[Any], shapes: Sequence[Shape]) -> npt.NDArray[Any]:
+    """Left sums of all candidates in canonical order, from those of all cells of these features: sums along axis 0.
+
+    Halves of numbers modulo q are added without carries: a sum has at most 257 cells.
+    """
+    starts = [0, *accumulate(radices(shapes))]
+    parts = [_of_feature(cells[start:end], shape) for start, end, shape in zip(starts, starts[1:], shapes, strict=False)]
+    return np.concatenate([cells[:0], *parts])
+
+
+def _of_feature(cells: npt.NDArray[Any], shape: Shape) -> npt.NDArray[Any]:
+    present, missing = cells[: shape.n_bins], cells[shape.n_bins :]
+    if shape.kind is Kind.PARTITIONS:
+        return present
+    out = np.empty((shape.sums, *cells.shape[1:]), dtype=cells.dtype)
+    if shape.kind is Kind.ONE_HOT:
+        others = np.zeros_like(present)
+        others[1:] += np.cumsum(present[:-1], axis=0)
+        others[:-1] += np.cumsum(present[:0:-1], axis=0)[::-1]
+        if not shape.has_missing:
+            return others
+        out[0::2], out[1::2] = others + missing, others
+        return out
+    running = np.cumsum(present, axis=0)
+    if not shape.has_missing:
+        return running[:-1]
+    out[0::2], out[1::2] = running, running[:-1] + missing
+    return out

@@ -1,0 +1,272 @@
+"""A feature party's encrypted histograms on worker processes: sums of words by cells, and candidates that are hidden.
+
+    words       block ──► worker block mod workers: added to its cells, a pair of words of 52 bits each
+    candidates  range of features ──► worker: sums of a·I of its cells, once for these columns; for a few queries one u_k
+                and second half for each candidate; for each query its first halves
+
+A worker holds 64 kB for a candidate and 4 kB for its u_k, all codes, and the transforms of 64 blocks at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import Malformed
+from treetap.lattice.histogram_parameters import DEGREE, LARGEST_WEIGHT, MOST_BINS, HistogramParameters
+from treetap.lattice.histogram_scheme import (
+    SEED_BYTES,
+    ZERO_BLOCK,
+    Words,
+    blocks_of,
+    candidate_sums,
+    radices,
+)
+from treetap.native.histograms import MOST_BLOCKS, WORD_BYTES, kernels
+from treetap.process.together import together
+from treetap.trees.candidates import Shape
+from treetap.workers.engines import Engine
+
+Rows = npt.NDArray[np.integer[Any]]
+Codes = npt.NDArray[np.uint8]
+#: Cells times blocks whose products one call adds up, some 12 µs each; candidates that one call hides, 0.1 ms each.
+PRODUCTS_PER_CALL, CANDIDATES_PER_CALL = 8192, 1024
+
+
+class HistogramSums:
+    """Answers one query after the other over the same columns; learns nothing of the values, since it has no secret.
+
+    Args:
+        engine: workers.
+        parameters: those of the job.
+        seed: of the public polynomials.
+        codes: (N, d) bins, missing = n_bins.
+        shapes: those of the features.
+        token: names these columns in the workers' memory.
+
+    Attributes:
+        expected: words that a query has, of every record and of a block of zeros.
+        operations: "additions" of words, candidates "hidden" and "answered" so far; no count depends on the data.
+
+    Raises:
+        ValueError: codes and shapes disagree.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        parameters: HistogramParameters,
+        seed: bytes,
+        codes: Rows,
+        shapes: Sequence[Shape],
+        token: str,
+    ) -> None:
+        cells = radices(shapes)
+        if codes.shape != (parameters.records, len(shapes)) or max(cells, default=0) > MOST_BINS:
+            raise ValueError(f"codes of shape {codes.shape} are not bins of {len(shapes)} features")
+        if codes.size and ((codes.min(axis=0) < 0).any() or (codes.max(axis=0) >= np.array(cells)).any()):
+            raise ValueError("a bin is outside its feature's range")
+        self._engine, self._parameters, self._seed, self._name = engine, parameters, seed, f"histograms/{token}"
+        self._codes = np.ascontiguousarray(codes.T, dtype=np.uint8)
+        self._shapes, self._cells = list(shapes), cells
+        ends = np.cumsum([0, *cells])
+        cuts = np.searchsorted(ends, np.linspace(0, ends[-1], engine.workers + 1)).tolist()
+        self._features = [range(first, max(first, last)) for first, last in zip(cuts, cuts[1:], strict=False)]
+        self.expected = parameters.records + DEGREE
+        self.operations: dict[str, int] = {"additions": 0, "hidden": 0, "answered": 0}
+        self._zeros = b""
+        self._received = self._turn = 0
+        self._counted = [sum(shapes[f].sums for f in features) for features in self._features]
+
+    async def start(self) -> None:
+        """Hand the columns to every worker."""
+        await self._everywhere(
+            _open_columns,
+            *(
+                (self._parameters, self._seed, self._codes, self._shapes, features)
+                for features in self._features
+            ),
+        )
+
+    async def add_block(self, first: int, count: int, words: bytes) -> None:
+        """Take the words of the next records of a query; those of zeros are the last.
+
+        Raises:
+            Malformed: they are not the next ones, or their number is another.
+        """
+        records, width = self._parameters.records, self._parameters.words * WORD_BYTES
+        zeros = first == records
+        fits = count == DEGREE if zeros else 0 < count <= records - first and not first % DEGREE
+        if first != self._received or not fits or len(words) != count * width:
+            raise Malformed(f"words of {count} records from {first} on are not those that are due")
+        if not first:
+            await self._everywhere(_clear, *[()] * self._engine.workers)
+        self._received += count
+        if zeros:
+            self._zeros = words
+            return
+        worker, self._turn = self._turn, (self._turn + 1) % self._engine.workers
+        await self._engine.call(worker, _add, self._name, first, count, words)
+        self.operations["additions"] += count * len(self._shapes)
+
+    async def renew(self, order: Rows) -> bytes:
+        """Draw new u_k for all candidates; their second halves, candidate `order[k]` at place k."""
+        await self._sum_products()
+        seeds = [(os.urandom(SEED_BYTES),) for _ in self._features]
+        parts = await together(
+            *(self._renew(worker, seed, count) for worker, ((seed,), count) in enumerate(zip(seeds, self._counted)))
+        )
+        width = self._parameters.second_half_bytes
+        rows = np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(-1, width)
+        self.operations["hidden"] += len(rows)
+        return rows[order].tobytes()
+
+    async def answer(self, order: Rows) -> bytes:
+        """The first halves of all candidates under the query whose words have come, in the order of `renew`."""
+        agreed = self._parameters
+        if self._received != self.expected:
+            raise Malformed(f"a query has {self._received} words, not {self.expected}")
+        self._received = 0
+        partial = await self._everywhere(_take, *[()] * self._engine.workers)
+        cells = np.sum(partial, axis=0, dtype=np.uint64)
+        left, at, calls = candidate_sums(cells, self._shapes), 0, []
+        for worker, count in enumerate(self._counted):
+            part = np.ascontiguousarray(left[at : at + count])
+            calls.append(self._engine.call(worker, _answer, self._name, part, self._zeros, os.urandom(SEED_BYTES)))
+            at += count
+        firsts = np.concatenate(await together(*calls))
+        self.operations["answered"] += len(firsts)
+        return kernels().write(np.ascontiguousarray(firsts[order]).reshape(-1), agreed.reply_bits)
+
+    async def close(self) -> None:
+        """Free the workers' memory of these columns."""
+        self._engine.forget(_close, self._name)
+
+    async def _renew(self, worker: int, seed: bytes, count: int) -> bytes:
+        parts = []
+        for first in range(0, count, CANDIDATES_PER_CALL):
+            some = min(CANDIDATES_PER_CALL, count - first)
+            parts.append(await self._engine.call(worker, _hide, self._name, first, some, seed))
+        return b"".join(parts)
+
+    async def _sum_products(self) -> None:
+        """Sums of a·I for every candidate, if they are not there yet."""
+        await together(*(self._sum_in(worker) for worker in range(self._engine.workers)))
+
+    async def _sum_in(self, worker: int) -> None:
+        while await self._engine.call(worker, _multiply, self._name):
+            pass
+
+    async def _everywhere(self, kernel: Any, *args: tuple[Any, ...]) -> list[Any]:
+        """One call per argument tuple, the k-th in worker k."""
+        return await together(
+            *(self._engine.call(worker, kernel, self._name, *values) for worker, values in enumerate(args))
+        )
+
+
+class _Columns:
+    """A worker's part: all codes, the products of its features' cells, and the sums of a query's words."""
+
+    def __init__(
+        self, agreed: HistogramParameters, seed: bytes, codes: Codes, shapes: Sequence[Shape], features: range
+    ) -> None:
+        self.agreed, self.codes, self.shapes = agreed, codes, shapes
+        self._seed, self._features = seed, features
+        every = np.cumsum([0, *radices(shapes)])
+        self.starts, self.cells = every.astype(np.uint32), int(every[-1])
+        own = every[features.start : features.stop + 1]
+        self._own = slice(int(own[0]), int(own[-1])) if len(features) else slice(0, 0)
+        self.zero = kernels().public(seed, ZERO_BLOCK, 1)
+        self.sums = np.zeros((self.cells, agreed.words, 2), dtype=np.uint64)
+        self.candidates: Words | None = None
+        self.masks: npt.NDArray[np.int8] = np.empty((0, DEGREE), dtype=np.int8)
+        self._public: tuple[int, Any] = (-1, None)
+        self._done = 0
+        cells = self._own.stop - self._own.start
+        self._products = np.zeros((cells, 2, DEGREE), dtype=np.uint64)
+        blocks = range(0, blocks_of(agreed.records), MOST_BLOCKS)
+        at_once = max(1, PRODUCTS_PER_CALL // min(MOST_BLOCKS, blocks_of(agreed.records)))
+        self._steps = [(block, cell) for block in blocks for cell in range(0, cells, at_once)]
+        self._at_once = at_once
+
+    def multiply(self) -> bool:
+        """Add up the products of some blocks and cells; False once all are there, and with them the candidates'."""
+        if self.candidates is not None:
+            return False
+        if self._done < len(self._steps):
+            block, cell = self._steps[self._done]
+            self._done += 1
+            self._add_products(block, cell)
+            return True
+        self.candidates = candidate_sums(self._products, self.shapes[self._features.start : self._features.stop])
+        self._products, self._public = self._products[:0], (-1, None)
+        self.masks = np.zeros((len(self.candidates), DEGREE), dtype=np.int8)
+        return False
+
+    def _add_products(self, block: int, cell: int) -> None:
+        blocks = min(MOST_BLOCKS, blocks_of(self.agreed.records) - block)
+        if self._public[0] != block:
+            self._public = block, kernels().public(self._seed, block, blocks)
+        first, count = self._own.start + cell, min(self._at_once, len(self._products) - cell)
+        records = slice(block * DEGREE, min((block + blocks) * DEGREE, self.agreed.records))
+        into = self._products[cell : cell + count]
+        kernels().cells(self._public[1], self.codes[:, records], self.starts, first, into)
+
+
+def _open_columns(
+    state: dict[str, Any],
+    name: str,
+    agreed: HistogramParameters,
+    seed: bytes,
+    codes: Codes,
+    shapes: Sequence[Shape],
+    features: range,
+) -> None:
+    state[name] = _Columns(agreed, seed, codes, shapes, features)
+
+
+def _clear(state: dict[str, Any], name: str) -> None:
+    columns: _Columns = state[name]
+    columns.sums[:] = 0
+
+
+def _add(state: dict[str, Any], name: str, first: int, count: int, words: bytes) -> None:
+    columns: _Columns = state[name]
+    numbers = kernels().unpack(words, count, columns.agreed.words)
+    kernels().sum(numbers, columns.codes[:, first : first + count], columns.starts[:-1], columns.sums)
+
+
+def _take(state: dict[str, Any], name: str) -> Words:
+    columns: _Columns = state[name]
+    return columns.sums
+
+
+def _multiply(state: dict[str, Any], name: str) -> bool:
+    columns: _Columns = state[name]
+    return columns.multiply()
+
+
+def _hide(state: dict[str, Any], name: str, first: int, count: int, seed: bytes) -> bytes:
+    columns: _Columns = state[name]
+    assert columns.candidates is not None
+    sums, agreed = columns.candidates[first : first + count], columns.agreed
+    masks, halves = kernels().hide(sums, columns.zero, agreed.reply_bits, seed, first, LARGEST_WEIGHT)
+    columns.masks[first : first + count] = masks
+    written: bytes = kernels().write(halves.reshape(-1), agreed.reply_bits)
+    return written
+
+
+def _answer(state: dict[str, Any], name: str, left: Words, zeros: bytes, seed: bytes) -> Words:
+    columns: _Columns = state[name]
+    agreed = columns.agreed
+    zero = kernels().unpack(zeros, DEGREE, agreed.words)
+    firsts: Words = kernels().answer(left, zero, columns.masks, agreed.flood_bits, agreed.reply_bits, seed)
+    return firsts
+
+
+def _close(state: dict[str, Any], name: str) -> None:
+    state.pop(name, None)
