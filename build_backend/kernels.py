@@ -36,9 +36,14 @@ INEXACT = (
     "-ffp-model=fast",
     "-ffp-model=aggressive",
 )
-#: Files that are compiled once for each form of lanes.h, by -D; the others once.
-FORMED = ("curve.c", "numbers.c")
 FORMS = ("IFMA", "AVX512", "AVX2", "PLAIN")
+#: Files that are compiled once for each of their forms of lanes.h, by -D; the others once.
+FORMED = {
+    "curve.c": FORMS,
+    "histogram_sums.c": FORMS[1:],
+    "histogram_words.c": FORMS[1:],
+    "numbers.c": FORMS,
+}
 ZIG = "ziglang"
 CPUINFO = Path("/proc/cpuinfo")
 
@@ -150,11 +155,11 @@ def _sources(native: Path) -> list[Path]:
 
 def _units(native: Path, forms: tuple[str, ...]) -> list[tuple[Path, list[str]]]:
     """Each source with the options of one compilation."""
-    return [
-        (source, options)
-        for source in _sources(native)
-        for options in ([[f"-D{form}"] for form in forms] if source.name in FORMED else [[]])
-    ]
+    units: list[tuple[Path, list[str]]] = []
+    for source in _sources(native):
+        own = FORMED.get(source.name)
+        units += [(source, [f"-D{form}"]) for form in forms if form in own] if own else [(source, [])]
+    return units
 
 
 def _digest(native: Path) -> str:

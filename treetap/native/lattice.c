@@ -41,8 +41,8 @@ INLINE void message(const scheme *s, const int64_t *values, size_t count, const 
 
 INLINE void words_body(const uint8_t *seed, uint32_t number, size_t blocks, uint32_t *out) {
     stream from;
-    open_stream(&from, seed, number);
-    for (size_t b = 0; b < blocks; b += GROUP, out += 16 * GROUP, from.state[12] += GROUP) eight_blocks(from.state, out);
+    opened(&from, seed, number);
+    for (size_t b = 0; b < blocks; b += GROUP, out += 16 * GROUP, from.state[12] += GROUP) blocks_of(from.state, out);
 }
 
 INLINE void transform_body(const scheme *s, size_t k, int back, uint32_t *x) {
@@ -80,7 +80,8 @@ INLINE void multiply_add_body(
 /* A secret key in Montgomery form. */
 INLINE void secret_body(const scheme *s, const uint8_t *seed, uint32_t *out) {
     int32_t u[LARGEST];
-    ternary(seed, 0, s->n, u);
+    stream from;
+    ternary(opened(&from, seed, 0), s->n, u);
     for (size_t k = 0; k < s->primes; k++, out += s->n) {
         const uint32_t q = constant(s, MODULUS, k), w = constant(s, R_MOD, k), w1 = companion(w, q);
         for (size_t j = 0; j < s->n; j++) out[j] = times(residue(u[j], q), w, w1, q);
@@ -93,7 +94,8 @@ INLINE void encrypt_body(
     const scheme *s, const uint32_t *secret, const int64_t *values, size_t count, const uint8_t *seed,
     const uint32_t *second, uint32_t *out) {
     int32_t noise[LARGEST];
-    errors(seed, 0, s->n, noise);
+    stream from;
+    errors(opened(&from, seed, 0), s->n, noise, NULL);
     message(s, values, count, noise, out);
     for (size_t k = 0; k < s->primes; k++, out += s->n, second += s->n, secret += s->n) {
         const uint32_t q = constant(s, MODULUS, k), inverse = constant(s, MONTGOMERY, k);
@@ -121,9 +123,10 @@ INLINE void zero_body(const scheme *s, const uint32_t *key, const uint8_t *seed,
     int32_t u[LARGEST], noise[2][LARGEST];
     uint32_t factor[LARGEST];
     const size_t half = s->primes * s->n;
-    ternary(seed, 0, s->n, u);
-    errors(seed, 1, s->n, noise[0]);
-    errors(seed, 2, s->n, noise[1]);
+    stream from;
+    ternary(opened(&from, seed, 0), s->n, u);
+    errors(opened(&from, seed, 1), s->n, noise[0], NULL);
+    errors(opened(&from, seed, 2), s->n, noise[1], NULL);
     for (size_t k = 0; k < s->primes; k++) {
         const uint32_t q = constant(s, MODULUS, k), inverse = constant(s, MONTGOMERY, k);
         for (size_t j = 0; j < s->n; j++) factor[j] = residue(u[j], q);
@@ -160,7 +163,7 @@ INLINE void flood_body(
         least[k] = (uint32_t)r;
         over[k] = reciprocal(constant(s, MODULUS, k));
     }
-    open_stream(&from, seed, 0);
+    opened(&from, seed, 0);
     for (size_t j = 0; j < s->n;) {
         if (from.used + limbs > DRAWN) refill(&from);
         memcpy(drawn, from.words + from.used, limbs * sizeof *drawn);

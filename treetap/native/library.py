@@ -27,7 +27,7 @@ INSTRUCTIONS: dict[Form, str] = {
 }
 
 #: The kernels' interface: raise it, here and in processor.c, when the arguments of one change.
-INTERFACE = 2
+INTERFACE = 3
 
 
 class Unavailable(Exception):

@@ -13,8 +13,7 @@
  *
  * Products of two transformed polynomials are Montgomery's (1985), R = 2^32: one operand is kept multiplied by R.
  *
- * Randomness. A seed of 32 bytes from the operating system is expanded by ChaCha20 (RFC 8439), the stream's number as
- * its nonce. Words are taken from eight blocks at a time, the first words of all eight first.
+ * Randomness. A seed of 32 bytes from the operating system is expanded as sampling.h has it.
  *
  * No branch and no address depends on a secret but for rejected draws, of which only the number shows. All functions are
  * inlined, into code for AVX2 and for any processor: see the end of lattice.c.
@@ -25,9 +24,9 @@
 
 #define LARGEST 16384
 #define MOST_PRIMES 14
-#define GROUP 8
-#define BLOCK (GROUP * GROUP)
 #define INLINE static inline __attribute__((always_inline))
+#include "sampling.h"
+#define BLOCK (GROUP * GROUP)
 
 int treetap_has_avx2(void);
 
@@ -141,102 +140,17 @@ INLINE void inverse_of(const scheme *s, size_t k, uint32_t *x, uint32_t scale) {
 
 /* ---- sampling ---- */
 
-typedef uint32_t lanes __attribute__((vector_size(4 * GROUP)));
-#define DRAWN 1024 /* words that are drawn at once: eight times eight blocks */
-
-typedef struct {
-    uint32_t state[16];
-    uint32_t words[DRAWN];
-    size_t used;
-} stream;
-
-INLINE void open_stream(stream *from, const uint8_t *seed, uint32_t number) {
-    static const uint32_t expand[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
-    memcpy(from->state, expand, sizeof expand);
-    memcpy(from->state + 4, seed, 32);
-    from->state[12] = 0;
-    from->state[13] = number;
-    from->state[14] = from->state[15] = 0;
-    from->used = DRAWN;
-}
-
-#define TURN(x, by) ((x) = (x) << (by) | (x) >> (32 - (by)))
-#define QUARTER(a, b, c, d)          \
-    do {                             \
-        a += b, d ^= a, TURN(d, 16); \
-        c += d, b ^= c, TURN(b, 12); \
-        a += b, d ^= a, TURN(d, 8);  \
-        c += d, b ^= c, TURN(b, 7);  \
-    } while (0)
-
-/* Eight blocks: word i of block b is at 8*i + b. */
-INLINE void eight_blocks(const uint32_t *state, uint32_t *out) {
-    lanes start[16], x[16];
-    for (int i = 0; i < 16; i++) start[i] = (lanes){0} + state[i];
-    start[12] += (lanes){0, 1, 2, 3, 4, 5, 6, 7};
-    memcpy(x, start, sizeof x);
-    for (int round = 0; round < 10; round++) {
-        QUARTER(x[0], x[4], x[8], x[12]);
-        QUARTER(x[1], x[5], x[9], x[13]);
-        QUARTER(x[2], x[6], x[10], x[14]);
-        QUARTER(x[3], x[7], x[11], x[15]);
-        QUARTER(x[0], x[5], x[10], x[15]);
-        QUARTER(x[1], x[6], x[11], x[12]);
-        QUARTER(x[2], x[7], x[8], x[13]);
-        QUARTER(x[3], x[4], x[9], x[14]);
-    }
-    for (int i = 0; i < 16; i++) x[i] += start[i];
-    memcpy(out, x, sizeof x);
-}
-
-INLINE void refill(stream *from) {
-    for (size_t at = 0; at < DRAWN; at += 16 * GROUP, from->state[12] += GROUP) eight_blocks(from->state, from->words + at);
-    from->used = 0;
-}
-
 /* Numbers uniform modulo q: as many bits as q has, again if they are not below q. */
 INLINE void uniform(const uint8_t *seed, uint32_t number, uint32_t q, size_t count, uint32_t *out) {
     stream from;
     uint32_t mask = q;
     for (int by = 1; by < 32; by *= 2) mask |= mask >> by;
-    open_stream(&from, seed, number);
+    opened(&from, seed, number);
     for (size_t have = 0; have < count;) {
         refill(&from);
         for (size_t i = 0; i < DRAWN && have < count; i++) {
             out[have] = from.words[i] & mask;
             have += out[have] < q;
-        }
-    }
-}
-
-INLINE uint32_t ones(uint32_t x) {
-    x -= x >> 1 & 0x55555555;
-    x = (x & 0x33333333) + (x >> 2 & 0x33333333);
-    x = (x + (x >> 4)) & 0x0f0f0f0f;
-    return x * 0x01010101 >> 24;
-}
-
-/* Centred binomial errors: the ones among 42 bits, less 21 (variance 10.5). */
-INLINE void errors(const uint8_t *seed, uint32_t number, size_t n, int32_t *out) {
-    stream from;
-    open_stream(&from, seed, number);
-    for (size_t at = 0; at < n; at += DRAWN / 2) {
-        refill(&from);
-        for (size_t i = 0; i < DRAWN / 2; i++)
-            out[at + i] = (int32_t)(ones(from.words[i] & 0x1fffff) + ones(from.words[DRAWN / 2 + i] & 0x1fffff)) - 21;
-    }
-}
-
-/* Uniform among -1, 0 and 1: a byte modulo 3, again if it is 255. */
-INLINE void ternary(const uint8_t *seed, uint32_t number, size_t n, int32_t *out) {
-    stream from;
-    open_stream(&from, seed, number);
-    for (size_t have = 0; have < n;) {
-        refill(&from);
-        for (size_t i = 0; i < 4 * DRAWN && have < n; i++) {
-            const uint32_t byte = from.words[i / 4] >> 8 * (i % 4) & 255;
-            out[have] = (int32_t)(byte % 3) - 1;
-            have += byte < 255;
         }
     }
 }

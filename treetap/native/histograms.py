@@ -1,0 +1,527 @@
+"""Calls of the kernels for encrypted histograms (`histogram_words.c`, `histogram_sums.c`); shapes of arrays are checked
+before their addresses are used, and calls are cut into units below 0.2 s, each with a sign of life.
+
+`histograms.h` says what words, first and second halves are. Blocks have 4,096 records; a polynomial of the public ones
+takes 128 KiB transformed, 32 bytes a record, and is made again as fast as one group of cells uses it: `cells` takes up
+to 64 blocks at once, so that a feature party of any size holds 8 MiB of them. Seeds are 32 bytes; a call that is repeated
+with the same seed gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import secrets as system
+import sys
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from gmpy2 import mpz
+
+from treetap.native import library
+from treetap.native.library import Form, Unavailable, in_bounds
+from treetap.process.signs_of_life import finish_unit
+
+DEGREE = 4096
+HALF = DEGREE // 2
+LIMBS = 4
+LIMB_BITS = 26
+HALF_BITS = 52
+WORD_BYTES = 13
+SEED_BYTES = 32
+#: Blocks whose products are added before they are rounded to whole numbers: see the bound in fourier.h.
+MOST_BLOCKS = 64
+MOST_BINS = 256
+MOST_WORDS = 81
+MOST_VALUE_WORDS = 64
+WORD_BITS = range(16, 43)
+FLOOD_BITS = range(10, LIMBS * LIMB_BITS)
+#: Number of the block of zeros, beyond those of records.
+ZERO_BLOCK = (1 << 32) - 1
+#: The most coefficients of a secret or of u_k that are not 0; heavier ones are drawn again.
+LARGEST_WEIGHT = DEGREE * 3 // 4
+#: A limb as far as this from a whole number is none that the bound allows.
+FARTHEST = 0.25
+
+#: The forms that these kernels are compiled in.
+Own = Literal["avx512", "avx2", "plain"]
+_OWN: dict[Form, Own] = {"ifma": "avx512", "avx512": "avx512", "avx2": "avx2", "plain": "plain"}
+
+Reals = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.uint64]
+Small = npt.NDArray[np.int8]
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Moduli:
+    """t_j = 2^bits - less_j, one for each word of a record.
+
+    Raises:
+        ValueError: a size that the kernels do not take.
+    """
+
+    bits: int
+    less: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        in_bounds(self.bits in WORD_BITS, "the kernels take moduli of 16 to 42 bits")
+        in_bounds(1 <= len(self.less) <= MOST_WORDS, "more words than the kernels take")
+        in_bounds(all(0 <= less < 1 << (self.bits - 1) for less in self.less), "a modulus of another length")
+
+    @property
+    def array(self) -> npt.NDArray[np.uint32]:
+        """The less_j, shape (words,)."""
+        return np.array(self.less, dtype=np.uint32)
+
+
+class Binned:
+    """Codes of records' bins, checked once; cell `starts[f] + codes[f, i]` is that of record i in column f.
+
+    Attributes:
+        codes: (columns, n) uint8, read only.
+        bins: number of bins of each column.
+        starts: the first cell of each column, and the number of all cells, (columns + 1,) uint32.
+
+    Raises:
+        ValueError: a code beyond its column's bins, or more than 256 bins.
+    """
+
+    def __init__(self, codes: Bytes, bins: tuple[int, ...]) -> None:
+        in_bounds(codes.dtype == np.uint8 and codes.ndim == 2, "codes are rows of bytes")
+        in_bounds(len(codes) == len(bins), "not a number of bins for each column")
+        in_bounds(all(1 <= count <= MOST_BINS for count in bins), "the kernels take 1 to 256 bins")
+        largest = codes.max(axis=1, initial=0)
+        in_bounds(all(int(code) < count for code, count in zip(largest, bins, strict=True)), "a code beyond the bins")
+        self.codes = np.ascontiguousarray(codes).view()
+        self.codes.flags.writeable = False
+        self.bins = bins
+        self.starts = np.array([0, *accumulate(bins)], dtype=np.uint32)
+
+    @property
+    def cells(self) -> int:
+        """Cells of all columns."""
+        return int(self.starts[-1])
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """A query's secrets.
+
+    Attributes:
+        small: ternary coefficients, (words, DEGREE) int8.
+        values: their transforms, (words, HALF, 2) float64.
+    """
+
+    small: Small
+    values: Reals
+
+    def forget(self) -> None:
+        """Overwrite them."""
+        self.small[...] = 0
+        self.values[...] = 0
+
+
+class Histograms:
+    """The kernels in one form, after a comparison with integers when it is first used in a process.
+
+    Args:
+        form: the processor's fastest by default; `ifma` and `avx512` are the same here.
+
+    Raises:
+        Unavailable: nothing was compiled, the processor lacks the form, or its products are not those of integers.
+    """
+
+    def __init__(self, form: Form | None = None) -> None:
+        chosen = library.forms()[0] if form is None else library.checked(form)
+        self._bind(_OWN[chosen])
+        _compare(_OWN[chosen])
+
+    def _bind(self, form: Own) -> None:
+        if sys.byteorder != "little":
+            raise Unavailable("the kernels for encrypted histograms take machines that store the lowest byte first")
+        self.form, self._library = form, library.compiled()
+        circle = _circle()
+        self._roots = np.zeros(self._call("roots", circle, None, checked=False) // 8, dtype=np.float64)
+        self._call("roots", circle, self._roots, checked=False)
+
+    # ---- both roles ----
+
+    def limbs(self, seed: bytes, first: int, blocks: int) -> npt.NDArray[np.int32]:
+        """Limbs of the public polynomials of blocks from number `first` on, (blocks, DEGREE, LIMBS), -2^25 to 2^25 - 1;
+        a coefficient is Σ limb_l·2^(26l) modulo 2^104.
+        """
+        out = np.empty((blocks, DEGREE, LIMBS), dtype=np.int32)
+        self._call("limbs", _seed(seed), _number(first), blocks, out)
+        return out
+
+    def transformed(self, limbs: npt.NDArray[np.int32]) -> Reals:
+        """Transforms (blocks, HALF, 2·LIMBS) of limbs (blocks, DEGREE, LIMBS): all real parts, then imaginary ones."""
+        in_bounds(limbs.dtype == np.int32 and limbs.shape[1:] == (DEGREE, LIMBS), "limbs of other polynomials")
+        out = np.empty((len(limbs), HALF, 2 * LIMBS), dtype=np.float64)
+        self._call("public", self._roots, limbs, len(limbs), out)
+        return out
+
+    def public(self, seed: bytes, first: int, blocks: int) -> Reals:
+        """Transforms of the public polynomials that a joint seed stands for, (blocks, HALF, 2·LIMBS)."""
+        return self.transformed(self.limbs(seed, first, blocks))
+
+    def unpack(self, data: bytes | Bytes, words: int) -> Numbers:
+        """Words of records, (n, words, 2) uint64 of 52 bits each, from n·words·13 bytes."""
+        read = np.frombuffer(data, dtype=np.uint8)
+        in_bounds(1 <= words <= MOST_WORDS and len(read) % (words * WORD_BYTES) == 0, "not whole records")
+        out = np.empty((len(read) // (words * WORD_BYTES), words, 2), dtype=np.uint64)
+        self._call("unpack", read, len(out) * words, out)
+        return out
+
+    def write(self, halves: Numbers, bits: int) -> bytes:
+        """Numbers of at most 52 bits, in any shape, at `bits` bits each: lowest first, the last byte filled with zeros."""
+        in_bounds(halves.dtype == np.uint64 and 1 <= bits <= HALF_BITS, "halves are numbers of up to 52 bits")
+        in_bounds(not halves.size or int(halves.max()) >> bits == 0, "a number of more bits")
+        out = np.empty(-(-halves.size * bits // 8), dtype=np.uint8)
+        self._call("write", halves, halves.size, bits, out)
+        return out.tobytes()
+
+    def read(self, data: bytes, shape: tuple[int, ...], bits: int) -> Numbers:
+        """The numbers of `write`; `ValueError` for another length, or bits beyond the last number."""
+        in_bounds(1 <= bits <= HALF_BITS, "halves are numbers of up to 52 bits")
+        spare = 8 * len(data) - math.prod(shape) * bits
+        in_bounds(0 <= spare < 8, "halves of another length")
+        in_bounds(not data or data[-1] >> (8 - spare) == 0, "bits beyond the last number")
+        out = np.empty(shape, dtype=np.uint64)
+        self._call("read", data, out.size, bits, out)
+        return out
+
+    # ---- the key holder ----
+
+    def secrets(self, seed: bytes, words: int, most: int = LARGEST_WEIGHT) -> Secrets:
+        """A query's secrets, ternary, drawn again where more than `most` coefficients are not 0."""
+        in_bounds(1 <= words <= MOST_WORDS, "more words than the kernels take")
+        in_bounds(most >= DEGREE * 5 // 8, "secrets as light as this are not drawn in reasonable time")
+        made = Secrets(np.empty((words, DEGREE), dtype=np.int8), np.empty((words, HALF, 2), dtype=np.float64))
+        self._call("secrets", self._roots, _seed(seed), words, _number(most), made.small, made.values)
+        return made
+
+    def encrypt(
+        self, public: Reals, first: int, secrets: Secrets, seed: bytes, moduli: Moduli, values: Numbers | int
+    ) -> tuple[Bytes, float]:
+        """Words of the records of blocks from number `first` on, (n, words, 13) uint8, and the farthest limb.
+
+        Args:
+            public: the blocks' transforms; the last block may have fewer records.
+            first: the first block's number, `ZERO_BLOCK` for the block of zeros.
+            secrets: of the query.
+            seed: of the query; every (block, word) of it has its own errors.
+            moduli: one for each secret.
+            values: plaintexts in two's complement, (value words, n) uint64, lowest first, rows contiguous; or a number
+                of records whose values are 0.
+        """
+        rows, count = (0, values) if isinstance(values, int) else values.shape
+        blocks = -(-count // DEGREE)
+        self._check_public(public, blocks)
+        words = len(moduli.less)
+        in_bounds(secrets.values.shape == (words, HALF, 2), "not one secret for each modulus")
+        stride = 0
+        if not isinstance(values, int):
+            in_bounds(values.dtype == np.uint64 and 1 <= rows <= MOST_VALUE_WORDS, "values are rows of 64-bit words")
+            in_bounds(values.strides[1] == 8 or count < 2, "a row of values is one block")
+            in_bounds(values.strides[0] % 8 == 0 and (values.strides[0] > 0 or rows < 2), "rows of values go forward")
+            stride = values.strides[0] // 8
+        out = np.empty((count, words, WORD_BYTES), dtype=np.uint8)
+        farthest = 0.0
+        step = max(1, 64 // words)
+        for block in range(0, blocks, step):
+            start, end = block * DEGREE, min((block + step) * DEGREE, count)
+            at = None if isinstance(values, int) else ctypes.c_void_p(values.ctypes.data + 8 * start)
+            given = (public[block:], _number(first + block), secrets.values, words, _seed(seed), moduli.bits, moduli.array)
+            farthest = max(farthest, self._rounded("encrypt", *given, at, rows, stride, end - start, out[start:]))
+        return out, farthest
+
+    def open(
+        self, second: Numbers, firsts: Numbers, secrets: Secrets, bits: int, moduli: Moduli
+    ) -> tuple[Numbers, float]:
+        """Residues of candidates' sums, (count, words) uint64, and the largest noise as a part of what would open.
+
+        Args:
+            second: second halves, (count, DEGREE), of `bits` bits.
+            firsts: first halves, (count, words), of as many.
+            secrets: of the query.
+            bits: of both halves.
+            moduli: those that it was encrypted with.
+        """
+        count, words = len(second), len(moduli.less)
+        in_bounds(second.dtype == firsts.dtype == np.uint64, "halves are arrays of 64-bit words")
+        in_bounds(second.shape == (count, DEGREE) and firsts.shape == (count, words), "halves of other candidates")
+        in_bounds(secrets.small.shape == (words, DEGREE), "not one secret for each modulus")
+        in_bounds(moduli.bits < bits <= HALF_BITS, "halves with no room for a modulus")
+        out, worst = np.empty((count, words), dtype=np.uint64), 0.0
+        step = max(1, 4096 // words)
+        for at in range(0, count, step):
+            some, noise = min(step, count - at), ctypes.c_double()
+            given = (second[at:], firsts[at:], some, secrets.small, words, bits, moduli.bits, moduli.array, out[at:])
+            self._call("open", *given, ctypes.byref(noise))
+            worst = max(worst, noise.value)
+            finish_unit()
+        return out, worst
+
+    # ---- the feature party ----
+
+    def sum_words(
+        self, words: Numbers, binned: Binned, first: int, sums: Numbers, places: npt.NDArray[np.uint32] | None = None
+    ) -> None:
+        """Add words of records to their cells' sums, in place; both halves of a sum come out below 2^52.
+
+        Args:
+            words: (n, words, 2) of records `first` to first + n - 1.
+            binned: cells of all records.
+            first: the first record.
+            sums: (cells, words, 2).
+            places: add only the words at these places of `words`.
+        """
+        count, r = words.shape[:2]
+        in_bounds(words.dtype == sums.dtype == np.uint64 and words.shape[2:] == (2,), "words are pairs of 52 bits")
+        in_bounds(sums.shape == (binned.cells, r, 2) and r <= MOST_WORDS, "sums of other cells")
+        in_bounds(0 <= first and first + count <= binned.codes.shape[1], "more records than codes")
+        if places is not None:
+            in_bounds(places.dtype == np.uint32 and places.ndim == 1, "places are 32-bit numbers")
+            in_bounds(not len(places) or int(places.max()) < count, "a place beyond the words")
+            count = len(places)
+        codes = binned.codes[:, first:]
+        step = max(DEGREE, (1 << 24) // max(1, len(codes) * r) // DEGREE * DEGREE)
+        for at in range(0, count, step):
+            some = min(step, count - at)
+            if places is None:
+                given = (words[at:], r, None, some, len(codes), _column(codes[:, at:]))
+            else:
+                given = (words, r, np.ascontiguousarray(places[at : at + some]), some, len(codes), _column(codes))
+            self._call("sum", *given, binned.codes.shape[1], binned.starts, binned.cells, sums)
+            finish_unit()
+
+    def cells(
+        self, public: Reals, binned: Binned, first: int, cells: range, out: Numbers, inside: Bytes | None = None
+    ) -> float:
+        """Add the sums of a·I over up to 64 blocks to those of some cells, in place, and give the farthest limb.
+
+        Args:
+            public: transforms of blocks `first`.., (blocks ≤ 64, HALF, 2·LIMBS).
+            binned: cells of all records.
+            first: the first block's number.
+            cells: consecutive cells.
+            out: (cells, 2, DEGREE) uint64, the low and the high 52 bits of each coefficient; they come out below 2^52.
+            inside: 0 for records that do not count, (n,) uint8 of all records.
+        """
+        records = binned.codes.shape[1]
+        start, blocks = first * DEGREE, len(public)
+        self._check_public(public, blocks)
+        in_bounds(blocks <= MOST_BLOCKS and 0 <= start <= records, "the kernels add up to 64 blocks")
+        count = min(records - start, blocks * DEGREE)
+        in_bounds(cells.step == 1 and 0 <= cells.start <= cells.stop <= binned.cells, "cells beyond the last one")
+        in_bounds(out.dtype == np.uint64 and out.shape == (len(cells), 2, DEGREE), "sums of other cells")
+        if inside is not None:
+            in_bounds(inside.dtype == np.uint8 and inside.shape == (records,), "not a byte for each record")
+            inside = inside[start:]
+        codes, farthest = _column(binned.codes[:, start:]), 0.0
+        step = max(8, 2048 // max(1, blocks) // 8 * 8)
+        for at in range(0, len(cells), step):
+            some = min(step, len(cells) - at)
+            given = (public, blocks, count, len(binned.bins), codes, records, inside, binned.starts)
+            farthest = max(farthest, self._rounded("cells", *given, cells.start + at, some, out[at:]))
+        return farthest
+
+    def hide(
+        self, sums: Numbers, zero: Reals, bits: int, seed: bytes, first: int, most: int = LARGEST_WEIGHT
+    ) -> tuple[Small, Numbers, float]:
+        """Fresh u_k (count, DEGREE) int8 of candidates, their second halves (count, DEGREE) of `bits` bits, and the
+        farthest limb.
+
+        Args:
+            sums: of a·I, (count, 2, DEGREE), of up to 2,048 cells each, added without carries.
+            zero: transform of the public polynomial of the block of zeros, (1, HALF, 2·LIMBS).
+            bits: of second halves, at most 52.
+            seed: fresh for these candidates.
+            first: the first candidate's number under this seed.
+            most: coefficients of u_k that are not 0.
+        """
+        count = len(sums)
+        in_bounds(sums.dtype == np.uint64 and sums.shape == (count, 2, DEGREE), "sums of other polynomials")
+        in_bounds(1 <= bits <= HALF_BITS and most >= DEGREE * 5 // 8, "second halves of more bits, or too light a u")
+        self._check_public(zero, 1)
+        u, out = np.empty((count, DEGREE), dtype=np.int8), np.empty((count, DEGREE), dtype=np.uint64)
+        farthest = 0.0
+        for at in range(0, count, 64):
+            given = (sums[at:], min(64, count - at), zero, bits, _seed(seed), _number(first + at), _number(most))
+            farthest = max(farthest, self._rounded("hide", *given, u[at:], out[at:]))
+        return u, out, farthest
+
+    def answer(
+        self, sums: Numbers, zero: Numbers, u: Small, flood: int, bits: int, seed: bytes, first: int
+    ) -> Numbers:
+        """First halves of candidates, (count, words) uint64 of `bits` bits.
+
+        Args:
+            sums: of words, (count, words, 2), of up to 2,048 cells each, added without carries.
+            zero: the query's words of the block of zeros, (DEGREE, words, 2).
+            u: of the candidates' second halves, (count, DEGREE).
+            flood: bits of each of the three uniform numbers.
+            bits: of first halves, at most 52.
+            seed: fresh for this answer.
+            first: the first candidate's number under this seed.
+        """
+        count, words = sums.shape[:2]
+        in_bounds(sums.dtype == zero.dtype == np.uint64 and u.dtype == np.int8, "sums of other numbers")
+        in_bounds(sums.shape == (count, words, 2) and 1 <= words <= MOST_WORDS, "sums of more words")
+        in_bounds(zero.shape == (DEGREE, words, 2) and u.shape == (count, DEGREE), "zeros of another query")
+        in_bounds(flood in FLOOD_BITS and 1 <= bits <= HALF_BITS, "a flood or first halves of more bits")
+        out = np.empty((count, words), dtype=np.uint64)
+        step = max(1, 4096 // words)
+        for at in range(0, count, step):
+            given = (sums[at:], min(step, count - at), zero, words, u[at:], flood, bits, _seed(seed), _number(first + at))
+            self._call("answer", *given, out[at:])
+            finish_unit()
+        return out
+
+    def _check_public(self, public: Reals, blocks: int) -> None:
+        in_bounds(public.dtype == np.float64 and public.shape[1:] == (HALF, 2 * LIMBS), "transforms of other polynomials")
+        in_bounds(len(public) == blocks, "not one public polynomial for each block")
+
+    def _rounded(self, name: str, *given: Any) -> float:
+        """Call a kernel that rounds to whole numbers; the farthest limb from one.
+
+        Raises:
+            FloatingPointError: a limb is farther than the bound allows, hence the arithmetic is another than was proven.
+        """
+        farthest = ctypes.c_double()
+        self._call(name, self._roots, *given, ctypes.byref(farthest))
+        if not farthest.value <= FARTHEST:
+            raise FloatingPointError(
+                f"encrypted histograms, {name}: a limb is {farthest.value:.2g} from a whole number, at most {FARTHEST} is "
+                "allowed: the transforms of this machine are not exact enough"
+            )
+        finish_unit()
+        return farthest.value
+
+    def _call(self, name: str, *arguments: Any, checked: bool = True) -> int:
+        """Call a function of this form: arrays go as addresses, numbers as size_t."""
+        status: int = getattr(self._library, f"treetap_histograms_{name}_{self.form}")(*map(_argument, arguments))
+        if checked and status:
+            fault, text = _FAULTS[status]
+            raise fault(text)
+        return status
+
+
+#: Answers of the kernels: WRONG_ROUNDING and NO_MEMORY of histograms.h.
+_FAULTS: dict[int, tuple[type[Exception], str]] = {
+    1: (
+        FloatingPointError,
+        "this thread's rounding mode is not to the nearest: encrypted histograms would be computed wrongly",
+    ),
+    2: (MemoryError, "no memory for encrypted histograms"),
+}
+
+
+@cache
+def _circle() -> Reals:
+    """e^(2πik/8192), (8192, 2), each part the double nearest to it: from integers of 256 bits, not from a library."""
+    one, count = 1 << 256, 8192
+    cosine = 0  # of a quarter of the circle, then of halves of that
+    for _ in range(11):
+        cosine = math.isqrt((one + cosine) * one // 2)
+    sine = math.isqrt(one * one - cosine * cosine)
+    points, real, imaginary = [], one, 0
+    for _ in range(count // 8 + 1):
+        points.append((real / one, imaginary / one))
+        real, imaginary = (real * cosine - imaginary * sine) >> 256, (real * sine + imaginary * cosine) >> 256
+    octant = np.array(points)
+    quarter = np.concatenate([octant, octant[-2:0:-1, ::-1]])
+    half = np.concatenate([quarter, np.stack([-quarter[:, 1], quarter[:, 0]], axis=1)])
+    return np.concatenate([half, -half])
+
+
+@cache
+def _compare(form: Own) -> None:
+    """Compare products of this form with those of integers, by Kronecker's substitution, once in a process.
+
+    Raises:
+        Unavailable: they differ.
+    """
+    kernels = Histograms.__new__(Histograms)
+    kernels._bind(form)
+    seed, moduli = system.token_bytes(SEED_BYTES), Moduli(38, (0,))
+    limbs = kernels.limbs(seed, 0, 1)
+    a, public = _integer(limbs[0]), kernels.transformed(limbs)
+    codes = np.frombuffer(seed * (DEGREE // SEED_BYTES), dtype=np.uint8)[np.newaxis] % 3
+    sums = np.zeros((3, 2, DEGREE), dtype=np.uint64)
+    kernels.cells(public, Binned(codes, (3,)), 0, range(3), sums)
+    secrets = kernels.secrets(seed, 1)
+    words, _ = kernels.encrypt(public, 0, secrets, seed, moduli, DEGREE)
+    zero = np.moveaxis(kernels.unpack(words.reshape(-1), 1)[:, 0], 0, 1)
+    good = [_coefficients(a * _small(codes[0, ::-1] == cell)) == _joined(sums[cell]) for cell in (0, 2)]
+    errors = [(x + y) % _Q for x, y in zip(_coefficients(a * _small(secrets.small[0])), _joined(zero), strict=True)]
+    if not all(good) or any(21 < error < _Q - 21 for error in errors) or not any(errors):
+        raise Unavailable(
+            f"the kernels for encrypted histograms (form {form}) give other products than integers: {library.built()}; "
+            "install treetap again with another compiler"
+        )
+
+
+_Q = 1 << (LIMBS * LIMB_BITS)
+_SLOT = 128
+
+
+def _integer(limbs: npt.NDArray[np.int32]) -> mpz:
+    """A polynomial at 2^128 from its limbs (DEGREE, LIMBS)."""
+    halves = limbs.astype(np.int64)
+    return mpz(sum(_small(halves[:, limb]) << (LIMB_BITS * limb) for limb in range(LIMBS)))
+
+
+def _small(coefficients: npt.NDArray[Any]) -> mpz:
+    """A polynomial of coefficients below 2^63 at 2^128."""
+    slots = np.zeros((len(coefficients), 2), dtype=np.int64)
+    slots[:, 0] = coefficients
+    negative = slots.copy()
+    negative[slots < 0] *= -1
+    negative[slots >= 0] = 0
+    slots[slots < 0] = 0
+    return mpz(int.from_bytes(slots.tobytes(), "little") - int.from_bytes(negative.tobytes(), "little"))
+
+
+def _coefficients(product: mpz) -> list[int]:
+    """Coefficients modulo 2^104 and X^DEGREE + 1 of a polynomial at 2^128, each below 2^127 from 0."""
+    offset = ((1 << (2 * DEGREE * _SLOT)) - 1) // ((1 << _SLOT) - 1) << (_SLOT - 1)
+    data = int(product + offset).to_bytes(2 * DEGREE * _SLOT // 8, "little")
+    halves = np.frombuffer(data, dtype="<u8").reshape(2, DEGREE, 2)
+    low, high = halves[0], halves[1]
+    borrow = (low[:, 0] < high[:, 0]).astype(np.uint64)
+    top = (low[:, 1] - high[:, 1] - borrow) & np.uint64((1 << 40) - 1)
+    return [int(x) | int(y) << 64 for x, y in zip(low[:, 0] - high[:, 0], top, strict=True)]
+
+
+def _joined(halves: Numbers) -> list[int]:
+    """Numbers modulo 2^104 from rows (2, n) of their halves."""
+    return [int(low) | int(high) << HALF_BITS for low, high in zip(*halves, strict=True)]
+
+
+def _column(codes: Bytes) -> ctypes.c_void_p:
+    """The address of the first code of rows that go on behind what is given."""
+    return ctypes.c_void_p(codes.ctypes.data)
+
+
+def _seed(seed: bytes) -> bytes:
+    in_bounds(len(seed) == SEED_BYTES, "a seed of another length")
+    return seed
+
+
+def _number(number: int) -> ctypes.c_uint32:
+    in_bounds(0 <= number < 1 << 32, "numbers of blocks and candidates have 32 bits")
+    return ctypes.c_uint32(number)
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        in_bounds(value.flags.c_contiguous, "a kernel takes whole blocks")
+        return ctypes.c_void_p(value.ctypes.data)
+    return ctypes.c_size_t(value) if isinstance(value, int) else value
