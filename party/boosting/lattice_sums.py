@@ -14,9 +14,9 @@ from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.setup.joint_seed import draw_joint_seed
 from treetap.errors import BadInput, Malformed
+from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sums import HistogramSums
-from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.protocols.job_spec import params_as
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import setup_pb2
@@ -54,9 +54,7 @@ class SumsOfWords:
             )
         max_bin, records = params_as(self._spec, BoostingParams).max_bin, len(job.table.ids)
         try:
-            self._parameters = parameters_of(
-                records, key.slots, max_bin, key.candidates, key.queries, context.attempt
-            )
+            self._parameters = parameters_of(records, key.slots, max_bin, key.candidates, key.queries, context.attempt)
         except BadInput as failure:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
         job.sizes.words = self._parameters.words
@@ -72,8 +70,9 @@ class SumsOfWords:
         await self.close()
         token = f"{self._context.job}/{self._context.attempt}/{self._answered}"
         shapes = columns.candidates.shapes
-        self._kept, self._sums = kept, HistogramSums(
-            self._context.engine, required(self._parameters), self._seed, columns.codes, shapes, token
+        self._kept, self._sums = (
+            kept,
+            HistogramSums(self._context.engine, required(self._parameters), self._seed, columns.codes, shapes, token),
         )
         await self._sums.start()
 

@@ -21,7 +21,8 @@ from party.setup.joint_seed import draw_joint_seed
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
-from treetap.lattice.histogram_scheme import SEED_BYTES, first_halves_bytes, parameters_of, rounded_up
+from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
+from treetap.native.histograms import SEED_BYTES
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import params_as, taking_part
@@ -65,7 +66,14 @@ class WordsOfNodes:
         candidates, queries = rounded_up(max(counts)), rounded_up(self._most_built())
         max_bin = params_as(self._spec, BoostingParams).max_bin
         parameters = parameters_of(sizes.records, slots, max_bin, candidates, queries, context.attempt)
-        log.info("job %s: %s", context.job, parameters.said)
+        log.info(
+            "job %s: %d words for each record, halves of %d bits; sums of %d attempts are hidden by %.1f bits",
+            context.job,
+            parameters.words,
+            parameters.reply_bits,
+            parameters.attempts,
+            parameters.hiding_bits,
+        )
         sizes.words = parameters.words
         message = setup_pb2.PublicKeyMessage(
             scheme=LATTICE,
@@ -126,9 +134,7 @@ class WordsOfNodes:
             holder, self._holder = self._holder, None
             await holder.close()
 
-    async def _ask(
-        self, t: int, stage: int, nodes: Mapping[int, Rows], values: Ints, parties: Sequence[str]
-    ) -> None:
+    async def _ask(self, t: int, stage: int, nodes: Mapping[int, Rows], values: Ints, parties: Sequence[str]) -> None:
         context, holder = self._context, required(self._holder)
         streams = [context.outbox.open(party, "encrypted_words", t, stage) for party in parties]
         total = self._sizes().records

@@ -85,9 +85,7 @@ class LabelHolder:
         plain = required(self._targets).values
         if not self._counts:
             plain = np.concatenate([plain, _ones(plain)], axis=1)
-        await self._keys.stream(
-            plain, "encrypted_labels", forest_pb2.EncryptedLabels, list(self._spec.feature_parties)
-        )
+        await self._keys.stream(plain, "encrypted_labels", forest_pb2.EncryptedLabels, list(self._spec.feature_parties))
 
     @step(*AFTER_BEGINNING)
     async def begin_tree(self, request: control_pb2.StepRequest) -> Outcome:

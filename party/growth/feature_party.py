@@ -47,10 +47,10 @@ AFTER_STORING = (
 
 
 class Sums(NamedTuple):
-    """The sums of the candidates of some nodes as they are sent (`CandidateSums`), of `count` ciphertexts."""
+    """The sums of the candidates of some nodes as they are sent (`CandidateSums`), of `number` ciphertexts."""
 
     ciphertexts: bytes
-    count: int
+    number: int
     second_halves: bytes = b""
 
 
@@ -111,7 +111,7 @@ class FeaturePartyGrowth:
         """
         bins, account = tree.columns.bins, self._account
         await self._context.offload(lambda: account.charge_sums(tree, bins, nodes), whole=True)
-        self._context.costs.ciphertexts["candidate_sums"] += sums.count
+        self._context.costs.ciphertexts["candidate_sums"] += sums.number
         marks = tree.columns.marks() if stage == 0 else None
         bodies = [
             growth_pb2.CandidateSums(

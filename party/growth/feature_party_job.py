@@ -180,7 +180,7 @@ class FeaturePartyJob:
     def key(self) -> tuple[PublicKey, Slots]:
         """The label holder's public key, and the layout of a record's plaintext; a lattice has none."""
         received = required(self._key)
-        return required(received.public), received.slots
+        return received.public, received.slots
 
     def takes_part(self, t: int) -> bool:
         """True if the party takes part in tree `t`; known once the key has come."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from party.config import PartyConfig
-from party.runtime.context import StepContext
+from party.runtime.context import StepContext, required
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.public_keys import PublicKey, public_key
 from treetap.additive.sums.secret_keys import SecretKey
@@ -207,16 +207,21 @@ async def send_key(
 class ReceivedKey:
     """The label holder's key, the layout of a record's plaintext, and the rounds that the label holder does alone.
 
-    `label_slots`: those slots, the last ones, that hold a record's class beside what the protocol sums. A lattice has no
-    key, and bounds on the candidates of a party in a node and on the nodes of an attempt that are summed.
+    `label_slots`: those slots, the last ones, that hold a record's class beside what the protocol sums. A lattice has
+    no key, and bounds on the candidates of a party in a node and on the nodes of an attempt that are summed.
     """
 
-    public: PublicKey | None
+    key: PublicKey | None
     slots: Slots
     own_rounds: int
     label_slots: int
     candidates: int = 0
     queries: int = 0
+
+    @property
+    def public(self) -> PublicKey:
+        """The key, where there is one."""
+        return required(self.key)
 
 
 async def take_key(

@@ -16,9 +16,18 @@ import numpy as np
 
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
-from treetap.lattice.histogram_parameters import DEGREE, LARGEST_WEIGHT, HistogramParameters
-from treetap.lattice.histogram_scheme import ZERO_BLOCK, Ints, Opener, Words, blocks_of, encode, first_halves_bytes
-from treetap.native.histograms import WORD_BYTES, kernels
+from treetap.lattice.histogram_parameters import DEGREE, HistogramParameters
+from treetap.lattice.histogram_scheme import (
+    Ints,
+    Opener,
+    Words,
+    blocks_of,
+    encode,
+    first_halves_bytes,
+    kernels,
+    moduli_of,
+)
+from treetap.native.histograms import WORD_BYTES, ZERO_BLOCK, Reals
 from treetap.process.together import together
 from treetap.workers.engines import KeyEngine, call_all
 
@@ -104,7 +113,7 @@ class HistogramKeyHolder:
         words, bits = self.parameters.words, self.parameters.reply_bits
         if len(firsts) != first_halves_bytes(self.parameters, candidates):
             raise Malformed(f"{candidates} candidates have other sizes")
-        numbers = kernels().read(firsts, candidates * words, bits).reshape(candidates, words)
+        numbers = _read(firsts, (candidates, words), bits)
         parts = await together(
             *(
                 self._engine.call(worker, _open, self._name, party, numbers[first:last], query)
@@ -130,9 +139,10 @@ class _Job:
         self.parameters, self.slots, self._seed = parameters, slots, seed
         self.opener = Opener(parameters, slots)
         self.second_halves: dict[str, Words] = {}
-        self._public: dict[tuple[int, int], Any] = {}
+        self.moduli = moduli_of(parameters)
+        self._public: dict[tuple[int, int], Reals] = {}
 
-    def public(self, block: int, count: int) -> Any:
+    def public(self, block: int, count: int) -> Reals:
         if (block, count) not in self._public:
             self._public[block, count] = kernels().public(self._seed, block, count)
         return self._public[block, count]
@@ -144,33 +154,39 @@ def _open_job(state: dict[str, Any], name: str, parameters: HistogramParameters,
 
 def _encrypt(state: dict[str, Any], name: str, block: int, values: Ints | None, query: bytes) -> bytes:
     job: _Job = state[name]
-    agreed = job.parameters
-    count = DEGREE if values is None else len(values)
-    plain = None if values is None else encode(job.slots, values)
-    public = job.public(block, -(-count // DEGREE))
-    secrets = kernels().secrets(query, agreed.words, LARGEST_WEIGHT)
-    words: bytes = kernels().encrypt(
-        public, block, secrets, query, agreed.word_bits, agreed.complements, plain, count
-    )
-    return words
+    plain = DEGREE if values is None else encode(job.slots, values)
+    public = job.public(block, 1 if values is None else -(-len(values) // DEGREE))
+    secrets = kernels().secrets(query, job.parameters.words)
+    try:
+        words, _ = kernels().encrypt(public, block, secrets, query, job.moduli, plain)
+    finally:
+        secrets.forget()
+    return words.tobytes()
 
 
 def _keep(state: dict[str, Any], name: str, party: str, halves: bytes, candidates: int) -> None:
     job: _Job = state[name]
-    numbers = kernels().read(halves, candidates * DEGREE, job.parameters.reply_bits)
-    job.second_halves[party] = numbers.reshape(candidates, DEGREE)
+    job.second_halves[party] = _read(halves, (candidates, DEGREE), job.parameters.reply_bits)
 
 
 def _open(state: dict[str, Any], name: str, party: str, firsts: Words, query: bytes) -> Ints:
     job: _Job = state[name]
     agreed = job.parameters
-    secrets = kernels().secrets(query, agreed.words, LARGEST_WEIGHT)
-    residues, noise = kernels().open(
-        job.second_halves[party], firsts, secrets, agreed.reply_bits, agreed.word_bits, agreed.complements
-    )
+    secrets = kernels().secrets(query, agreed.words)
+    try:
+        residues, noise = kernels().open(job.second_halves[party], firsts, secrets, agreed.reply_bits, job.moduli)
+    finally:
+        secrets.forget()
     if noise > agreed.noise_share:
         raise Malformed("a sum has more noise than sums of words can have")
     return job.opener.sums(residues)
+
+
+def _read(data: bytes, shape: tuple[int, ...], bits: int) -> Words:
+    try:
+        return kernels().read(data, shape, bits)
+    except ValueError as failure:
+        raise Malformed(f"halves of sums cannot be read: {failure}") from None
 
 
 def _forget(state: dict[str, Any], name: str) -> None:

@@ -1,26 +1,46 @@
-"""What both roles of encrypted histograms agree on: sizes of a job, the layout of plaintexts and of candidates' sums."""
+"""What both roles of encrypted histograms agree on: sizes of a job, layout of plaintexts and of candidates' sums."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
+from functools import cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.additive.sums.slots import Slots
-from treetap.errors import BadInput, Malformed, PlaintextOverflow
+from treetap.errors import BadInput, PlaintextOverflow
 from treetap.lattice.histogram_parameters import DEGREE, HistogramParameters
+from treetap.native.histograms import Histograms, Moduli
+from treetap.native.library import Unavailable
 from treetap.trees.candidates import Kind, Shape
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-SEED_BYTES = 32
-#: Number of the block of zeros; those of the records' blocks are below.
-ZERO_BLOCK = 1 << 31
 _WORD = 64
+
+
+@cache
+def kernels() -> Histograms:
+    """The kernels in this processor's fastest form.
+
+    Raises:
+        BadInput: there are none here.
+    """
+    try:
+        return Histograms()
+    except Unavailable as failure:
+        raise BadInput(
+            f"scheme = 'lattice' needs kernels that are not there: {failure}; or train with scheme = 'paillier'"
+        ) from failure
+
+
+def moduli_of(parameters: HistogramParameters) -> Moduli:
+    """The t_j as the kernels take them."""
+    return Moduli(parameters.word_bits, parameters.complements)
 
 
 def rounded_up(count: int) -> int:
@@ -122,7 +142,7 @@ def candidate_sums(cells: npt.NDArray[Any], shapes: Sequence[Shape]) -> npt.NDAr
     Halves of numbers modulo q are added without carries: a sum has at most 257 cells.
     """
     starts = [0, *accumulate(radices(shapes))]
-    parts = [_of_feature(cells[start:end], shape) for start, end, shape in zip(starts, starts[1:], shapes, strict=False)]
+    parts = [_of_feature(cells[start:end], shape) for (start, end), shape in zip(pairwise(starts), shapes, strict=True)]
     return np.concatenate([cells[:0], *parts])
 
 

@@ -1,8 +1,8 @@
 """A feature party's encrypted histograms on worker processes: sums of words by cells, and candidates that are hidden.
 
     words       block ──► worker block mod workers: added to its cells, a pair of words of 52 bits each
-    candidates  range of features ──► worker: sums of a·I of its cells, once for these columns; for a few queries one u_k
-                and second half for each candidate; for each query its first halves
+    candidates  range of features ──► worker: sums of a·I of its cells, once for these columns; for a few queries one
+                u_k and second half for each candidate; for each query its first halves
 
 A worker holds 64 kB for a candidate and 4 kB for its u_k, all codes, and the transforms of 64 blocks at a time.
 """
@@ -11,22 +11,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Malformed
-from treetap.lattice.histogram_parameters import DEGREE, LARGEST_WEIGHT, MOST_BINS, HistogramParameters
-from treetap.lattice.histogram_scheme import (
-    SEED_BYTES,
-    ZERO_BLOCK,
-    Words,
-    blocks_of,
-    candidate_sums,
-    radices,
-)
-from treetap.native.histograms import MOST_BLOCKS, WORD_BYTES, kernels
+from treetap.lattice.histogram_parameters import DEGREE, MOST_BINS, HistogramParameters
+from treetap.lattice.histogram_scheme import Words, blocks_of, candidate_sums, kernels, radices
+from treetap.native.histograms import MOST_BLOCKS, SEED_BYTES, WORD_BYTES, ZERO_BLOCK, Binned, Reals, Small
 from treetap.process.together import together
 from treetap.trees.candidates import Shape
 from treetap.workers.engines import Engine
@@ -75,7 +69,7 @@ class HistogramSums:
         self._shapes, self._cells = list(shapes), cells
         ends = np.cumsum([0, *cells])
         cuts = np.searchsorted(ends, np.linspace(0, ends[-1], engine.workers + 1)).tolist()
-        self._features = [range(first, max(first, last)) for first, last in zip(cuts, cuts[1:], strict=False)]
+        self._features = [range(first, max(first, last)) for first, last in pairwise(cuts)]
         self.expected = parameters.records + DEGREE
         self.operations: dict[str, int] = {"additions": 0, "hidden": 0, "answered": 0}
         self._zeros = b""
@@ -86,10 +80,7 @@ class HistogramSums:
         """Hand the columns to every worker."""
         await self._everywhere(
             _open_columns,
-            *(
-                (self._parameters, self._seed, self._codes, self._shapes, features)
-                for features in self._features
-            ),
+            *((self._parameters, self._seed, self._codes, self._shapes, features) for features in self._features),
         )
 
     async def add_block(self, first: int, count: int, words: bytes) -> None:
@@ -110,15 +101,14 @@ class HistogramSums:
             self._zeros = words
             return
         worker, self._turn = self._turn, (self._turn + 1) % self._engine.workers
-        await self._engine.call(worker, _add, self._name, first, count, words)
+        await self._engine.call(worker, _add, self._name, first, words)
         self.operations["additions"] += count * len(self._shapes)
 
     async def renew(self, order: Rows) -> bytes:
         """Draw new u_k for all candidates; their second halves, candidate `order[k]` at place k."""
         await self._sum_products()
-        seeds = [(os.urandom(SEED_BYTES),) for _ in self._features]
         parts = await together(
-            *(self._renew(worker, seed, count) for worker, ((seed,), count) in enumerate(zip(seeds, self._counted)))
+            *(self._renew(worker, os.urandom(SEED_BYTES), count) for worker, count in enumerate(self._counted))
         )
         width = self._parameters.second_half_bytes
         rows = np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(-1, width)
@@ -132,7 +122,7 @@ class HistogramSums:
             raise Malformed(f"a query has {self._received} words, not {self.expected}")
         self._received = 0
         partial = await self._everywhere(_take, *[()] * self._engine.workers)
-        cells = np.sum(partial, axis=0, dtype=np.uint64)
+        cells: Words = np.stack(partial).sum(axis=0, dtype=np.uint64)
         left, at, calls = candidate_sums(cells, self._shapes), 0, []
         for worker, count in enumerate(self._counted):
             part = np.ascontiguousarray(left[at : at + count])
@@ -140,7 +130,7 @@ class HistogramSums:
             at += count
         firsts = np.concatenate(await together(*calls))
         self.operations["answered"] += len(firsts)
-        return kernels().write(np.ascontiguousarray(firsts[order]).reshape(-1), agreed.reply_bits)
+        return kernels().write(np.ascontiguousarray(firsts[order]), agreed.reply_bits)
 
     async def close(self) -> None:
         """Free the workers' memory of these columns."""
@@ -174,19 +164,16 @@ class _Columns:
     def __init__(
         self, agreed: HistogramParameters, seed: bytes, codes: Codes, shapes: Sequence[Shape], features: range
     ) -> None:
-        self.agreed, self.codes, self.shapes = agreed, codes, shapes
+        self.agreed, self.binned, self.shapes = agreed, Binned(codes, tuple(radices(shapes))), shapes
         self._seed, self._features = seed, features
-        every = np.cumsum([0, *radices(shapes)])
-        self.starts, self.cells = every.astype(np.uint32), int(every[-1])
-        own = every[features.start : features.stop + 1]
-        self._own = slice(int(own[0]), int(own[-1])) if len(features) else slice(0, 0)
+        self._own = range(int(self.binned.starts[features.start]), int(self.binned.starts[features.stop]))
         self.zero = kernels().public(seed, ZERO_BLOCK, 1)
-        self.sums = np.zeros((self.cells, agreed.words, 2), dtype=np.uint64)
+        self.sums = np.zeros((self.binned.cells, agreed.words, 2), dtype=np.uint64)
         self.candidates: Words | None = None
-        self.masks: npt.NDArray[np.int8] = np.empty((0, DEGREE), dtype=np.int8)
-        self._public: tuple[int, Any] = (-1, None)
+        self.masks: Small = np.empty((0, DEGREE), dtype=np.int8)
+        self._public: tuple[int, Reals] = (-1, self.zero)
         self._done = 0
-        cells = self._own.stop - self._own.start
+        cells = len(self._own)
         self._products = np.zeros((cells, 2, DEGREE), dtype=np.uint64)
         blocks = range(0, blocks_of(agreed.records), MOST_BLOCKS)
         at_once = max(1, PRODUCTS_PER_CALL // min(MOST_BLOCKS, blocks_of(agreed.records)))
@@ -202,8 +189,9 @@ class _Columns:
             self._done += 1
             self._add_products(block, cell)
             return True
-        self.candidates = candidate_sums(self._products, self.shapes[self._features.start : self._features.stop])
-        self._products, self._public = self._products[:0], (-1, None)
+        own = self._features
+        self.candidates = candidate_sums(self._products, self.shapes[own.start : own.stop])
+        self._products, self._public = self._products[:0], (-1, self.zero)
         self.masks = np.zeros((len(self.candidates), DEGREE), dtype=np.int8)
         return False
 
@@ -211,10 +199,8 @@ class _Columns:
         blocks = min(MOST_BLOCKS, blocks_of(self.agreed.records) - block)
         if self._public[0] != block:
             self._public = block, kernels().public(self._seed, block, blocks)
-        first, count = self._own.start + cell, min(self._at_once, len(self._products) - cell)
-        records = slice(block * DEGREE, min((block + blocks) * DEGREE, self.agreed.records))
-        into = self._products[cell : cell + count]
-        kernels().cells(self._public[1], self.codes[:, records], self.starts, first, into)
+        cells = self._own[cell : cell + self._at_once]
+        kernels().cells(self._public[1], self.binned, block, cells, self._products[cell : cell + len(cells)])
 
 
 def _open_columns(
@@ -234,10 +220,9 @@ def _clear(state: dict[str, Any], name: str) -> None:
     columns.sums[:] = 0
 
 
-def _add(state: dict[str, Any], name: str, first: int, count: int, words: bytes) -> None:
+def _add(state: dict[str, Any], name: str, first: int, words: bytes) -> None:
     columns: _Columns = state[name]
-    numbers = kernels().unpack(words, count, columns.agreed.words)
-    kernels().sum(numbers, columns.codes[:, first : first + count], columns.starts[:-1], columns.sums)
+    kernels().sum_words(kernels().unpack(words, columns.agreed.words), columns.binned, first, columns.sums)
 
 
 def _take(state: dict[str, Any], name: str) -> Words:
@@ -254,18 +239,16 @@ def _hide(state: dict[str, Any], name: str, first: int, count: int, seed: bytes)
     columns: _Columns = state[name]
     assert columns.candidates is not None
     sums, agreed = columns.candidates[first : first + count], columns.agreed
-    masks, halves = kernels().hide(sums, columns.zero, agreed.reply_bits, seed, first, LARGEST_WEIGHT)
+    masks, halves, _ = kernels().hide(sums, columns.zero, agreed.reply_bits, seed, first)
     columns.masks[first : first + count] = masks
-    written: bytes = kernels().write(halves.reshape(-1), agreed.reply_bits)
-    return written
+    return kernels().write(halves, agreed.reply_bits)
 
 
 def _answer(state: dict[str, Any], name: str, left: Words, zeros: bytes, seed: bytes) -> Words:
     columns: _Columns = state[name]
     agreed = columns.agreed
-    zero = kernels().unpack(zeros, DEGREE, agreed.words)
-    firsts: Words = kernels().answer(left, zero, columns.masks, agreed.flood_bits, agreed.reply_bits, seed)
-    return firsts
+    zero = kernels().unpack(zeros, agreed.words)
+    return kernels().answer(left, zero, columns.masks, agreed.flood_bits, agreed.reply_bits, seed, 0)
 
 
 def _close(state: dict[str, Any], name: str) -> None:

@@ -237,7 +237,15 @@ class Histograms:
         for block in range(0, blocks, step):
             start, end = block * DEGREE, min((block + step) * DEGREE, count)
             at = None if isinstance(values, int) else ctypes.c_void_p(values.ctypes.data + 8 * start)
-            given = (public[block:], _number(first + block), secrets.values, words, _seed(seed), moduli.bits, moduli.array)
+            given = (
+                public[block:],
+                _number(first + block),
+                secrets.values,
+                words,
+                _seed(seed),
+                moduli.bits,
+                moduli.array,
+            )
             farthest = max(farthest, self._rounded("encrypt", *given, at, rows, stride, end - start, out[start:]))
         return out, farthest
 
@@ -285,7 +293,7 @@ class Histograms:
         count, r = words.shape[:2]
         in_bounds(words.dtype == sums.dtype == np.uint64 and words.shape[2:] == (2,), "words are pairs of 52 bits")
         in_bounds(sums.shape == (binned.cells, r, 2) and r <= MOST_WORDS, "sums of other cells")
-        in_bounds(0 <= first and first + count <= binned.codes.shape[1], "more records than codes")
+        in_bounds(first >= 0 and first + count <= binned.codes.shape[1], "more records than codes")
         if places is not None:
             in_bounds(places.dtype == np.uint32 and places.ndim == 1, "places are 32-bit numbers")
             in_bounds(not len(places) or int(places.max()) < count, "a place beyond the words")
@@ -357,9 +365,7 @@ class Histograms:
             farthest = max(farthest, self._rounded("hide", *given, u[at:], out[at:]))
         return u, out, farthest
 
-    def answer(
-        self, sums: Numbers, zero: Numbers, u: Small, flood: int, bits: int, seed: bytes, first: int
-    ) -> Numbers:
+    def answer(self, sums: Numbers, zero: Numbers, u: Small, flood: int, bits: int, seed: bytes, first: int) -> Numbers:
         """First halves of candidates, (count, words) uint64 of `bits` bits.
 
         Args:
@@ -379,13 +385,25 @@ class Histograms:
         out = np.empty((count, words), dtype=np.uint64)
         step = max(1, 4096 // words)
         for at in range(0, count, step):
-            given = (sums[at:], min(step, count - at), zero, words, u[at:], flood, bits, _seed(seed), _number(first + at))
+            given = (
+                sums[at:],
+                min(step, count - at),
+                zero,
+                words,
+                u[at:],
+                flood,
+                bits,
+                _seed(seed),
+                _number(first + at),
+            )
             self._call("answer", *given, out[at:])
             finish_unit()
         return out
 
     def _check_public(self, public: Reals, blocks: int) -> None:
-        in_bounds(public.dtype == np.float64 and public.shape[1:] == (HALF, 2 * LIMBS), "transforms of other polynomials")
+        in_bounds(
+            public.dtype == np.float64 and public.shape[1:] == (HALF, 2 * LIMBS), "transforms of other polynomials"
+        )
         in_bounds(len(public) == blocks, "not one public polynomial for each block")
 
     def _rounded(self, name: str, *given: Any) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
-from treetap.protocols.growth import GROWTH, by_lattice, ciphertexts
+from treetap.protocols.growth import GROWTH, by_key, ciphertexts
 from treetap.protocols.messages import MessageRow, each_round, label_holder_opens, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
@@ -71,15 +71,15 @@ def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
 PROTOCOL = TrainingProtocol(
     field="boosting",
     params=BoostingParams,
-    sends=(*GROWTH, 
-        MessageRow(
-            "gradients", to_feature_parties, each_round, ciphertexts, step="begin_tree", when=lambda spec: not by_lattice(spec)
-        ),
+    sends=(
+        *GROWTH,
+        MessageRow("gradients", to_feature_parties, each_round, ciphertexts, step="begin_tree", when=by_key),
     ),
     opens_sums=label_holder_opens,
     centrally=Centrally(predict_centrally, train_centrally),
     trees=Trees(sequential=True),
     permissions=_permissions,
-    capabilities=OF_GROWN_TREES | {Feature.LATTICE, Feature.BASE_MODEL, Feature.GRADIENT_BITS, Feature.MONOTONE, Feature.WEIGHT},
+    capabilities=OF_GROWN_TREES
+    | {Feature.LATTICE, Feature.BASE_MODEL, Feature.GRADIENT_BITS, Feature.MONOTONE, Feature.WEIGHT},
     noise=Noise(by_own_trees),
 )

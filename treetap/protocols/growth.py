@@ -149,6 +149,11 @@ def by_lattice(spec: setup_pb2.JobSpec) -> bool:
     return KeyKind.of(spec).on_lattice
 
 
+def by_key(spec: setup_pb2.JobSpec) -> bool:
+    """True if ciphertexts are added under a key."""
+    return not by_lattice(spec)
+
+
 def winning_places(sizes: TreeSizes, _series: Series) -> int:
     """The places of the candidates that won, of each node; all may tie."""
     return sizes.nodes(sizes.params.max_depth - 1) * (_SPLIT + _PLACE * sizes.places)
@@ -185,9 +190,7 @@ def branches_of_leaves(sizes: TreeSizes, _series: Series) -> int:
 GROWTH = (
     planned_rounds("bin"),
     *PUBLIC_KEY,
-    MessageRow(
-        "candidate_count", to_label_holder, once, number_of_candidates, step="take_key", when=by_lattice
-    ),
+    MessageRow("candidate_count", to_label_holder, once, number_of_candidates, step="take_key", when=by_lattice),
     MessageRow("seed_commitment", to_each_other, once, digest, step="make_keys", when=by_lattice),
     MessageRow("seed_nonce", to_each_other, once, digest, step="make_keys", when=by_lattice),
     MessageRow("sampled_records", to_feature_parties, each_round, drawn_sets, step="begin_tree"),

@@ -16,7 +16,15 @@ from treetap.errors import BadInput
 from treetap.names import NAME, NAME_RULE
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
-from treetap.protocols.key_options import KEY_FIELDS, LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, SCHEMES, Obfuscation, key_faults
+from treetap.protocols.key_options import (
+    KEY_FIELDS,
+    LATTICE,
+    OKAMOTO_UCHIYAMA,
+    PAILLIER,
+    SCHEMES,
+    Obfuscation,
+    key_faults,
+)
 from treetap.protocols.registry import TRAINING, training
 from treetap.strict import Name, Strict
 from treetap.trees.job_params import JobParams
