@@ -270,6 +270,22 @@ def test_a_list_that_marks_an_id_by_repeating_it_is_refused(tmp_path: Path) -> N
     assert "holds one twice" in _tampered(tmp_path, 2, twice)
 
 
+@pytest.mark.parametrize(("sender", "owner"), [(1, 2), (2, 0)])
+def test_a_list_from_which_another_party_takes_points_is_refused(sender: int, owner: int, tmp_path: Path) -> None:
+    """The combiner has raised every list once, or it is its own, and compares their lengths at the end."""
+
+    def fewer(who: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
+        if (who, to) == (NAMES[sender], NAMES[0]) and parcel.stage == 5:
+            parcel.alignment.blinded_ids.points = parcel.alignment.blinded_ids.points[32:]
+
+    says = _tampered(tmp_path, 3, fewer)
+    assert says == (
+        "Malformed: of 12 blinded identifiers 11 came back"
+        if owner == 0
+        else f"Malformed: {NAMES[sender]} sent 11 blinded identifiers of {NAMES[owner]}: they were 12 before"
+    )
+
+
 @pytest.mark.parametrize(
     ("records", "fewer_than", "says"),
     [
