@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
-from treetap.additive.sums.slots import LARGEST_WIDTH
+from treetap.additive.sums.slots import LARGEST_WIDTH, Slots
 from treetap.errors import BadInput
 from treetap.lattice.parameters import ERROR_BOUND, STATISTICAL_BITS, TAIL, TOTAL_BITS
 
@@ -62,6 +62,7 @@ class HistogramParameters:
     Raises:
         BadInput: a figure out of range, below 128 bits by `TOTAL_BITS`, hiding below `STATISTICAL_BITS` for the job, or
             a plaintext that the words do not hold.
+        PlaintextOverflow: a width that no slot has.
     """
 
     records: int
@@ -80,11 +81,11 @@ class HistogramParameters:
 
     def __post_init__(self) -> None:
         _check_ring(self.degree, self.modulus_bits)
-        self._check_job()
+        _check_job(self.records, self.widths, self.bins, self.candidates, self.queries, self.attempts, self.deviations)
         self._check_ranges()
         if self.flood_bits < (needed := _flood_bits(self.noise, self.first_halves)):
             raise BadInput(
-                f"flood_bits {self.flood_bits} would hide the sets of records by {self.hiding_bits:.1f} bits, "
+                f"flood_bits {self.flood_bits} would hide the sets of records by {math.floor(10 * self.hiding_bits) / 10} bits, "
                 f"{STATISTICAL_BITS} are required for all {self.attempts} attempts of a job: take {needed}"
             )
         if not _holds(self.moduli, self.plain_bits):
@@ -118,20 +119,18 @@ class HistogramParameters:
 
         Raises:
             BadInput: a figure out of range, or nothing fits.
+            PlaintextOverflow: a width that no slot has.
         """
-        job = (records, tuple(widths), bins, candidates, queries)
-        noise = _noise(min(records, MOST["records"]), bool(deviations))
-        plain_bits = sum(_widened(job[1], tuple(deviations), candidates * queries * attempts))
+        slots, noises = tuple(widths), tuple(deviations)
+        _check_job(records, slots, bins, candidates, queries, attempts, noises)
+        noise, sums = _noise(records, bool(noises)), candidates * queries * attempts
+        plain_bits = sum(_widened(slots, noises, sums))
         for words in range(1, MOST_WORDS + 1):
-            flood_bits = _flood_bits(noise, candidates * queries * attempts * words)
-            word_bits = _word_bits(words, plain_bits)
-            if word_bits is None:
-                continue
+            word_bits, flood_bits = _word_bits(words, plain_bits), _flood_bits(noise, sums * words)
             for reply_bits in range(word_bits + 1, MOST_REPLY_BITS + 1):
                 if _noise_share(noise, word_bits, flood_bits, reply_bits) < 1:
-                    return cls(*job, words, word_bits, flood_bits, reply_bits, attempts, tuple(deviations))
-        # a figure out of range is named before the sizes are
-        cls(*job, MOST_WORDS, WORD_BITS[0], flood_bits, MOST_REPLY_BITS, attempts, tuple(deviations))
+                    sizes = (words, word_bits, flood_bits, reply_bits)
+                    return cls(records, slots, bins, candidates, queries, *sizes, attempts, noises)
         raise BadInput(
             f"a plaintext of {plain_bits} bits does not fit {MOST_WORDS} words beside a flood of {flood_bits} bits, "
             f"which {candidates} candidates, {queries} queries and {attempts} attempts need: take fewer trees or bins, "
@@ -204,23 +203,6 @@ class HistogramParameters:
         """Size of a candidate's second half."""
         return self.degree * self.reply_bits // 8
 
-    def _check_job(self) -> None:
-        for name, most in MOST.items():
-            if not 1 <= (value := getattr(self, name)) <= most:
-                raise BadInput(f"{name} {value} is outside of what encrypted histograms take: 1 to {most}")
-        if not 2 <= self.bins <= MOST_BINS:
-            raise BadInput(
-                f"bins {self.bins}, one for missing values counted, is outside of what the lattice scheme takes: 2 to "
-                f"{MOST_BINS}; take other bins, or another scheme"
-            )
-        if len(self.deviations) not in (0, len(self.widths)) or any(deviation < 0 for deviation in self.deviations):
-            raise BadInput(f"deviations {self.deviations} must be one number of at least 0 for each of the widths")
-        if not self.widths or not all(1 <= width <= LARGEST_WIDTH for width in (*self.widths, *self.slot_widths)):
-            raise BadInput(
-                f"widths {self.slot_widths}, room for noise included, must be 1 to {LARGEST_WIDTH} bits each: take "
-                "fewer gradient bits, or less noise"
-            )
-
     def _check_ranges(self) -> None:
         for name, values in (
             ("words", range(1, MOST_WORDS + 1)),
@@ -230,6 +212,36 @@ class HistogramParameters:
         ):
             if (value := getattr(self, name)) not in values:
                 raise BadInput(f"{name} {value} is outside of what the kernels take: {values[0]} to {values[-1]}")
+
+
+def _check_job(
+    records: int,
+    widths: tuple[int, ...],
+    bins: int,
+    candidates: int,
+    queries: int,
+    attempts: int,
+    deviations: tuple[int, ...],
+) -> None:
+    figures = {"records": records, "candidates": candidates, "queries": queries, "attempts": attempts}
+    for name, value in figures.items():
+        if not 1 <= value <= MOST[name]:
+            raise BadInput(
+                f"{name} {value} is outside of what the lattice scheme takes, 1 to {MOST[name]}: take another scheme"
+            )
+    if not 2 <= bins <= MOST_BINS:
+        raise BadInput(
+            f"bins {bins}, one for missing values counted, is outside of what the lattice scheme takes, 2 to "
+            f"{MOST_BINS}: take other bins, or another scheme"
+        )
+    if len(deviations) not in (0, len(widths)) or any(deviation < 0 for deviation in deviations):
+        raise BadInput(f"deviations {deviations} must be one number of at least 0 for each of {len(widths)} widths")
+    Slots(widths)
+    if max(wider := _widened(widths, deviations, candidates * queries * attempts)) > LARGEST_WIDTH:
+        raise BadInput(
+            f"deviations {deviations} widen the slots to {wider} bits, a slot has at most {LARGEST_WIDTH}: take less "
+            "noise"
+        )
 
 
 def _check_ring(degree: int, modulus_bits: int) -> None:
@@ -284,12 +296,12 @@ def _holds(moduli: Sequence[int], plain_bits: int) -> bool:
     return math.prod(moduli) >= 1 << plain_bits
 
 
-def _word_bits(words: int, plain_bits: int) -> int | None:
-    """The least tb at which that many moduli hold a plaintext, or None."""
+def _word_bits(words: int, plain_bits: int) -> int:
+    """The least tb at which that many moduli hold a plaintext; beyond every reply if none of `WORD_BITS` does."""
     for bits in range(max(WORD_BITS[0], plain_bits // words), WORD_BITS[-1] + 1):
         if _holds([(1 << bits) - c for c in _complements(words, bits)], plain_bits):
             return bits
-    return None
+    return MOST_REPLY_BITS
 
 
 @cache
@@ -306,7 +318,7 @@ def _complements(words: int, word_bits: int) -> tuple[int, ...]:
 def _widened(widths: tuple[int, ...], deviations: tuple[int, ...], sums: int) -> tuple[int, ...]:
     """Widths that hold every sum below 2^(width-1) with its noise, |noise| ≤ τσ but with 2^-40 for all (equation 8).
 
-    A discrete Gaussian has P(|z| ≥ τσ) ≤ 2·exp(-τ²/2) (Canonne, Kamath and Steinke 2020, equation 7 and its tail), so
+    A discrete Gaussian is σ²-sub-Gaussian (Canonne, Kamath and Steinke 2020), P(|z| ≥ τσ) ≤ 2·exp(-τ²/2), so that
     τ² = 2·ln 2·(41 + log2(sums·slots)) serves; 1.3863 > 2·ln 2.
     """
     if not deviations:
@@ -315,5 +327,5 @@ def _widened(widths: tuple[int, ...], deviations: tuple[int, ...], sums: int) ->
     square = Fraction(13863, 10000) * doublings
     return tuple(
         ((1 << (width - 1)) + _root(square * deviation**2) - 1).bit_length() + 1
-        for width, deviation in zip(widths, deviations, strict=False)
+        for width, deviation in zip(widths, deviations, strict=True)
     )
