@@ -33,7 +33,7 @@ from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import read_table, split
 from treetap.native import arithmetic
-from treetap.protocols.key_options import PAILLIER, SCHEMES
+from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES
 from treetap.trees import metrics
 
 HOLDER = ["LIMIT_BAL", "SEX", "EDUCATION", "MARRIAGE", "AGE", "PAY_0", "PAY_2", "PAY_3", "PAY_4", "PAY_5", "PAY_6"]
@@ -65,8 +65,7 @@ def experiment(
                 "learning_rate": 0.3,
                 "reg_lambda": 1.0,
                 "scheme": scheme,
-                "key_bits": key_bits,
-                "obfuscation": obfuscation,
+                **({} if scheme == LATTICE else {"key_bits": key_bits, "obfuscation": obfuscation}),
                 **({} if bits is None else {"gradient_bits": bits}),
             },
         }

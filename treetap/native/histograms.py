@@ -302,6 +302,7 @@ class Histograms:
         step = max(DEGREE, (1 << 24) // max(1, len(codes) * r) // DEGREE * DEGREE)
         for at in range(0, count, step):
             some = min(step, count - at)
+            given: tuple[Any, ...]
             if places is None:
                 given = (words[at:], r, None, some, len(codes), _column(codes[:, at:]))
             else:
