@@ -95,8 +95,14 @@ class HistogramKeyHolder:
             await asyncio.gather(*(task for *_, task in pending), return_exceptions=True)
 
     async def keep_second_halves(self, party: str, halves: bytes, candidates: int) -> None:
-        """Keep a party's second halves for the queries to come, a range of candidates in each worker."""
+        """Keep a party's second halves for the queries to come, a range of candidates in each worker.
+
+        Raises:
+            Malformed: they are those of another number of candidates.
+        """
         width = self.parameters.second_half_bytes
+        if len(halves) != candidates * width:
+            raise Malformed(f"second halves of {candidates} candidates have other sizes")
         await together(
             *(
                 self._engine.call(worker, _keep, self._name, party, halves[first * width : last * width], last - first)
