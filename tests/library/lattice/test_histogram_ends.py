@@ -111,7 +111,7 @@ def test_a_party_without_columns_answers_nothing() -> None:
 
 
 def test_words_come_of_the_querys_seed() -> None:
-    """The same seed gives the same bytes, so that a block computed again is no second encryption; another one others."""
+    """The same seed gives the same bytes: a block computed again is no second encryption; another gives others."""
 
     async def main() -> None:
         codes, values = drawn(np.random.default_rng(2), 40, SMALL)
