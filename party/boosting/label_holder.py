@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from party.alignment.steps import ALIGNMENT
-from party.boosting.encrypted_values import encrypted_values
+from party.boosting.ciphers import encrypted_values
 from party.boosting.layout import layout
 from party.config import PartyConfig
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth

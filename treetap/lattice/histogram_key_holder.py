@@ -53,8 +53,8 @@ class HistogramKeyHolder:
         self._engine, self.parameters, self._slots, self._seed = engine, parameters, slots, seed
         self._name = f"words/{token}"
         block = parameters.words * DEGREE * WORD_BYTES
-        each = -(-blocks_of(parameters.records) // engine.workers)
-        self._together = max(1, min(BLOCK_BYTES // block, each))
+        of_worker = -(-blocks_of(parameters.records) // engine.workers)
+        self._together = max(1, min(BLOCK_BYTES // block, of_worker))
 
     async def start(self) -> None:
         """Hand the sizes and the seed to every worker."""
