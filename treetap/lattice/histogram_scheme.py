@@ -10,11 +10,11 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from treetap.additive.sums.slots import Slots
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.lattice.histogram_parameters import DEGREE, HistogramParameters
 from treetap.native.histograms import Histograms, Moduli
 from treetap.native.library import Unavailable
+from treetap.slots import Slots
 from treetap.trees.candidates import CandidateList, Shape
 from treetap.trees.tree_bins import accumulate_cells
 
