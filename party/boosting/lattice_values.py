@@ -18,7 +18,6 @@ from party.growth.offered_candidates import Offer
 from party.runtime.context import StepContext, required
 from party.runtime.messages import CiphertextBody, Rows
 from party.setup.joint_seed import draw_joint_seed
-from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import MOST
@@ -28,6 +27,7 @@ from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import LATTICE
+from treetap.slots import Slots
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree, Ints
 from treetap.trees.params import BoostingParams
