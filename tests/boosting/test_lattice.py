@@ -94,7 +94,7 @@ def test_the_federation_finds_the_oracles_model(case: str, tmp_path: Path) -> No
 
 
 def test_cases_are_what_they_say() -> None:
-    """Below the root more nodes are summed than a second half serves; four parties own splits; columns have few values."""
+    """More nodes are summed than a second half serves; four parties own splits; columns have few values."""
     deep = CASES["second halves that are drawn anew"]
     inner = [
         sum(isinstance(node, OracleSplit) for node in tree.nodes.values()) for tree in deep.world().oracle(deep.params)

@@ -386,7 +386,7 @@ def test_every_attempt_draws_all_anew(victim: str, tmp_path: Path) -> None:
             return parcel
 
         def hook(message: Message) -> None:
-            if message.word == "encrypted_words" and federation.jobs.status("job")[0].round == 1:
+            if message.word == "encrypted_words" and len(by_attempt[1]) > 20:
                 federation.hook = None
                 federation.kill(victim)
                 federation.start(victim)

@@ -119,9 +119,7 @@ class KeyKind:
     @property
     def remedy(self) -> str:
         """Keys whose plaintexts have more bits, as an advice."""
-        roomier = [
-            name for name, scheme in SCHEMES.items() if scheme.key_bits and scheme.plain_bits(self.bits) > self.plain_bits
-        ]
+        roomier = [name for name, scheme in SCHEMES.items() if scheme.plain_bits(self.bits) > self.plain_bits]
         return "a longer key" + "".join(f" or scheme = {name!r}" for name in roomier)
 
     @property

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from treetap.additive.sums.slots import Slots, width_for
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sums import HistogramSums
+from treetap.slots import Slots, width_for
 from treetap.trees.candidates import Kind, Shape
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
@@ -45,7 +45,7 @@ def drawn(rng: np.random.Generator, records: int, shapes: Sequence[Shape]) -> tu
     return codes, values
 
 
-def left_sums(codes: Ints, values: Ints, shapes: Sequence[Shape]) -> Ints:
+def plain_sums(codes: Ints, values: Ints, shapes: Sequence[Shape]) -> Ints:
     """Left sums of every candidate in canonical order, by the definition: (candidates, S)."""
     sums = []
     for place, (bins, missing, kind) in enumerate(shapes):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.library.lattice.histogram_tables import LARGEST, SEED, SHAPES, Ends, drawn, ends, left_sums, sizes
+from tests.library.lattice.histogram_tables import LARGEST, SEED, SHAPES, Ends, drawn, ends, plain_sums, sizes
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice import histogram_key_holder, histogram_scheme
 from treetap.lattice.histogram_parameters import DEGREE
@@ -44,7 +44,7 @@ async def some_queries(both: Ends, codes: np.ndarray, values: np.ndarray, shapes
         if not query % per_half:
             await both.renew(order)
         opened = await both.answer(order, seed(query))
-        assert np.array_equal(opened, left_sums(codes, of_node, shapes)[order])
+        assert np.array_equal(opened, plain_sums(codes, of_node, shapes)[order])
 
 
 @pytest.mark.parametrize("records", [1, 300])
@@ -144,7 +144,7 @@ def test_answers_and_second_halves_are_drawn_anew() -> None:
                 firsts.append(await both.sums.answer(order))
                 await both.holder.keep_second_halves("b", seconds[-1], both.places)
                 opened = await both.holder.open("b", firsts[-1], both.places, seed(1))
-                assert np.array_equal(opened, left_sums(codes, values, SMALL))
+                assert np.array_equal(opened, plain_sums(codes, values, SMALL))
             assert firsts[0] != firsts[1]
             width = both.holder.parameters.second_half_bytes
             halves = [data[at : at + width] for data in seconds for at in range(0, len(data), width)]
@@ -192,7 +192,7 @@ def test_words_out_of_place_are_refused() -> None:
             await refused(zeros, (records + DEGREE, 1, bytes(width)))
             await both.renew(order)
             opened = await both.answer(order, seed(3))
-            assert np.array_equal(opened, left_sums(codes, values, SMALL))
+            assert np.array_equal(opened, plain_sums(codes, values, SMALL))
             with pytest.raises(Malformed, match="a query has 0 words"):
                 await both.sums.answer(order)
 
@@ -229,7 +229,7 @@ def test_halves_that_are_no_sums_are_refused() -> None:
                 with pytest.raises(Malformed, match="second halves of 6 candidates have other sizes"):
                     await holder.keep_second_halves("b", short, places)
             await holder.keep_second_halves("b", seconds, places)
-            assert np.array_equal(await holder.open("b", firsts, places, seed(1)), left_sums(codes, values, SMALL))
+            assert np.array_equal(await holder.open("b", firsts, places, seed(1)), plain_sums(codes, values, SMALL))
 
     run(main())
 
