@@ -64,12 +64,14 @@ class HistogramKeyHolder:
         """The words of all records' values (N, S) under the query of a seed, and of a block of zeros behind them.
 
         Yields:
-            (first record, records, words), in order.
+            (first record, records, words), in order, of `BLOCK_BYTES` at most.
 
         Raises:
             PlaintextOverflow: a value does not fit its slot.
         """
         workers, size = self._engine.workers, self._together * DEGREE
+        width = self.parameters.words * WORD_BYTES
+        most = BLOCK_BYTES // width
         starts = [*range(0, len(values), size), ZERO_BLOCK]
         pending: deque[tuple[int, int, asyncio.Task[bytes]]] = deque()
         turns = iter(enumerate(starts))
@@ -88,7 +90,9 @@ class HistogramKeyHolder:
                 first, count, task = pending[0]
                 words = await task
                 pending.popleft()
-                yield first, count, words
+                for at in range(0, count, most):
+                    some = min(most, count - at)
+                    yield first + at, some, words[at * width : (at + some) * width]
         finally:
             for *_, task in pending:
                 task.cancel()

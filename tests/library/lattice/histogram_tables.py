@@ -63,9 +63,11 @@ def plain_sums(codes: Ints, values: Ints, shapes: Sequence[Shape]) -> Ints:
     return np.array(sums, dtype=values.dtype).reshape(-1, values.shape[1])
 
 
-def sizes(records: int, shapes: Sequence[Shape], queries: int = 16) -> tuple[HistogramParameters, Slots]:
+def sizes(
+    records: int, shapes: Sequence[Shape], queries: int = 16, outputs: int = 1
+) -> tuple[HistogramParameters, Slots]:
     """Sizes of a job with these columns, and its slots."""
-    slots = Slots((width_for(records, LARGEST),) * 2 + (width_for(records, 1),))
+    slots = Slots((width_for(records, LARGEST),) * 2 * outputs + (width_for(records, 1),))
     candidates = max(1, sum(shape.sums for shape in shapes))
     return parameters_of(
         records, slots, max(shape.n_bins for shape in [*shapes, Shape(2, False)]), candidates, queries, 1
@@ -106,10 +108,10 @@ async def workers(number: int) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def ends(
-    codes: Ints, shapes: Sequence[Shape], *, holding: int = 0, summing: int = 0, queries: int = 16
+    codes: Ints, shapes: Sequence[Shape], *, holding: int = 0, summing: int = 0, queries: int = 16, outputs: int = 1
 ) -> AsyncIterator[Ends]:
     """Both ends on engines with that many workers."""
-    parameters, slots = sizes(len(codes), shapes, queries)
+    parameters, slots = sizes(len(codes), shapes, queries, outputs)
     async with workers(holding) as own, workers(summing) as others:
         holder = HistogramKeyHolder(own, parameters, slots, SEED, "t")
         sums = HistogramSums(others, parameters, SEED, codes, shapes, "t")

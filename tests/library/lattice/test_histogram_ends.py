@@ -13,6 +13,7 @@ import pytest
 from tests.library.lattice.histogram_tables import LARGEST, SEED, SHAPES, Ends, drawn, ends, plain_sums, sizes
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice import histogram_key_holder, histogram_scheme
+from treetap.lattice.histogram_key_holder import BLOCK_BYTES
 from treetap.lattice.histogram_parameters import DEGREE
 from treetap.lattice.histogram_sums import HistogramSums
 from treetap.lattice.joint_seed import NONCE_BYTES, commitment, seed_of
@@ -94,6 +95,30 @@ def test_more_blocks_than_one_transform_takes() -> None:
     run(main())
 
 
+@pytest.mark.second_tier
+def test_words_of_many_outputs_come_in_parts_that_a_message_holds() -> None:
+    """A block of more than 1.5 MiB is handed over in parts, its zeros too."""
+
+    async def main() -> None:
+        outputs = 15
+        codes, values = drawn(np.random.default_rng(8), DEGREE, SMALL)
+        values = np.concatenate([np.tile(values[:, :2], outputs), values[:, 2:]], axis=1)
+        async with ends(codes, SMALL, outputs=outputs) as both:
+            assert both.holder.parameters.words * DEGREE * WORD_BYTES > BLOCK_BYTES
+            parts = [part async for part in both.holder.encrypt(values, seed(1))]
+            assert max(len(data) for *_, data in parts) <= BLOCK_BYTES
+            assert [first for first, *_ in parts] == [
+                sum(count for _, count, _ in parts[:at]) for at in range(len(parts))
+            ]
+            for part in parts:
+                await both.sums.add_block(*part)
+            order = np.arange(both.places)
+            await both.renew(order)
+            assert np.array_equal(await both.answer(order, seed(1)), plain_sums(codes, values, SMALL))
+
+    run(main())
+
+
 def test_a_party_without_columns_answers_nothing() -> None:
     """Words are taken, and there is no half to send."""
 
@@ -157,7 +182,7 @@ def test_answers_and_second_halves_are_drawn_anew() -> None:
 
 
 def test_words_out_of_place_are_refused() -> None:
-    """Later ones first, a block twice, too many, of other lengths, a query that is not whole, zeros too early."""
+    """Later ones first, some twice, too many, of other lengths, a query that is not whole, zeros too early."""
 
     async def main() -> None:
         records = DEGREE + 100
@@ -187,8 +212,10 @@ def test_words_out_of_place_are_refused() -> None:
             with pytest.raises(Malformed, match=f"a query has {DEGREE} words, not {records + DEGREE}"):
                 await both.sums.answer(order)
             await both.sums.add_block(*rest)
-            await refused(rest, (records, DEGREE - 1, zeros[2][:-width]), (records, 100, zeros[2][: 100 * width]))
-            await both.sums.add_block(*zeros)
+            await refused(rest, (records, DEGREE + 1, zeros[2] + bytes(width)))
+            await both.sums.add_block(records, 100, zeros[2][: 100 * width])
+            await refused(zeros)
+            await both.sums.add_block(records + 100, DEGREE - 100, zeros[2][100 * width :])
             await refused(zeros, (records + DEGREE, 1, bytes(width)))
             await both.renew(order)
             opened = await both.answer(order, seed(3))
