@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
@@ -12,14 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.boosting import (
-    test_protocol,
-)
+from tests import worlds
+from tests.boosting import test_base_model, test_categories, test_gradient_bits, test_protocol, test_streamed_tables
+from tests.defences import test_label_dp, test_repair, test_withholding
+from tests.growth import test_eval_table, test_expansion, test_monotone, test_small_spaces
 from tests.oracle import OracleSplit
+from tests.prediction import test_grafted
 from tests.simulator import Federation, run
 from tests.worlds import FOUR, World, assert_oracles_model, manifest, spec, world
 from treetap.protocols.key_options import LATTICE
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams
+from treetap.wire.v2 import setup_pb2
 
 #: Every shape of a world, and every objective with some of them.
 SHAPES = list(zip(reversed(test_protocol.SHAPES), cycle(test_protocol.OBJECTIVES), strict=False))
@@ -121,3 +126,61 @@ def test_cases_are_what_they_say() -> None:
 def test_worlds_of_every_shape(shape: str, objective: str, tmp_path: Path) -> None:
     """The tests of the other schemes."""
     test_protocol.test_the_federation_finds_and_uses_the_oracles_model(objective, shape, LATTICE, tmp_path)
+
+
+#: Tests of features, in which jobs that name no scheme train on a lattice here.
+FEATURES: tuple[Callable[..., None], ...] = (
+    test_base_model.test_a_continued_model_is_the_oracles,
+    test_base_model.test_splits_of_categories_are_continued,
+    test_categories.test_the_model_is_the_oracles,
+    test_categories.test_a_party_that_sits_out_and_records_withheld,
+    test_gradient_bits.test_the_model_is_the_oracles_with_classes_in_slots,
+    test_streamed_tables.test_the_federation_finds_the_oracles_model_of_the_same_cuts,
+    test_eval_table.test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table,
+    test_expansion.test_the_federation_finds_the_oracles_trees_in_their_order,
+    test_monotone.test_the_federation_finds_and_uses_the_oracles_model,
+    test_monotone.test_bounds_hold_in_subtrees_that_the_label_holder_grows_alone,
+    test_monotone.test_partitions_of_categories_beside_constraints,
+    test_label_dp.test_the_model_is_that_of_the_noisy_labels,
+    test_withholding.test_the_federation_finds_the_oracles_trees_and_shows_no_more,
+    test_repair.test_a_federation_repairs_as_the_joined_table_does,
+    test_grafted.test_every_way_gives_a_record_the_value_of_its_subtree,
+    test_small_spaces.test_no_party_knows_a_node_smaller_than_the_policy_says,
+)
+
+
+def _instances() -> Iterator[Any]:
+    """Each of these tests with the values of its parameters, without forests."""
+    for test in FEATURES:
+        cases = getattr(sys.modules[test.__module__], "CASES", {})
+        name, marks = test.__name__, [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
+        if not marks:
+            yield pytest.param(test, {}, id=name)
+        for mark in marks:
+            names, values = mark.args
+            for number, value in enumerate(values):
+                given = dict(zip(names, value, strict=True)) if not isinstance(names, str) else {names: value}
+                parts = [*given.values(), *(cases[value] if isinstance(value, str) and value in cases else ())]
+                if not any(isinstance(part, ForestParams) or part == "forest" for part in parts):
+                    yield pytest.param(test, given, id=f"{name}-{number}")
+
+
+@pytest.mark.second_tier
+@pytest.mark.parametrize(("feature", "given"), _instances())
+def test_features(
+    feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models, metrics and what is shown are those that the feature has under the other schemes."""
+    schemes: set[str] = set()
+    train = Federation.train
+
+    async def noted(federation: Federation, job: setup_pb2.JobSpec, *args: Any, **more: Any) -> Any:
+        schemes.add(job.scheme)
+        return await train(federation, job, *args, **more)
+
+    monkeypatch.setattr(worlds, "default_scheme", LATTICE)
+    monkeypatch.setattr(Federation, "train", noted)
+    fixtures = {"tmp_path": tmp_path, "monkeypatch": monkeypatch}
+    wanted = inspect.signature(feature).parameters
+    feature(**given, **{name: fixture for name, fixture in fixtures.items() if name in wanted})
+    assert schemes == {LATTICE}

@@ -15,6 +15,7 @@ from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec
+from treetap.lattice.histogram_scheme import parameters_of
 from treetap.protocols.growth import (
     GROWTH,
     PlannedTree,
@@ -24,25 +25,31 @@ from treetap.protocols.growth import (
     left_records,
     records_of_nodes,
     sums_of_nodes,
+    words_of_nodes,
 )
-from treetap.protocols.key_options import KeyKind
+from treetap.protocols.key_options import LATTICE, PAILLIER, KeyKind
 from treetap.protocols.messages import Members, Series
 from treetap.protocols.prediction import predict_request
+from treetap.slots import Slots, width_for
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, growth_pb2, types_pb2
 
 
-@pytest.mark.parametrize("params", [PARAMS, FOREST], ids=["boosting", "forest"])
+@pytest.mark.parametrize(
+    ("params", "scheme"),
+    [(PARAMS, PAILLIER), (FOREST, PAILLIER), (PARAMS, LATTICE)],
+    ids=["boosting", "forest", "boosting on a lattice"],
+)
 def test_what_a_job_needs_is_within_its_bounds(
-    params: TreeParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    params: TreeParams, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where they leave next to nothing beside the contents, in a training and an encrypted prediction."""
     monkeypatch.setattr(mailbox, "ALLOWANCE", 3 * mailbox.OVERHEAD)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
-        trained = await federation.train(spec(params, obfuscation="standard"))
+        trained = await federation.train(spec(params, scheme=scheme))
         assert (trained.state, trained.error) == ("finished", "")
         asked = predict_request(model="job", protocol="eini")
         asked.parameters.eini.key_bits = 1024
@@ -123,6 +130,27 @@ def test_sizes_of_a_tree_that_is_planned_are_those_that_accounts_count() -> None
     ):
         assert counted <= bound * (1 + close)
         assert bound <= counted * (1 + close)
+
+
+@pytest.mark.parametrize("records", [40, 50_000])
+def test_words_and_halves_of_a_lattice_are_bounded_by_their_layout(records: int) -> None:
+    """What is due passes, and bounds are no more than some times as much."""
+    params = BoostingParams(n_estimators=5, max_depth=5, max_bin=32)
+    members, (holder, party) = Members("coordinator", PARTIES[0], PARTIES[1:]), PARTIES[:2]
+    slots = Slots((width_for(records, 1 << 32), width_for(records, 1 << 30), width_for(records, 1)))
+    agreed = parameters_of(records, slots, 32, 64, 128, 1)
+    key, words, nodes = KeyKind(LATTICE, 0), agreed.words, 8  # as many as are built of 16
+    sizes = TreeSizes(members=members, key=key, params=params, records=records, words=words, offered={party: (0, 62)})
+    query = sum(
+        growth_pb2.EncryptedWords(node=31, first=first, count=count, ciphertexts=bytes(13 * words * count)).ByteSize()
+        for first, count in ((0, records), (records, 4096))
+    )
+    due, bound = nodes * query, words_of_nodes(sizes, Series(holder, party, 0, 4))
+    assert due <= bound <= 2 * due + nodes * 64  # of siblings both, by the nodes that may be compared
+    firsts = bytes(nodes * -(-62 * words * agreed.reply_bits // 8))
+    seconds = bytes(nodes * 62 * agreed.second_half_bytes)
+    halves = growth_pb2.CandidateSums(nodes=range(16, 32), candidates=62, ciphertexts=firsts, second_halves=seconds)
+    assert halves.ByteSize() <= sums_of_nodes(sizes, Series(party, holder, 0, 4)) <= 4 * halves.ByteSize()
 
 
 def _counted(bodies: Iterable[CountedBody]) -> int:
