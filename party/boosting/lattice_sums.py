@@ -96,7 +96,10 @@ class SumsOfWords:
                 words = message.growth.encrypted_words
                 if words.node != node or words.first != received:
                     raise Malformed(f"{self._sender} sent words out of place in tree {tree.index}")
-                await sums.add_block(words.first, words.count, words.ciphertexts)
+                try:
+                    await sums.add_block(words.first, words.count, words.ciphertexts)
+                except Malformed as failure:
+                    raise Malformed(f"{self._sender} sent what are no words of node {node}: {failure}") from failure
                 received += words.count
                 context.progress.done += words.count
                 if received >= sums.expected:

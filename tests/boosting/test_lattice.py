@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests import worlds
-from tests.boosting import test_base_model, test_categories, test_gradient_bits, test_protocol, test_streamed_tables
+from tests.boosting import test_base_model, test_categories, test_gradient_bits, test_protocol
 from tests.defences import test_label_dp, test_repair, test_withholding
 from tests.growth import test_eval_table, test_expansion, test_monotone, test_small_spaces
 from tests.oracle import OracleSplit
@@ -135,7 +135,6 @@ FEATURES: tuple[Callable[..., None], ...] = (
     test_categories.test_the_model_is_the_oracles,
     test_categories.test_a_party_that_sits_out_and_records_withheld,
     test_gradient_bits.test_the_model_is_the_oracles_with_classes_in_slots,
-    test_streamed_tables.test_the_federation_finds_the_oracles_model_of_the_same_cuts,
     test_eval_table.test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table,
     test_expansion.test_the_federation_finds_the_oracles_trees_in_their_order,
     test_monotone.test_the_federation_finds_and_uses_the_oracles_model,
@@ -166,7 +165,7 @@ def _instances() -> Iterator[Any]:
 
 
 @pytest.mark.second_tier
-@pytest.mark.parametrize(("feature", "given"), _instances())
+@pytest.mark.parametrize(("feature", "given"), list(_instances()))
 def test_features(
     feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

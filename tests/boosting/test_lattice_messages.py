@@ -143,22 +143,22 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     "words that are cut": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
         _bytes_of("ciphertexts", lambda words: words[:-1]),
-        "words of 16 records from 0 on are not those that are due",
+        r"label-holder sent what are no words of node \d: words of 16 records from 0 on are not those that are due",
     ),
     "words of fewer records": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
         _set(count=N - 1),
-        "words of 15 records from 0 on are not those that are due",
+        r"label-holder sent what are no words of node \d: words of 15 records from 0 on are not those that are due",
     ),
     "words of no records": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
         _set(count=0, ciphertexts=b""),
-        "words of 0 records from 0 on are not those that are due",
+        r"label-holder sent what are no words of node \d: words of 0 records from 0 on are not those that are due",
     ),
     "zeros that are cut": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 1, 1)),
         _bytes_of("ciphertexts", lambda words: words[: len(words) // 2]),
-        "words of 4096 records from 16 on are not those that are due",
+        r"label-holder sent what are no words of node \d: words of 4096 records from 16 on are not those that are due",
     ),
     "words of noise": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
@@ -373,16 +373,19 @@ def _fields(parcel: exchange_pb2.PeerMessage) -> list[bytes]:
 
 @pytest.mark.parametrize("victim", [LABEL_HOLDER, pytest.param(FEATURE, marks=pytest.mark.second_tier)])
 def test_every_attempt_draws_all_anew(victim: str, tmp_path: Path) -> None:
-    """Killed amid the second tree: no nonce, word or half of the first attempt comes again in the second."""
+    """Killed in a tree: no nonce, word or half of the first attempt comes again in the second, nor a half of a tree."""
     by_attempt: defaultdict[int, set[bytes]] = defaultdict(set)
+    halves: dict[tuple[int, str, int], bytes] = {}
     seeds: list[bytes] = []
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
 
-        def seen(_sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        def seen(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
             if name_of(parcel) in (*OWN, "candidate_sums"):
                 by_attempt[parcel.attempt].update(_fields(parcel))
+            if parcel.growth.candidate_sums.second_halves:
+                halves[parcel.attempt, sender, parcel.round] = parcel.growth.candidate_sums.second_halves
             return parcel
 
         def hook(message: Message) -> None:
@@ -409,6 +412,7 @@ def test_every_attempt_draws_all_anew(victim: str, tmp_path: Path) -> None:
     assert set(by_attempt) == {1, 2}
     assert all(len(contents) > 10 for contents in by_attempt.values())
     assert not by_attempt[1] & by_attempt[2]
+    assert len(set(halves.values())) == len(halves) > 4  # in every tree too
     assert len(set(seeds)) == len(seeds)
 
 
