@@ -196,8 +196,11 @@ class Cost:
             count = setup_pb2.CandidateCount(candidates=_candidates(self._shapes[party]))
             self._send(party, parties[0], "candidate_count", [count])
         for party in parties:
+            committed = setup_pb2.SeedCommitment()
+            for field in committed.DESCRIPTOR.fields:
+                setattr(committed, field.name, bytes(32))  # digests, all of them
             for other in set(parties) - {party}:
-                self._send(party, other, "seed_commitment", [setup_pb2.SeedCommitment(commitment=bytes(32))])
+                self._send(party, other, "seed_commitment", [committed])
                 self._send(party, other, "seed_nonce", [setup_pb2.SeedNonce(nonce=bytes(32))])
 
     def _query(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], asked: int) -> None:
