@@ -197,8 +197,8 @@ class Cost:
             self._send(party, parties[0], "candidate_count", [count])
         for party in parties:
             committed = setup_pb2.SeedCommitment()
-            for field in committed.DESCRIPTOR.fields:
-                setattr(committed, field.name, bytes(32))  # digests, all of them
+            for digest in committed.DESCRIPTOR.fields:
+                setattr(committed, digest.name, bytes(32))
             for other in set(parties) - {party}:
                 self._send(party, other, "seed_commitment", [committed])
                 self._send(party, other, "seed_nonce", [setup_pb2.SeedNonce(nonce=bytes(32))])
