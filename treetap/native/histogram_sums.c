@@ -59,14 +59,6 @@ TARGET int FN(treetap_histograms_read)(const uint8_t *in, size_t count, size_t b
 
 INLINE void add_words(uint64_t *to, const uint64_t *from, size_t words) {
     size_t k = 0;
-#if LANES == 8
-    for (; k + 8 <= words; k += 8) {
-        vector x, y;
-        memcpy(&x, to + k, sizeof x), memcpy(&y, from + k, sizeof y);
-        x += y;
-        memcpy(to + k, &x, sizeof x);
-    }
-#endif
     for (; k + 4 <= words; k += 4) *(words_of_4 *)(to + k) += *(const words_of_4 *)(from + k);
     for (; k < words; k += 2) *(words_of_2 *)(to + k) += *(const words_of_2 *)(from + k);
 }
@@ -125,10 +117,11 @@ INLINE uint16_t entry_of(size_t record, size_t lane) {
 }
 
 /* Entries of the cells `first` to first + cells - 1, sorted by group of LANES cells and then by block: those of group g and
- * block b are from[g*blocks + b] to from[g*blocks + b + 1]. */
+ * block b are from[g*blocks + b] to from[g*blocks + b + 1]. Which records count is decided without a branch, as a processor
+ * could not foretell it: those that do not are written to the place `spare`. */
 INLINE void sorted_entries(
     size_t blocks, size_t count, size_t features, const uint8_t *codes, size_t stride, const uint8_t *inside,
-    const uint32_t *starts, size_t first, size_t cells, size_t *from, uint16_t *entries) {
+    const uint32_t *starts, size_t first, size_t cells, size_t spare, size_t *from, uint16_t *entries) {
     const size_t lists = (cells + LANES - 1) / LANES * blocks;
     memset(from, 0, (lists + 2) * sizeof *from);
     for (int pass = 0; pass < 2; pass++) {
@@ -136,13 +129,13 @@ INLINE void sorted_entries(
             const size_t before = starts[f] - first; /* modulo the size of a word: cells before the first are beyond all */
             if (starts[f] >= first + cells || starts[f + 1] <= first) continue;
             for (size_t i = 0; i < count; i++) {
-                const size_t cell = before + codes[f * stride + i];
-                if (cell >= cells || (inside && !inside[i])) continue;
-                size_t *const at = from + cell / LANES * blocks + i / DEGREE;
-                if (pass)
-                    entries[at[1]++] = entry_of(i, cell % LANES);
-                else
-                    at[2]++;
+                const size_t cell = before + codes[f * stride + i], counts = (cell < cells) & (!inside || inside[i]);
+                size_t *const at = from + (counts ? cell / LANES * blocks : 0) + i / DEGREE;
+                if (pass) {
+                    entries[counts ? at[1] : spare] = entry_of(i, cell % LANES);
+                    at[1] += counts;
+                } else
+                    at[2] += counts;
             }
         }
         if (!pass)
@@ -244,7 +237,7 @@ TARGET int FN(treetap_histograms_cells)(
     guard seen = {0};
     const int lacks = !from || !entries || !x || !sums || !rows;
     if (!lacks)
-        sorted_entries(blocks, count, features, codes, stride, inside, starts, first, cells, from, entries);
+        sorted_entries(blocks, count, features, codes, stride, inside, starts, first, cells, overlap * count, from, entries);
     for (size_t g = 0; g < groups && !lacks; g++) {
         group_products(w, public, blocks, from + g * blocks, entries, x, sums);
         rows_of(w, sums, rows, &seen);
@@ -317,25 +310,25 @@ TARGET int FN(treetap_histograms_hide)(
 TARGET int FN(treetap_histograms_answer)(
     const uint64_t *sums, size_t count, const uint64_t *zero, size_t words, const int8_t *u, size_t flood, size_t bits,
     const uint8_t *seed, uint32_t first, uint64_t *out) {
-    const size_t bytes = words * OF_WORD * DEGREE * sizeof(int16_t), drop = LIMBS * LIMB_BITS - bits;
+    const size_t bytes = 2 * words * OF_HALF * DEGREE * sizeof(int16_t), drop = LIMBS * LIMB_BITS - bits;
     int16_t *digits = memory(bytes), *y = memory(DEGREE * sizeof *y);
     stream from;
     if (digits && y) {
-        for (size_t p = 0; p < DEGREE; p++)
-            for (size_t j = 0; j < words; j++, zero += 2) {
-                wide x = (wide)zero[0] | (wide)zero[1] << HALF_BITS;
-                for (size_t k = 0; k < OF_WORD; k++, x >>= DIGIT_BITS)
-                    digits[(j * OF_WORD + k) * DEGREE + DEGREE - 1 - p] = (int16_t)(x & ((1 << DIGIT_BITS) - 1));
+        for (size_t row = 0; row < 2 * words; row++)
+            for (size_t p = 0; p < DEGREE; p++) {
+                const uint64_t x = zero[p * 2 * words + row];
+                for (size_t k = 0; k < OF_HALF; k++)
+                    digits[(row * OF_HALF + k) * DEGREE + p] = (int16_t)(x >> DIGIT_BITS * k & DIGIT_MASK);
             }
         const wide top = ((wide)1 << flood) - 1, mean = 3 * (top >> 1) + 1;
         for (size_t c = 0; c < count; c++) {
             uint32_t *at = from.words, *end = from.words;
-            for (size_t i = 0; i < DEGREE; i++) y[i] = u[c * DEGREE + i];
+            for (size_t i = 0; i < DEGREE; i++) y[i] = u[c * DEGREE + DEGREE - 1 - i];
             drawn(&from, seed, first + (uint32_t)c, 0, FLOOD);
             for (size_t j = 0; j < words; j++, sums += 2) {
                 wide x = (wide)sums[0] + ((wide)sums[1] << HALF_BITS) - mean;
-                for (size_t k = 0; k < OF_WORD; k++)
-                    x += (wide)(__int128)dot(digits + (j * OF_WORD + k) * DEGREE, y) << (DIGIT_BITS * k);
+                const int16_t *of_j = digits + 2 * j * OF_HALF * DEGREE;
+                for (size_t k = 0; k < 2 * OF_HALF; k++) x += (wide)(__int128)dot(of_j + k * DEGREE, y) << (DIGIT_BITS * k);
                 for (int k = 0; k < 3; k++, at += 4) {
                     if (at == end) {
                         blocks_of(from.state, from.words);
