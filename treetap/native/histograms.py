@@ -26,7 +26,6 @@ from treetap.native.histogram_arrays import (
     HALF,
     HALF_BITS,
     LARGEST_WEIGHT,
-    LIMB_BITS,
     LIMBS,
     MOST_BLOCKS,
     MOST_VALUE_WORDS,
@@ -41,7 +40,7 @@ from treetap.native.histogram_arrays import (
     Secrets,
     Small,
 )
-from treetap.native.integers import LOW_HALF, circle, halves, integer
+from treetap.native.integers import circle, exact
 from treetap.native.library import Form, Unavailable, in_bounds
 from treetap.process.signs_of_life import finish_unit
 
@@ -377,21 +376,13 @@ def _compare(form: Own) -> None:
     kernels._bind(form)
     seed = system.token_bytes(SEED_BYTES)
     limbs = kernels.limbs(seed, 0, 1)
-    public, a = (
-        kernels.transformed(limbs),
-        sum(integer(limbs[0, :, limb]) << (LIMB_BITS * limb) for limb in range(LIMBS)),
-    )
-    codes = np.frombuffer(seed * (DEGREE // SEED_BYTES), dtype=np.uint8)[np.newaxis] & 1
+    public, codes = kernels.transformed(limbs), np.asarray(limbs[:, :, 0] % 2, dtype=np.uint8)
     sums = np.zeros((2, 2, DEGREE), dtype=np.uint64)
     kernels.cells(public, Binned(codes, (2,)), 0, range(2), sums)
     secrets = kernels.secrets(seed, 1)
     words, _ = kernels.encrypt(public, 0, secrets, seed, Moduli(38, (0,)), DEGREE)
-    zeros = kernels.unpack(words.reshape(-1), 1)[:, 0].T + halves(a * integer(secrets.small[0]))
-    low = zeros[0] + np.uint64(21)  # errors are -21 to 21
-    high = zeros[1] + (low >> np.uint64(HALF_BITS))
-    errors, rest = low & LOW_HALF, high & LOW_HALF
-    same = (halves(a * integer(codes[0, ::-1])) == sums[1]).all()
-    if not same or rest.any() or errors.max() > 42 or errors.min() == errors.max():
+    zeros = kernels.unpack(words.reshape(-1), 1)[:, 0].T
+    if not exact(limbs[0], codes[0, ::-1], sums[1], secrets.small[0], zeros):
         raise Unavailable(
             f"the kernels for encrypted histograms (form {form}) give other products than integers: {library.built()}; "
             "install treetap again with another compiler"

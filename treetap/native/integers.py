@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import mpz
 
-from treetap.native.histogram_arrays import DEGREE, HALF_BITS, Numbers, Reals
+from treetap.native.histogram_arrays import DEGREE, HALF_BITS, LIMB_BITS, LIMBS, Numbers, Reals, Small
 
 LOW_HALF = np.uint64((1 << HALF_BITS) - 1)
 _SLOT_BYTES = 16
@@ -54,3 +54,24 @@ def halves(product: mpz) -> Numbers:
     top = high - more_high - (low < more_low)
     low = low - more_low
     return np.stack([low & LOW_HALF, (low >> np.uint64(HALF_BITS) | top << np.uint64(12)) & LOW_HALF])
+
+
+def exact(
+    limbs: npt.NDArray[np.int32], indicator: npt.NDArray[np.uint8], product: Numbers, secret: Small, zeros: Numbers
+) -> bool:
+    """True if a·indicator is the product, and -a·secret the zeros up to errors, by the products of integers.
+
+    Args:
+        limbs: of a, (DEGREE, LIMBS).
+        indicator: (DEGREE,).
+        product: halves (2, DEGREE).
+        secret: (DEGREE,).
+        zeros: halves (2, DEGREE), -a·secret and centred binomial errors of 42 bits.
+    """
+    a = sum(integer(limbs[:, limb]) << (LIMB_BITS * limb) for limb in range(LIMBS))
+    low, high = zeros + halves(a * integer(secret))
+    low += np.uint64(21)  # hence 0 to 42
+    rest = (high + (low >> np.uint64(HALF_BITS))) & LOW_HALF
+    errors = low & LOW_HALF
+    same = (halves(a * integer(indicator)) == product).all()
+    return bool(same and not rest.any() and errors.max() <= 42 and errors.min() < errors.max())
