@@ -374,6 +374,19 @@ def _compare(form: Own) -> None:
     """
     kernels = Histograms.__new__(Histograms)
     kernels._bind(form)
+    try:
+        same = _same(kernels)
+    except FloatingPointError:
+        same = False
+    if not same:
+        raise Unavailable(
+            f"the kernels for encrypted histograms (form {form}) give other products than integers: {library.built()}; "
+            "install treetap again with another compiler"
+        )
+
+
+def _same(kernels: Histograms) -> bool:
+    """True if products with an indicator and with a secret, fresh ones, are those of integers."""
     seed = system.token_bytes(SEED_BYTES)
     limbs = kernels.limbs(seed, 0, 1)
     public, codes = kernels.transformed(limbs), np.asarray(limbs[:, :, 0] % 2, dtype=np.uint8)
@@ -382,11 +395,7 @@ def _compare(form: Own) -> None:
     secrets = kernels.secrets(seed, 1)
     words, _ = kernels.encrypt(public, 0, secrets, seed, Moduli(38, (0,)), DEGREE)
     zeros = kernels.unpack(words.reshape(-1), 1)[:, 0].T
-    if not exact(limbs[0], codes[0, ::-1], sums[1], secrets.small[0], zeros):
-        raise Unavailable(
-            f"the kernels for encrypted histograms (form {form}) give other products than integers: {library.built()}; "
-            "install treetap again with another compiler"
-        )
+    return exact(limbs[0], codes[0, ::-1], sums[1], secrets.small[0], zeros)
 
 
 def _column(codes: Bytes) -> ctypes.c_void_p:
