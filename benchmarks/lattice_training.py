@@ -2,11 +2,11 @@
 
     python benchmarks/lattice_training.py [--forms avx512 avx2 plain] [--rounds 9] [--json]
 
-A ratio is what gmpy2 takes for a Paillier encryption (2,048-bit key, short exponent of 256 bits by windows of 8, Chinese
-remainder theorem) or for an addition, by what the operation takes in the same round: medians over rounds, in CPU time.
-Operations are those of `treetap.native.histograms`, without messages and processes: words of a record, packed for the
-wire; sums of words and second halves, of a record and column; a candidate's hiding, four first halves and opening. Second
-halves are of 32 blocks of 4,096 records.
+A ratio is what gmpy2 takes for a Paillier encryption (2,048-bit key, short exponent of 256 bits by windows of 8,
+Chinese remainder theorem) or for an addition, by what the operation takes in the same round: medians over rounds, in
+CPU time. Operations are those of `treetap.native.histograms`, without messages and processes: words of a record, packed
+for the wire; sums of words and second halves, of a record and column; a candidate's hiding, four first halves and
+opening. Second halves are of 32 blocks of 4,096 records.
 """
 
 from __future__ import annotations
