@@ -147,26 +147,28 @@ INLINE void sorted_entries(
 
 /* Adds to a tile's sums (LIMBS, HALF) the products of up to ABREAST indicators x (TILE values each) and public polynomials. */
 INLINE void add_products(reals *sums, const reals *x, const double *const public[ABREAST], size_t blocks) {
-    for (size_t f = 0; f < TILE; f++) {
-        reals s[2 * LIMBS];
-        UNROLL for (int l = 0; l < LIMBS; l++) {
-            s[2 * l] = sums[(size_t)l * 2 * HALF + 2 * f];
-            s[2 * l + 1] = sums[(size_t)l * 2 * HALF + 2 * f + 1];
-        }
-        for (size_t k = 0; k < blocks; k++) {
-            const reals re = x[2 * (TILE * k + f)], im = x[2 * (TILE * k + f) + 1], minus = -im;
-            const double *a = public[k] + 2 * LIMBS * f;
-            UNROLL for (int l = 0; l < LIMBS; l++) {
-                const reals ar = REAL(a[l]), ai = REAL(a[LIMBS + l]);
-                s[2 * l] = PLUS(minus, ai, PLUS(re, ar, s[2 * l]));
-                s[2 * l + 1] = PLUS(im, ar, PLUS(re, ai, s[2 * l + 1]));
+    for (size_t f = 0; f < TILE; f++)
+        UNROLL for (size_t h = 0; h < PARTS; h++) {
+            part s[2 * LIMBS], *to = (part *)(sums + 2 * f) + h;
+            UNROLL for (size_t l = 0; l < LIMBS; l++) {
+                s[2 * l] = to[l * 2 * HALF * PARTS];
+                s[2 * l + 1] = to[l * 2 * HALF * PARTS + PARTS];
+            }
+            for (size_t k = 0; k < blocks; k++) {
+                const part *values = (const part *)(x + 2 * (TILE * k + f)) + h;
+                const part re = values[0], im = values[PARTS], minus = -im;
+                const double *a = public[k] + 2 * LIMBS * f;
+                UNROLL for (size_t l = 0; l < LIMBS; l++) {
+                    const part ar = PART(a[l]), ai = PART(a[LIMBS + l]);
+                    s[2 * l] = PLUS(minus, ai, PLUS(re, ar, s[2 * l]));
+                    s[2 * l + 1] = PLUS(im, ar, PLUS(re, ai, s[2 * l + 1]));
+                }
+            }
+            UNROLL for (size_t l = 0; l < LIMBS; l++) {
+                to[l * 2 * HALF * PARTS] = s[2 * l];
+                to[l * 2 * HALF * PARTS + PARTS] = s[2 * l + 1];
             }
         }
-        UNROLL for (int l = 0; l < LIMBS; l++) {
-            sums[(size_t)l * 2 * HALF + 2 * f] = s[2 * l];
-            sums[(size_t)l * 2 * HALF + 2 * f + 1] = s[2 * l + 1];
-        }
-    }
 }
 
 /* Sums (LIMBS, HALF) over blocks of products of public polynomials and indicators of LANES cells, transformed. */
