@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -171,7 +172,7 @@ def test_the_information_of_a_flood_is_within_the_proven_bound(w):
     limit = 4 + 4 * (root * math.log((root + 0.5) / (root - 0.5)) - 1)
     exact = information(w) * 4 * w * w
     assert 4.562 < limit < 4.5621
-    assert limit < exact <= limit + 4.8 / w + 4.5 / w**2
+    assert limit < exact <= limit + 4.8 / w + 1 / w**2
     assert exact <= 4.57 or w < 1024
 
 
@@ -304,3 +305,75 @@ def test_declared_noise_widens_the_slots():
         assert (noisy.noise, noisy.plain_bits) == (plain.noise + 1, sum(noisy.slot_widths))
         Slots(noisy.slot_widths)
     assert (plain.words, noisy.words) == (3, 4)
+
+
+# ---- the page ----
+
+JOBS = {
+    "30,000 × 11, 32 bins, depth 3": (30_000, 11, 32, 3, 5),
+    "the same, 255 bins": (30_000, 11, 255, 3, 5),
+    "the same, 32 bins, depth 6, 100 trees": (30_000, 11, 32, 6, 100),
+    "1 M × 25, 32 bins, depth 3": (10**6, 25, 32, 3, 5),
+    "the same, 255 bins, depth 6": (10**6, 25, 255, 6, 5),
+    "10 M × 25, 32 bins, depth 3": (10**7, 25, 32, 3, 5),
+    "10 M × 500, 255 bins, depth 6, 100 trees": (10**7, 500, 255, 6, 100),
+    "1 M × 25, 32 bins, depth 3, 3 classes": (10**6, 25, 32, 3, 5, 3),
+    "the same, 19 classes": (10**6, 25, 32, 3, 5, 19),
+}
+
+
+def table():
+    """The page's table of sizes."""
+    head = "job|bits|r × tb|log₂ V|fb|qp|hidden, bits|chosen errors|places a query|queries under one uₖ|second half, kB"
+    lines = [f"| {head.replace('|', ' | ')} |\n", "|---" * (head.count("|") + 1) + "|\n"]
+    for name, job in JOBS.items():
+        sizes = sizes_of(*job)
+        chosen = 22 * sizes.records + 21 * 3072 + 2515
+        cells = (
+            name,
+            sizes.plain_bits,
+            f"{sizes.words} × {sizes.word_bits}",
+            f"{math.log2(sizes.noise):.1f}",
+            sizes.flood_bits,
+            sizes.reply_bits,
+            f"{math.floor(sizes.hiding_bits * 10) / 10}",
+            f"{math.floor((sizes.hiding_bits - math.log2(chosen / sizes.noise)) * 10) / 10}",
+            sizes.places_per_word * sizes.words,
+            sizes.queries_per_second_half,
+            f"{sizes.second_half_bytes / 1000:.1f}",
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |\n")
+    return "".join(lines)
+
+
+def test_the_page_has_the_sizes_that_the_class_chooses():
+    """The table between its two markers is this one."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.split("<!-- sizes: begin -->\n")[1].split("<!-- sizes: end -->")[0] == table()
+
+
+def estimated(n, log_q, sigma):
+    """Bits of the primal attack by the page's formula."""
+    best = math.inf
+    for samples in range(n // 2, 4097, 32):
+        d = n + samples + 1
+        volume = (samples * log_q + n * math.log2(sigma / math.sqrt(2 / 3))) / d
+        low, high = 60, 2000
+        while low < high:
+            beta = (low + high) // 2
+            root = ((math.pi * beta) ** (1 / beta) * beta / (2 * math.pi * math.e)) ** (1 / (2 * (beta - 1)))
+            if math.log2(sigma * math.sqrt(beta)) <= (2 * beta - d - 1) * math.log2(root) + volume:
+                high = beta
+            else:
+                low = beta + 1
+        best = min(best, 0.292 * low + 16.4 + math.log2(8 * d))
+    return best
+
+
+def test_the_page_has_the_estimates_of_its_formula():
+    """Every row of unknown places, modulus, deviation and bits."""
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) == 4
+    for places, log_q, sigma, bits in rows:
+        exact = math.sqrt(10.5) if sigma == "3.24" else 1 / math.sqrt(12)
+        assert estimated(int(places), int(log_q), exact) == pytest.approx(float(bits), abs=0.15)
