@@ -132,8 +132,8 @@ class HistogramParameters:
                     return cls(records, slots, bins, candidates, queries, *sizes, attempts, noises)
         raise BadInput(
             f"a plaintext of {plain_bits} bits does not fit {MOST_WORDS} words beside a flood of {flood_bits} bits, "
-            f"which {candidates} candidates, {queries} queries and {attempts} attempts need: take fewer trees or bins, "
-            "or another scheme"
+            f"which {candidates} candidates, {queries} queries and {attempts} attempts need: give each "
+            "class its own trees, take fewer trees or bins, or another scheme"
         )
 
     @property

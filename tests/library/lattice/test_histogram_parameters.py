@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.lattice.histogram_twin import Twin, errors, ternary, whole
+from tests.lattice.histogram_twin import Twin, at_end, centred, combined, errors, flood, ternary, whole
 from treetap.additive.sums.slots import LARGEST_WIDTH, Slots, width_for
 from treetap.errors import BadInput
 from treetap.lattice.histogram_parameters import (
@@ -140,6 +140,29 @@ def test_what_is_too_weak_or_too_large_is_refused_by_name(change, message):
     """One step beyond each border of a job that fits: the figure, its border and what to do."""
     with pytest.raises(BadInput, match=message):
         replace(USUAL, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"records": -1}, "records -1 is outside of what the lattice scheme takes, 1 to 2147483647: take another"),
+        ({"candidates": -5}, "candidates -5"),
+        ({"bins": 300}, "bins 300"),
+        ({"widths": (0, 5)}, "widths"),
+        ({"widths": (60,) * 50}, "a plaintext of 3000 bits does not fit 81 words beside a flood of 71 bits"),
+        (
+            {"widths": (60,) * 43, "records": 1000, "candidates": 1, "queries": 1, "attempts": 1},
+            "words 62 of 42 bits are more than one second half may serve: at most 61",
+        ),
+        ({"deviations": (1, 2)}, "deviations"),
+    ],
+)
+def test_a_job_that_no_sizes_fit_is_refused_by_name(change, message):
+    """The choice names the figure too, before it computes with it."""
+    job = {"records": 10**6, "widths": (52, 50, 21), "bins": 255, "candidates": 10**4, "queries": 160}
+    assert HistogramParameters.choose(**job)
+    with pytest.raises(BadInput, match=message):
+        HistogramParameters.choose(**{**job, **change})
 
 
 def test_borders_themselves_are_taken():
@@ -283,6 +306,38 @@ def test_the_largest_honest_error_opens_and_half_a_step_does_not(sizes, sign):
             assert 0.9 * sizes.noise_share < share <= sizes.noise_share + Fraction(2 * t, 1 << sizes.reply_bits)
             beyond = twin.reply(((m << 104) // t + sign * ((1 << 103) // t + (2 << dropped))) % twin.q)
             assert twin.opened(beyond, nothing, nothing, t)[0] == (m + sign) % t
+
+
+def test_the_twin_opens_every_sum_within_v():
+    """Two blocks, sets of all kinds, negative values: sums equal the definition, and noise stays within its bounds."""
+    n, rng = 4096, np.random.default_rng(36)
+    sizes = sizes_of(2 * n, 11, 32, 3, 5)
+    twin, slots = Twin.of(sizes), Slots(sizes.slot_widths)
+    a, a0 = [twin.public(rng) for _ in range(2)], twin.public(rng)
+    columns = [rng.integers(-(1 << 32), 1 << 32, 2 * n), rng.integers(0, 1 << 30, 2 * n), np.ones(2 * n, int)]
+    plain = whole(slots.encode(columns))
+    sets = [np.zeros(2 * n, bool), np.ones(2 * n, bool), rng.random(2 * n) < 0.5, np.arange(2 * n) == 4095]
+    zeros = [(a0, ternary(rng, n), errors(rng, n)) for _ in sets]
+    seconds = [twin.second_half(a, places.reshape(2, n), zero) for places, zero in zip(sets, zeros, strict=True)]
+    residues = []
+    for t in sizes.moduli:
+        secret = ternary(rng, n)
+        encoded = twin.encoded(plain, t, rng).reshape(2, n)
+        words = np.concatenate(
+            [twin.words(block, secret, errors(rng, n), own) for block, own in zip(a, encoded, strict=True)]
+        )
+        b0 = twin.words(a0, secret, errors(rng, n))
+        for places, second, (_, u, _) in zip(sets, seconds, zeros, strict=True):
+            exact = twin.first_half(words, places, (b0, u)) + at_end(second, secret)
+            assert abs(centred(whole([exact - int(plain[places].sum()) % t * twin.q // t]), 104)[0]) <= sizes.noise
+            noise = int(flood(rng, 1, sizes.flood_bits)[0])
+            first = twin.first_half(words, places, (b0, u), noise)
+            residue, error = twin.opened(twin.reply(first), twin.reply(second), secret, t)
+            assert error < sizes.noise_share
+            residues.append(residue)
+    for place, inside in enumerate(sets):
+        opened = combined(residues[place :: len(sets)], sizes.moduli)
+        assert slots.decode(opened, 1)[0].tolist() == [column[inside].sum() for column in columns]
 
 
 def test_rounding_of_second_halves_stays_within_its_bound():
