@@ -33,6 +33,7 @@ from coordinator.runtime.progress import Progress
 from coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
 from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME, did_you_mean
+from treetap.process.limits import collect_ended
 from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
 from treetap.wire.ports import Dialer
 from treetap.wire.status_parts import UNDER_WAY
@@ -370,6 +371,7 @@ class Jobs:
         if self._running.get(job) is not task:
             return
         del self._running[job], self._progress[job]
+        collect_ended()
         self._counted.pop(job, None)
         state = self._state(job).state
         self._metrics.job(state, "running")

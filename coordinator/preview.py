@@ -12,7 +12,7 @@ from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, answered
 from treetap.errors import Malformed
 from treetap.protocols.alignment import count_turns, turns
-from treetap.protocols.preview import check_preview
+from treetap.protocols.preview import check_common, check_preview
 from treetap.wire.v2 import alignment_pb2, jobs_pb2
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ async def answer(roster: Roster, opening: alignment_pb2.OpenPreview, progress: P
         names = [opening.parties[place] for place in turn.places]
         results = await roster.ask_all(names, turn.step, stage=turn.stage)
         if turn.step == "count_ids":
-            progress.status.common.CopyFrom(answered(first, results[first], "counted_ids").common)
+            progress.status.common.CopyFrom(check_common(first, answered(first, results[first], "counted_ids").common))
     if counting:
         _say(progress)
         return
@@ -58,7 +58,7 @@ async def answer(roster: Roster, opening: alignment_pb2.OpenPreview, progress: P
     written = {party: answered(party, result, "written_rows") for party, result in results.items()}
     if len({rows.common.records for rows in written.values()}) > 1:
         raise Malformed(f"{', '.join(written)} do not agree how many records are common")
-    progress.status.common.CopyFrom(written[first].common)
+    progress.status.common.CopyFrom(check_common(first, written[first].common))
     progress.status.rows.extend(jobs_pb2.PartyRows(party=party, path=rows.path) for party, rows in written.items())
     _say(progress)
 

@@ -17,7 +17,7 @@ from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from treetap.errors import Refused
 from treetap.process.lifecycle import serve_until_stopped, sole_user
-from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
+from treetap.process.limits import collect_rarely, leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
@@ -61,6 +61,7 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     keeping: asyncio.Task[None] | None = None
     try:
+        collect_rarely()
         jobs.go_on()  # before operators can connect
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)

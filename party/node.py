@@ -25,6 +25,7 @@ from treetap import logs
 from treetap.errors import ConfigError, Conflict, Interrupted, Malformed, OutOfOrder, Overloaded, Refused, UnknownJob
 from treetap.names import NAME
 from treetap.native import arithmetic
+from treetap.process.limits import collect_ended
 from treetap.protocols.agreement import check_peer
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of, result
@@ -51,7 +52,9 @@ class PartyNode:
         recorders: Recorders,
         offload: Offload,
         metrics: PartyMetrics | None = None,
+        loaded: asyncio.Event | None = None,
     ) -> None:
+        """`loaded`: set when what jobs need is imported, if that goes on while this party serves."""
         self._metrics = metrics or PartyMetrics(config.name)
         self._config = config
         self._workers = workers
@@ -64,6 +67,7 @@ class PartyNode:
         # No opening or leaving of a job may run between the old session's end and the new one.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
+        self._loaded = loaded
 
     @cached_property
     def _opener(self) -> Opener:
@@ -187,6 +191,8 @@ class PartyNode:
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """Open a session for a new attempt; a repeated opening returns the session that it opened."""
         submission = submission_of(request, kind)
+        if self._loaded is not None:
+            await self._loaded.wait()  # an import here would keep all other callers waiting
         async with self._one_at_a_time(request.job), self._transcript_closed_without_session(request.job):
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
             current = self._sessions.get(request.job)
@@ -288,6 +294,7 @@ class PartyNode:
             log.info("job %s, attempt %d: left", session.context.job, session.context.attempt)
         self.served_models.leave(session.context.job)  # first: clients wait for answers
         await session.close(discard)
+        collect_ended()
 
     def _expect_more(self, session: Session) -> None:
         """Restart the timer that ends a session without steps; a resumed job continues from the disk."""

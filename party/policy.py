@@ -14,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from treetap.errors import Refused
 from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES
+from treetap.protocols.alignment import MOST_IDS
 from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
 from treetap.protocols.messages import Sent
 from treetap.strict import ProcessName, Strict
@@ -46,7 +47,7 @@ class Policy(Strict):
     schemes: Annotated[list[Literal[tuple(SCHEMES)]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     expansion_order: bool = False
-    min_common_records: Annotated[int, Field(ge=1)] = 30
+    min_common_records: Annotated[int, Field(ge=1, le=MOST_IDS)] = 30
     preview: Literal["off", "count", "records"] = "off"
     previews_per_day: Annotated[int, Field(ge=1, le=1000)] = 5
     min_prediction_records: Annotated[int, Field(ge=1)] = 1

@@ -104,9 +104,13 @@ class BlindedLists:
         if rest:
             size = len(made) * POINT_BYTES + len(rest)
             raise Malformed(f"{sender} sent {size} bytes of blinded identifiers, no whole number of points")
-        whose = owners(self._plan, self._members.index(self._context.party))
-        if (owner := whose.get((self._members.index(sender), stage))) is not None:
-            self._sizes.lists.setdefault(owner, len(made))
+        place = self._members.index(self._context.party)
+        owner = owners(self._plan, place).get((self._members.index(sender), stage))
+        if owner is not None and owner != place:  # the own list is compared with the own ids
+            before = self._sizes.lists.setdefault(owner, len(made))
+            if len(made) != before:
+                whose = f"blinded identifiers of {self._members[owner]}: they were {before} before"
+                raise Malformed(f"{sender} sent {len(made)} {whose}")
         return made
 
     @property

@@ -1,7 +1,7 @@
 """A party's part in a preview of an alignment: the number of common records, or its own rows of them, before any job.
 
     1. `open_preview`: load the ids of the table.
-    2. `charge_preview`: enter the preview among those of the day; of a count, send the combiner the least count.
+    2. `charge_preview`: enter the preview among those of the day, and send the others the own least count.
     3. The turns of the alignment: of a count those of `count_turns`, else those of a job.
     4. Of records: `write_rows`.
 
@@ -12,7 +12,7 @@ many points all lists share, and cannot say of which of its ids they are.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,53 +24,77 @@ from party.alignment.raised_lists import RaisedLists
 from party.alignment.steps import ALIGNMENT, Alignment
 from party.config import PartyConfig
 from party.runtime.context import StepContext, required
+from party.runtime.job_store import PREVIEWED
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, Next, role, step, steps_of
 from party.setup.steps import load_table, table_config
 from treetap.errors import Malformed, Refused
 from treetap.models.durable import make_folder, writing_whole
 from treetap.process.together import together
-from treetap.protocols.alignment import count_turns
+from treetap.protocols.alignment import MOST_IDS, count_turns
 from treetap.protocols.messages import JobSizes
-from treetap.protocols.preview import members_of_preview
+from treetap.protocols.preview import check_common, members_of_preview
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 from treetap.tables.written import table_writer
 from treetap.wire.v2 import alignment_pb2, types_pb2
 
 log = logging.getLogger(__name__)
-#: The folder of rows in a party's state, and their column beside the ids.
-FOLDER, ROW = "previews", "row"
+#: The column of rows beside the ids.
+ROW = "row"
 #: Condition.
 RECORDS = "records are asked for"
 #: Rows that are written at a time.
 _AT_ONCE = 1 << 16
+#: Notes what a preview tells.
+Tell = Callable[[types_pb2.CommonCount], None]
 
 
-class Count(RaisedLists):
+class Previewed(RaisedLists):
+    """One party's part in finding how many records are common.
+
+    Attributes:
+        least: the greatest `min_common_records` of all parties, below which nothing says the number; and whose it is.
+        common: what the preview tells, once it does.
+    """
+
+    least, common = (0, ""), types_pb2.CommonCount()
+
+    async def send_least(self) -> None:
+        """Send every other party the number of records below which this one's policy lets no count out."""
+        own = alignment_pb2.LeastCount(records=self._context.policy.min_common_records)
+        others = (party for party in self._members if party != self._context.party)
+        await together(*(self._context.outbox.send(party, "least_count", [own]) for party in others))
+
+    @step()
+    async def blind_ids(self) -> None:
+        """Receive the least counts of the others; then as in an alignment."""
+        for party in self._members:
+            least = self._context.policy.min_common_records
+            if party != self._context.party:
+                async for message in self._context.mailbox.series(party, "least_count", 0, 0):
+                    least = message.alignment.least_count.records
+            if not 1 <= least <= MOST_IDS:
+                raise Malformed(f"{party} sent min_common_records = {least}: must be from 1 to {MOST_IDS}")
+            self.least = max(self.least, (least, party), key=lambda pair: pair[0])
+        await super().blind_ids()
+
+
+class Count(Previewed):
     """One party's part in counting the common records; `common` is known after its last step."""
 
-    def __init__(self, context: StepContext, sizes: JobSizes, then: Callable[[], Awaitable[None]]) -> None:
-        """`sizes`: of the role's job. `then`: done in the last step, once `common` is known."""
+    def __init__(self, context: StepContext, sizes: JobSizes, tell: Tell) -> None:
+        """`sizes`: of the role's job. `tell`: called in the last step with what is known then."""
         super().__init__(context, count_turns(len(sizes.members.parties)), sizes)
-        self.common, self._then = types_pb2.CommonCount(), then
+        self._tell = tell
 
     def begin(self, ids: Ids) -> None:
         """Set the ids of the party's own table."""
         self._ids, self._sizes.ids = ids, len(ids)
 
-    async def send_least(self) -> None:
-        """Other parties: send the combiner the number of records below which no count may leave it."""
-        if self._place:
-            least = alignment_pb2.LeastCount(records=self._context.policy.min_common_records)
-            await self._context.outbox.send(self._members[0], "least_count", [least])
-
     @step()
     async def count_ids(self) -> alignment_pb2.CountedIds:
-        """Combiner: count the points that every list holds, and send it; below some least count, only that."""
-        least = self._context.policy.min_common_records
-        async for theirs in self._leasts():
-            least = max(least, theirs)
+        """Combiner: count the points that every list holds, and send it; below the greatest minimum, only that."""
         # raising has checked the first list; the last one is the own, which came around
         for points in self._held[1:]:
             await self._lists.check(points)
@@ -79,48 +103,54 @@ class Count(RaisedLists):
         parts: list[int] = []
         await self._lists.common(*self._held, kept=lambda _, places: parts.append(len(places)))
         self._hold()
-        number = sum(parts)
+        number, (least, _) = sum(parts), self.least
         self.common = (
             types_pb2.CommonCount(fewer_than=least) if number < least else types_pb2.CommonCount(records=number)
         )
         shared = alignment_pb2.SharedCount(common=self.common)
-        await self._then()
+        self._tell(self.common)
         await together(*(self._context.outbox.send(party, "shared_count", [shared]) for party in self._members[1:]))
         return alignment_pb2.CountedIds(common=self.common)
 
     @step()
     async def take_count(self) -> None:
-        """Other parties: receive the count; `Malformed` for one that this party's policy keeps at the combiner."""
+        """Other parties: receive the count; `Malformed` for one that a party's policy keeps at the combiner."""
         self._hold()
-        async for message in self._context.mailbox.series(self._members[0], "shared_count", 0, 0):
+        combiner, (least, _) = self._members[0], self.least
+        async for message in self._context.mailbox.series(combiner, "shared_count", 0, 0):
             self.common = message.alignment.shared_count.common
-        least, common = self._context.policy.min_common_records, self.common
-        if not least <= (common.fewer_than or common.records) or (common.fewer_than and common.records):
-            raise Malformed(f"{self._members[0]} sent a count below min_common_records = {least} of the own policy")
+        common = check_common(combiner, self.common)
+        if common.fewer_than not in (0, least):
+            raise Malformed(
+                f"{combiner} says fewer than {common.fewer_than}, but the greatest min_common_records is {least}"
+            )
+        if not common.fewer_than and common.records < least:
+            raise Malformed(f"{combiner} sent a count below min_common_records = {least}, the greatest of the parties")
         if common.records > len(self._ids):
-            raise Malformed(f"{self._members[0]} counts more common records than the own {len(self._ids)}")
-        await self._then()
-
-    async def _leasts(self) -> AsyncIterator[int]:
-        for party in self._members[1:]:
-            async for message in self._context.mailbox.series(party, "least_count", 0, 0):
-                yield message.alignment.least_count.records
+            raise Malformed(f"{combiner} counts more common records than the own {len(self._ids)}")
+        self._tell(common)
 
 
-class PreviewedRecords(Alignment):
+class PreviewedRecords(Previewed, Alignment):
     """One party's part in finding its own rows of the common records."""
 
-    @property
-    def common(self) -> types_pb2.CommonCount:
-        """Their number."""
-        return types_pb2.CommonCount(records=len(self.records))
+    def __init__(self, context: StepContext, sizes: JobSizes, tell: Tell) -> None:
+        """See `Count`; below the greatest minimum `tell` is called by who finds that."""
+        super().__init__(context, "psi", "min_common_records", sizes, then=self._known)
+        self._tell = tell
 
     def _enough(self, count: int) -> None:
-        if count < self._minimum:  # none is no exception: the answer is the same for all numbers below
+        least, party = self.least
+        if count < least:  # none is no exception: the answer is the same for all numbers below
+            self._tell(types_pb2.CommonCount(fewer_than=least))
             raise Refused(
-                f"fewer than {self._minimum} records are common to all parties: below that number "
-                f"{self._context.party} takes no part, by {self._rule} of its policy"
+                f"fewer than {least} records are common to all parties: below that number no party writes its rows, "
+                f"by min_common_records of the policy of {party}"
             )
+
+    async def _known(self) -> None:
+        self.common = types_pb2.CommonCount(records=len(self.records))
+        self._tell(self.common)
 
 
 @role({OPENING: (Next("open_preview"),), ALIGNMENT: (Next("write_rows", when=RECORDS),)})
@@ -133,10 +163,7 @@ class Preview:
         self._account, self._number = PreviewAccount(config.state), 0
         self._table: Table | None = None
         self._part: Count | PreviewedRecords
-        if opening.answer == "count":
-            self._part = Count(context, self.sizes, self._told)
-        else:
-            self._part = PreviewedRecords(context, "psi", "min_common_records", self.sizes, self._told)
+        self._part = (Count if opening.answer == "count" else PreviewedRecords)(context, self.sizes, self._told)
         writes = opening.answer == "records"
         self.steps = steps_of(self, phases={ALIGNMENT: self._part}, conditions={RECORDS: lambda _: writes})
 
@@ -163,31 +190,42 @@ class Preview:
             Charge.now(self._context.job, self._context.coordinator, asked.answer, asked.table, partners),
         )
         log.info("job %s: a preview (%s) with %s is charged", self._context.job, asked.answer, ", ".join(partners))
-        if isinstance(self._part, Count):
-            await self._part.send_least()
+        await self._part.send_least()
 
     @step()
     async def write_rows(self) -> alignment_pb2.WrittenRows:
         """Write the own rows of the common records, in the order of the table, each with its id."""
         assert isinstance(self._part, PreviewedRecords)  # else the step does not come
-        table, path = required(self._table), self._config.state / FOLDER / f"{self._context.job}.csv"
+        table, path = required(self._table), self._config.state / PREVIEWED / f"{self._context.job}.csv"
         records = self._part.records
         await self._context.offload(lambda: _write(path, table, records), whole=True)
+        if len(self._opening.parties) == 2:  # in a ring it has known by the sizes of messages
+            self._leak(self._part.common, "the coordinator")
         return alignment_pb2.WrittenRows(path=str(path), common=self._part.common)
 
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
 
-    async def _told(self) -> None:
-        """Note what the preview has told this party: its log and its account say it too."""
-        common = self._part.common
-        what = f"fewer than {common.fewer_than}" if common.fewer_than else str(common.records)
-        self._account.told(self._number, what)
-        others = ", ".join(party for party in self._opening.parties if party != self._config.name)
+    def _told(self, common: types_pb2.CommonCount) -> None:
+        """Note what the preview has told this party, and whom else: its log and its account say it."""
+        others = [party for party in self._opening.parties if party != self._config.name]
+        alone = len(others) > 1 and self._opening.answer == "records"  # by the combiner's, no other party looks
+        readers = [] if alone and common.fewer_than else others
+        if alone or common.fewer_than or self._opening.answer == "count":
+            readers.append("the coordinator")
+        self._account.told(self._number, _words(common))
+        self._leak(common, *readers)
+
+    def _leak(self, common: types_pb2.CommonCount, *readers: str) -> None:
         log.warning(
-            "job %s: a leak by preview = %r: %s and the coordinator now know that table %r has %s records in common",
-            *(self._context.job, self._context.policy.preview, others, self._opening.table, what),
+            "job %s: a leak by preview = %r: now %s can tell that table %r has %s records in common",
+            *(self._context.job, self._context.policy.preview, " and ".join(readers), self._opening.table),
+            _words(common),
         )
+
+
+def _words(common: types_pb2.CommonCount) -> str:
+    return f"fewer than {common.fewer_than}" if common.fewer_than else str(common.records)
 
 
 def _write(path: Path, table: Table, records: Rows) -> None:

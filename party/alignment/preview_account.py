@@ -7,6 +7,7 @@ before any identifier leaves; one that fails later stays charged, because its pa
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from treetap.errors import Refused
 from treetap.models.line_file import LineFile
 
+log = logging.getLogger(__name__)
 #: The account in a party's state folder.
 PREVIEWS, SEED = "previews.jsonl", "previews"
 #: Seconds for which a preview counts.
@@ -78,7 +80,7 @@ class PreviewAccount:
         """Enter a preview, durably; returns its number. `most`: previews a day with one partner.
 
         Raises:
-            Refused: there were as many with a partner in the last 24 hours.
+            Refused: there were as many with a partner in the last 24 hours; the party's own log says with which.
             OSError: the disk refuses it.
         """
         with _one_at_a_time:
@@ -87,11 +89,14 @@ class PreviewAccount:
                 since = charge.seconds - DAY_S  # one of the future, by a clock that was set back, counts too
                 times = sorted(one.seconds for one in before if partner in one.partners and one.seconds > since)
                 if len(times) >= most:
-                    raise Refused(
-                        f"{party} takes no part: its policy says previews_per_day = {most}, and in the last 24 hours "
-                        f"it has had as many with {partner}; ask again after {_utc(times[-most] + DAY_S)}, or write a "
-                        f"greater number above the tables of {party}'s policy file and restart {party}"
+                    log.warning(
+                        "job %s: refused: the policy says previews_per_day = %d, and in 24 hours there were as many "
+                        "with %s; the next may come after %s, or with a greater number in the policy file",
+                        *(charge.job, most, partner, _utc(times[-most] + DAY_S)),
                     )
+                    # no more than this is said: other coordinators may have asked for them
+                    spent = "the previews_per_day of its policy are used up; its log says until when"
+                    raise Refused(f"{party} takes no part: {spent}")
             self._lines.put(asdict(charge), self._lines.count())
             return len(before)
 

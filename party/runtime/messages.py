@@ -37,9 +37,11 @@ class CiphertextBody(NamedTuple):
 
     def serialised(self) -> bytes:
         """The body as protobuf writes it."""
+        fields = self.head.DESCRIPTOR.fields_by_name
+        number = fields["ciphertexts"].number
+        assert number == max(field.number for field in fields.values()), self.head.DESCRIPTOR.name
         if not self.ciphertexts:
             return self.head.SerializeToString()
-        number = self.head.DESCRIPTOR.fields_by_name["ciphertexts"].number
         return b"".join((self.head.SerializeToString(), head_of(number, len(self.ciphertexts)), self.ciphertexts))
 
 

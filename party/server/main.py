@@ -94,7 +94,8 @@ async def _serve(
     recorders = Recorders(config.state / "transcripts", config.policy.record, signer_of(config.transport()))
     metrics = PartyMetrics(config.name)
     measured = metrics.serve(config.metrics)
-    node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics)
+    loaded = asyncio.Event()
+    node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics, loaded)
     callers = Callers(config.name, config.transport(), outward(config))
     server, credentials = rpc.server(callers)
     register(server, callers, node)
@@ -115,7 +116,7 @@ async def _serve(
             for way, at in (("grpc", node.served_models.grpc), ("http", node.served_models.http))
             if at
         }
-        await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes, of_jobs=OF_JOBS)
+        await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes, of_jobs=OF_JOBS, loaded=loaded)
     finally:
         await status.enter_graceful_shutdown()
         await workers.close()  # first: it ends the calls that wait for a worker

@@ -22,16 +22,17 @@ from party.alignment.preview_account import DAY_S, PreviewAccount
 from party.policy import Policy
 from tests.alignment.test_protocol import NAMES, PARAMS, Tables, job, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
-from tests.blindness.observed import Observed, observed
+from tests.blindness.observed import Crossed, Observed, observed
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from treetap.commands.jobs import progress_view
 from treetap.errors import ConfigError, Conflict, Overloaded
+from treetap.protocols.alignment import MOST_IDS
 from treetap.protocols.prediction import predict_request
 from treetap.psi import kernels
 from treetap.psi.lists import PointList
 from treetap.wire.frame import name_of
 from treetap.wire.transcript import TranscriptReader, summarise
-from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, types_pb2
 
 COUNTS: dict[str, dict[str, Any]] = {name: {"preview": "count"} for name in NAMES}
 ROWS: dict[str, dict[str, Any]] = {name: {"preview": "records"} for name in NAMES}
@@ -81,6 +82,26 @@ def test_records_are_the_own_rows_in_a_file_at_each_party(parties: int, tmp_path
         assert rows == sorted(rows)
         assert [whole[place] for place in rows] == written.column("id").to_pylist()
         assert {whole[place] for place in rows} == common
+
+
+def test_a_start_deletes_rows_of_which_a_kill_has_left_a_part(tmp_path: Path) -> None:
+    """As of every file; whole ones stay until the party deletes them, and may be deleted at any time."""
+    ids = [["a", "b"], ["a", "c"]]
+
+    async def main() -> None:
+        federation = Federation(tmp_path, tables(ids), policies=ROWS)
+        (row, _) = (await federation.preview(answer="records")).rows
+        whole = Path(row.path)
+        draft = whole.with_name("q.csv.part")
+        draft.write_text("row,id\n0,a\n")
+        federation.kill(row.party)
+        federation.start(row.party)
+        assert list(whole.parent.iterdir()) == [whole]
+        whole.unlink()
+        assert (await federation.preview(answer="records", job="p2")).state == "finished"
+        await federation.close()
+
+    run(main())
 
 
 # ---- what a count shows
@@ -213,12 +234,17 @@ def test_no_party_but_the_combiner_sees_a_point_twice(tmp_path: Path) -> None:
     assert len(set(seen[NAMES[0]])) < len(seen[NAMES[0]])
 
 
-def _tampered(folder: Path, parties: int, tamper: Callable[[str, str, exchange_pb2.PeerMessage], None]) -> str:
+def _tampered(
+    folder: Path,
+    parties: int,
+    tamper: Callable[[str, str, exchange_pb2.PeerMessage], None],
+    policies: dict[str, dict[str, Any]] = COUNTS,
+) -> str:
     """The error of a count whose messages are changed on their way."""
     ids = [[f"c{number}" for number in range(12)]] * parties
 
     async def main() -> str:
-        federation = Federation(folder, tables(ids), policies=COUNTS)
+        federation = Federation(folder, tables(ids), policies=policies)
 
         def changed(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
             tamper(sender, to, parcel)
@@ -244,20 +270,81 @@ def test_a_list_that_marks_an_id_by_repeating_it_is_refused(tmp_path: Path) -> N
     assert "holds one twice" in _tampered(tmp_path, 2, twice)
 
 
-def test_a_count_below_the_own_least_is_refused_by_who_gets_it(tmp_path: Path) -> None:
-    """A combiner that ignores another party's min_common_records is found out by that party."""
+@pytest.mark.parametrize(("sender", "owner"), [(1, 2), (2, 0)])
+def test_a_list_from_which_another_party_takes_points_is_refused(sender: int, owner: int, tmp_path: Path) -> None:
+    """The combiner has raised every list once, or it is its own, and compares their lengths at the end."""
 
-    def small(_sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> None:
+    def fewer(who: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
+        if (who, to) == (NAMES[sender], NAMES[0]) and parcel.stage == 5:
+            parcel.alignment.blinded_ids.points = parcel.alignment.blinded_ids.points[32:]
+
+    says = _tampered(tmp_path, 3, fewer)
+    assert says == (
+        "Malformed: of 12 blinded identifiers 11 came back"
+        if owner == 0
+        else f"Malformed: {NAMES[sender]} sent 11 blinded identifiers of {NAMES[owner]}: they were 12 before"
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "fewer_than", "says"),
+    [
+        (4, 0, "clinic sent a count below min_common_records = 5, the greatest of the parties"),
+        (13, 0, "clinic counts more common records than the own 12"),
+        (0, 6, "clinic says fewer than 6, but the greatest min_common_records is 5"),
+        (0, 4, "clinic says fewer than 4, but the greatest min_common_records is 5"),
+        (0, 0, f"0 records are common, or fewer than 0: one must be from 1 to {MOST_IDS}, the other 0"),
+        (12, 5, "12 records are common, or fewer than 5: one must be"),
+        (0, 2**64 - 1, f"or fewer than {2**64 - 1}: one must be"),
+    ],
+)
+def test_a_count_that_cannot_be_is_refused_by_who_gets_it(
+    records: int, fewer_than: int, says: str, tmp_path: Path
+) -> None:
+    """A combiner that ignores another party's min_common_records is found out, and so is one that makes one up."""
+
+    def changed(_sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> None:
         if name_of(parcel) == "shared_count":
-            parcel.alignment.shared_count.common.records = 0
+            common = types_pb2.CommonCount(records=records, fewer_than=fewer_than)
+            parcel.alignment.shared_count.common.CopyFrom(common)
 
-    assert "sent a count below min_common_records = 1" in _tampered(tmp_path / "small", 2, small)
+    policies = {**COUNTS, NAMES[2]: {"preview": "count", "min_common_records": 5}}
+    assert says in _tampered(tmp_path, 3, changed, policies)
 
-    def large(_sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> None:
-        if name_of(parcel) == "shared_count":
-            parcel.alignment.shared_count.common.records = 99
 
-    assert "counts more common records than the own 12" in _tampered(tmp_path / "large", 2, large)
+@pytest.mark.parametrize("least", [0, MOST_IDS + 1, 2**64 - 1])
+def test_a_least_count_that_no_policy_can_have(least: int, tmp_path: Path) -> None:
+    def changed(_sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
+        if name_of(parcel) == "least_count" and to == NAMES[1]:
+            parcel.alignment.least_count.records = least
+
+    says = f"{NAMES[0]} sent min_common_records = {least}: must be from 1 to {MOST_IDS}"
+    assert says in _tampered(tmp_path, 2, changed)
+
+
+@pytest.mark.parametrize("step", ["counted_ids", "written_rows"])
+def test_a_coordinator_takes_no_answer_that_cannot_be(step: str, tmp_path: Path) -> None:
+    """A combiner may tell the coordinator another thing than the parties: what it says is bounded."""
+    ids = [["a", "b"], ["a", "c"]]
+
+    async def main() -> None:
+        federation = Federation(tmp_path, tables(ids), policies=ROWS)
+        for name in NAMES[:2]:
+            node = federation.node(name)
+
+            async def changed(caller: str, request: Any, conducted: Any = node.step) -> Any:
+                async for event in conducted(caller, request):
+                    if event.HasField("result") and event.result.HasField("alignment"):
+                        getattr(event.result.alignment, step).common.records = 2**63
+                    yield event
+
+            node.step = changed  # type: ignore[method-assign]
+        status = await federation.preview(answer="count" if step == "counted_ids" else "records")
+        assert status.state == "failed"
+        assert f"{NAMES[0]} says that {2**63} records are common" in status.error
+        await federation.close()
+
+    run(main())
 
 
 def test_each_end_says_what_it_has_learnt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -356,7 +443,44 @@ def test_rows_of_fewer_records_are_refused_in_one_sentence(number: int, tmp_path
     assert not list(tmp_path.rglob("*.csv"))
 
 
-def test_previews_with_a_partner_are_limited_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("minima", "refusing"), [((30, 100, 30), 1), ((30, 100), 2), ((100, 30), 2)])
+def test_rows_below_the_greatest_minimum_show_no_number(
+    minima: tuple[int, ...], refusing: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever's minimum it is: with one common record more, all that crosses is the same, and so are the accounts."""
+    policies = {
+        name: {"preview": "records", "min_common_records": least} for name, least in zip(NAMES, minima, strict=False)
+    }
+
+    async def act(federation: Observed) -> tuple[jobs_pb2.JobStatus, list[str]]:
+        status = await federation.preview(answer="records")
+        return status, [PreviewAccount(state).charges()[0][1] for state in federation.states.values()]
+
+    def with_common(number: int) -> tuple[list[Crossed], tuple[jobs_pb2.JobStatus, list[str]]]:
+        ids = [
+            [*(f"c{n}" for n in range(number)), *(f"{place}-{n}" for n in range(130 - number))]
+            for place in range(len(minima))
+        ]
+        return observed(tmp_path / "f", tables(ids), act, policies=policies)
+
+    (first, (status, told)), (second, (same, again)) = with_common(50), with_common(51)
+    assert (status.state, status.bad_input, status.error) == ("failed", True, same.error)
+    assert "fewer than 100 records are common to all parties" in status.error
+    assert of_coordinator(first) == of_coordinator(second)
+    classes = PLAIN | {"OVERLAP"}
+    assert between_parties(first, classes) == between_parties(second, classes)
+    assert told == again == ["fewer than 100"] * refusing + [""] * (len(minima) - refusing)
+    for number in (50, 51):
+        assert not [line for line in caplog.messages if f" {number} " in f" {line} "]
+    assert not list(tmp_path.rglob("*.csv"))
+    enough, (status, told) = with_common(120)
+    assert (status.state, status.common.records, told) == ("finished", 120, ["120"] * len(minima))
+    assert {"least_count", "blinded_ids"} <= {step for _, _, step, _ in between_parties(enough)}
+
+
+def test_previews_with_a_partner_are_limited_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Neither a restart nor a preview that failed gives one back, and other partners have their own; a day does."""
     ids = [[f"c{number}" for number in range(5)]] * 3
     two, began = {"preview": "count", "previews_per_day": 2}, time.time()
@@ -377,10 +501,11 @@ def test_previews_with_a_partner_are_limited_a_day(tmp_path: Path, monkeypatch: 
         before = len(federation.log)
         status = await asked("p3", NAMES[1], NAMES[0])
         assert (status.state, status.bad_input) == ("failed", True)
-        assert f"{NAMES[1]} takes no part: its policy says previews_per_day = 2" in status.error
-        assert f"as many with {NAMES[0]}; ask again after 2" in status.error
+        said = f"{NAMES[1]} takes no part: the previews_per_day of its policy are used up; its log says until when"
+        assert status.error == f"Refused: {said}"  # not how many, when and with whom: others may have asked for them
+        assert f"previews_per_day = 2, and in 24 hours there were as many with {NAMES[0]}" in caplog.text
         assert "blinded_ids" not in {message.word for message in federation.log[before:]}
-        assert f"with {NAMES[0]}" in (await asked("p4", *NAMES[:3])).error
+        assert (await asked("p4", *NAMES[:3])).error == status.error
         assert (await asked("p5", *NAMES[1:3])).state == "finished"
         monkeypatch.setattr(time, "time", lambda: began + DAY_S + 60)
         assert (await asked("p6", *NAMES[:2])).state == "finished"

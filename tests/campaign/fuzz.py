@@ -19,14 +19,15 @@ from tests.campaign.boundaries import changed
 from tests.campaign.checks import logged
 from tests.campaign.fuzz_cases import ORDERS, QUESTIONS, Case, intercept, word_of
 from tests.campaign.limits import Clock, TooLong, limited
-from tests.campaign.small_jobs import LABEL_HOLDER, TRAININGS, begin, play, right_answer, trained, training_of, wrong
+from tests.campaign.small_jobs import LABEL_HOLDER, begin, go_on, play, right_answer, trained, training_of, wrong
 from tests.pivodl.small_job import nonces
 from tests.serving.served import CLIENT, IDS, WAYS, serve
 from tests.simulator import Federation, run
 from treetap.errors import TreetapError
 from treetap.wire.v2 import jobs_pb2, serving_pb2
 
-#: (word, field) → why its sender alone decides or knows what is right there: another value is another honest message.
+#: (word, field), or a story and both → why its sender alone decides or knows what is right there: another value is
+#: another honest message.
 OWN_WORD = {
     ("prepare", "spec"): "the job that the coordinator orders; the label holder's parameters are those that count",
     ("open_model", "open_model"): "the prediction that the coordinator orders",
@@ -49,6 +50,8 @@ OWN_WORD = {
     ("divided_nodes", "handle"): "a source's name for its own split; a prediction with another ends by name",
     ("leaf_weights", "weight"): "a weight that only its keeper has computed",
     ("embeddings", "values"): "outputs of a model that only the feature party has",
+    ("shared_count", "records"): "the number that only the combiner has counted",
+    ("preview of a count", "blinded_ids", "points"): "the ids of a list that comes from its owner",
     ("embedding_gradients", "values"): "gradients of a loss that only the label holder has",
 }
 #: CPU seconds that a case may take (a training takes 0.2), and bytes by which a process may grow meanwhile.
@@ -119,10 +122,11 @@ async def _altered(federation: Federation, case: Case) -> Outcome:
     status = await play(federation, story)
     outcome = _of_status(federation, story, status)
     outcome.hit = bool(hits)
-    if any((place.word, field) in OWN_WORD for field in case.change.path) and outcome.says.startswith("WRONG"):
+    own = {key for field in case.change.path for key in ((place.word, field), (story, place.word, field))}
+    if own & OWN_WORD.keys() and outcome.says.startswith("WRONG"):
         outcome.kind = "own word"
     if status.state in ("failed", "interrupted") and outcome.kind == "named" and story != "serving":
-        after = _of_status(federation, story, await federation.resume("job" if story in TRAININGS else "new"))
+        after = _of_status(federation, story, await go_on(federation, story))
         if after.kind == "finding" or (after.kind == "named" and place.way == "message"):
             return Outcome("finding", f"{outcome.says}; resumed: {after.says}")
     return outcome

@@ -17,19 +17,21 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from tests.campaign.boundaries import Change, changes
-from tests.campaign.small_jobs import PREDICTIONS, TRAININGS, B, begin, play, trained, training_of
+from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, B, begin, play, trained, training_of
 from tests.pivodl.small_job import nonces
 from tests.replay import JOB, asked
 from tests.serving.served import CLIENT, IDS
 from tests.simulator import Federation, run
+from tests.worlds import PARTIES
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import jobs_pb2, serving_pb2
 
 #: The jobs of which messages are altered.
-STORIES = (*TRAININGS, *PREDICTIONS, "serving", "operator", "client")
+STORIES = (*TRAININGS, *PREDICTIONS, *PREVIEWS, "serving", "operator", "client")
 #: What an operator and a client ask, by word.
 ORDERS: dict[str, Message] = {
     "Submit": jobs_pb2.SubmitRequest(job="new", spec=JOB),
+    "Align": jobs_pb2.AlignRequest(job="new", answer="count", table="train", parties=PARTIES),
     "Predict": asked("new", "interactive"),
     "Status": jobs_pb2.StatusRequest(job="job"),
     "Watch": jobs_pb2.JobName(job="job"),

@@ -1,4 +1,4 @@
-"""Small jobs that campaigns play: trainings, predictions, a served model; and whether what they made is right."""
+"""Small jobs that campaigns play: trainings, predictions, a served model, previews; whether what they made is right."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+from party.alignment.preview_account import PreviewAccount
 from party.config import ServeConfig
 from tests.boosting.categories import categorical_world
 from tests.pivodl.jobs import SMALL, SPREAD
@@ -63,6 +65,14 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
 }
 #: The training whose model a prediction uses.
 TRAINED_BY = {"masked": "pivodl", "network": "splitnn"}
+#: Story of a preview → its answer.
+PREVIEWS = {"preview of a count": "count", "preview of records": "records"}
+#: Of each party's table some records are taken out; ids of those that all have left.
+PARTLY = {
+    name: (columns, {"train": own["train"].filter([row % 6 != place for row in range(len(own["train"]))])})
+    for place, (name, (columns, own)) in enumerate(HERE.tables.items())
+}
+COMMON = set.intersection(*(set(own["train"].column("id").to_pylist()) for _, own in PARTLY.values()))
 if find_spec("torch") is not None:
     TRAININGS["splitnn"] = (HERE, network_spec(NETWORK), None)
     PREDICTIONS["network"] = {"protocol": "splitnn"}
@@ -74,6 +84,8 @@ def training_of(story: str) -> str:
 
 
 def _small(folder: Path, story: str) -> Federation:
+    if story in PREVIEWS:
+        return Federation(folder, PARTLY, policies={name: {"preview": "records"} for name in PARTIES}, record="both")
     here, job, _ = TRAININGS[training_of(story)]
     shown = {"EXPLANATION": ["parties"], "FEATURE_NAME": ["parties"]}
     policies: dict[str, dict[str, Any]] = {name: {"emits": shown} for name in (B, C)}
@@ -104,7 +116,7 @@ def trained(story: str = "boosting") -> Path:
 def begin(folder: Path, story: str) -> Federation:
     """The federation of a story, on empty disks or with a trained model."""
     federation = _small(folder, story)
-    if story not in TRAININGS:
+    if story not in (*TRAININGS, *PREVIEWS):
         for name in (*federation.configs, *federation.coordinators):
             federation.kill(name)
         for path in ("state", "journal"):
@@ -117,12 +129,21 @@ def begin(folder: Path, story: str) -> Federation:
 
 async def play(federation: Federation, story: str) -> jobs_pb2.JobStatus:
     """Carry out a story; returns the job's status after its end."""
+    if story in PREVIEWS:
+        return await federation.preview(answer=PREVIEWS[story])
     if story in TRAININGS:
         return await federation.train(TRAININGS[story][1])
     if story == "serving":
         return await served_twice(federation)
     given = {"protocol": story, **PREDICTIONS[story]}
     return await federation.predict(asked("new", **given))
+
+
+async def go_on(federation: Federation, story: str) -> jobs_pb2.JobStatus:
+    """Resume the job of a story that broke down; a preview, which is not resumed, is asked for anew."""
+    if story in PREVIEWS:
+        return await federation.preview(answer=PREVIEWS[story], job="again")
+    return await federation.resume("job" if story in TRAININGS else "new")
 
 
 async def served_twice(federation: Federation) -> jobs_pb2.JobStatus:
@@ -158,7 +179,7 @@ def right_answer(answer: serving_pb2.PredictedRecords) -> None:
 
 
 def wrong(federation: Federation, story: str) -> str:
-    """The fault of the model or the scores that a story has made; empty if they are the oracle's.
+    """The fault of the model, scores or rows that a story has made; empty if they are the oracle's.
 
     Raises:
         TreetapError: a file cannot be read.
@@ -168,6 +189,8 @@ def wrong(federation: Federation, story: str) -> str:
             _check_network(federation, story)
         elif story in TRAININGS:
             assert_oracles_model(federation.states, TRAININGS[story][2])
+        elif story in PREVIEWS:
+            _check_preview(federation, PREVIEWS[story])
         elif story in PREDICTIONS:
             here, _, expected = TRAININGS[training_of(story)]
             within = {"eini-lattice": lattice_tolerance(ORACLE), "masked": 1e-8}.get(story, 1e-9)
@@ -176,6 +199,18 @@ def wrong(federation: Federation, story: str) -> str:
     except (AssertionError, OSError, KeyError, ValueError) as failure:
         return f"{type(failure).__name__} {' '.join(str(failure).split())[:200]}"
     return ""
+
+
+def _check_preview(federation: Federation, answer: str) -> None:
+    """Fail unless every party's account has the number of common records, and its file, if it wrote one, its rows."""
+    for name, state in federation.states.items():
+        charge, told = PreviewAccount(state).charges()[-1]
+        assert told == str(len(COMMON)), f"{name} was told {told}"
+        if answer == "records":
+            written = pacsv.read_csv(state / "previews" / f"{charge.job}.csv")
+            ids = PARTLY[name][1]["train"].column("id").to_pylist()
+            assert [ids[row] for row in written.column("row").to_pylist()] == written.column("id").to_pylist()
+            assert sorted(written.column("id").to_pylist()) == sorted(COMMON)
 
 
 def _check_network(federation: Federation, story: str) -> None:

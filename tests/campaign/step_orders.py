@@ -11,32 +11,36 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from party.alignment.raised_lists import own_steps
 from party.alignment.steps import ALIGNMENT, alignment_steps
 from party.prediction.steps import NAMES
 from party.protocols import PREDICTION, TRAINING
 from party.runtime.step_order import StepTable, id_of
-from tests.campaign.small_jobs import PREDICTIONS, TRAININGS, begin, play, trained, training_of, wrong
+from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, trained, training_of, wrong
 from tests.replay import CLOSING, Conducted, Replay, ask, with_word
 from tests.simulator import Federation, run
 from tests.step_tables import Asked, TableReader, table_at
 from tests.trainings import protocol_of
 from tests.worlds import PARTIES
 from treetap.errors import Conflict, OutOfOrder, TreetapError
+from treetap.protocols.alignment import count_turns, turns
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import prediction, training
 from treetap.wire.frame import PATHS, name_of
 from treetap.wire.v2 import control_pb2
 
 LABEL_HOLDER = PARTIES[0]
-STORIES = (*TRAININGS, *PREDICTIONS)
+STORIES = (*TRAININGS, *PREDICTIONS, *PREVIEWS)
 #: Steps that open or end a job, or may always come.
-_APART = ("prepare", "open_model", *CLOSING)
+_APART = ("prepare", "open_model", "open_preview", *CLOSING)
 #: Rounds and stages in which a step is asked for.
 _PLACES = [(round, stage) for round in range(2) for stage in range(3)]
 
 
 def table_of(story: str, party: str) -> StepTable:
     """The steps of a party's role in a story."""
+    if story in PREVIEWS:
+        return table_at("alignment.preview")
     if story in TRAININGS:
         protocol = protocol_of(params_of(TRAININGS[story][1]))
         package, role = TRAINING[protocol], "label_holder" if party == LABEL_HOLDER else "feature_party"
@@ -55,6 +59,9 @@ class Reader:
     def __init__(self, story: str, party: str) -> None:
         method = "psi" if story == "psi" else "sorted-ids"
         self._aligning = list(alignment_steps(list(PARTIES), method, party))
+        if story in PREVIEWS:
+            plan = count_turns if PREVIEWS[story] == "count" else turns
+            self._aligning = own_steps(plan(len(PARTIES)), PARTIES.index(party))
         explained = PREDICTIONS.get(story, {}).get("explain")
         naming = ("take_names" if party == LABEL_HOLDER else "name_features") if explained else None
         self._table = TableReader(table_of(story, party), ALIGNMENT, naming=naming or NAMES, resumes=range(3))

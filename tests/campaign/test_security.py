@@ -16,6 +16,7 @@ from tests.campaign.boundaries import changed, changes
 from tests.campaign.fuzz import carry_out
 from tests.campaign.fuzz_cases import STORIES, Place, cases, drawn, recorded
 from tests.campaign.fuzz_many import told
+from tests.campaign.small_jobs import PREVIEWS
 from tests.step_tables import table_at
 from tests.trainings import jobs_of
 from tests.worlds import PARTIES
@@ -48,7 +49,7 @@ def test_every_certificate_meets_every_method(tmp_path: Path) -> None:
     print(found["cases"], found["kinds"])
     assert found["failing"] == []
     assert found["cases"] > 1300
-    assert found["kinds"]["callers, heard"] == 33
+    assert found["kinds"]["callers, heard"] == 34
     assert found["kinds"]["callers, no method"] == 12
     assert found["kinds"]["servers, heard"] == len(certificate_matrix.CALLS)
 
@@ -92,8 +93,8 @@ def test_requests_over_http_as_the_document_has_them(tmp_path: Path) -> None:
 
 
 def test_steps_at_moments_that_their_tables_do_not_have(tmp_path: Path) -> None:
-    """Some of all steps, in two jobs: each is refused as out of order, and the model and the scores are right."""
-    found = step_orders.conduct(tmp_path, ("psi", "eini"), every=6)
+    """Some of all steps, in two jobs and two previews: each is refused as out of order, and what they make is right."""
+    found = step_orders.conduct(tmp_path, ("psi", "eini", *PREVIEWS), every=6)
     print(found["cases"], found["kinds"])
     assert found["failing"] == []
     assert found["cases"] > 4000

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from party.runtime.transcript_recorder import Recorders
 from tests.campaign.fuzz_cases import intercept
-from tests.campaign.small_jobs import PREDICTIONS, TRAININGS, begin, play, trained, training_of
+from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, trained, training_of
 from tests.pivodl.federations import federation_of, job_of, transparent
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.pivodl.worlds import some_params, some_world
@@ -39,8 +39,9 @@ LABEL_HOLDER, B, C = PARTIES
 PREPARE = setup_pb2.Prepare(spec=JOB, submission=SUBMISSION)
 OPENING = prediction_pb2.OpenModel(model="job", table="predict", recipient=LABEL_HOLDER, feature_parties=[B, C])
 OPENING.parameters.interactive.form = "batched"
-#: Contents by which parties hear of each other first: identifiers that are blinded or hashed, and their number.
-FIRST = {"blinded_ids", "record_digest"}
+#: Contents by which parties hear of each other first: identifiers that are blinded or hashed, and their number; in a
+#: preview a rule of the policy.
+FIRST = {"blinded_ids", "record_digest", "least_count"}
 OTHER_JOB = r"job job is not the same at [a-z-]+ and at [a-z-]+ \(digests [0-9a-f]{12} and [0-9a-f]{12}\)"
 
 
@@ -313,7 +314,7 @@ def test_a_leafs_noise_is_drawn_once_whatever_the_coordinator_says(tmp_path: Pat
 
 
 @pytest.mark.second_tier(but=2)
-@pytest.mark.parametrize("story", [*TRAININGS, *PREDICTIONS])
+@pytest.mark.parametrize("story", [*TRAININGS, *PREDICTIONS, *PREVIEWS])
 def test_nothing_but_hidden_ids_leaves_before_jobs_are_compared(story: str, tmp_path: Path) -> None:
     """A party knows a peer's job by a message of it, or of one that knew it: each has compared the digests.
 

@@ -151,6 +151,7 @@ def test_floors() -> None:
         ("schemes = []", "schemes"),
         ("min_instance_space = 0", "min_instance_space"),
         ("min_common_records = 0", "min_common_records"),
+        ("min_common_records = 134217729", "min_common_records"),
         ("min_prediction_records = 0", "min_prediction_records"),
         ("min_candidate_bits = -1", "min_candidate_bits"),
         ('record = "sometimes"', "record"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES
 from treetap.errors import Conflict, Interrupted
+from treetap.process import limits
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 
@@ -62,6 +64,53 @@ def _of_all(federation: Federation) -> dict[str, Counter[str]]:
     for name in ("Journal._index", "_Entry.stamp"):
         kept.pop(name, None)  # of every job, and bounded in tests/runtime/test_retention.py
     return {**found, COORDINATOR: kept}
+
+
+def test_the_role_of_an_ended_job_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finished and a failed one, with its tables and keys, in a process that seldom looks for garbage."""
+    roles: dict[int, ref[object]] = {}
+    monkeypatch.setattr(limits, "NEW_OBJECTS", gc.get_threshold()[0])
+    gc.disable()  # as good as seldom
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def note(message: Message) -> None:
+            for name in PARTIES:
+                for session in federation.node(name)._sessions.values():
+                    roles.setdefault(id(session), ref(session.role))
+
+        federation.hook = note
+        assert (await federation.train(JOB, "done")).state == "finished"
+        nowhere = predict_request(model="done", table="none")
+        assert (await federation.predict(nowhere)).state == "failed"
+        await asyncio.sleep(2 * limits.LET_GO_S)
+        assert len(roles) >= len(PARTIES)
+        assert [type(role()).__name__ for role in roles.values() if role() is not None] == []
+        await federation.close()
+
+    try:
+        run(main())
+    finally:
+        gc.enable()
+
+
+def test_a_job_waits_for_what_it_needs(tmp_path: Path) -> None:
+    """No session is opened while its modules are imported: the import would stop the loop, the freeze keep the role."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        loaded = asyncio.Event()
+        federation.node(PARTIES[0])._loaded = loaded
+        job = asyncio.ensure_future(federation.train(JOB))
+        await asyncio.sleep(5)
+        assert not federation.node(PARTIES[0])._sessions
+        assert not job.done()
+        loaded.set()
+        assert (await job).state == "finished"
+        await federation.close()
+
+    run(main())
 
 
 @pytest.mark.second_tier

@@ -245,7 +245,7 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
         await ask(0.5)
         await opens(self, config, served_models)
 
-    async def served(kind: str, where: dict[str, str], *, until_stdin_closes: bool, of_jobs: object) -> None:
+    async def served(kind: str, where: dict[str, str], **_: object) -> None:
         assert where["predict_grpc"]
         await ask(10)
 

@@ -19,7 +19,7 @@ from tests.certificates import dns_of, namesake, role_of
 from tests.system.federations import settings
 from tests.worlds import PARTIES, spec, world
 from treetap import version
-from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.authority import BACKDATED, create_authority, issue
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
 from treetap.protocols.agreement import job_digest
@@ -272,8 +272,14 @@ def _signed(folder: Path, federation: LocalFederation, names: list[str], alterna
     valid = x509.load_pem_x509_certificate(files.certificate.read_bytes())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
     today = datetime.now(UTC)
+    # from before now: the clock that TLS reads ticks, and a second that has just begun may not have begun there
     builder = x509.CertificateBuilder(
-        valid.issuer, subject, valid.public_key(), x509.random_serial_number(), today, today + timedelta(days=1)
+        valid.issuer,
+        subject,
+        valid.public_key(),
+        x509.random_serial_number(),
+        today - BACKDATED,
+        today + timedelta(days=1),
     )
     if alternatives:
         hosts = [x509.DNSName(name) for name in alternatives]

@@ -22,8 +22,8 @@ from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.names import visible
 from treetap.process.limits import import_numpy, keep_memory_private, leave_out_pandas
 
-#: Objects that may be made, less those freed, before the youngest are looked through for garbage: what imports make
-#: stays, and a tenth of a start went into looking through it.
+#: Objects that may be made, less those freed, before the youngest are looked through for garbage, until the command is
+#: imported: what imports make stays, and a tenth of a start went into looking through it.
 IMPORTED = 200_000
 
 

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from treetap.process.limits import collect_rarely
+
 
 class Row(NamedTuple):
     """A command: the module with its function or its `typer.Typer`, of the same name, and what a list says about it.
@@ -37,8 +39,9 @@ class LazyGroup(TyperGroup):
             self.commands[name] = in_plain_text(TyperCommand(name, help=row.line, rich_help_panel=row.panel))
 
     def load(self, name: str) -> Any:
-        """Import a command, and make it as `typer` does."""
+        """Import a command, and make it as `typer` does; what has been made by then stays."""
         named = getattr(importlib.import_module(self.ROWS[name].module), name)
+        collect_rarely()
         around = typer.Typer(add_completion=False)
         if isinstance(named, typer.Typer):
             around.add_typer(named, name=name)

@@ -147,6 +147,7 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._asked: list[tuple[float, Child]] = []
+        self._silent: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
 
     def begin(self) -> None:
         """Start it unless it runs; its imports are not waited for."""
@@ -181,18 +182,28 @@ class ForkServer:
     def close(self) -> None:
         """End it, with those of its children that still run."""
         with self._change:
+            for process, control in self._silent:
+                _end(process, control)
+            self._silent = []
             if self._process is not None:
                 self._stop()
-                atexit.unregister(self.close)
+            atexit.unregister(self.close)
 
     def _running(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         """The server's process and the socket to it; a new one where it has ended or hangs."""
         self._asked = [(since, child) for since, child in self._asked if not child.answered]
         late = bool(self._asked) and time.monotonic() - self._asked[0][0] > BOOT_S
-        if self._process is not None and (late or self._process.poll() is not None):
-            how = f"has not answered for {BOOT_S:g} s" if late else "has ended"
-            log.warning("the fork server (%d) %s: another one is started", self._process.pid, how)
-            self._stop()
+        if self._process is not None and self._control is not None:
+            if self._process.poll() is not None:
+                log.warning("the fork server (%d) has ended: another one is started", self._process.pid)
+                self._stop()
+            elif late:  # children of it run on, which would end with it
+                why = f"the fork server ({self._process.pid}) has not answered for {BOOT_S:g} s"
+                log.warning("%s: another one is started", why)
+                for _, child in self._asked:
+                    child.fail(why)
+                self._silent.append((self._process, self._control))
+                self._process, self._control, self._asked = None, None, []
         if self._process is None or self._control is None:
             self._process, self._control = _started(self._modules)
             atexit.register(self.close)
@@ -201,11 +212,16 @@ class ForkServer:
     def _stop(self) -> None:
         assert self._process is not None
         assert self._control is not None
-        self._process.kill()
-        self._process.wait()
-        self._control.close()
+        _end(self._process, self._control)
         self._process = self._control = None
         self._asked = []
+
+
+def _end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    """Kill a server, and with it its children."""
+    process.kill()
+    process.wait()
+    control.close()
 
 
 def _started(modules: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:

@@ -55,7 +55,10 @@ def why_unfit() -> str:
     """Description of the threads for which this process must not fork; empty if it has one."""
     tasks = Path("/proc/self/task")
     if tasks.is_dir():
-        names = [(task / "comm").read_text(errors="replace").strip() for task in tasks.iterdir()]
+        names = []
+        for task in tasks.iterdir():
+            with suppress(OSError):  # it has just ended
+                names.append((task / "comm").read_text(errors="replace").strip())
     else:  # not on Linux
         names = [thread.name for thread in threading.enumerate()]
     if len(names) == 1:
@@ -158,7 +161,7 @@ def _begin(server: int, pipe: int, *descriptors: int) -> NoReturn:
         with Connection(pipe) as connection:
             try:
                 path, call = (connection.recv_bytes() for _ in range(2))
-            except EOFError:  # the party has no use for it any more
+            except (EOFError, ConnectionError):  # the party has no use for it any more
                 os._exit(0)
             sys.path[:] = pickle.loads(path)  # noqa: S301 - the party's
             target, args = pickle.loads(call)  # noqa: S301

@@ -37,12 +37,18 @@ def sole_user(folder: Path) -> Iterator[None]:
 
 
 async def serve_until_stopped(
-    kind: str, where: Mapping[str, str], *, until_stdin_closes: bool, of_jobs: Sequence[str] = ()
+    kind: str,
+    where: Mapping[str, str],
+    *,
+    until_stdin_closes: bool,
+    of_jobs: Sequence[str] = (),
+    loaded: asyncio.Event | None = None,
 ) -> None:
     """Print one JSON line, then wait for SIGTERM, SIGINT or the end of standard input.
 
     `where`: name, address and, where they are served, metrics. `of_jobs`: modules that the first job needs; they are
-    imported after that line, by another thread, so that neither the start nor the job waits for them.
+    imported after that line, by another thread, so that the start does not wait for them. `loaded` is set when they
+    are there: no job may begin before. Without it, jobs may be under way, and the caller has called `collect_rarely`.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -56,7 +62,9 @@ async def serve_until_stopped(
     print(json.dumps({"serving": kind, **where}), flush=True)
     log.info("%s %s serves at %s", kind, where["name"], where["address"])
     await asyncio.to_thread(_import, of_jobs)
-    collect_rarely()
+    if loaded is not None:
+        collect_rarely()
+        loaded.set()
     trimming = asyncio.ensure_future(give_memory_back())
     await stop.wait()
     trimming.cancel()

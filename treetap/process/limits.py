@@ -26,6 +26,8 @@ TRIM_S, GROWN = 5.0, 64 * 1024 * 1024
 WORTH, LONGEST_PAUSE_S = 16 * 1024 * 1024, 60.0
 #: Objects that may be made, less those freed, before the youngest are looked through for garbage.
 NEW_OBJECTS = 50_000
+#: Seconds after which nothing under way holds what has ended.
+LET_GO_S = 1.0
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # <linux/prctl.h>
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 
@@ -91,12 +93,21 @@ def share_heaps() -> None:
 
 
 def collect_rarely() -> None:
-    """Look for garbage once per many new objects, and not among those that there are now: after the imports.
+    """Look for garbage once per many new objects, and not among those that there are now.
 
-    What is in no cycle is freed at once as ever.
+    Call it after the imports and before there is a job: of an ended one, what is in a cycle would stay for good. What
+    is in no cycle is freed at once as ever.
     """
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS)
+
+
+def collect_ended() -> None:
+    """Look for garbage in a moment, in a process that does so rarely: few objects can hold a table and keys."""
+    if gc.get_threshold()[0] == NEW_OBJECTS:
+        import asyncio  # every command imports this module
+
+        asyncio.get_running_loop().call_later(LET_GO_S, gc.collect)
 
 
 async def give_memory_back() -> None:

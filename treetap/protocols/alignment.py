@@ -20,6 +20,7 @@ from treetap.protocols.messages import (
     all_report,
     label_holder_reports,
     once,
+    to_each_other,
     to_feature_parties,
     to_label_holder,
 )
@@ -200,13 +201,14 @@ ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
     ),
 }
 
+_LEAST = MessageRow("least_count", to_each_other, once, one_number, step="charge_preview")
 #: Answer of a preview → its contents beside those of every job.
 PREVIEWS: Mapping[str, tuple[MessageRow, ...]] = {
     "count": (
-        MessageRow("least_count", to_label_holder, once, one_number, step="charge_preview"),
+        _LEAST,
         Passes(count_turns).row(),
         MessageRow("shared_count", to_feature_parties, once, one_number, step="count_ids"),
         MessageRow("counted_ids", label_holder_reports, step="count_ids"),
     ),
-    "records": (*ALIGNMENTS["psi"], MessageRow("written_rows", all_report, step="write_rows")),
+    "records": (_LEAST, *ALIGNMENTS["psi"], MessageRow("written_rows", all_report, step="write_rows")),
 }

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, Malformed
 from treetap.names import NAME, check_name, did_you_mean
-from treetap.protocols.alignment import PREVIEWS
+from treetap.protocols.alignment import MOST_IDS, PREVIEWS
 from treetap.protocols.messages import JOB, Members, MessageRow, Sent, sent_by
-from treetap.wire.v2 import alignment_pb2
+from treetap.wire.v2 import alignment_pb2, types_pb2
 
 #: Answers, each of which tells more than the one before it.
 ANSWERS = tuple(PREVIEWS)
@@ -36,6 +36,17 @@ def check_preview(opening: alignment_pb2.OpenPreview) -> None:
         faults.append(f"table: {wrong}")
     if faults:
         raise ConfigError("\n".join(faults))
+
+
+def check_common(party: str, common: types_pb2.CommonCount) -> types_pb2.CommonCount:
+    """The answer of a party to a preview; `Malformed` unless it is a number that lists can have, or fewer than one."""
+    numbers = (common.records, common.fewer_than)
+    if min(numbers) or not 1 <= max(numbers) <= MOST_IDS:
+        raise Malformed(
+            f"{party} says that {common.records} records are common, or fewer than {common.fewer_than}: one must be "
+            f"from 1 to {MOST_IDS}, the other 0"
+        )
+    return common
 
 
 def members_of_preview(opening: alignment_pb2.OpenPreview, coordinator: str) -> Members:

@@ -254,7 +254,10 @@ def test_the_end_of_the_server_is_named() -> None:
 
 
 def test_a_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A child that it has not forked in time is given up with it; whoever asks next has one of another server."""
+    """A child that it has not forked in time is given up; whoever asks next has one of another server.
+
+    Its other children run on until the end.
+    """
     with server() as forks:
         first = forks.fork(echo, (1,))
         assert received(first) == (first.pid, 1)
@@ -269,8 +272,10 @@ def test_a_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog
         assert received(forks.fork(echo, (3,)))[1] == 3
         assert pid_of(forks) != hung
         assert waits.ended(5)
-        assert waits.fate == f"the fork server ({hung}) ended by signal 9"
+        assert waits.fate == f"it could not be forked: the fork server ({hung}) has not answered for 30 s"
         assert f"({hung}) has not answered for 30 s: another one is started" in caplog.text
+        assert not first.ended(0.2)
+    assert gone(hung, first.pid)
 
 
 def test_a_fork_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from party.runtime.messages import CiphertextBody
 from treetap.wire.frame import PATHS, content_of, filled, serialised
-from treetap.wire.v2 import exchange_pb2
+from treetap.wire.v2 import exchange_pb2, growth_pb2
 
 #: Content whose ciphertexts are put beside its head → fields of the head.
 OF_CIPHERTEXTS = {"gradients": {"first": 2**40, "count": 300}, "encrypted_labels": {"first": 1, "count": 2**31}}
@@ -31,3 +31,9 @@ def test_ciphertexts_beside_the_head(name: str, size: int) -> None:
     ciphertexts = bytes(range(256)) * (size // 256) + bytes(size % 256)
     whole = filled(_frame(), name, kind(ciphertexts=ciphertexts, **fields)).SerializeToString()
     assert serialised(_frame(), name, CiphertextBody(kind(**fields), ciphertexts).serialised()) == whole
+
+
+def test_ciphertexts_before_other_fields() -> None:
+    """Written behind all fields they would be other bytes than protobuf's: marks and sizes of candidates come later."""
+    with pytest.raises(AssertionError, match="CandidateSums"):
+        CiphertextBody(growth_pb2.CandidateSums(marks=[1]), bytes(64)).serialised()

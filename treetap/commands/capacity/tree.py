@@ -175,7 +175,8 @@ class Tree:
         into, work, out, inner = self._call(party, len(works), max(works), size_in, size_out)
         party.busiest_s += work
         party.workers_s += sum(works) + len(works) * (work - max(works))
-        seconds = into + work + out + (len(works) - 1) * max(into, out, inner)
+        crowded = 1.0 if self.site.one_machine else max(1.0, len(works) / party.nodes / self.site.cores)
+        seconds = into + work * crowded + out + (len(works) - 1) * max(into, out, inner)
         return Part(phase, seconds, len(works) * (into + out + work))  # the busiest may be alone at the end
 
     def _call(self, party: Party, count: float, work: float, size_in: float, size_out: float) -> tuple[float, ...]:
@@ -199,13 +200,19 @@ class Tree:
         series = send + on_line + receive + 2 * self._delay_s + (count - 1) * max(send, on_line)
         into, work, out, inner = self._call(holder, blocks, size * kernels.encrypt_s, plain, size * self._width)
         encrypting = self._work(holder, size, work)
-        longest = behind = 0.0
+        # a block leaves when the next is there; workers end their last round together, and its blocks are then to go
+        going = min(math.ceil(blocks), (math.ceil(blocks) - 1) % holder.workers + 2)
+        longest = tail = last = tail_cpu = 0.0
         for name, party in self.others.items():
             self._sent(self.to[name], message, blocks, "send")
             products = self.counts[name].levels[0].products * party.workers / job.drawn
             adding = size * (products * kernels.product_s + kernels.read_s)
             row = self._width + job.others[name].row_bytes
             handing, adding, _, spreading = self._call(party, blocks, adding, size * row, 0)
+            rounds = math.ceil(going / party.workers)
+            tail = max(tail, handing + max(going * series + adding, series + rounds * adding))
+            tail_cpu += going * (send + receive + handing + adding)
+            last = max(last, handing + adding)
             stations = [  # one block's time at each, and that of all blocks
                 (into + out, blocks * (into + out + count * send)),
                 (work, encrypting),
@@ -216,21 +223,24 @@ class Tree:
                 (adding, self._work(party, size, adding)),
             ]
             longest = max(longest, sum(one for one, _ in stations) + max(every - one for one, every in stations))
-            behind = max(behind, series + handing + adding)
+        longest = max(longest, into + encrypting + out + tail)
         spent = [
             (party.main_s - main, party.workers_s - workers)
             for party, (main, workers) in zip(parties, before, strict=True)
         ]
-        on_cores = [main + workers / party.nodes for (main, workers), party in zip(spent, parties, strict=True)]
-        if site.one_machine:  # main processes disturb workers; the last block is sent and added while cores are idle
-            on_cores = [
-                site.cores * longest + sum(main for main, _ in spent),
-                sum(on_cores) + (site.cores - 1) * behind,
-            ]
-        self.seconds = end = begin + max(longest, max(on_cores) / site.cores)
+        on_cores = [
+            (main + workers / party.nodes) / site.cores for (main, workers), party in zip(spent, parties, strict=True)
+        ]
+        if site.one_machine:  # main processes disturb workers, as far as cores are in use; some are idle at the end
+            busy = sum(on_cores)
+            longest += min(1.0, busy / longest) * sum(main for main, _ in spent) / site.cores
+            longest = max(longest, busy + max(0.0, tail - tail_cpu / site.cores))
+        else:
+            longest = max(longest, on_cores[0] + tail, into + work + out + series + max(on_cores[1:]))
+        self.seconds = end = begin + longest
         sent = begin + into + work + out
-        self._under_way("encrypt", min(encrypting, end - behind - begin), begin, max(sent, end - behind))
-        self._under_way("send", min(blocks * (send + receive), end - sent), sent, end - behind + series)
+        self._under_way("encrypt", min(encrypting, end - tail - begin), begin, max(sent, end - tail))
+        self._under_way("send", min(blocks * (send + receive), end - sent), sent, end - last)
         self._under_way("sum", min(blocks * (handing + adding), end - sent - series), sent + series, end)
 
     def _work(self, party: Party, size: int, seconds: float) -> float:

@@ -338,7 +338,7 @@ Global___OpenPreview: typing_extensions.TypeAlias = OpenPreview
 
 @typing.final
 class ChargePreview(google.protobuf.message.Message):
-    """Enter the preview among those of the day; of a count, every party but the combiner sends it its least count."""
+    """Enter the preview among those of the day, and send the other parties the own least count."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -469,7 +469,7 @@ Global___BlindedIds: typing_extensions.TypeAlias = BlindedIds
 
 @typing.final
 class LeastCount(google.protobuf.message.Message):
-    """A party's min_common_records, by its policy: below it the count does not leave the combiner."""
+    """A party's min_common_records, by its policy: of the greatest one all say only that there are fewer."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
