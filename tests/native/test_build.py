@@ -227,12 +227,36 @@ def test_products_and_sums_are_not_contracted(kernels, native, monkeypatch):
 
 
 def test_other_flags_compile_again(kernels, native, monkeypatch):
-    """As another source does."""
+    """As another source does; so does another $CC or $CFLAGS."""
     kernels.build(native)
     before = record(native)["sources"]
     monkeypatch.setattr(kernels, "FLAGS", [*kernels.FLAGS, "-DNEW"])
     kernels.build(native)
     assert record(native)["sources"] != before
+    monkeypatch.setenv("CFLAGS", "-DOWN")
+    kernels.build(native)
+    assert record(native)["flags"].startswith("-DOWN")
+    before = record(native)["sources"]
+    monkeypatch.setenv("CC", "cc -DMORE")
+    kernels.build(native)
+    assert record(native)["sources"] != before
+
+
+def test_a_library_of_another_machine_is_compiled_again(kernels, native):
+    """A folder that was copied with it holds the same sources, and an install again is what its error asks for."""
+    kernels.build(native)
+    (native / "kernels.so").unlink()
+    (native / "kernels.so").write_bytes(b"made for another machine")
+    kernels.build(native)
+    assert ctypes.CDLL(str(native / "kernels.so")).form_plain() == 1
+
+
+def test_a_target_with_the_highest_byte_first_is_refused(kernels, native, machine):
+    """The kernels copy words from and to bytes."""
+    machine("cc", also="-U__BYTE_ORDER__ -D__BYTE_ORDER__=__ORDER_BIG_ENDIAN__")
+    kernels.build(native)
+    assert "big-endian" in record(native)["why"]
+    assert not (native / "kernels.so").exists()
 
 
 def test_a_build_without_a_compiler(kernels, native, bare, capsys):

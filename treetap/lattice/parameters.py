@@ -25,9 +25,10 @@ TAIL = 14  # 2·N·exp(-TAIL²/2) < 2^-120: the noise leaves its sub-Gaussian bo
 ERROR_BOUND = 21  # centred binomial errors are sums of 42 halves ±1/2
 PARTIAL_SUMS = 128  # fresh encryptions of zero that may go into one sum
 PRIME_BITS = 30  # residues of 32 bits: see treetap/native/polynomials.h
-# Largest log2 of q for 128-bit security with ternary secrets: Homomorphic Encryption Standard (Albrecht et al. 2018),
-# table 1.
-TOTAL_BITS = {8192: 218, 16384: 438}
+#: Degree → largest log2 of q at which ternary secrets have 128 bits of security, classically: Bossuat et al. 2024
+#: (ePrint 2024/463). Histograms use the first (`treetap.lattice.histogram_parameters`), sums of columns the others.
+TOTAL_BITS = {4096: 106, 8192: 214, 16384: 430}
+DEGREES = (8192, 16384)
 PLAIN_BITS = range(20, 31)
 SPARE_PLAIN_BITS = 2
 MOST_COLUMNS = 1 << 24
@@ -58,8 +59,8 @@ class Parameters:
     members: int
 
     def __post_init__(self) -> None:
-        if self.degree not in TOTAL_BITS:
-            raise BadInput(f"the ring degree is one of {', '.join(map(str, TOTAL_BITS))}, not {self.degree}")
+        if self.degree not in DEGREES:
+            raise BadInput(f"the ring degree is one of {', '.join(map(str, DEGREES))}, not {self.degree}")
         if self.plain_bits not in PLAIN_BITS:
             raise BadInput(f"plaintexts have {PLAIN_BITS[0]} to {PLAIN_BITS[-1]} bits, not {self.plain_bits}")
         if self.columns < 1 or self.members < 1 or self.data_primes < 1:
@@ -94,8 +95,8 @@ class Parameters:
             BadInput: nothing fits.
         """
         needed = plain_bits_for(trees, tolerance)
-        for degree, total in TOTAL_BITS.items():
-            for primes in range(2, total // PRIME_BITS + 1):
+        for degree in DEGREES:
+            for primes in range(2, TOTAL_BITS[degree] // PRIME_BITS + 1):
                 for bits in range(min(needed + SPARE_PLAIN_BITS, PLAIN_BITS[-1]), needed - 1, -1):
                     try:
                         return cls(degree, primes, bits, columns, members)
@@ -181,7 +182,7 @@ class Parameters:
 PARAMETERS_BYTES = _FORMAT.size
 
 #: Bytes of the largest public key that any parameters have, with its parameters.
-MOST_KEY_BYTES = PARAMETERS_BYTES + SEED_BYTES + max(n * (bits // PRIME_BITS) * 4 for n, bits in TOTAL_BITS.items())
+MOST_KEY_BYTES = PARAMETERS_BYTES + SEED_BYTES + max(n * (TOTAL_BITS[n] // PRIME_BITS) * 4 for n in DEGREES)
 
 
 def plain_bits_for(trees: int, tolerance: float) -> int:

@@ -32,10 +32,11 @@ def values_of(seal, n):
     return values
 
 
-def test_the_table_of_secure_sizes_is_seals():
-    """The bits of modulus that a degree may have are what SEAL's own table of 128-bit security allows."""
+def test_the_table_of_secure_sizes_is_within_seals():
+    """SEAL's table of 128-bit security, that of 2018, allows a few bits of modulus more than that of 2024 does."""
     for degree, bits in TOTAL_BITS.items():
-        assert api.CoeffModulus.MaxBitCount(degree, api.SEC_LEVEL_TYPE.TC128) == bits
+        assert 0.97 * api.CoeffModulus.MaxBitCount(degree, api.SEC_LEVEL_TYPE.TC128) < bits
+        assert bits < api.CoeffModulus.MaxBitCount(degree, api.SEC_LEVEL_TYPE.TC128)
 
 
 @EACH

@@ -1,0 +1,331 @@
+"""Sizes of encrypted histograms on ring LWE: what decrypts, and how far sets of records are hidden from the key holder.
+
+Ring Z[X]/(X^n + 1) modulo q = 2^104, n = 4096. A record's plaintext m has r words b_j = -(a·s_j)[i] + e + (q/t_j)·m,
+one for each modulus t_j = 2^tb - c_j. A feature party answers candidate k with r first halves, sums of words of its
+records and of an encrypted zero times a fresh ternary u_k, flooded, and with one second half: a times the set's
+indicator, plus a0·u_k + e'. `docs/histogram-lattice.md` derives every bound below and says what is not claimed;
+equations are numbered as there. Bounds are decided in integers and rounded against the job.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+
+from treetap.errors import BadInput
+from treetap.lattice.parameters import ERROR_BOUND, STATISTICAL_BITS, TAIL, TOTAL_BITS
+
+DEGREE = 4096
+MODULUS_BITS = 104
+#: Attempts of a job that the flood allows for; each doubling costs half a bit of it.
+ATTEMPTS = 8
+LARGEST_WEIGHT = DEGREE * 3 // 4  # of s_j and u_k; heavier ones, fewer than one in 2^102, are drawn again
+#: Largest mean error of a record's randomly rounded (q/t)·m: 22 random bits, and a reciprocal of tb + 20 bits.
+ROUNDING_BIAS = Fraction(1, 1 << 22) + Fraction(1, 1 << 20)
+#: J·4w² of three uniform numbers below w, for every w ≥ 1024 (equation 4; its limit is 4.5621).
+FLOOD_INFORMATION = Fraction(457, 100)
+FLOOD_BITS = range(10, MODULUS_BITS)
+WORD_BITS = range(16, 43)
+MOST_REPLY_BITS = 52
+MOST_WORDS = 81
+MOST_BINS = 256
+SLOT_WIDTHS = range(1, 64)  # of `treetap.additive.sums.slots`
+MOST_QUERIES_PER_SECOND_HALF = 4
+#: Places of a u_k that a label holder with bad zero blocks may read (equation 9).
+MOST_PLACES = 1792
+MOST = {"records": (1 << 31) - 1, "candidates": 1 << 24, "queries": 1 << 24, "attempts": 1 << 10}
+
+
+@dataclass(frozen=True)
+class HistogramParameters:
+    """One agreed set of sizes; all parties of a job compute equal ones from its layout (`choose`).
+
+    Attributes:
+        records: N, the most records in a candidate.
+        widths: bits of each slot of a plaintext (`Slots.widths`), before noise is added to sums.
+        bins: most bins of a column, one for missing values included.
+        candidates: candidate sums that one feature party answers at a node; the most of any party.
+        queries: nodes answered in an attempt, in all trees.
+        words: r, first halves of a candidate.
+        word_bits: tb; moduli are just below 2^tb.
+        flood_bits: fb; a flood is three uniform numbers below w = 2^fb, less their mean.
+        reply_bits: qp; both halves are rounded to multiples of 2^(104 - qp).
+        attempts: attempts of the job that the hiding holds for, all together.
+        deviations: σ of the discrete Gaussian noise that a party adds to each slot of a sum, in the slot's units; empty
+            for none.
+        degree: n.
+        modulus_bits: log2 q.
+
+    Raises:
+        BadInput: a figure out of range, below 128 bits by `TOTAL_BITS`, hiding below `STATISTICAL_BITS` for the job, or
+            a plaintext that the words do not hold.
+    """
+
+    records: int
+    widths: tuple[int, ...]
+    bins: int
+    candidates: int
+    queries: int
+    words: int
+    word_bits: int
+    flood_bits: int
+    reply_bits: int
+    attempts: int = ATTEMPTS
+    deviations: tuple[int, ...] = ()
+    degree: int = DEGREE
+    modulus_bits: int = MODULUS_BITS
+
+    def __post_init__(self) -> None:
+        _check_ring(self.degree, self.modulus_bits)
+        _check_job(self.records, self.widths, self.bins, self.candidates, self.queries, self.attempts, self.deviations)
+        self._check_ranges()
+        if self.flood_bits < (needed := _flood_bits(self.noise, self.first_halves)):
+            hidden = math.floor(10 * self.hiding_bits) / 10
+            raise BadInput(
+                f"flood_bits {self.flood_bits} would hide the sets of records by {hidden} bits, "
+                f"{STATISTICAL_BITS} are required for all {self.attempts} attempts of a job: take {needed}"
+            )
+        if not _holds(self.moduli, self.plain_bits):
+            raise BadInput(
+                f"a plaintext of {self.plain_bits} bits does not fit {self.words} words of {self.word_bits} bits: take "
+                "more words, or wider ones"
+            )
+        if self.noise_share >= 1:
+            raise BadInput(
+                f"word_bits {self.word_bits} with flood_bits {self.flood_bits} and reply_bits {self.reply_bits} would "
+                "not decrypt: take narrower words, or longer replies"
+            )
+        if not self.queries_per_second_half:
+            raise BadInput(
+                f"words {self.words} of {self.word_bits} bits are more than one second half may serve: at most "
+                f"{MOST_PLACES // self.places_per_word}; give each class its own trees, or take another scheme"
+            )
+
+    @classmethod
+    def choose(
+        cls,
+        records: int,
+        widths: Sequence[int],
+        bins: int,
+        candidates: int,
+        queries: int,
+        attempts: int = ATTEMPTS,
+        deviations: Sequence[int] = (),
+    ) -> HistogramParameters:
+        """The set with the fewest words, and among these with the shortest replies.
+
+        Raises:
+            BadInput: a figure out of range, or nothing fits.
+        """
+        slots, noises = tuple(widths), tuple(deviations)
+        _check_job(records, slots, bins, candidates, queries, attempts, noises)
+        noise, sums = _noise(records, bool(noises)), candidates * queries * attempts
+        plain_bits = sum(_widened(slots, noises, sums))
+        for words in range(1, MOST_WORDS + 1):
+            word_bits, flood_bits = _word_bits(words, plain_bits), _flood_bits(noise, sums * words)
+            for reply_bits in range(word_bits + 1, MOST_REPLY_BITS + 1):
+                if _noise_share(noise, word_bits, flood_bits, reply_bits) < 1:
+                    sizes = (words, word_bits, flood_bits, reply_bits)
+                    return cls(records, slots, bins, candidates, queries, *sizes, attempts, noises)
+        raise BadInput(
+            f"a plaintext of {plain_bits} bits does not fit {MOST_WORDS} words beside a flood of {flood_bits} bits, "
+            f"which {candidates} candidates, {queries} queries and {attempts} attempts need: give each "
+            "class its own trees, take fewer trees or bins, or another scheme"
+        )
+
+    @property
+    def complements(self) -> tuple[int, ...]:
+        """c_j, ascending: the smallest with which the t_j are pairwise coprime; the first is 0."""
+        return _complements(self.words, self.word_bits)
+
+    @property
+    def moduli(self) -> tuple[int, ...]:
+        """t_j = 2^tb - c_j."""
+        return tuple((1 << self.word_bits) - c for c in self.complements)
+
+    @property
+    def slot_widths(self) -> tuple[int, ...]:
+        """Widths of the slots with room for the declared noise: all noises of a job fit but with 2^-40 (equation 8)."""
+        return _widened(self.widths, self.deviations, self.candidates * self.queries * self.attempts)
+
+    @property
+    def plain_bits(self) -> int:
+        """Bits of a signed plaintext, |m| < 2^(plain_bits - 1)."""
+        return sum(self.slot_widths)
+
+    @property
+    def first_halves(self) -> int:
+        """Q: first halves that a feature party returns in all attempts of the job."""
+        return self.candidates * self.queries * self.words * self.attempts
+
+    @property
+    def noise(self) -> int:
+        """V: the most by which the sets shift a first half's flood, but with 2^-140 (equations 1 and 2)."""
+        return _noise(self.records, bool(self.deviations))
+
+    @property
+    def hiding_bits(self) -> float:
+        """-log2 of the statistical distance V·√(4.57·Q)/(2w) of all answers from simulated ones (equation 5)."""
+        shift = FLOOD_INFORMATION * self.noise**2 * self.first_halves
+        return self.flood_bits + 1 - (math.log2(shift.numerator) - math.log2(shift.denominator)) / 2
+
+    @property
+    def noise_share(self) -> Fraction:
+        """The largest honest error of an opened word, as a part of what decrypts; a larger one is a breach."""
+        return _noise_share(self.noise, self.word_bits, self.flood_bits, self.reply_bits)
+
+    @property
+    def places_per_word(self) -> int:
+        """Ternary places of u_k that a first half shows to a label holder with a bad zero block: 3^(k+1) ≤ q/w."""
+        return _places(self.flood_bits)
+
+    @property
+    def queries_per_second_half(self) -> int:
+        """Queries that may be answered under one u_k and second half; then both are drawn anew."""
+        return min(MOST_QUERIES_PER_SECOND_HALF, MOST_PLACES // (self.places_per_word * self.words))
+
+    @property
+    def query_bytes(self) -> int:
+        """Size of a query: r words of every record and of a block of zeros."""
+        return self.words * (self.records + self.degree) * self.modulus_bits // 8
+
+    @property
+    def first_halves_bytes(self) -> int:
+        """Size of the first halves of all candidates at a node."""
+        return -(-self.candidates * self.words * self.reply_bits // 8)
+
+    @property
+    def second_half_bytes(self) -> int:
+        """Size of a candidate's second half."""
+        return self.degree * self.reply_bits // 8
+
+    def _check_ranges(self) -> None:
+        for name, values in (
+            ("words", range(1, MOST_WORDS + 1)),
+            ("word_bits", WORD_BITS),
+            ("flood_bits", FLOOD_BITS),
+            ("reply_bits", range(self.word_bits + 1, MOST_REPLY_BITS + 1)),
+        ):
+            if (value := getattr(self, name)) not in values:
+                raise BadInput(f"{name} {value} is outside of what the kernels take: {values[0]} to {values[-1]}")
+
+
+def _check_job(
+    records: int,
+    widths: tuple[int, ...],
+    bins: int,
+    candidates: int,
+    queries: int,
+    attempts: int,
+    deviations: tuple[int, ...],
+) -> None:
+    figures = {"records": records, "candidates": candidates, "queries": queries, "attempts": attempts}
+    for name, value in figures.items():
+        if not 1 <= value <= MOST[name]:
+            raise BadInput(
+                f"{name} {value} is outside of what the lattice scheme takes, 1 to {MOST[name]}: take another scheme"
+            )
+    if not 2 <= bins <= MOST_BINS:
+        raise BadInput(
+            f"bins {bins}, one for missing values counted, is outside of what the lattice scheme takes, 2 to "
+            f"{MOST_BINS}: take other bins, or another scheme"
+        )
+    if len(deviations) not in (0, len(widths)) or any(deviation < 0 for deviation in deviations):
+        raise BadInput(f"deviations {deviations} must be one number of at least 0 for each of {len(widths)} widths")
+    if not widths or not all(width in SLOT_WIDTHS for width in widths):
+        raise BadInput(f"widths {widths} must be of 1 to {SLOT_WIDTHS[-1]} bits each: scale the values down")
+    if max(wider := _widened(widths, deviations, candidates * queries * attempts)) not in SLOT_WIDTHS:
+        raise BadInput(
+            f"deviations {deviations} widen the slots to {wider} bits, a slot has at most {SLOT_WIDTHS[-1]}: take less "
+            "noise"
+        )
+
+
+def _check_ring(degree: int, modulus_bits: int) -> None:
+    if degree not in TOTAL_BITS:
+        raise BadInput(f"degree {degree} is not one of {', '.join(map(str, TOTAL_BITS))}: take {DEGREE}")
+    if modulus_bits > TOTAL_BITS[degree]:
+        raise BadInput(
+            f"modulus_bits {modulus_bits} at degree {degree} is below 128-bit security: at most {TOTAL_BITS[degree]}"
+        )
+    if (degree, modulus_bits) != (DEGREE, MODULUS_BITS):
+        raise BadInput(
+            f"degree {degree} and modulus_bits {modulus_bits} are not those of the kernels: take {DEGREE} and "
+            f"{MODULUS_BITS}"
+        )
+
+
+def _root(square: Fraction) -> int:
+    """⌈√square⌉."""
+    whole = -(-square.numerator // square.denominator)
+    return math.isqrt(whole - 1) + 1 if whole else 0
+
+
+def _noise(records: int, noisy: bool) -> int:
+    """V (equations 1 and 2): tail of errors and rounding, bias, half a unit for ⌊(q/t)·Σm⌉, one for added noise."""
+    errors = Fraction(ERROR_BOUND, 2) * (records + 2 * LARGEST_WEIGHT)
+    return _root(TAIL**2 * (errors + Fraction(records, 4))) + math.ceil(records * ROUNDING_BIAS) + 1 + noisy
+
+
+def _flood_bits(noise: int, first_halves: int) -> int:
+    """The least fb with V·√(4.57·Q) / 2^(fb+1) ≤ 2^-40 (equation 5)."""
+    square: int = math.ceil(FLOOD_INFORMATION * noise**2 * max(first_halves, 1) * 4 ** (STATISTICAL_BITS - 1))
+    return max(FLOOD_BITS[0], ((square - 1).bit_length() + 1) // 2)
+
+
+def _noise_share(noise: int, word_bits: int, flood_bits: int, reply_bits: int) -> Fraction:
+    """Equation 6: of half a step 2^qp/(2t) at t = 2^tb."""
+    reply = Fraction(1 << reply_bits, 1 << MODULUS_BITS)
+    flood = Fraction(3 * (1 << flood_bits), 2)
+    rounding = _root(Fraction(TAIL**2 * DEGREE, 6)) + Fraction(1, 2)
+    return ((flood + noise) * reply + rounding) / Fraction(1 << reply_bits, 2 << word_bits)
+
+
+def _places(flood_bits: int) -> int:
+    places = 0
+    while 3 ** (places + 2) <= 1 << (MODULUS_BITS - flood_bits):
+        places += 1
+    return places
+
+
+def _holds(moduli: Sequence[int], plain_bits: int) -> bool:
+    """True if signed plaintexts of that many bits are told apart by their residues."""
+    return math.prod(moduli) >= 1 << plain_bits
+
+
+def _word_bits(words: int, plain_bits: int) -> int:
+    """The least tb at which that many moduli hold a plaintext; beyond every reply if none of `WORD_BITS` does."""
+    for bits in range(max(WORD_BITS[0], plain_bits // words), WORD_BITS[-1] + 1):
+        if _holds([(1 << bits) - c for c in _complements(words, bits)], plain_bits):
+            return bits
+    return MOST_REPLY_BITS
+
+
+@cache
+def _complements(words: int, word_bits: int) -> tuple[int, ...]:
+    kept: list[int] = []
+    for c in range(1 << (word_bits - 1)):
+        if all(math.gcd((1 << word_bits) - c, (1 << word_bits) - other) == 1 for other in kept):
+            kept.append(c)
+            if len(kept) == words:
+                break
+    return tuple(kept)
+
+
+def _widened(widths: tuple[int, ...], deviations: tuple[int, ...], sums: int) -> tuple[int, ...]:
+    """Widths that hold every sum below 2^(width-1) with its noise, |noise| ≤ τσ but with 2^-40 for all (equation 8).
+
+    A discrete Gaussian is σ²-sub-Gaussian (Canonne, Kamath and Steinke 2020), P(|z| ≥ τσ) ≤ 2·exp(-τ²/2), so that
+    τ² = 2·ln 2·(41 + log2(sums·slots)) serves; 1.3863 > 2·ln 2.
+    """
+    if not deviations:
+        return widths
+    doublings = 1 + STATISTICAL_BITS + (max(sums, 1) * len(widths) - 1).bit_length()
+    square = Fraction(13863, 10000) * doublings
+    return tuple(
+        ((1 << (width - 1)) + _root(square * deviation**2) - 1).bit_length() + 1
+        for width, deviation in zip(widths, deviations, strict=True)
+    )
