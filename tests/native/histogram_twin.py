@@ -100,10 +100,8 @@ def hidden(total, zero, seed, candidate, bits, most=3072):
     """u and the second half: total + a0·u + e', rounded."""
     u = ternary(words_of(seed, candidate, 0, MASK), most)
     noise, _ = errors(words_of(seed, candidate, 0, MASK_ERROR))
-    drop = 104 - bits
     rows = zip(total, product(zero, u), noise, strict=True)
-    # the low 52 bits are cut off before the rest is rounded
-    return u, [((((x + y + e) % Q) >> 52) + (1 << (52 - bits) >> 1) >> (drop - 52)) % (1 << bits) for x, y, e in rows]
+    return u, [((x + y + e + (1 << (103 - bits))) % Q) >> (104 - bits) for x, y, e in rows]
 
 
 def answered(sums, zeros, u, seed, candidate, flood, bits):

@@ -13,6 +13,8 @@ import pytest
 
 from tests.native import histogram_twin as twin
 from tests.native.forms import HERE
+from treetap.lattice import histogram_parameters as sizes
+from treetap.native import histogram_arrays as arrays
 from treetap.native import histograms, integers, library
 from treetap.native.histogram_arrays import ZERO_BLOCK, Binned, Moduli, Secrets
 
@@ -180,6 +182,34 @@ def test_sums_open_to_those_of_integers(kernels, bits, less):
     bad = firsts.copy()
     bad[4, 1] ^= np.uint64(1 << (reply - bits - 2))
     assert kernels.open(second, bad, secrets, reply, moduli)[1] > noise
+
+
+@pytest.mark.parametrize(("records", "width"), [(N, 110), (2 * N + 1, 600)])
+def test_agreed_sizes_are_those_of_the_kernels(kernels, records, width):
+    """Sets of sizes have the kernels' bounds, and their worst plaintexts open with the noise that they allow."""
+    assert (sizes.DEGREE, sizes.LARGEST_WEIGHT, sizes.MOST_BINS) == (N, arrays.LARGEST_WEIGHT, arrays.MOST_BINS)
+    assert (sizes.WORD_BITS, sizes.MOST_WORDS) == (arrays.WORD_BITS, arrays.MOST_WORDS)
+    assert {*sizes.FLOOD_BITS} <= {*arrays.FLOOD_BITS}
+    agreed = sizes.HistogramParameters.choose(records, (width // 10,) * 10, 2, 1, 7)
+    bits, moduli, blocks = agreed.reply_bits, Moduli(agreed.word_bits, agreed.complements), -(-records // N)
+    values, rows = [(-1) ** i * ((1 << width - 1) // records) for i in range(records)], -(-width // 64)
+    values[1::2] = values[::2][: len(values[1::2])]
+    binned, secrets = Binned(np.zeros((1, records), dtype=np.uint8), (1,)), kernels.secrets(SEED, agreed.words)
+    public, zero = kernels.public(JOINT, 0, blocks), kernels.public(JOINT, ZERO_BLOCK, 1)
+    made, _ = kernels.encrypt(public, 0, secrets, SEED, moduli, words_of(values, rows))
+    zeros, _ = kernels.encrypt(zero, ZERO_BLOCK, secrets, SEED, moduli, N)
+    assert made.nbytes + zeros.nbytes == agreed.query_bytes
+    sums, seconds = np.zeros((1, agreed.words, 2), dtype=np.uint64), np.zeros((1, 2, N), dtype=np.uint64)
+    kernels.sum_words(kernels.unpack(made.tobytes(), agreed.words), binned, 0, sums)
+    kernels.cells(public, binned, 0, range(1), seconds)
+    u, second, _ = kernels.hide(seconds, zero, bits, OTHER, 0)
+    assert len(kernels.write(second, bits)) == agreed.second_half_bytes
+    zeros = kernels.unpack(zeros.tobytes(), agreed.words)
+    residues, noise = kernels.open(
+        second, kernels.answer(sums, zeros, u, agreed.flood_bits, bits, OTHER, 0), secrets, bits, moduli
+    )
+    assert residues.tolist() == [[sum(values) % t for t in agreed.moduli]]
+    assert noise < agreed.noise_share < 1
 
 
 def test_either_implementation_opens_what_the_other_encrypts(kernels, dense):

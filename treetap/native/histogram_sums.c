@@ -268,6 +268,7 @@ TARGET int FN(treetap_histograms_hide)(
     if (!rounds_to_nearest()) return WRONG_ROUNDING;
     const size_t bytes = 2 * HALF * sizeof(reals), halves = LANES * 2 * DEGREE * 8, drop = HALF_BITS - bits;
     const uint64_t half = (1ull << drop) >> 1, mask = (1ull << bits) - 1;
+    const uint64_t begins = (1ull << HALF_BITS) + (drop ? 0 : 1ull << (HALF_BITS - 1)); /* 2^52 keeps low halves positive */
     reals *x = memory(bytes), *limbs = memory(LIMBS * bytes);
     uint64_t *rows = memory(halves);
     int32_t *error = memory(DEGREE * 4);
@@ -292,8 +293,8 @@ TARGET int FN(treetap_histograms_hide)(
             const uint64_t *low = sums + k * 2 * DEGREE, *high = low + DEGREE, *more = rows + (k - at) * 2 * DEGREE;
             uint64_t *to = out + k * DEGREE;
             errors(drawn(&from, seed, first + (uint32_t)k, 0, MASK_ERROR), DEGREE, error, NULL);
-            for (size_t p = 0; p < DEGREE; p++) { /* 2^52 is added and taken away: the low half stays positive */
-                const uint64_t sum = low[p] + more[p] + (1ull << HALF_BITS) + (uint64_t)(int64_t)error[p];
+            for (size_t p = 0; p < DEGREE; p++) {
+                const uint64_t sum = low[p] + more[p] + begins + (uint64_t)(int64_t)error[p];
                 to[p] = (high[p] + more[DEGREE + p] + (sum >> HALF_BITS) - 1 + half) >> drop & mask;
             }
         }

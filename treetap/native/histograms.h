@@ -6,8 +6,8 @@
  * sum of m. histogram_words.c is the key holder's arithmetic, histogram_sums.c the
  * feature party's; treetap/native/histograms.py has the calls, treetap/lattice/histogram_parameters.py the sizes.
  *
- * Numbers modulo q are two words of 52 bits, the low one first; in messages they have 13 bytes, lowest first, on machines
- * that store words so. Randomness comes as seeds of 32 bytes: a draw's stream (sampling.h) has a number, a word and a use
+ * Numbers modulo q are two words of 52 bits, the low one first; in messages they have 13 bytes, lowest first, as the machine
+ * is little-endian. Randomness comes as seeds of 32 bytes: a draw's stream (sampling.h) has a number, a word and a use
  * in its nonce, below, so that a seed serves all of a query's draws and the same call gives the same bytes.
  *
  *     use          seed      number            word
