@@ -127,7 +127,7 @@ class FeaturePartyJob:
         records = self._take(required(self._records).take(self.alignment.records))
         check_cells(self._context, self.min_cell_records, self._params.drawn(0, records.training))
         if base is not None and self.stored.count < base.trees:
-            await self._context.offload(lambda: base.seed(store, kinds=(TREES,)))
+            await self._context.offload(lambda: base.seed(store, kinds=(TREES,)), whole=True)
             await self.stored.read()
         table = records.table
         account, ids = self.account, table.ids[: records.training]

@@ -33,6 +33,7 @@ WORD_BITS = range(16, 43)
 MOST_REPLY_BITS = 52
 MOST_WORDS = 81
 MOST_BINS = 256
+SLOT_WIDTHS = range(1, 64)  # of `treetap.additive.sums.slots`
 MOST_QUERIES_PER_SECOND_HALF = 4
 #: Places of a u_k that a label holder with bad zero blocks may read (equation 9).
 MOST_PLACES = 1792
@@ -62,7 +63,6 @@ class HistogramParameters:
     Raises:
         BadInput: a figure out of range, below 128 bits by `TOTAL_BITS`, hiding below `STATISTICAL_BITS` for the job, or
             a plaintext that the words do not hold.
-        PlaintextOverflow: a width that no slot has.
     """
 
     records: int
@@ -84,8 +84,9 @@ class HistogramParameters:
         _check_job(self.records, self.widths, self.bins, self.candidates, self.queries, self.attempts, self.deviations)
         self._check_ranges()
         if self.flood_bits < (needed := _flood_bits(self.noise, self.first_halves)):
+            hidden = math.floor(10 * self.hiding_bits) / 10
             raise BadInput(
-                f"flood_bits {self.flood_bits} would hide the sets of records by {math.floor(10 * self.hiding_bits) / 10} bits, "
+                f"flood_bits {self.flood_bits} would hide the sets of records by {hidden} bits, "
                 f"{STATISTICAL_BITS} are required for all {self.attempts} attempts of a job: take {needed}"
             )
         if not _holds(self.moduli, self.plain_bits):
@@ -119,7 +120,6 @@ class HistogramParameters:
 
         Raises:
             BadInput: a figure out of range, or nothing fits.
-            PlaintextOverflow: a width that no slot has.
         """
         slots, noises = tuple(widths), tuple(deviations)
         _check_job(records, slots, bins, candidates, queries, attempts, noises)
@@ -133,8 +133,8 @@ class HistogramParameters:
                     return cls(records, slots, bins, candidates, queries, *sizes, attempts, noises)
         raise BadInput(
             f"a plaintext of {plain_bits} bits does not fit {MOST_WORDS} words beside a flood of {flood_bits} bits, "
-            f"which {candidates} candidates, {queries} queries and {attempts} attempts need: take fewer trees or bins, "
-            "or another scheme"
+            f"which {candidates} candidates, {queries} queries and {attempts} attempts need: give each "
+            "class its own trees, take fewer trees or bins, or another scheme"
         )
 
     @property
@@ -236,10 +236,11 @@ def _check_job(
         )
     if len(deviations) not in (0, len(widths)) or any(deviation < 0 for deviation in deviations):
         raise BadInput(f"deviations {deviations} must be one number of at least 0 for each of {len(widths)} widths")
-    Slots(widths)
-    if max(wider := _widened(widths, deviations, candidates * queries * attempts)) > LARGEST_WIDTH:
+    if not widths or not all(width in SLOT_WIDTHS for width in widths):
+        raise BadInput(f"widths {widths} must be of 1 to {SLOT_WIDTHS[-1]} bits each: scale the values down")
+    if max(wider := _widened(widths, deviations, candidates * queries * attempts)) not in SLOT_WIDTHS:
         raise BadInput(
-            f"deviations {deviations} widen the slots to {wider} bits, a slot has at most {LARGEST_WIDTH}: take less "
+            f"deviations {deviations} widen the slots to {wider} bits, a slot has at most {SLOT_WIDTHS[-1]}: take less "
             "noise"
         )
 
