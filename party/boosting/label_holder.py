@@ -23,7 +23,6 @@ from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
-from party.setup.keys import fitting
 from treetap.additive.sums.slots import Slots
 from treetap.errors import DataError
 from treetap.process.together import together
@@ -143,7 +142,7 @@ class LabelHolder:
 
         Raises:
             DataError: the labels do not fit the loss.
-            BadInput: one record does not fit a plaintext of the job's key.
+            BadInput: one record does not fit a plaintext of the job's key, or a lattice hides no further attempt.
         """
         loss = self._loss(labels)
         loss.check(labels.values)
@@ -154,8 +153,8 @@ class LabelHolder:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
         plain = layout(self._params, records, outputs)
         slots = layout(self._params, records, outputs, self._classes_in_slots(labels))
-        fitting(slots, labels, key, remedy)
-        if self._limited:
+        self._encrypted.fit(slots, labels, remedy)
+        if self._limited and not key.on_lattice:
             log.info(
                 "job %s: id_lmid adds no ciphertext of a record; a ciphertext of candidates holds %d sums, without "
                 "id_lmid %d",

@@ -28,8 +28,8 @@ def fitting(slots: Slots, labels: Labels, key: KeyKind, remedy: str) -> Slots:
         slots.groups_per_plaintext(key.plain_bits)
     except PlaintextOverflow as failure:
         raise BadInput(
-            f"{len(labels.classes)} classes of {len(labels.values)} records need {slots.bits} bits in one plaintext, a "
-            f"{key.scheme} key of {key.bits} bits has {key.plain_bits}: use {remedy}"
+            f"{len(labels.classes)} classes of {len(labels.values)} records need {slots.bits} bits in one plaintext, "
+            f"{key.named} has {key.plain_bits}: use {remedy}"
         ) from failure
     return slots
 

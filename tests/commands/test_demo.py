@@ -25,7 +25,7 @@ def test_the_parties(protocol: str, count: int, with_labels: int, tmp_path: Path
     """All thirty columns are shared out; of PIVODL four hospitals label a quarter of the training rows each."""
     needs_library_of(protocol)
     names = demo.write_breast_cancer(tmp_path / "breast_cancer.parquet")
-    experiment = demo.federation_of(tmp_path, names, 2048, protocol)
+    experiment = demo.federation_of(tmp_path, names, protocol, {})
     assert len(experiment.party) == count
     assert sorted(chain(*(party.columns or [] for party in experiment.party))) == sorted(names)
     assert sum(party.labels or bool(party.label_share) for party in experiment.party) == with_labels

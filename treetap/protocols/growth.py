@@ -139,9 +139,9 @@ def number_of_candidates(_sizes: TreeSizes, _series: Series) -> int:
     return _NODE
 
 
-def digest(_sizes: TreeSizes, _series: Series) -> int:
-    """32 bytes."""
-    return 34
+def two_digests(_sizes: TreeSizes, _series: Series) -> int:
+    """32 bytes each."""
+    return 68
 
 
 def by_lattice(spec: setup_pb2.JobSpec) -> bool:
@@ -191,8 +191,8 @@ GROWTH = (
     planned_rounds("bin"),
     *PUBLIC_KEY,
     MessageRow("candidate_count", to_label_holder, once, number_of_candidates, step="take_key", when=by_lattice),
-    MessageRow("seed_commitment", to_each_other, once, digest, step="make_keys", when=by_lattice),
-    MessageRow("seed_nonce", to_each_other, once, digest, step="make_keys", when=by_lattice),
+    MessageRow("seed_commitment", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
+    MessageRow("seed_nonce", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
     MessageRow("sampled_records", to_feature_parties, each_round, drawn_sets, step="begin_tree"),
     MessageRow(
         "candidate_sums",
