@@ -33,7 +33,7 @@ from treetap.neural.params import SplitnnParams
 from treetap.protocols.key_options import PAILLIER, SCHEMES
 from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
-from treetap.strict import faults_of
+from treetap.strict import WHOLE, faults_of
 from treetap.trees.params import TreeParams
 from treetap.wire.transcript import summarise
 
@@ -76,7 +76,8 @@ def run(
     if scheme not in SCHEMES:
         raise BadInput(f"--scheme {scheme}: must be one of {', '.join(SCHEMES)}")
     if key_bits is not None and key_bits not in (offered := SCHEMES[scheme].key_bits):
-        lengths = f"must be one of {', '.join(map(str, offered))}" if offered else f"scheme {scheme} has no keys"
+        *most, last = offered or ("",)
+        lengths = f"must be {', '.join(map(str, most))} or {last}" if offered else f"scheme {scheme} has no keys"
         raise BadInput(f"--key-bits {key_bits}: {lengths}")
     if protocol not in JOBS:
         raise BadInput(f"--protocol {protocol}: must be one of {', '.join(JOBS)}")
@@ -145,7 +146,7 @@ def federation_of(
     try:
         job = JobTable.model_validate({"protocol": protocol, **named, "alignment": "psi", **JOBS[protocol]})
     except ValidationError as failure:
-        raise BadInput("; ".join(faults_of(failure, JobTable))) from None
+        raise BadInput("; ".join(fault.removeprefix(f"{WHOLE}: ") for fault in faults_of(failure, JobTable))) from None
     return ExperimentFile(
         data=DataTable(path=str(workdir / "breast_cancer.parquet"), label=LABEL, compare=True),
         party=parties,

@@ -147,8 +147,8 @@ def bin_faults(scheme: str, max_bin: int) -> list[str]:
     if not most or max_bin <= most:
         return []
     return [
-        f"max_bin = {max_bin}: must be at most {most} where scheme = {scheme!r}, which takes {most + 1} bins of a column, "
-        f"one for missing values counted; use scheme = {PAILLIER!r} for more"
+        f"max_bin = {max_bin}: must be at most {most} where scheme = {scheme!r}, which takes {most + 1} bins of a "
+        f"column, one for missing values counted; use scheme = {PAILLIER!r} for more"
     ]
 
 

@@ -50,10 +50,8 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
         policy = {
             "record": experiment.record(party),
             "record_sums": experiment.record_sums(party),
-            # a prediction by entries has a key where the job has none
-            "schemes": [
-                *dict.fromkeys([experiment.job.scheme, *([PAILLIER] if experiment.job.key.on_lattice else [])])
-            ],
+            # where the job has no key, a prediction by entries has one
+            "schemes": [experiment.job.scheme, *([PAILLIER] if experiment.job.key.on_lattice else [])],
             "min_key_bits": experiment.job.key_bits,
             "min_common_records": 1,
             "min_evaluated_records": 2,
