@@ -28,10 +28,10 @@ from treetap.additive.sums.joint_cells import bin_products, plan
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.secret_keys import HandedSecret, SecretKey
-from treetap.additive.sums.slots import Slots, width_for
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic
 from treetap.protocols.key_options import OBFUSCATIONS, PAILLIER, SCHEMES
+from treetap.slots import Slots, width_for
 from treetap.workers.engines import ProcessEngine
 
 FRACTION_BITS = 24

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from party.alignment.steps import ALIGNMENT
+from party.boosting.ciphers import summed_values
 from party.boosting.layout import implied
-from party.boosting.summed_values import summed_values
 from party.config import PartyConfig
 from party.growth.feature_party import (
     AFTER_HISTOGRAMS,

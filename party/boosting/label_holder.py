@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from party.alignment.steps import ALIGNMENT
-from party.boosting.encrypted_values import encrypted_values
+from party.boosting.ciphers import encrypted_values
 from party.boosting.layout import layout
 from party.config import PartyConfig
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
@@ -23,12 +23,12 @@ from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
-from treetap.additive.sums.slots import Slots
 from treetap.errors import DataError
 from treetap.process.together import together
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
+from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.boosting_rounds import BoostingRounds, Start, Weights

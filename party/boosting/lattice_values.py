@@ -19,7 +19,6 @@ from party.runtime.context import StepContext, required
 from party.runtime.messages import CiphertextBody, Rows
 from party.setup.joint_seed import draw_joint_seed
 from party.setup.keys import fitting
-from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HistogramParameters
@@ -29,6 +28,7 @@ from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import LATTICE, KeyKind
+from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree, Ints

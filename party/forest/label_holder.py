@@ -22,11 +22,11 @@ from party.runtime.messages import CountedBody
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
 from party.setup.keys import JobKeys, fitting
-from treetap.additive.sums.slots import Slots
 from treetap.errors import DataError
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
+from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
 from treetap.trees.ensemble import Ensemble, Tree

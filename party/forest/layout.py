@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from treetap.additive.sums.slots import Slots, width_for
 from treetap.errors import Malformed
+from treetap.slots import Slots, width_for
 from treetap.trees.loss import UNIT
 from treetap.trees.params import ForestParams
 

@@ -30,11 +30,11 @@ from party.setup.steps import (
     without_columns,
 )
 from treetap.additive.sums.public_keys import PublicKey
-from treetap.additive.sums.slots import Slots
 from treetap.models.store import CELLS, TREES
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
+from treetap.slots import Slots
 from treetap.tables.binned import partitioned
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table

@@ -28,7 +28,6 @@ from party.setup.evaluated import check_evaluated, described
 from party.setup.keys import KeyMaker
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import bin_features, manifest_of, without_columns
-from treetap.additive.sums.slots import Slots
 from treetap.errors import OutOfOrder
 from treetap.models.durable import write_whole
 from treetap.models.history import read_history
@@ -47,6 +46,7 @@ from treetap.models.store import (
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
+from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_rounds import Start
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner

@@ -29,10 +29,10 @@ from party.pivodl.participant import Participant
 from party.pivodl.split_party import Opened
 from party.runtime.job_store import JobStore
 from party.runtime.messages import batches
-from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
 from treetap.privacy.discrete_gaussian import RandBelow, discrete_gaussian
 from treetap.privacy.zcdp import LeafWeightPrivacy
+from treetap.slots import Slots
 from treetap.trees.pivodl_rules import weights_of
 from treetap.wire.v2 import pivodl_pb2
 

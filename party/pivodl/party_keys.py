@@ -17,10 +17,10 @@ from party.runtime.context import required
 from party.setup.steps import make_key
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.additive.sums.slots import Slots, width_for
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.privacy.masks import MaskKey, PairwiseMasks
 from treetap.protocols.key_options import KeyKind
+from treetap.slots import Slots, width_for
 from treetap.trees.gradient_bits import record_bounds
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import NONCE_BYTES, RoleDraws, commitment

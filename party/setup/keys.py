@@ -12,10 +12,10 @@ from party.runtime.context import StepContext, required
 from party.runtime.messages import CiphertextBody
 from party.setup.steps import make_key, send_key
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.additive.sums.slots import Slots
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.process.together import together
 from treetap.protocols.key_options import KeyKind
+from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.wire.v2 import setup_pb2
 

@@ -19,13 +19,13 @@ from party.runtime.context import StepContext, required
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.public_keys import PublicKey, public_key
 from treetap.additive.sums.secret_keys import SecretKey
-from treetap.additive.sums.slots import Slots
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.names import check_name, did_you_mean
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import SCHEMES, KeyKind
 from treetap.protocols.registry import training_name
+from treetap.slots import Slots
 from treetap.tables.binned import bin_columns, refuse_columns
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig

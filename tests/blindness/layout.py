@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message
 
 from tests.blindness.observed import Crossed
-from treetap.additive.sums.slots import Slots
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
+from treetap.slots import Slots
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.frame import filled

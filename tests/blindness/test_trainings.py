@@ -17,7 +17,7 @@ from tests.blindness.layout import Cost, Topology
 from tests.blindness.observed import Act, Crossed, Observed, observed, with_cell
 from tests.simulator import COORDINATOR
 from tests.worlds import PARTIES, Tables, spec, weighted, world
-from treetap.additive.sums.slots import Slots, width_for
+from treetap.slots import Slots, width_for
 from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.v2 import jobs_pb2, setup_pb2

@@ -18,8 +18,8 @@ from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.pivodl.jobs import policies
 from tests.simulator import Federation, run
 from tests.worlds import spec, spread, weighted, world
-from treetap.additive.sums.slots import Slots
 from treetap.errors import ConfigError, Malformed
+from treetap.slots import Slots
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.growing_tree import GrowingTree

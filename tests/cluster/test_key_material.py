@@ -17,12 +17,12 @@ from tests.memory import forms_of, held_by
 from tests.ray_cluster import RayCluster
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.process.fork_server import ForkServer
 from treetap.psi import kernels
 from treetap.psi.group import Exponent, uniform_bytes
 from treetap.psi.kernels import group
+from treetap.slots import Slots
 from treetap.workers.engines import Engine, FitForKeys, KeyEngine
 from treetap.workers.settings import ClusterConfig
 

@@ -15,8 +15,8 @@ from party.growth.split_table import SplitTable, with_zeros
 from party.runtime.job_store import Store
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.kernels import add
-from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
+from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion

@@ -13,12 +13,12 @@ import pytest
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.kernels import CandidateSums, close_tree
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Interrupted
 from treetap.lattice.kernels import LatticeKeyHolder
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
+from treetap.slots import Slots
 from treetap.workers.engines import call_all
 
 KEY = SecretKey.generate(1024)

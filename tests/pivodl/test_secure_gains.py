@@ -25,11 +25,11 @@ from tests.simulator import run
 from tests.worlds import World, spec
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import MessageRow, members_of
 from treetap.protocols.pivodl import PROTOCOL, RANK_BITS, PivodlSizes
+from treetap.slots import Slots
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import LARGEST, Best, RoleDraws, least_gain
 from treetap.wire.frame import filled, name_of

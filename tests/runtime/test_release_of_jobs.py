@@ -96,7 +96,7 @@ def test_the_role_of_an_ended_job_is_let_go(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_job_waits_for_what_it_needs(tmp_path: Path) -> None:
-    """No session is opened while its modules are imported: the import would stop the loop, and its end keep the role."""
+    """No session is opened while its modules are imported: the import would stop the loop, the freeze keep the role."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)

@@ -6,8 +6,8 @@ import pytest
 
 from party.boosting import layout as boosting
 from party.forest import layout as forest
-from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
+from treetap.slots import Slots
 from treetap.trees.job_params import OBJECTIVES
 from treetap.trees.params import BoostingParams, ForestParams
 

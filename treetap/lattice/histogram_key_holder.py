@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
 from treetap.lattice.histogram_parameters import DEGREE, HistogramParameters
 from treetap.lattice.histogram_scheme import (
@@ -29,6 +28,7 @@ from treetap.lattice.histogram_scheme import (
 )
 from treetap.native.histograms import WORD_BYTES, ZERO_BLOCK, Reals
 from treetap.process.together import together
+from treetap.slots import Slots
 from treetap.workers.engines import KeyEngine, call_all
 
 IN_FLIGHT_PER_WORKER = 2
@@ -53,8 +53,8 @@ class HistogramKeyHolder:
         self._engine, self.parameters, self._slots, self._seed = engine, parameters, slots, seed
         self._name = f"words/{token}"
         block = parameters.words * DEGREE * WORD_BYTES
-        each = -(-blocks_of(parameters.records) // engine.workers)
-        self._together = max(1, min(BLOCK_BYTES // block, each))
+        of_worker = -(-blocks_of(parameters.records) // engine.workers)
+        self._together = max(1, min(BLOCK_BYTES // block, of_worker))
 
     async def start(self) -> None:
         """Hand the sizes and the seed to every worker."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
-from treetap.additive.sums.slots import LARGEST_WIDTH, Slots
 from treetap.errors import BadInput
 from treetap.lattice.parameters import ERROR_BOUND, STATISTICAL_BITS, TAIL, TOTAL_BITS
+from treetap.slots import LARGEST_WIDTH, Slots
 
 DEGREE = 4096
 MODULUS_BITS = 104

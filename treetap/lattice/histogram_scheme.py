@@ -6,17 +6,17 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from treetap.additive.sums.slots import Slots
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.lattice.histogram_parameters import DEGREE, HistogramParameters
 from treetap.native.histograms import Histograms, Moduli
 from treetap.native.library import REMEDY, Unavailable
-from treetap.trees.candidates import Kind, Shape
+from treetap.slots import Slots
+from treetap.trees.candidates import CandidateList, Shape
+from treetap.trees.tree_bins import accumulate_cells
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -139,7 +139,7 @@ def radices(shapes: Sequence[Shape]) -> list[int]:
     return [shape.n_bins + shape.has_missing for shape in shapes]
 
 
-def candidate_sums(cells: npt.NDArray[Any], shapes: Sequence[Shape]) -> npt.NDArray[Any]:
+def left_sums(cells: Words, shapes: Sequence[Shape]) -> Words:
     """Left sums of all candidates in canonical order, from those of all cells of these features: sums along axis 0.
 
     Halves of numbers modulo q are added without carries: a sum has at most 257 cells.
@@ -149,21 +149,10 @@ def candidate_sums(cells: npt.NDArray[Any], shapes: Sequence[Shape]) -> npt.NDAr
     return np.concatenate([cells[:0], *parts])
 
 
-def _of_feature(cells: npt.NDArray[Any], shape: Shape) -> npt.NDArray[Any]:
-    present, missing = cells[: shape.n_bins], cells[shape.n_bins :]
-    if shape.kind is Kind.PARTITIONS:
-        return present
-    out = np.empty((shape.sums, *cells.shape[1:]), dtype=cells.dtype)
-    if shape.kind is Kind.ONE_HOT:
-        others = np.zeros_like(present)
-        others[1:] += np.cumsum(present[:-1], axis=0)
-        others[:-1] += np.cumsum(present[:0:-1], axis=0)[::-1]
-        if not shape.has_missing:
-            return others
-        out[0::2], out[1::2] = others + missing, others
-        return out
-    running = np.cumsum(present, axis=0)
+def _of_feature(cells: Words, shape: Shape) -> Words:
     if not shape.has_missing:
-        return running[:-1]
-    out[0::2], out[1::2] = running, running[:-1] + missing
-    return out
+        cells = np.concatenate([cells, np.zeros_like(cells[:1])])
+    flat = cells.reshape(len(cells), -1).view(np.int64)
+    sums = accumulate_cells(flat.T[:, np.newaxis], CandidateList([shape]))[0]
+    halves: Words = sums.view(np.uint64).reshape(len(sums), *cells.shape[1:])
+    return halves

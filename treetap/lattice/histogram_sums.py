@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from treetap.errors import Malformed
 from treetap.lattice.histogram_parameters import DEGREE, MOST_BINS, HistogramParameters
-from treetap.lattice.histogram_scheme import Words, blocks_of, candidate_sums, kernels, radices
+from treetap.lattice.histogram_scheme import Words, blocks_of, kernels, left_sums, radices
 from treetap.native.histograms import MOST_BLOCKS, SEED_BYTES, WORD_BYTES, ZERO_BLOCK, Binned, Reals, Small
 from treetap.process.together import together
 from treetap.trees.candidates import Shape
@@ -123,7 +123,7 @@ class HistogramSums:
         self._received = 0
         partial = await self._everywhere(_take, *[()] * self._engine.workers)
         cells: Words = np.stack(partial).sum(axis=0, dtype=np.uint64)
-        left, at, calls = candidate_sums(cells, self._shapes), 0, []
+        left, at, calls = left_sums(cells, self._shapes), 0, []
         for worker, count in enumerate(self._counted):
             part = np.ascontiguousarray(left[at : at + count])
             calls.append(self._engine.call(worker, _answer, self._name, part, self._zeros, os.urandom(SEED_BYTES)))
@@ -190,7 +190,7 @@ class _Columns:
             self._add_products(block, cell)
             return True
         own = self._features
-        self.candidates = candidate_sums(self._products, self.shapes[own.start : own.stop])
+        self.candidates = left_sums(self._products, self.shapes[own.start : own.stop])
         self._products, self._public = self._products[:0], (-1, self.zero)
         self.masks = np.zeros((len(self.candidates), DEGREE), dtype=np.int8)
         return False

@@ -206,10 +206,10 @@ def left_sums(
         index = base + candidates.cell[f] + codes[rows, f]
         for s in range(slots):
             np.add.at(cells[s], index, picked[s])
-    return _accumulate(cells.reshape(slots, len(nodes), width), candidates)
+    return accumulate_cells(cells.reshape(slots, len(nodes), width), candidates)
 
 
-def _accumulate(cells: Ints, candidates: CandidateList) -> Ints:
+def accumulate_cells(cells: Ints, candidates: CandidateList) -> Ints:
     """Histogram cells (S, nodes, width) → left sums (nodes, candidates, S).
 
     One cumulative sum runs over all features; its start per feature is taken off again. It may wrap around int64 when

@@ -25,8 +25,8 @@ from tests.lattice.histogram_twin import (
     ternary,
     whole,
 )
-from treetap.additive.sums.slots import Slots, width_for
 from treetap.lattice.histogram_parameters import FLOOD_INFORMATION, HistogramParameters
+from treetap.slots import Slots, width_for
 
 N = 4096
 

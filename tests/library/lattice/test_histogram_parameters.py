@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.lattice.histogram_twin import Twin, errors, ternary, whole
-from treetap.additive.sums.slots import Slots, width_for
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.lattice.histogram_parameters import ATTEMPTS, MOST_REPLY_BITS, MOST_WORDS, HistogramParameters
+from treetap.slots import Slots, width_for
 
 PAGE = Path(__file__).parents[3] / "docs" / "histogram-lattice.md"
 RNG = np.random.default_rng(35)

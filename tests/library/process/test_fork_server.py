@@ -25,10 +25,10 @@ from tests.memory import forms_of, held_in
 from tests.worker_kernels import descriptors, doze, interpreter
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.additive.sums.slots import Slots
 from treetap.errors import BadInput, Interrupted
 from treetap.process import fork_server, forking
 from treetap.process.fork_server import ONE_THREAD, Child, ForkServer
+from treetap.slots import Slots
 from treetap.workers.engines import ProcessEngine
 
 ROOT = Path(__file__).parents[3]

@@ -13,8 +13,8 @@ from party.pivodl.party_keys import slots_of
 from tests.library.trees.tables import Case, cases, encoded, labels_for, signal, table
 from tests.library.trees.test_oracle import assert_same
 from tests.oracle import oracle_train
-from treetap.additive.sums.slots import Slots
 from treetap.errors import ConfigError, DataError
+from treetap.slots import Slots
 from treetap.trees.binning import BinnedTable
 from treetap.trees.boosting_criterion import BoostingCriterion, leaf_weights, open_sums
 from treetap.trees.boosting_rounds import BoostingRounds

@@ -17,8 +17,8 @@ from treetap.additive.residues.batches import Batch
 from treetap.additive.sums.counted_products import candidate_products
 from treetap.additive.sums.joint_cells import BinProducts, Codes, RootCells, bin_products
 from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, in_worker
-from treetap.additive.sums.slots import Slots
 from treetap.process.together import together
+from treetap.slots import Slots
 from treetap.trees.candidates import Kind, Shape
 from treetap.workers.engines import Engine
 

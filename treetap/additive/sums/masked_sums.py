@@ -28,9 +28,9 @@ from treetap.additive.sums.counted_products import masked_products
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
 from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, handed, in_worker
 from treetap.additive.sums.secret_keys import SecretKey
-from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
 from treetap.process.together import together
+from treetap.slots import Slots
 from treetap.workers.engines import Engine, KeyEngine, call_all
 
 Ints = npt.NDArray[np.int64]

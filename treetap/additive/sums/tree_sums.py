@@ -35,8 +35,8 @@ from treetap.additive.sums.kernels import (
     root_bins,
 )
 from treetap.additive.sums.public_keys import PublicKey, handed
-from treetap.additive.sums.slots import Slots
 from treetap.errors import Conflict, Malformed
+from treetap.slots import Slots
 from treetap.trees.candidates import Shape
 from treetap.workers.engines import Engine
 

@@ -12,10 +12,10 @@ import numpy as np
 from party.boosting.layout import layout
 from treetap.additive.sums.counted_products import CountedProducts, candidate_products
 from treetap.additive.sums.joint_cells import Codes
-from treetap.additive.sums.slots import Slots
 from treetap.protocols.growth import PlannedTree, TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import Members
+from treetap.slots import Slots
 from treetap.trees.candidates import Shape
 from treetap.trees.params import BoostingParams
 

@@ -15,8 +15,8 @@ from scipy import stats
 from treetap.additive.paillier.comparison import GainComparison, bits_of, blinded, champion_is_larger
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
+from treetap.slots import Slots
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")

@@ -16,10 +16,10 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
 from treetap.additive.residues.fixed_base import Exponents, FixedBase
 from treetap.additive.sums.public_keys import Packer
-from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput
 from treetap.protocols.key_options import Obfuscation
+from treetap.slots import Slots
 from treetap.workers.engines import InProcessEngine
 
 BITS = 1024

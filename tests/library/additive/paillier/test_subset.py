@@ -20,8 +20,8 @@ from gmpy2 import mpz
 from tests.library.ciphertexts import batch, integers
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.public_keys import Packer
-from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
+from treetap.slots import Slots
 from treetap.workers.engines import InProcessEngine
 
 RECORDS = 24

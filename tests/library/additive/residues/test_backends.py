@@ -23,10 +23,10 @@ from treetap.additive.residues.ciphertexts import residues
 from treetap.additive.residues.fixed_base import FixedBase
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.public_keys import Packer
-from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic, library, numbers, pairs
 from treetap.protocols.key_options import OBFUSCATIONS, OKAMOTO_UCHIYAMA, SCHEMES
+from treetap.slots import Slots
 from treetap.workers.engines import InProcessEngine
 
 NAMES: tuple[arithmetic.Name, ...] = ("gmpy2", *HERE)

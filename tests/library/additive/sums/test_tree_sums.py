@@ -13,10 +13,10 @@ from tests.library.ciphertexts import integers
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.secret_keys import generate
-from treetap.additive.sums.slots import Slots, width_for
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Conflict, Malformed
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
+from treetap.slots import Slots, width_for
 from treetap.trees.candidates import Kind, Shape
 from treetap.workers.engines import Engine, InProcessEngine, ProcessEngine
 

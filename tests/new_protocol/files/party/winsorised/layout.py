@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treetap.additive.sums.slots import Slots, width_for
+from treetap.slots import Slots, width_for
 from treetap.trees.loss import UNIT
 
 

@@ -1,19 +1,76 @@
-"""The sums of a tree at a feature party, of what the label holder encrypts: see `party.boosting.encrypted_values`."""
+"""What a tree's values are encrypted with, at both roles: with a key pair, or on a lattice.
+
+With a key pair every drawn record has one ciphertext for all nodes of a tree. On a lattice (`lattice_values`,
+`lattice_sums`) each node has words of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from party.growth.feature_party import OwnTree, Sums, since
 from party.growth.feature_party_job import FeaturePartyJob
+from party.growth.offered_candidates import Offer
 from party.growth.split_table import TreeColumns
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
+from party.setup.keys import JobKeys, KeyMaker, fitting
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Malformed
+from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
-from treetap.wire.v2 import setup_pb2
+from treetap.slots import Slots
+from treetap.tables.labels import Labels
+from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.wire.v2 import boosting_pb2, setup_pb2
+
+
+class EncryptedValues(KeyMaker, Protocol):
+    """Encrypts for one attempt at a job."""
+
+    def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
+        """`BadInput` if plaintexts of this layout do not fit, whatever the feature parties have: see `fitting`."""
+        ...
+
+    async def begin(self, t: int, values: Ints, rows: Rows, parties: Sequence[str]) -> None:
+        """Send `parties` the values (N, S) of the records `rows` for the root of tree `t`."""
+        ...
+
+    async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
+        """Send the parties of the tree what they need for the nodes that are built at this stage."""
+        ...
+
+    async def open_offer(self, offer: Offer) -> Ints:
+        """The sums (sums, S) of an offer; `Malformed` if it is none."""
+        ...
+
+
+def encrypted_values(
+    context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes], queries: Callable[[], int]
+) -> EncryptedValues:
+    """By the job's scheme. `sizes`: the job's; `queries`: the most nodes of an attempt that are built."""
+    if not KeyKind.of(spec).on_lattice:
+        return _OneForEachRecord(context, spec)
+    from party.boosting.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
+
+    return WordsOfNodes(context, spec, sizes, queries)
+
+
+class _OneForEachRecord(JobKeys):
+    """One ciphertext for each record of a tree."""
+
+    def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
+        fitting(slots, labels, KeyKind.of(self._spec), remedy)
+
+    async def begin(self, t: int, values: Ints, rows: Rows, parties: Sequence[str]) -> None:
+        await self.stream(values[rows], "gradients", boosting_pb2.Gradients, parties, t)
+
+    async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
+        del t, stage, growing  # the root's ciphertexts serve all nodes
+
+    async def open_offer(self, offer: Offer) -> Ints:
+        return await self.open(offer.ciphertexts, offer.sums)
 
 
 class SummedValues(Protocol):
@@ -43,13 +100,13 @@ class SummedValues(Protocol):
 def summed_values(context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob) -> SummedValues:
     """By the job's scheme."""
     if not KeyKind.of(spec).on_lattice:
-        return _Ciphertexts(context, spec, job)
+        return _SumsOfCiphertexts(context, spec, job)
     from party.boosting.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
 
     return SumsOfWords(context, spec, job)
 
 
-class _Ciphertexts:
+class _SumsOfCiphertexts:
     """Sums of one ciphertext for each record of a tree."""
 
     def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob) -> None:

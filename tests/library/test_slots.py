@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treetap.additive.sums.slots import Slots, width_for
 from treetap.errors import Malformed, PlaintextOverflow
+from treetap.slots import Slots, width_for
 
 
 @st.composite
