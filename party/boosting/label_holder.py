@@ -148,13 +148,13 @@ class LabelHolder:
         loss.check(labels.values)
         records, outputs = len(labels.values), self._params.outputs_per_tree(len(labels.classes))
         key = KeyKind.of(self._spec)
-        remedy = f"multi_strategy = 'one_output_per_tree' or {key.remedy}"
+        remedy = " or ".join(["multi_strategy = 'one_output_per_tree'", *([key.remedy] if key.bits else [])])
         if self._limited:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
         plain = layout(self._params, records, outputs)
         slots = layout(self._params, records, outputs, self._classes_in_slots(labels))
         self._encrypted.fit(slots, labels, remedy)
-        if self._limited and not key.on_lattice:
+        if self._limited and not key.on_lattice:  # which tells its words
             log.info(
                 "job %s: id_lmid adds no ciphertext of a record; a ciphertext of candidates holds %d sums, without "
                 "id_lmid %d",

@@ -173,6 +173,16 @@ def test_what_each_party_received() -> None:
     assert model.report_["bytes"] == rows[rows["job"] == "train"]["bytes"].sum()
 
 
+def test_sums_on_a_lattice_train_the_same_model() -> None:
+    """Without a key, one that is named is refused; the model is that of Paillier's sums."""
+    small = {**SMALL, "key_bits": None}
+    with pytest.raises(ValueError, match="key_bits: scheme 'lattice' has none; leave it out"):
+        treetap.FederatedClassifier(**SMALL, scheme="lattice").fit(X, TRUE)
+    on_lattice = treetap.FederatedClassifier(**small, scheme="lattice")
+    with_key = treetap.FederatedClassifier(**SMALL).fit(X, TRUE)
+    assert np.array_equal(on_lattice.fit(X, TRUE).predict_proba(X), with_key.predict_proba(X))
+
+
 def test_wrong_input_is_a_value_error_and_leaves_the_federation_up() -> None:
     """Of the caller's table, of a parameter, of the parties; before a fit, scikit-learn's own error."""
     model = treetap.FederatedClassifier(**SMALL)

@@ -35,6 +35,20 @@ def test_the_parties(protocol: str, count: int, with_labels: int, tmp_path: Path
     )
 
 
+def test_the_scheme_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the length of the key, where it has keys."""
+    names = demo.write_breast_cancer(tmp_path / "breast_cancer.parquet")
+    said = []
+    for keys in ({}, {"scheme": "okamoto-uchiyama", "key_bits": 3072}, {"scheme": "lattice"}):
+        experiment = demo.federation_of(tmp_path, names, "boosting", keys)
+        demo.introduce(experiment, read_table(experiment, tmp_path))
+        said.append(" ".join(capsys.readouterr().out.split()))
+    for text, words in zip(
+        said, ("Paillier 2048 bits", "Okamoto-Uchiyama 3072 bits", "sums on a lattice"), strict=True
+    ):
+        assert f"10 trees of depth 3, {words}, mutual TLS" in text
+
+
 def test_an_unknown_protocol() -> None:
     """The option names those that there are."""
     assert "--protocol forest: must be one of boosting, pivodl, splitnn" in refused(

@@ -75,7 +75,7 @@ SCHEMES: Mapping[str, Scheme] = {
         plain_divisor=3,
         refused={"half-length": "the proof that it rests on is for n = pq"},
     ),
-    LATTICE: Scheme(package="treetap.lattice", most_plain_bits=512, most_bins=255),
+    LATTICE: Scheme(package="treetap.lattice", most_plain_bits=3072, most_bins=255),
 }
 
 
@@ -121,14 +121,12 @@ class KeyKind:
     @property
     def remedy(self) -> str:
         """Keys whose plaintexts have more bits, as an advice."""
-        bits = self.bits or KEY_BITS
-        roomier = [name for name, scheme in SCHEMES.items() if scheme.plain_bits(bits) > self.plain_bits]
-        return " or ".join([*(["a longer key"] if self.bits else []), *(f"scheme = {name!r}" for name in roomier)])
-
-    @property
-    def named(self) -> str:
-        """The scheme and the length, as texts have them."""
-        return f"a {self.scheme} key of {self.bits} bits" if self.bits else f"scheme {self.scheme!r}"
+        roomier = [
+            name
+            for name, scheme in SCHEMES.items()
+            if scheme.key_bits and scheme.plain_bits(self.bits) > self.plain_bits
+        ]
+        return "a longer key" + "".join(f" or scheme = {name!r}" for name in roomier)
 
     @property
     def by_name(self) -> dict[str, str | int]:

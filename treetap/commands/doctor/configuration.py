@@ -203,7 +203,7 @@ def _kernels() -> Finding:
     """The compiled kernels: without them a party refuses the jobs that need them, and those alone."""
     from treetap.lattice.histogram_scheme import kernels
 
-    needed = f"protocol {' and '.join(kernels_protocols())}, and of scheme {LATTICE}"
+    needed = f"protocol {' and '.join(kernels_protocols())} or scheme {LATTICE}"
     try:
         said = f"{native.instructions()} instructions for polynomials, for jobs of {needed}"
         kernels()
