@@ -21,7 +21,7 @@ from party.setup.joint_seed import draw_joint_seed
 from party.setup.keys import fitting
 from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
-from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.histogram_parameters import MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
 from treetap.native.histograms import SEED_BYTES
 from treetap.process.together import together
@@ -165,5 +165,7 @@ class WordsOfNodes:
     async def _count_of(self, party: str) -> int:
         """The candidates that a feature party has."""
         async for message in self._context.mailbox.series(party, "candidate_count", 0, 0):
-            return message.setup.candidate_count.candidates
+            if (count := message.setup.candidate_count.candidates) > MOST["candidates"]:
+                raise Malformed(f"{party} says that it has {count} candidates, a lattice takes {MOST['candidates']}")
+            return count
         raise Malformed(f"{party} sent no number of candidates")

@@ -252,8 +252,10 @@ async def take_key(
             raise Malformed(
                 f"the key of {label_holder} is one of scheme {key.scheme!r}, the job says {expected.scheme!r}"
             )
+        if expected.on_lattice and key.modulus:
+            raise Malformed(f"{label_holder} sent a modulus, and scheme {key.scheme!r} has none")
         length = int.from_bytes(key.modulus, "big").bit_length()
-        if length != expected.bits or (expected.on_lattice and key.modulus):
+        if length != expected.bits:
             raise Malformed(f"the key of {label_holder} has {length} bits, the job says {expected.bits}")
         try:
             public = None

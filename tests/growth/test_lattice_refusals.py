@@ -15,7 +15,7 @@ from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, spec, world
 from treetap.errors import BadInput, ConfigError
-from treetap.lattice import histogram_scheme, joint_seed
+from treetap.lattice import histogram_parameters, histogram_scheme, joint_seed
 from treetap.lattice.histogram_parameters import ATTEMPTS
 from treetap.native import library
 from treetap.protocols.job_spec import check_spec
@@ -141,16 +141,17 @@ def test_classes_that_no_plaintext_holds(classes: int, said: str, tmp_path: Path
     assert "candidate_count" not in kinds
 
 
-def test_more_candidates_than_are_hidden(tmp_path: Path) -> None:
-    """Of a feature party's number alone, which comes before the layout: the job's sizes are refused."""
-
-    def too_many(parcel: exchange_pb2.PeerMessage) -> None:
-        if name_of(parcel) == "candidate_count":
-            parcel.setup.candidate_count.candidates = (1 << 24) + 1
-
-    status, _ = refusal(tmp_path, job_of(), change=too_many)
+def test_more_candidates_than_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The feature party that has them refuses the job, with what to change, before it tells their number."""
+    monkeypatch.setitem(histogram_parameters.MOST, "candidates", 1)
+    status, kinds = refusal(tmp_path, job_of())
     assert status.bad_input
-    assert "scheme = 'lattice': candidates 33554432 is outside of what the lattice scheme takes" in status.error
+    assert re.search(
+        "feature-[bc] has 2 candidates of a node, scheme = 'lattice' takes 1: use a smaller max_bin, fewer columns, "
+        "or scheme = 'paillier'",
+        status.error,
+    ), status.error
+    assert "candidate_count" not in kinds
 
 
 def test_kernels_that_give_other_words(tmp_path: Path) -> None:
