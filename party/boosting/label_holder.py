@@ -132,10 +132,11 @@ class LabelHolder:
         await self._encrypted.close()
 
     def _most_built(self) -> int:
-        """The most nodes of the job that are built in an attempt."""
+        """The most nodes of the job that are built in an attempt: of two siblings one, by subtraction."""
         params, classes = self._params, len(self._job.data.labels.classes)
-        stages = sum(params.expansion.most_compared(stage) for stage in range(params.expansion.most_stages))
-        return params.n_estimators * params.trees_per_round(classes) * stages
+        rules = params.expansion
+        built = sum((rules.most_compared(stage) + 1) // 2 for stage in range(rules.most_stages))
+        return params.n_estimators * params.trees_per_round(classes) * built
 
     def _slots(self, labels: Labels) -> Slots:
         """The layout of a record's plaintext: see `party.boosting.layout`.

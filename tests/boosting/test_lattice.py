@@ -20,8 +20,9 @@ from tests.simulator import Federation, run
 from tests.worlds import FOUR, World, assert_oracles_model, manifest, spec, world
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
-from treetap.workers.engines import EngineHost, InProcessEngine
 
+#: Every shape of a world, and every objective with some of them.
+SHAPES = list(zip(reversed(test_protocol.SHAPES), cycle(test_protocol.OBJECTIVES), strict=False))
 SMALL = BoostingParams(n_estimators=2, max_depth=3, max_bin=8, min_child_weight=0.1)
 
 
@@ -112,36 +113,11 @@ def test_cases_are_what_they_say() -> None:
     assert [len(np.unique(column[~np.isnan(column)])) for column in values.T] == [2, 1]
 
 
-@pytest.mark.second_tier
-@pytest.mark.parametrize("apart", [False, True])
-def test_on_engines_with_several_workers(apart: bool, tmp_path: Path) -> None:
-    """Secrets are on the key engine alone where a party has one; the model is the oracle's."""
-    here = world(5_000, (1, 2, 2), missing=0.1)
-    engines: dict[str, EngineHost] = {}
-
-    def engine(party: str) -> EngineHost:
-        made = engines[party] = InProcessEngine()
-        return made
-
-    keys: dict[str, InProcessEngine] = {}
-
-    def key_engine(party: str) -> InProcessEngine:
-        made = keys[party] = InProcessEngine()
-        return made
-
-    async def main() -> None:
-        more: dict[str, Any] = {"key_engine": key_engine} if apart else {}
-        federation = await _trained(tmp_path, here, replace(SMALL, n_estimators=1), engine=engine, **more)
-        await federation.close()
-
-    run(main())
-
-
 # ---- each objective and shape of `test_protocol`, and tests of features, once more
 
 
 @pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize(("shape", "objective"), zip(reversed(test_protocol.SHAPES), cycle(test_protocol.OBJECTIVES)))
+@pytest.mark.parametrize(("shape", "objective"), SHAPES)
 def test_worlds_of_every_shape(shape: str, objective: str, tmp_path: Path) -> None:
     """The tests of the other schemes."""
     test_protocol.test_the_federation_finds_and_uses_the_oracles_model(objective, shape, LATTICE, tmp_path)
