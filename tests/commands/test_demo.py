@@ -14,6 +14,7 @@ from tests.needs import needs_library_of
 from treetap.commands import demo
 from treetap.commands.audit.local_job import scores
 from treetap.commands.experiment.joined_table import read_table, split
+from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.experiment.report import print_run
 
 
@@ -43,10 +44,13 @@ def test_the_scheme_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         experiment = demo.federation_of(tmp_path, names, "boosting", keys)
         demo.introduce(experiment, read_table(experiment, tmp_path))
         said.append(" ".join(capsys.readouterr().out.split()))
-    for text, words in zip(
-        said, ("Paillier 2048 bits", "Okamoto-Uchiyama 3072 bits", "sums on a lattice"), strict=True
-    ):
+    kinds = ("Paillier 2048 bits", "Okamoto-Uchiyama 3072 bits", "sums on a lattice")
+    for text, words in zip(said, kinds, strict=True):
         assert f"10 trees of depth 3, {words}, mutual TLS" in text
+    drawn = split(experiment, read_table(experiment, tmp_path), 0)
+    settings = write_tables(experiment, read_table(experiment, tmp_path), drawn, tmp_path)
+    # where the job has no key, a prediction by entries has one
+    assert {tuple(own["policy"]["schemes"]) for own in settings.values()} == {("lattice", "paillier")}
 
 
 def test_an_unknown_protocol() -> None:
