@@ -20,7 +20,7 @@ from tests.forest.oracle import forest_train
 from tests.oracle import OracleLeaf, OracleModel, OracleSplit, OracleTree, oracle_predict, oracle_train
 from treetap.models.store import read_model
 from treetap.protocols.job_spec import put_params
-from treetap.protocols.key_options import PAILLIER
+from treetap.protocols.key_options import PAILLIER, SCHEMES
 from treetap.protocols.registry import training, training_name
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import ForestParams, TreeParams
@@ -33,6 +33,8 @@ SIX = (*FOUR, "feature-e", "feature-f")
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 Tables = dict[str, tuple[list[str], dict[str, pa.Table]]]
+#: The scheme of jobs that name none.
+default_scheme = PAILLIER
 
 
 @dataclass(frozen=True)
@@ -182,9 +184,9 @@ def _marked(column: Floats, sentinel: float | None) -> Floats:
 
 
 def spec(params: JobParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
-    """A job over the first parties of the world, with a short key."""
+    """A job over the first parties of the world, with a short key if its scheme has any."""
     given: dict[str, Any] = {
-        "scheme": PAILLIER,
+        "scheme": default_scheme,
         "key_bits": 1024,
         "obfuscation": "short-exponent",
         "alignment": "sorted-ids",
@@ -196,7 +198,11 @@ def spec(params: JobParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSp
     put_params(made, params)
     if not training(training_name(made)).grows_trees:
         del given["scheme"], given["key_bits"], given["obfuscation"]
-    made.MergeFrom(setup_pb2.JobSpec(**(given | changes)))
+    given |= changes
+    if given.get("scheme") in SCHEMES and not SCHEMES[given["scheme"]].key_bits:
+        own = changes if "scheme" in changes else {}  # a test that means another scheme's keys does not get them
+        given |= {"key_bits": own.get("key_bits", 0), "obfuscation": own.get("obfuscation", "")}
+    made.MergeFrom(setup_pb2.JobSpec(**given))
     return made
 
 

@@ -23,7 +23,6 @@ from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
-from party.setup.keys import fitting
 from treetap.errors import DataError
 from treetap.process.together import together
 from treetap.protocols.growth import MOST_CLASSES
@@ -133,29 +132,30 @@ class LabelHolder:
         await self._encrypted.close()
 
     def _most_built(self) -> int:
-        """The most nodes of the job that are built in an attempt."""
+        """The most nodes of the job that are built in an attempt: of two siblings one, by subtraction."""
         params, classes = self._params, len(self._job.data.labels.classes)
-        stages = sum(params.expansion.most_compared(stage) for stage in range(params.expansion.most_stages))
-        return params.n_estimators * params.trees_per_round(classes) * stages
+        rules = params.expansion
+        built = sum((rules.most_compared(stage) + 1) // 2 for stage in range(rules.most_stages))
+        return params.n_estimators * params.trees_per_round(classes) * built
 
     def _slots(self, labels: Labels) -> Slots:
         """The layout of a record's plaintext: see `party.boosting.layout`.
 
         Raises:
             DataError: the labels do not fit the loss.
-            BadInput: one record does not fit a plaintext of the job's key.
+            BadInput: one record does not fit a plaintext of the job's key, or a lattice hides no further attempt.
         """
         loss = self._loss(labels)
         loss.check(labels.values)
         records, outputs = len(labels.values), self._params.outputs_per_tree(len(labels.classes))
         key = KeyKind.of(self._spec)
-        remedy = f"multi_strategy = 'one_output_per_tree' or {key.remedy}"
+        remedy = " or ".join(["multi_strategy = 'one_output_per_tree'", *([key.remedy] if key.bits else [])])
         if self._limited:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
         plain = layout(self._params, records, outputs)
         slots = layout(self._params, records, outputs, self._classes_in_slots(labels))
-        fitting(slots, labels, key, remedy)
-        if self._limited:
+        self._encrypted.fit(slots, labels, remedy)
+        if self._limited and not key.on_lattice:  # which tells its words
             log.info(
                 "job %s: id_lmid adds no ciphertext of a record; a ciphertext of candidates holds %d sums, without "
                 "id_lmid %d",

@@ -23,7 +23,7 @@ from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.names import check_name, did_you_mean
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_of
-from treetap.protocols.key_options import KeyKind
+from treetap.protocols.key_options import SCHEMES, KeyKind
 from treetap.protocols.registry import training_name
 from treetap.slots import Slots
 from treetap.tables.binned import bin_columns, refuse_columns
@@ -98,9 +98,22 @@ async def load_job_table(
     if isinstance(params, TreeParams):  # before the other parties hear of any record
         try:
             refuse_columns(table, params.one_hot_below)
+            if not with_label:
+                refuse_bins(table, KeyKind.of(spec))
         except DataError as failure:
             raise failure.at(context.party) from None
     return table
+
+
+def refuse_bins(table: Table, key: KeyKind) -> None:
+    """Raise `DataError` for the first column whose categories are more than the bins that the job's scheme sums."""
+    most = SCHEMES[key.scheme].most_bins
+    for name, count in table.category_counts.items() if most else ():
+        if count > most:
+            raise DataError(
+                f"{table.path}: column {name!r} has {count} categories, and scheme = {key.scheme!r} takes {most}: use "
+                'encode = "ordinal" for it, or train with scheme = "paillier"'
+            )
 
 
 def may_stream(config: PartyConfig, spec: setup_pb2.JobSpec, *, with_label: bool) -> bool:
@@ -239,8 +252,10 @@ async def take_key(
             raise Malformed(
                 f"the key of {label_holder} is one of scheme {key.scheme!r}, the job says {expected.scheme!r}"
             )
+        if expected.on_lattice and key.modulus:
+            raise Malformed(f"{label_holder} sent a modulus, and scheme {key.scheme!r} has none")
         length = int.from_bytes(key.modulus, "big").bit_length()
-        if length != expected.bits or (expected.on_lattice and key.modulus):
+        if length != expected.bits:
             raise Malformed(f"the key of {label_holder} has {length} bits, the job says {expected.bits}")
         try:
             public = None

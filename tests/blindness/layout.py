@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message
 
 from tests.blindness.observed import Crossed
+from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.histogram_scheme import parameters_of, rounded_up
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
 from treetap.slots import Slots
@@ -81,6 +83,7 @@ class Cost:
         key = KeyKind.of(spec)
         self._width = key.ciphertext_bytes
         self._groups, self._widths = slots.groups_per_plaintext(key.plain_bits), slots.widths
+        self._agreed = self._lattice(slots) if key.on_lattice else None
         self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
         self.messages: Counter[tuple[str, str, str]] = Counter()
         self.ciphertexts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -97,16 +100,25 @@ class Cost:
             self._send(holder, party, "record_digest", [digest])
             modulus = bytes(self._spec.key_bits // 8)
             key = setup_pb2.PublicKeyMessage(scheme=self._spec.scheme, modulus=modulus, slot_widths=self._widths)
+            if self._agreed is not None:
+                key.candidates, key.queries = self._agreed.candidates, self._agreed.queries
             self._send(holder, party, "public_key", [key])
+        if self._agreed is not None:
+            self._draw_seed([holder, *members])
         if forest:
             self._encrypt(members, "encrypted_labels", forest_pb2.EncryptedLabels, 0, self._records)
         for tree in range(topology.trees):
             for party in members:
                 sample = growth_pb2.SampledRecords(chunks=[self._bitmap()], times=int(forest))
                 self._send(holder, party, "sampled_records", [sample], tree)
-            if not forest:
+            if not forest and self._agreed is None:
                 self._encrypt(members, "gradients", boosting_pb2.Gradients, tree, self._summed(tree))
+            asked = 0
             for level, nodes in sorted(topology.built(tree).items()):
+                if self._agreed is not None:
+                    self._query(self._agreed, tree, level, nodes, asked)
+                    asked += len(nodes)
+                    continue
                 for party in members:
                     self._sums(party, tree, level, nodes)
             self._levels(topology, tree)
@@ -161,7 +173,7 @@ class Cost:
 
     def _sums(self, party: str, tree: int, level: int, nodes: Sequence[int]) -> None:
         shapes, holder = self._shapes[party], self._spec.aggregator
-        candidates = sum(2 * bins - 1 if missing else bins - 1 for bins, missing in shapes)
+        candidates = _candidates(shapes)
         packed = -(-candidates * len(nodes) // self._groups)
         sums = growth_pb2.CandidateSums(nodes=nodes, candidates=candidates, ciphertexts=bytes(packed * self._width))
         self._send(party, holder, "candidate_sums", [sums], tree, level)
@@ -170,6 +182,53 @@ class Cost:
             additions=self._summed(tree) * len(shapes) + len(nodes) * candidates, packings=packed, obfuscators=packed
         )
         self.ciphertexts[party]["candidate_sums"] += packed
+
+    def _lattice(self, slots: Slots) -> HistogramParameters:
+        params = self._params
+        assert isinstance(params, BoostingParams)
+        nodes = params.n_estimators << (params.max_depth - 1)  # of two siblings one
+        largest = max(map(_candidates, self._shapes.values()))
+        candidates, queries = rounded_up(largest), rounded_up(nodes)
+        return parameters_of(self._records, slots, params.max_bin, candidates, queries, 1)
+
+    def _draw_seed(self, parties: Sequence[str]) -> None:
+        for party in parties[1:]:
+            count = setup_pb2.CandidateCount(candidates=_candidates(self._shapes[party]))
+            self._send(party, parties[0], "candidate_count", [count])
+        for party in parties:
+            for other in set(parties) - {party}:
+                self._send(party, other, "seed_commitment", [setup_pb2.SeedCommitment(commitment=bytes(32))])
+                self._send(party, other, "seed_nonce", [setup_pb2.SeedNonce(nonce=bytes(32))])
+
+    def _query(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], asked: int) -> None:
+        """Words of all records and of a block of zeros for every node; halves of its candidates.
+
+        `asked`: nodes of the tree before these.
+        """
+        holder, members, n = self._spec.aggregator, list(self._spec.feature_parties), self._records
+        queries = [
+            growth_pb2.EncryptedWords(node=node, first=first, count=count, ciphertexts=bytes(13 * agreed.words * count))
+            for node in nodes
+            for first, count in ((0, n), (n, 4096))
+        ]
+        self.operations[holder]["encryptions"] += len(nodes) * (n + 4096)
+        self.ciphertexts[holder]["encrypted_words"] += len(members) * len(nodes) * (n + 4096)
+        renewed = sum(not (asked + number) % agreed.queries_per_second_half for number in range(len(nodes)))
+        for party in members:
+            self._send(holder, party, "encrypted_words", queries, tree, level)
+            candidates = _candidates(self._shapes[party])
+            firsts = len(nodes) * -(-candidates * agreed.words * agreed.reply_bits // 8)
+            seconds = renewed * candidates * agreed.second_half_bytes
+            parts = [growth_pb2.CandidateSums(nodes=nodes, candidates=candidates, ciphertexts=bytes(firsts))]
+            parts += [growth_pb2.CandidateSums(candidates=candidates, second_halves=bytes(seconds))] * bool(seconds)
+            self._send(party, holder, "candidate_sums", parts, tree, level)
+            self.operations[holder]["openings"] += candidates * len(nodes)
+            self.operations[party] += Counter(
+                additions=len(nodes) * n * len(self._shapes[party]),
+                hidden=renewed * candidates,
+                answered=len(nodes) * candidates,
+            )
+            self.ciphertexts[party]["candidate_sums"] += candidates * (agreed.words * len(nodes) + renewed)
 
     def _send(self, sender: str, to: str, kind: str, bodies: Sequence[Message], tree: int = 0, level: int = 0) -> None:
         for part, body in enumerate(bodies):
@@ -187,6 +246,10 @@ class Cost:
 
     def _bitmap(self) -> types_pb2.RecordChunk:
         return types_pb2.RecordChunk(start=0, span=self._records, bitmap=bytes(-(-self._records // 8)))
+
+
+def _candidates(shapes: Sequence[tuple[int, bool]]) -> int:
+    return sum(2 * bins - 1 if missing else bins - 1 for bins, missing in shapes)
 
 
 def _leaves(splits: Mapping[int, str], node: int = 1) -> list[int]:

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.blindness.comparison import PLAIN, RECORDS, Shown, between_parties, of_coordinator, shown
@@ -17,6 +19,7 @@ from tests.blindness.layout import Cost, Topology
 from tests.blindness.observed import Act, Crossed, Observed, observed, with_cell
 from tests.simulator import COORDINATOR
 from tests.worlds import PARTIES, Tables, spec, weighted, world
+from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.slots import Slots, width_for
 from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
@@ -26,12 +29,15 @@ N, BINS = 40, 4
 #: Of every column: as many bins as there may be, and whether cells are missing.
 HERE = world(N, (1, 2, 2), seed=4, missing=0.1)
 LABEL_HOLDER, MOVER, _ = PARTIES
+#: Contents that are drawn anew in every run.
+DRAWN = ("encrypted_words", "candidate_sums")
 JOBS: dict[str, TreeParams] = {
     "boosting": BoostingParams(n_estimators=2, max_depth=3, max_bin=BINS, min_child_weight=0.1),
     "boosting, sampled and stopped early": BoostingParams(
         **{"n_estimators": 3, "max_depth": 2, "max_bin": BINS, "min_child_weight": 0.1, "subsample": 0.8},
         **{"early_stopping_rounds": 1, "validation_share": 0.2},
     ),
+    "boosting on a lattice": BoostingParams(n_estimators=2, max_depth=4, max_bin=BINS, min_child_weight=0.1),
     "boosting by loss guide": BoostingParams(
         **{"n_estimators": 2, "max_depth": 3, "max_bin": BINS, "min_child_weight": 0.1},
         **{"grow_policy": "lossguide", "max_leaves": 5, "max_delta_step": 0.7, "reg_alpha": 0.1},
@@ -41,6 +47,13 @@ JOBS: dict[str, TreeParams] = {
         n_estimators=2, max_depth=3, max_bin=BINS, binning="per-node", colsample_bytree=1.0
     ),
 }
+
+
+def job_of(name: str) -> setup_pb2.JobSpec:
+    """The job of that name."""
+    if "lattice" in name:
+        return spec(JOBS[name], scheme=LATTICE)
+    return spec(JOBS[name], obfuscation="standard")
 
 
 class Run(NamedTuple):
@@ -80,7 +93,8 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("trainings") / "f"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("party.growth.split_table.secrets.SystemRandom", generator)
-        act = training(spec(JOBS[request.param], obfuscation="standard"))
+        patch.setattr("party.setup.joint_seed.secrets", SimpleNamespace(token_bytes=bytes))
+        act = training(job_of(request.param))
         tables = (HERE.tables, _moved(far=False), _moved(far=True))
         yield Runs(request.param, *(Run(*observed(folder, each, act)) for each in tables))
 
@@ -144,7 +158,7 @@ def _assert_counts_by_layout(job: str, crossed: list[Crossed], accounts: list[jo
     bounds = [*loss_for("binary:logistic", 2).bounds(), 1] if isinstance(params, BoostingParams) else [1, 1]
     slots = Slots(tuple(width_for(N, largest) for largest in bounds))
     shapes = {party: [(BINS, bool(np.isnan(column).any())) for column in block.T] for party, block in HERE.parties[1:]}
-    cost = Cost(spec(params, obfuscation="standard"), N, shapes, slots).of(Topology.of(crossed))
+    cost = Cost(job_of(job), N, shapes, slots).of(Topology.of(crossed))
     of_party = {each.party: each.account for each in accounts if each.party != COORDINATOR}
     for party, account in of_party.items():
         assert {each.name: each.count for each in account.operations} == cost.operations[party]
@@ -159,3 +173,28 @@ def _assert_counts_by_layout(job: str, crossed: list[Crossed], accounts: list[jo
                 messages[place] += row.messages if row.disclosure == "CONTROL" else 0
     assert sent == cost.sent
     assert messages == cost.messages
+
+
+@pytest.mark.parametrize("scheme", [LATTICE, pytest.param(PAILLIER, marks=pytest.mark.second_tier)])
+def test_other_labels_of_equal_trees_are_not_seen(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every label turned to the other class: splits are the same, and so are all plain fields and all sizes."""
+    monkeypatch.setattr("party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
+    monkeypatch.setattr("party.setup.joint_seed.secrets", SimpleNamespace(token_bytes=bytes))
+    params = replace(JOBS["boosting on a lattice"], base_score=0.5)
+    act = training(spec(params, scheme=scheme))
+    columns, content = HERE.tables[LABEL_HOLDER]
+    table = content["train"]
+    labels = [1 - label for label in table.column("y").to_pylist()]
+    turned = table.set_column(table.column_names.index("y"), "y", pa.array(labels))
+    others = {**HERE.tables, LABEL_HOLDER: (columns, {**content, "train": turned})}
+    (before, _), (after, _) = (observed(tmp_path / "f", each, act) for each in (HERE.tables, others))
+    assert len(before) > 100
+    assert between_parties(before, PLAIN | RECORDS) == between_parties(after, PLAIN | RECORDS)
+    topologies = [[(each[:3], _topology(each)) for each in crossed] for crossed in (before, after)]
+    assert topologies[0] == topologies[1]
+    if scheme == LATTICE:  # words and halves differ, although their sizes do not
+        words, again = (
+            {each.message.SerializeToString() for each in crossed if each.step in DRAWN} for crossed in (before, after)
+        )
+        assert words
+        assert not words & again

@@ -29,6 +29,7 @@ from tests.trainings import oracle
 from tests.trainings import policies as policies_for
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, lattice_tolerance, spec, world
 from treetap.errors import TreetapError
+from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v2 import jobs_pb2, serving_pb2, setup_pb2
@@ -46,6 +47,7 @@ SECRET = replace(
 )
 TRAININGS: dict[str, tuple[World, setup_pb2.JobSpec, Any]] = {
     "boosting": (HERE, JOB, ORACLE),
+    "boosting on a lattice": (HERE, spec(PARAMS, scheme=LATTICE), ORACLE),
     "psi": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
     "categories": (KINDS, spec(DIVIDED, obfuscation="standard"), KINDS.oracle(DIVIDED)),
     "forest": (HERE, spec(FOREST, obfuscation="standard"), oracle(HERE, FOREST)),

@@ -48,6 +48,16 @@ ELSEWHERE = {
         "_drop": "nothing more",
         "_forget": "nothing more",
     },
+    "treetap.lattice.histogram_sums": {
+        "_open_columns": "the seed that all parties drew, bins of all records",
+        "_clear": "nothing more",
+        "_add": "words of the records of a node and of all others",
+        "_take": "nothing more",
+        "_multiply": "nothing more",
+        "_hide": "the seed of the ternary polynomials that hide sets of records from the label holder",
+        "_answer": "sums of words, the seed of their flood",
+        "_close": "nothing more",
+    },
     "treetap.psi.kernels": {"check_points": "blinded identifiers"},
 }
 #: Kernels that get a key, an exponent, or values in plain: never a cluster's without `cluster_holds_key`.
@@ -55,10 +65,11 @@ WITH_SECRETS = {
     "treetap.additive.sums.key_holder": {"_take_key", "_encrypt", "_open", "_open_numbers", "_forget"},
     "treetap.additive.paillier.shared_sums": {"_encrypt", "_add", "_forget"},
     "treetap.additive.paillier.comparison": {"_encrypt", "_blind", "_open"},
+    "treetap.lattice.histogram_key_holder": {"_open_job", "_encrypt", "_keep", "_open", "_forget"},
     "treetap.lattice.kernels": {"_take_key", "_encrypt", "_open", "_forget"},
     "treetap.psi.kernels": {"blind", "raise_points"},
 }
-STORIES = ("psi", "forest", "pivodl, gains compared", "eini", "eini-lattice")
+STORIES = ("psi", "boosting on a lattice", "forest", "pivodl, gains compared", "eini", "eini-lattice")
 
 
 @dataclass
@@ -72,7 +83,9 @@ class Notes:
     def add(self, kernel: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.kernels.add((kernel.__module__, kernel.__name__))
         self.content.append(pickle.dumps(args))
-        if kernel.__name__ == "_take_key":
+        if kernel.__module__ == "treetap.lattice.histogram_key_holder" and kernel.__name__ in ("_encrypt", "_open"):
+            self.keys.append(args[-1])  # a query's seed
+        elif kernel.__name__ == "_take_key":
             self.keys.append(args[1] if isinstance(args[1], bytes) else args[1][1])
         if kernel.__name__ in ("blind", "raise_points"):
             self.keys.append(args[0])

@@ -19,12 +19,14 @@ import pytest
 
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.oracle import OracleSplit
-from tests.replay import HERE, JOB, ORACLE, faultless
+from tests.replay import HERE, JOB, ORACLE, PARAMS, faultless
 from tests.simulator import COORDINATOR, Federation, Message, run
-from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
+from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec
+from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import PATHS
 from treetap.wire.transcript import TranscriptReader
+from treetap.wire.v2 import setup_pb2
 from treetap.wire.v2.control_pb2 import StepRequest
 from treetap.wire.v2.exchange_pb2 import PeerMessage
 
@@ -34,6 +36,7 @@ SOON_S = 15.0
 GIVEN_UP_S = 200.0
 #: One message in this many is tried with real ciphertexts.
 REAL = 5
+ON_LATTICE = spec(PARAMS, scheme=LATTICE)
 
 
 class Assassin:
@@ -73,7 +76,7 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     kinds = {name for name, path in paths if not {"pivodl", "masked", "splitnn"} & set(path)}
     predicting = ("open_", "await_", "ask_", "answer_", "take_d", "write_", "route_")
     masking = ("score_block", "mask_block", "entry_layout", "constant_", "block_records", "leaf_entries", "leaf_sums")
-    lattices = ("lattice_", "column_layout")
+    lattices = ("lattice_", "column_layout", "candidate_count", "seed_", "encrypted_words")
     explaining = ("name_features", "take_names", "split_names", "attribut", "mask_attributions")
     blinding = ("blind", "pass_", "raise_", "relay_ids", "combine_", "refresh_", "trace_", "match_", "agree_")  # of psi
     forests = ("share_labels", "take_labels", "encrypted_labels")
@@ -83,13 +86,15 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     assert words == {kind for kind in kinds if not kind.startswith(others)}
 
 
-def _kill_and_resume(folder: Path, victim: str, number: int, served: bool, back_at_once: bool) -> str:
+def _kill_and_resume(
+    folder: Path, victim: str, number: int, served: bool, back_at_once: bool, job: setup_pb2.JobSpec = JOB
+) -> str:
     """Returns the state in which the killing left the job."""
 
     async def main() -> str:
         federation = Federation(folder, HERE.tables)
         hook = federation.hook = Assassin(federation, victim, number, served, back_at_once)
-        status = await federation.train(JOB)
+        status = await federation.train(job)
         state = status.state
         assert hook.done
         if victim != COORDINATOR and state != "finished":
@@ -120,14 +125,38 @@ def _kill_and_resume(folder: Path, victim: str, number: int, served: bool, back_
 @pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
 def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
     """The resumed job finds the oracle's model, nobody hangs, no model or key is where it should not be."""
+    _killed_at(faultless(tmp_path / "faultless"), victim, tmp_path, JOB)
+
+
+@pytest.mark.second_tier
+@pytest.mark.long
+@pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
+def test_killed_at_every_message_of_a_lattice(victim: str, tmp_path: Path) -> None:
+    """The same with words of a lattice for each node, that are drawn anew: no word of the attempt before comes."""
+    _killed_at(faultless(tmp_path / "faultless", job=ON_LATTICE), victim, tmp_path, ON_LATTICE)
+
+
+def test_killed_between_encryption_and_delivery(tmp_path: Path) -> None:
+    """Some messages that only a lattice has, before and after they arrive; by turns their sender and receiver die."""
+    own = ("candidate_count", "seed_commitment", "seed_nonce", "encrypted_words")
+    words = [each for each in faultless(tmp_path / "faultless", job=ON_LATTICE) if each.word in own]
+    for turn, message in enumerate(words[::9]):
+        victim = message.to if turn % 2 else message.sender
+        folder = tmp_path / str(message.number)
+        assert (
+            _kill_and_resume(folder, victim, message.number, turn % 3 == 2, turn % 2 == 0, ON_LATTICE) == "interrupted"
+        )
+
+
+def _killed_at(log: list[Message], victim: str, tmp_path: Path, job: setup_pb2.JobSpec) -> None:
     states, turn = set(), [*PARTIES, COORDINATOR].index(victim)
-    for message in faultless(tmp_path / "faultless")[turn::4]:
+    for message in log[turn::4]:
         for served in (False, True) if victim in (message.sender, message.to) else (False,):
             back_at_once = (message.number // 4 + served) % 2 == 0
             where = f"{'served' if served else 'on its way'} {message}, back at once: {back_at_once}"
             try:
                 folder = tmp_path / f"{message.number}-{served}"
-                states.add(_kill_and_resume(folder, victim, message.number, served, back_at_once))
+                states.add(_kill_and_resume(folder, victim, message.number, served, back_at_once, job))
             except BaseException as failure:
                 failure.add_note(f"{victim} killed, {where}")
                 raise

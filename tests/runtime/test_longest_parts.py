@@ -35,6 +35,8 @@ from tests.splitnn import longest_parts as splitnn
 from treetap.additive.sums.key_holder import block_size
 from treetap.additive.sums.masked_sums import CALL_BYTES
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.lattice.histogram_key_holder import BLOCK_BYTES as WORDS_BYTES
+from treetap.lattice.joint_seed import NONCE_BYTES, commitment, self_test
 from treetap.lattice.parameters import MOST_KEY_BYTES, PRIME_BITS, TOTAL_BITS
 from treetap.psi.group import POINT_BYTES
 from treetap.trees.candidates import Partition
@@ -117,7 +119,10 @@ def _stream(kind: str, size: int) -> list[Message]:
 
 #: Kind → its parts, or the longest of them.
 PARTS: dict[str, Callable[[], Iterable[Body]]] = {
-    "public_key": lambda: [setup_pb2.PublicKeyMessage(modulus=bytes(384), slot_widths=[64] * 100)],
+    "public_key": lambda: [
+        setup_pb2.PublicKeyMessage(modulus=bytes(384), slot_widths=[64] * 100),
+        setup_pb2.PublicKeyMessage(slot_widths=[64] * 100, candidates=2**31, queries=2**31),
+    ],
     "record_digest": lambda: [alignment_pb2.RecordDigest(digest=bytes(32), records=LONG)],
     "least_count": lambda: [alignment_pb2.LeastCount(records=LONG)],
     "shared_count": lambda: [alignment_pb2.SharedCount(common=types_pb2.CommonCount(records=LONG, fewer_than=LONG))],
@@ -125,9 +130,18 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
         alignment_pb2.BlindedIds(points=bytes(min(MESSAGE_BYTES, 3_000_000 - at)))
         for at in range(0, 3_000_000, MESSAGE_BYTES)
     ],
+    "candidate_count": lambda: [setup_pb2.CandidateCount(candidates=LONG % 2**32)],
+    "seed_commitment": lambda: [
+        setup_pb2.SeedCommitment(commitment=commitment("a", bytes(NONCE_BYTES)), self_test=self_test())
+    ],
+    "seed_nonce": lambda: [setup_pb2.SeedNonce(nonce=bytes(NONCE_BYTES))],
+    "encrypted_words": lambda: [
+        growth_pb2.EncryptedWords(node=LONG, first=LONG, count=2**31, ciphertexts=bytes(WORDS_BYTES))
+    ],
     "sampled_records": lambda: sampled_messages(_rows(), TOTAL),
     "candidate_sums": lambda: [
-        growth_pb2.CandidateSums(nodes=range(2**14, 2**15), candidates=LONG % 2**32, ciphertexts=bytes(SUMS_BYTES))
+        growth_pb2.CandidateSums(nodes=range(2**14, 2**15), candidates=LONG % 2**32, ciphertexts=bytes(SUMS_BYTES)),
+        growth_pb2.CandidateSums(candidates=LONG % 2**32, second_halves=bytes(SUMS_BYTES)),
     ],
     "children": lambda: children_messages([(2**19 + node, LONG, _rows()) for node in range(2)], TOTAL),
     "instance_spaces": lambda: space_messages([(2**19 + node, _rows()) for node in range(2)], TOTAL),
@@ -181,6 +195,9 @@ SHORT = (
     "record_digest",
     "least_count",
     "shared_count",
+    "candidate_count",
+    "seed_commitment",
+    "seed_nonce",
     "constant_entries",
     "constant_attributions",
     *pivodl.SHORT,

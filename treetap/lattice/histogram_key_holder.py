@@ -64,12 +64,14 @@ class HistogramKeyHolder:
         """The words of all records' values (N, S) under the query of a seed, and of a block of zeros behind them.
 
         Yields:
-            (first record, records, words), in order.
+            (first record, records, words), in order, of `BLOCK_BYTES` at most.
 
         Raises:
             PlaintextOverflow: a value does not fit its slot.
         """
         workers, size = self._engine.workers, self._together * DEGREE
+        width = self.parameters.words * WORD_BYTES
+        most = BLOCK_BYTES // width
         starts = [*range(0, len(values), size), ZERO_BLOCK]
         pending: deque[tuple[int, int, asyncio.Task[bytes]]] = deque()
         turns = iter(enumerate(starts))
@@ -88,15 +90,23 @@ class HistogramKeyHolder:
                 first, count, task = pending[0]
                 words = await task
                 pending.popleft()
-                yield first, count, words
+                for at in range(0, count, most):
+                    some = min(most, count - at)
+                    yield first + at, some, words[at * width : (at + some) * width]
         finally:
             for *_, task in pending:
                 task.cancel()
             await asyncio.gather(*(task for *_, task in pending), return_exceptions=True)
 
     async def keep_second_halves(self, party: str, halves: bytes, candidates: int) -> None:
-        """Keep a party's second halves for the queries to come, a range of candidates in each worker."""
+        """Keep a party's second halves for the queries to come, a range of candidates in each worker.
+
+        Raises:
+            Malformed: they are those of another number of candidates.
+        """
         width = self.parameters.second_half_bytes
+        if len(halves) != candidates * width:
+            raise Malformed(f"second halves of {candidates} candidates have other sizes")
         await together(
             *(
                 self._engine.call(worker, _keep, self._name, party, halves[first * width : last * width], last - first)

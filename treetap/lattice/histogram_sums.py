@@ -84,21 +84,21 @@ class HistogramSums:
         )
 
     async def add_block(self, first: int, count: int, words: bytes) -> None:
-        """Take the words of the next records of a query; those of zeros are the last.
+        """Take the words of the next records of a query, some at a time; those of the block of zeros are the last.
 
         Raises:
             Malformed: they are not the next ones, or their number is another.
         """
         records, width = self._parameters.records, self._parameters.words * WORD_BYTES
-        zeros = first == records
-        fits = count == DEGREE if zeros else 0 < count <= records - first and not first % DEGREE
-        if first != self._received or not fits or len(words) != count * width:
+        zeros = first >= records
+        end = self.expected if zeros else records
+        if first != self._received or not 0 < count <= end - first or len(words) != count * width:
             raise Malformed(f"words of {count} records from {first} on are not those that are due")
         if not first:
             await self._everywhere(_clear, *[()] * self._engine.workers)
         self._received += count
         if zeros:
-            self._zeros = words
+            self._zeros = words if first == records else self._zeros + words
             return
         worker, self._turn = self._turn, (self._turn + 1) % self._engine.workers
         await self._engine.call(worker, _add, self._name, first, words)

@@ -1,0 +1,123 @@
+"""Sums on a lattice: every feature of boosting finds the model that a naive trainer finds on the joined table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.boosting import (
+    test_protocol,
+)
+from tests.oracle import OracleSplit
+from tests.simulator import Federation, run
+from tests.worlds import FOUR, World, assert_oracles_model, manifest, spec, world
+from treetap.protocols.key_options import LATTICE
+from treetap.trees.params import BoostingParams
+
+#: Every shape of a world, and every objective with some of them.
+SHAPES = list(zip(reversed(test_protocol.SHAPES), cycle(test_protocol.OBJECTIVES), strict=False))
+SMALL = BoostingParams(n_estimators=2, max_depth=3, max_bin=8, min_child_weight=0.1)
+
+
+def _of_two_values(here: World) -> World:
+    """The world in which a feature party's columns have two values, or one and missing ones."""
+    columns, content = here.tables["feature-b"]
+    blocks = [block.copy() for block in here.blocks]
+    blocks[1][:, 0], blocks[1][:, 1] = here.y, np.where(np.arange(len(here.y)) % 3, 2.0, np.nan)
+    table = content["train"]
+    rows = [int(name[1:]) for name in table.column("id").to_pylist()]
+    for place, name in enumerate(columns[:2]):
+        table = table.set_column(table.column_names.index(name), name, [blocks[1][rows, place]])
+    tables = {**here.tables, "feature-b": (columns, {**content, "train": table})}
+    return replace(here, tables=tables, blocks=blocks)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A world, and the parameters that are tried on it."""
+
+    params: BoostingParams
+    world: Callable[[], World]
+
+
+CASES = {
+    "second halves that are drawn anew": Case(
+        replace(SMALL, max_depth=6, max_bin=4, min_child_weight=0.0), partial(world, 90, (1, 2, 2), missing=0.1)
+    ),
+    "few bits": Case(replace(SMALL, gradient_bits=3, max_depth=4), partial(world, 90, (2, 2, 1), missing=0.1)),
+    "five bits": Case(replace(SMALL, gradient_bits=5), partial(world, 90, (2, 2, 1))),
+    "eight bits": Case(replace(SMALL, gradient_bits=8), partial(world, 90, (2, 2, 1))),
+    "columns with one candidate": Case(replace(SMALL, max_bin=2), lambda: _of_two_values(world(60, (1, 2, 1), seed=3))),
+    "no party has candidates": Case(SMALL, partial(world, 40, (2, 0, 0))),
+    "two blocks of records": Case(
+        replace(SMALL, max_bin=3, max_depth=2, n_estimators=1, subsample=0.99), partial(world, 4_200, (1, 1, 1))
+    ),
+    "four parties": Case(SMALL, partial(world, 80, (1, 2, 2, 2), missing=0.1)),
+    "many classes in vector leaves": Case(
+        replace(SMALL, objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=1),
+        partial(world, 120, (1, 2, 2), objective="multi:softprob", classes=5),
+    ),
+    "as many bins as there may be": Case(
+        replace(SMALL, max_bin=255, max_depth=1, n_estimators=1), partial(world, 300, (0, 1), missing=0.1)
+    ),
+}
+
+
+async def _trained(folder: Path, here: World, params: BoostingParams, **more: Any) -> Federation:
+    federation = Federation(folder, here.tables, **more)
+    status = await federation.train(spec(params, len(here.blocks), scheme=LATTICE))
+    assert (status.state, status.error) == ("finished", "")
+    oracle = here.oracle(params)
+    assert_oracles_model(federation.states, oracle)
+    assert manifest(federation.state("label-holder"))["best_round"] == oracle.best_round
+    return federation
+
+
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize("case", CASES)
+def test_the_federation_finds_the_oracles_model(case: str, tmp_path: Path) -> None:
+    """Deep trees, few bits, blocks of records, many classes, columns with one candidate or none."""
+    params, here = CASES[case].params, CASES[case].world()
+
+    async def main() -> None:
+        federation = await _trained(tmp_path, here, params)
+        await federation.close()
+        assert {message.word for message in federation.log} >= {"encrypted_words", "candidate_sums"}
+
+    run(main())
+
+
+def test_cases_are_what_they_say() -> None:
+    """More nodes are summed than a second half serves; four parties own splits; columns have few values."""
+    deep = CASES["second halves that are drawn anew"]
+    inner = [
+        sum(isinstance(node, OracleSplit) for node in tree.nodes.values()) for tree in deep.world().oracle(deep.params)
+    ]
+    assert max(inner) > 8
+    four = CASES["four parties"]
+    owners = {
+        node.owner
+        for tree in four.world().oracle(four.params)
+        for node in tree.nodes.values()
+        if isinstance(node, OracleSplit)
+    }
+    assert owners == set(FOUR)
+    values = CASES["columns with one candidate"].world().blocks[1]
+    assert [len(np.unique(column[~np.isnan(column)])) for column in values.T] == [2, 1]
+
+
+# ---- each objective and shape of `test_protocol`, and tests of features, once more
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize(("shape", "objective"), SHAPES)
+def test_worlds_of_every_shape(shape: str, objective: str, tmp_path: Path) -> None:
+    """The tests of the other schemes."""
+    test_protocol.test_the_federation_finds_and_uses_the_oracles_model(objective, shape, LATTICE, tmp_path)

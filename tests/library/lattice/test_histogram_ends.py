@@ -1,0 +1,353 @@
+"""Encrypted histograms between a label holder and a feature party, each on workers of its own: sums equal integers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.library.lattice.histogram_tables import LARGEST, SEED, SHAPES, Ends, drawn, ends, plain_sums, sizes
+from treetap.errors import Malformed, PlaintextOverflow
+from treetap.lattice import histogram_key_holder, histogram_scheme
+from treetap.lattice.histogram_key_holder import BLOCK_BYTES
+from treetap.lattice.histogram_parameters import DEGREE
+from treetap.lattice.histogram_sums import HistogramSums
+from treetap.lattice.joint_seed import NONCE_BYTES, commitment, seed_of
+from treetap.native.histograms import WORD_BYTES, Secrets
+from treetap.trees.candidates import Shape
+from treetap.workers.engines import InProcessEngine
+
+SMALL = [Shape(3, True), Shape(2, False)]
+
+
+def seed(number: int) -> bytes:
+    """That of a query."""
+    return number.to_bytes(32, "little")
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+async def some_queries(both: Ends, codes: np.ndarray, values: np.ndarray, shapes: list[Shape], number: int) -> None:
+    """Nodes of random records, of none and of all, each opened to the sums of integers, in a secret order."""
+    rng = np.random.default_rng(number)
+    order = rng.permutation(both.places)
+    per_half = both.holder.parameters.queries_per_second_half
+    for query in range(number):
+        there = rng.random(len(codes)) < (0.0, 1.0, 0.5)[query % 3]
+        of_node = np.where(there[:, None], values, 0)
+        await both.ask(of_node, seed(query))
+        if not query % per_half:
+            await both.renew(order)
+        opened = await both.answer(order, seed(query))
+        assert np.array_equal(opened, plain_sums(codes, of_node, shapes)[order])
+
+
+@pytest.mark.parametrize("records", [1, 300])
+def test_sums_of_every_kind_of_column_are_those_of_integers(records: int) -> None:
+    """More queries than one second half serves: the second halves are drawn anew, and the sums stay exact."""
+
+    async def main() -> None:
+        codes, values = drawn(np.random.default_rng(records), records, SHAPES)
+        async with ends(codes, SHAPES) as both:
+            most = both.holder.parameters.queries_per_second_half
+            await some_queries(both, codes, values, SHAPES, most + 2)
+            assert both.sums.operations == {
+                "additions": (most + 2) * records * len(SHAPES),
+                "hidden": 2 * both.places,
+                "answered": (most + 2) * both.places,
+            }
+
+    run(main())
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize(
+    ("holding", "summing", "records"),
+    [(2, 3, 2 * DEGREE + 17), (0, 2, DEGREE), (1, 1, DEGREE + 1), (3, 2, 3 * DEGREE - 1), (2, 0, 3 * DEGREE)],
+)
+def test_blocks_on_worker_processes(holding: int, summing: int, records: int) -> None:
+    """Several blocks and a rest, dealt out to workers of either end: the sums of integers."""
+
+    async def main() -> None:
+        codes, values = drawn(np.random.default_rng(5), records, SHAPES[:6])
+        async with ends(codes, SHAPES[:6], holding=holding, summing=summing) as both:
+            await some_queries(both, codes, values, SHAPES[:6], 3)
+
+    run(main())
+
+
+@pytest.mark.second_tier
+def test_more_blocks_than_one_transform_takes() -> None:
+    """Products of 65 blocks come in two steps."""
+
+    async def main() -> None:
+        records, shapes = 64 * DEGREE + 3, [Shape(2, True), Shape(2, False)]
+        codes, values = drawn(np.random.default_rng(6), records, shapes)
+        async with ends(codes, shapes) as both:
+            await some_queries(both, codes, values, shapes, 1)
+
+    run(main())
+
+
+@pytest.mark.second_tier
+def test_words_of_many_outputs_come_in_parts_that_a_message_holds() -> None:
+    """A block of more than 1.5 MiB is handed over in parts, its zeros too."""
+
+    async def main() -> None:
+        outputs = 15
+        codes, values = drawn(np.random.default_rng(8), DEGREE, SMALL)
+        values = np.concatenate([np.tile(values[:, :2], outputs), values[:, 2:]], axis=1)
+        async with ends(codes, SMALL, outputs=outputs) as both:
+            assert both.holder.parameters.words * DEGREE * WORD_BYTES > BLOCK_BYTES
+            parts = [part async for part in both.holder.encrypt(values, seed(1))]
+            assert max(len(data) for *_, data in parts) <= BLOCK_BYTES
+            assert [first for first, *_ in parts] == [
+                sum(count for _, count, _ in parts[:at]) for at in range(len(parts))
+            ]
+            for part in parts:
+                await both.sums.add_block(*part)
+            order = np.arange(both.places)
+            await both.renew(order)
+            assert np.array_equal(await both.answer(order, seed(1)), plain_sums(codes, values, SMALL))
+
+    run(main())
+
+
+def test_a_party_without_columns_answers_nothing() -> None:
+    """Words are taken, and there is no half to send."""
+
+    async def main() -> None:
+        codes, values = np.zeros((5, 0), dtype=np.int64), np.ones((5, 3), dtype=np.int64)
+        async with ends(codes, []) as both:
+            await both.ask(values, seed(1))
+            order = np.arange(0)
+            assert await both.sums.renew(order) == b""
+            assert await both.sums.answer(order) == b""
+            await both.holder.keep_second_halves("b", b"", 0)
+            assert (await both.holder.open("b", b"", 0, seed(1))).shape == (0, 3)
+
+    run(main())
+
+
+def test_words_come_of_the_querys_seed() -> None:
+    """The same seed gives the same bytes: a block computed again is no second encryption; another gives others."""
+
+    async def main() -> None:
+        codes, values = drawn(np.random.default_rng(2), 40, SMALL)
+
+        async def words(holder: Any, query: bytes) -> list[tuple[int, int, bytes]]:
+            return [part async for part in holder.encrypt(values, query)]
+
+        async with ends(codes, SMALL) as both, ends(codes, SMALL, holding=2) as others:
+            parts = await words(both.holder, seed(1))
+            assert [(first, count) for first, count, _ in parts] == [(0, 40), (40, DEGREE)]
+            width = both.holder.parameters.words * WORD_BYTES
+            assert [len(data) for *_, data in parts] == [40 * width, DEGREE * width]
+            assert parts == await words(both.holder, seed(1)) == await words(others.holder, seed(1))
+            assert not {data for *_, data in parts} & {data for *_, data in await words(both.holder, seed(2))}
+
+    run(main())
+
+
+def test_answers_and_second_halves_are_drawn_anew() -> None:
+    """The same query answered twice, and the same candidates hidden twice, share no bytes but open alike."""
+
+    async def main() -> None:
+        codes, values = drawn(np.random.default_rng(2), 40, SMALL)
+        async with ends(codes, SMALL) as both:
+            order = np.arange(both.places)
+            firsts, seconds = [], []
+            for _ in range(2):
+                await both.ask(values, seed(1))
+                seconds.append(await both.sums.renew(order))
+                firsts.append(await both.sums.answer(order))
+                await both.holder.keep_second_halves("b", seconds[-1], both.places)
+                opened = await both.holder.open("b", firsts[-1], both.places, seed(1))
+                assert np.array_equal(opened, plain_sums(codes, values, SMALL))
+            assert firsts[0] != firsts[1]
+            width = both.holder.parameters.second_half_bytes
+            halves = [data[at : at + width] for data in seconds for at in range(0, len(data), width)]
+            assert len(set(halves)) == 2 * both.places
+
+    run(main())
+
+
+# ---- what does not fit
+
+
+def test_words_out_of_place_are_refused() -> None:
+    """Later ones first, some twice, too many, of other lengths, a query that is not whole, zeros too early."""
+
+    async def main() -> None:
+        records = DEGREE + 100
+        codes, values = drawn(np.random.default_rng(1), records, SMALL)
+        async with ends(codes, SMALL) as both:
+            order = np.arange(both.places)
+            parts = [part async for part in both.holder.encrypt(values, seed(3))]
+            whole = b"".join(data for *_, data in parts[:-1])
+            width = both.holder.parameters.words * WORD_BYTES
+            zeros = parts[-1]
+            block = (0, DEGREE, whole[: DEGREE * width])
+            rest = (DEGREE, 100, whole[DEGREE * width :])
+
+            async def refused(*blocks: tuple[int, int, bytes]) -> None:
+                for first, count, data in blocks:
+                    with pytest.raises(
+                        Malformed, match=f"words of {count} records from {first} on are not those that are due"
+                    ):
+                        await both.sums.add_block(first, count, data)
+
+            await refused(
+                rest, zeros, (0, DEGREE, block[2][:-1]), (0, DEGREE - 1, block[2]), (0, 0, b""), (1, 1, bytes(width))
+            )
+            await refused((0, records + 1, bytes((records + 1) * width)))
+            await both.sums.add_block(*block)
+            await refused(block, zeros, (DEGREE, 101, bytes(101 * width)), (DEGREE, 100, rest[2] + b"\0"))
+            with pytest.raises(Malformed, match=f"a query has {DEGREE} words, not {records + DEGREE}"):
+                await both.sums.answer(order)
+            await both.sums.add_block(*rest)
+            await refused(rest, (records, DEGREE + 1, zeros[2] + bytes(width)))
+            await both.sums.add_block(records, 100, zeros[2][: 100 * width])
+            await refused(zeros)
+            await both.sums.add_block(records + 100, DEGREE - 100, zeros[2][100 * width :])
+            await refused(zeros, (records + DEGREE, 1, bytes(width)))
+            await both.renew(order)
+            opened = await both.answer(order, seed(3))
+            assert np.array_equal(opened, plain_sums(codes, values, SMALL))
+            with pytest.raises(Malformed, match="a query has 0 words"):
+                await both.sums.answer(order)
+
+    run(main())
+
+
+def test_halves_that_are_no_sums_are_refused() -> None:
+    """Of other lengths or candidates, random ones, those of another query, and second halves of other candidates."""
+
+    async def main() -> None:
+        codes, values = drawn(np.random.default_rng(4), 60, SMALL)
+        async with ends(codes, SMALL) as both:
+            order = np.arange(both.places)
+            holder, places = both.holder, both.places
+            await both.ask(values, seed(1))
+            seconds, firsts = await both.sums.renew(order), await both.sums.answer(order)
+            await holder.keep_second_halves("b", seconds, places)
+            noisy = "more noise than sums|bits left above the last slot"
+            for data, message in (
+                (firsts[:-1], "candidates have other sizes"),
+                (firsts + b"\0", "candidates have other sizes"),
+                (b"\xff" * len(firsts), "cannot be read|" + noisy),
+                (bytes(len(firsts)), noisy),
+            ):
+                with pytest.raises(Malformed, match=message):
+                    await holder.open("b", data, places, seed(1))
+            with pytest.raises(Malformed, match=noisy):
+                await holder.open("b", firsts, places, seed(2))
+            turned = np.frombuffer(seconds, dtype=np.uint8).reshape(places, -1)[::-1].tobytes()
+            await holder.keep_second_halves("b", turned, places)
+            with pytest.raises(Malformed, match=noisy):
+                await holder.open("b", firsts, places, seed(1))
+            for short in (seconds[:-1], seconds + b"\0", b""):
+                with pytest.raises(Malformed, match="second halves of 6 candidates have other sizes"):
+                    await holder.keep_second_halves("b", short, places)
+            await holder.keep_second_halves("b", seconds, places)
+            assert np.array_equal(await holder.open("b", firsts, places, seed(1)), plain_sums(codes, values, SMALL))
+
+    run(main())
+
+
+def test_codes_that_are_none_of_the_columns() -> None:
+    """Another number of records or columns, a bin below or above the column's, too many bins."""
+    parameters, _ = sizes(2, SMALL)
+    for codes, shapes in (
+        ([[0, 0]], SMALL),
+        ([[0], [0]], SMALL),
+        ([[4, 0], [0, 0]], SMALL),
+        ([[0, 2], [0, 0]], SMALL),
+        ([[-1, 0], [0, 0]], SMALL),
+        ([[0], [0]], [Shape(256, True)]),
+    ):
+        with pytest.raises(ValueError, match="bin"):
+            HistogramSums(InProcessEngine(), parameters, SEED, np.array(codes), shapes, "t")
+
+
+def test_a_value_that_does_not_fit_is_not_encrypted() -> None:
+    """Under way in a worker too; other blocks of the query are dropped, and the next one is whole."""
+
+    async def main() -> None:
+        codes, values = drawn(np.random.default_rng(4), 2 * DEGREE, SMALL)
+        async with ends(codes, SMALL) as both:
+            large = values.copy()
+            large[-1, 0] = LARGEST << 20
+            with pytest.raises(PlaintextOverflow, match="slot 0 of"):
+                await both.ask(large, seed(1))
+            parts = [part async for part in both.holder.encrypt(values, seed(2))]
+            assert [first for first, *_ in parts] == [0, 2 * DEGREE]
+
+    run(main())
+
+
+# ---- what is forgotten
+
+
+def test_secrets_are_forgotten_after_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a call fails; memory of workers has no query's seed, and nothing at all after the end."""
+    made: list[Secrets] = []
+    kernels = histogram_scheme.kernels()
+
+    class Remembering:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(kernels, name)
+
+        def secrets(self, query: bytes, words: int) -> Secrets:
+            made.append(kernels.secrets(query, words))
+            return made[-1]
+
+    monkeypatch.setattr(histogram_key_holder, "kernels", Remembering)
+
+    async def main() -> None:
+        codes, values = drawn(np.random.default_rng(4), 60, SMALL)
+        async with ends(codes, SMALL) as both:
+            await some_queries(both, codes, values, SMALL, 2)
+            await both.ask(values, query := b"\x5a" * 32)
+            with pytest.raises(Malformed):
+                await both.holder.open(
+                    "b", bytes(len(await both.sums.answer(np.arange(both.places)))), both.places, query
+                )
+            assert len(made) == 2 * 3 + 3
+            for secrets in made:
+                assert not any(
+                    np.asarray(part).any() for part in vars(secrets).values() if isinstance(part, np.ndarray)
+                )
+            engine = both.holder._engine
+            (job,) = engine._state.values()
+            assert not any(value == query for value in vars(job).values())
+        assert engine._state == {}
+        assert both.sums._engine._state == {}
+
+    run(main())
+
+
+# ---- the seed that no party chooses
+
+
+def test_a_joint_seed_depends_on_every_nonce_and_on_the_attempt() -> None:
+    """The order of the parties does not matter; a commitment binds a party and its nonce."""
+    nonces = {name: bytes([place] * NONCE_BYTES) for place, name in enumerate(("a", "b", "c"))}
+    whole = seed_of("job", 1, nonces)
+    assert len(whole) == 32
+    assert whole == seed_of("job", 1, dict(reversed(nonces.items())))
+    others = [{**nonces, name: b"\xff" * NONCE_BYTES} for name in nonces]
+    swapped = {"a": nonces["b"], "b": nonces["a"], "c": nonces["c"]}
+    seeds = [whole, seed_of("job", 2, nonces), seed_of("other", 1, nonces), seed_of("job", 1, swapped)]
+    seeds += [seed_of("job", 1, other) for other in others]
+    assert all(one != other for at, one in enumerate(seeds) for other in seeds[:at])
+    bound = [commitment(name, nonces[by]) for name in nonces for by in nonces]
+    assert len(set(bound)) == 9
+    assert all(one != two for one, two in pairwise(bound))
+    assert not {len(each) for each in bound} - {32}
