@@ -20,9 +20,9 @@ from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Malformed
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
-from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import boosting_pb2, setup_pb2
 
 

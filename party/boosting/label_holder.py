@@ -28,13 +28,13 @@ from treetap.process.together import together
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
-from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.boosting_rounds import BoostingRounds, Start, Weights
 from treetap.trees.ensemble import Tree
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 log = logging.getLogger(__name__)

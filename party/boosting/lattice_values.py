@@ -23,16 +23,16 @@ from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
-from treetap.native.histograms import SEED_BYTES
+from treetap.native.histogram_arrays import SEED_BYTES
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import LATTICE, KeyKind
-from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree, Ints
 from treetap.trees.params import BoostingParams
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import growth_pb2, setup_pb2
 
 log = logging.getLogger(__name__)

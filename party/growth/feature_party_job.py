@@ -34,12 +34,12 @@ from treetap.models.store import CELLS, TREES
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
-from treetap.slots import Slots
 from treetap.tables.binned import partitioned
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table
 from treetap.trees.candidates import Kind
 from treetap.trees.params import TreeParams
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import setup_pb2
 
 

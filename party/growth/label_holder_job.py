@@ -46,11 +46,11 @@ from treetap.models.store import (
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
-from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_rounds import Start
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.params import TreeParams
+from treetap.trees.slots import Slots
 from treetap.trees.withholding import NOTHING
 from treetap.wire.metric_history import columns
 from treetap.wire.v2 import setup_pb2

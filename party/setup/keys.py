@@ -15,8 +15,8 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.process.together import together
 from treetap.protocols.key_options import KeyKind
-from treetap.slots import Slots
 from treetap.tables.labels import Labels
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import setup_pb2
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]

@@ -25,7 +25,6 @@ from treetap.process.together import together
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import SCHEMES, KeyKind
 from treetap.protocols.registry import training_name
-from treetap.slots import Slots
 from treetap.tables.binned import bin_columns, refuse_columns
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
@@ -33,6 +32,7 @@ from treetap.tables.reading import Table, read_table
 from treetap.tables.tensors import Shape
 from treetap.trees.binning import BinnedTable
 from treetap.trees.params import TreeParams
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)

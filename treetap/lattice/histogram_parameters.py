@@ -17,23 +17,28 @@ from functools import cache
 
 from treetap.errors import BadInput
 from treetap.lattice.parameters import ERROR_BOUND, STATISTICAL_BITS, TAIL, TOTAL_BITS
-from treetap.slots import LARGEST_WIDTH, Slots
+from treetap.native.histogram_arrays import (
+    DEGREE,
+    FLOOD_BITS,
+    HALF_BITS,
+    LARGEST_WEIGHT,
+    LIMB_BITS,
+    LIMBS,
+    MOST_BINS,
+    MOST_WORDS,
+    WORD_BITS,
+)
+from treetap.trees.slots import LARGEST_WIDTH
 
-DEGREE = 4096
-MODULUS_BITS = 104
+MODULUS_BITS = LIMBS * LIMB_BITS
 #: Attempts of a job that the flood allows for; each doubling costs half a bit of it.
 ATTEMPTS = 8
-LARGEST_WEIGHT = DEGREE * 3 // 4  # of s_j and u_k; heavier ones, fewer than one in 2^102, are drawn again
 #: Largest mean error of a record's randomly rounded (q/t)·m: 22 random bits, and a reciprocal of tb + 20 bits.
 ROUNDING_BIAS = Fraction(1, 1 << 22) + Fraction(1, 1 << 20)
 #: J·4w² of three uniform numbers below w, for every w ≥ 1024 (equation 4; its limit is 4.5621).
 FLOOD_INFORMATION = Fraction(457, 100)
-FLOOD_BITS = range(10, MODULUS_BITS)
-WORD_BITS = range(16, 43)
-MOST_REPLY_BITS = 52
-MOST_WORDS = 81
-MOST_BINS = 256
-SLOT_WIDTHS = range(1, 64)  # of `treetap.additive.sums.slots`
+MOST_REPLY_BITS = HALF_BITS
+SLOT_WIDTHS = range(1, LARGEST_WIDTH + 1)
 MOST_QUERIES_PER_SECOND_HALF = 4
 #: Places of a u_k that a label holder with bad zero blocks may read (equation 9).
 MOST_PLACES = 1792

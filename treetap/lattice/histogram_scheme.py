@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import BadInput, PlaintextOverflow
-from treetap.lattice.histogram_parameters import DEGREE, HistogramParameters
-from treetap.native.histograms import Histograms, Moduli
+from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.native.histogram_arrays import DEGREE, Moduli
+from treetap.native.histograms import Histograms
 from treetap.native.library import REMEDY, Unavailable
-from treetap.slots import Slots
 from treetap.trees.candidates import CandidateList, Shape
+from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import accumulate_cells
 
 Ints = npt.NDArray[np.int64]

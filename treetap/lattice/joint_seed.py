@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from treetap.lattice.histogram_scheme import kernels
-from treetap.native.histograms import DEGREE, SEED_BYTES, Binned, Moduli
+from treetap.native.histogram_arrays import DEGREE, SEED_BYTES, Binned, Moduli
 
 NONCE_BYTES = 32
 

@@ -26,7 +26,7 @@ from tests.lattice.histogram_twin import (
     whole,
 )
 from treetap.lattice.histogram_parameters import FLOOD_INFORMATION, HistogramParameters
-from treetap.slots import Slots, width_for
+from treetap.trees.slots import Slots, width_for
 
 N = 4096
 
