@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treetap.additive.sums.slots import LARGEST_WIDTH, Slots, width_for
+from treetap.trees.slots import LARGEST_WIDTH, Slots, width_for
 
 from tests.lattice.histogram_twin import Twin, at_end, centred, combined, errors, flood, ternary, whole
 from treetap.errors import BadInput
