@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treetap.trees.slots import LARGEST_WIDTH, Slots, width_for
 
 from tests.lattice.histogram_twin import Twin, at_end, centred, combined, errors, flood, ternary, whole
 from treetap.errors import BadInput
 from treetap.lattice.histogram_parameters import ATTEMPTS, MOST_REPLY_BITS, SLOT_WIDTHS, HistogramParameters
 from treetap.native.histogram_arrays import MOST_WORDS
+from treetap.trees.slots import LARGEST_WIDTH, Slots, width_for
 
 PAGE = Path(__file__).parents[3] / "docs" / "histogram-lattice.md"
 RNG = np.random.default_rng(35)
