@@ -31,7 +31,7 @@ from treetap.additive.sums.secret_keys import HandedSecret, SecretKey
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic
 from treetap.protocols.key_options import OBFUSCATIONS, PAILLIER, SCHEMES
-from treetap.slots import Slots, width_for
+from treetap.trees.slots import Slots, width_for
 from treetap.workers.engines import ProcessEngine
 
 FRACTION_BITS = 24

@@ -34,7 +34,7 @@ from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted
 from treetap.native import arithmetic, library
-from treetap.protocols.key_options import PAILLIER, SCHEMES
+from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES
 from treetap.wire.v2 import jobs_pb2
 
 
@@ -61,8 +61,7 @@ class Training:
                 "learning_rate": 0.3,
                 "reg_lambda": 1.0,
                 "scheme": self.scheme,
-                "key_bits": self.key_bits,
-                "obfuscation": "short-exponent",
+                **({} if self.scheme == LATTICE else {"key_bits": self.key_bits, "obfuscation": "short-exponent"}),
                 "alignment": self.alignment,
             }
         )

@@ -1,6 +1,6 @@
 """Compile the C files of `treetap/native` into `kernels.so`, or record beside it why nothing was compiled.
 
-    python build_backend/kernels.py             compile, if the sources have changed since
+    python build_backend/kernels.py             compile, if the sources or the commands have changed since
     python build_backend/kernels.py requires    print the package with a compiler that is needed, or nothing
 
 `$CC` compiles, else clang, which makes faster kernels than gcc, else gcc or cc; `$CFLAGS` are passed on.
@@ -11,6 +11,7 @@ processor will run the result.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import importlib.util
 import json
@@ -82,7 +83,7 @@ def requirements(native: Path = NATIVE) -> list[str]:
 
 
 def build(native: Path = NATIVE) -> None:
-    """Compile if the sources have changed; a failure is recorded and printed, and raises nothing."""
+    """Compile if anything has changed; a failure is recorded and printed, and raises nothing."""
     if os.environ.get("TREETAP_NATIVE") == "0":
         _record_failure(native, "TREETAP_NATIVE=0 was set")
     elif not _current(native):
@@ -131,15 +132,18 @@ def _forms(compiling: list[str], cache: dict[str, str]) -> tuple[str, ...]:
     """The forms that the compiler's target can have: asked of itself, as it may make code for another machine.
 
     Raises:
-        Refused: it is told to compute with doubles inexactly.
+        Refused: it is told to compute with doubles inexactly, or its target has the highest byte of a word first.
     """
     if told := [word for word in compiling if word in INEXACT]:
         raise Refused(
             f"{told[0]} was set, with which products of doubles are not exact: leave it out of $CC and $CFLAGS"
         )
-    macros = _run([*compiling, "-dM", "-E", "-x", "c", os.devnull], cache).split()
+    said = _run([*compiling, "-dM", "-E", "-x", "c", os.devnull], cache)
+    macros = said.split()
     if "__FAST_MATH__" in macros:
         raise Refused(f"{compiling[0]} computes with -ffast-math, with which products of doubles are not exact")
+    if "#define __BYTE_ORDER__ __ORDER_BIG_ENDIAN__" in said.splitlines():
+        raise Refused(f"{compiling[0]} makes code for a big-endian machine, for which the kernels are not written")
     return FORMS if "__x86_64__" in macros else ("PLAIN",)
 
 
@@ -163,9 +167,10 @@ def _units(native: Path, forms: tuple[str, ...]) -> list[tuple[Path, list[str]]]
 
 
 def _digest(native: Path) -> str:
-    """Of the sources' contents, headers included, and of the flags: times of files change when they are copied."""
+    """Of the sources' contents, headers included, and of the commands: times of files change when they are copied."""
     read = [*_sources(native), *sorted(native.glob("*.h"))]
-    return hashlib.sha256(b"".join([*(path.read_bytes() for path in read), shlex.join(FLAGS).encode()])).hexdigest()
+    told = FLAGS + [f"{name}={os.environ[name]}" for name in ("CC", "CFLAGS") if os.environ.get(name)]
+    return hashlib.sha256(b"".join([*(path.read_bytes() for path in read), shlex.join(told).encode()])).hexdigest()
 
 
 def _current(native: Path) -> bool:
@@ -173,7 +178,16 @@ def _current(native: Path) -> bool:
         record = json.loads((native / "kernels.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return (native / "kernels.so").exists() and record.get("sources") == _digest(native)
+    return record.get("sources") == _digest(native) and _loads(native / "kernels.so")
+
+
+def _loads(library: Path) -> bool:
+    """False for a library that is missing or, in a folder that was copied, of another kind of machine."""
+    try:
+        ctypes.CDLL(str(library))
+    except OSError:
+        return False
+    return True
 
 
 def _record_failure(native: Path, why: str) -> None:

@@ -166,6 +166,10 @@ class _Training(Kind[setup_pb2.Prepare]):
         policy.check_permissions(name, protocol.permissions(spec), label_holder=name == spec.aggregator)
         if protocol.grows_trees:
             policy.check_key(name, KeyKind.of(spec))
+            if KeyKind.of(spec).on_lattice:
+                from treetap.lattice.histogram_scheme import kernels  # which most jobs do without
+
+                kernels()  # compared with integers, or the job is refused
             params = params_of(spec)
             if isinstance(params, TreeParams) and (protocol.one_role or name != spec.aggregator):
                 policy.check_summed_bits(name, params.summed_bits)

@@ -221,7 +221,7 @@ class Policy(Strict):
         if key.scheme not in self.schemes:
             listed = json.dumps([*self.schemes, key.scheme])
             raise Refused(
-                f"{party} takes no part in a job with a key of scheme {key.scheme!r}: its policy says schemes = "
+                f"{party} takes no part in a job under scheme {key.scheme!r}: its policy says schemes = "
                 f"{json.dumps(self.schemes)}; if it should, write schemes = {listed} above the tables of {party}'s "
                 f"policy file and restart {party}"
             )

@@ -23,19 +23,18 @@ from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
-from party.setup.keys import fitting
 from treetap.errors import DataError
 from treetap.process.together import together
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
-from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.boosting_rounds import BoostingRounds, Start, Weights
 from treetap.trees.ensemble import Tree
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
@@ -144,19 +143,19 @@ class LabelHolder:
 
         Raises:
             DataError: the labels do not fit the loss.
-            BadInput: one record does not fit a plaintext of the job's key.
+            BadInput: one record does not fit a plaintext of the job's key, or a lattice hides no further attempt.
         """
         loss = self._loss(labels)
         loss.check(labels.values)
         records, outputs = len(labels.values), self._params.outputs_per_tree(len(labels.classes))
         key = KeyKind.of(self._spec)
-        remedy = f"multi_strategy = 'one_output_per_tree' or {key.remedy}"
+        remedy = " or ".join(["multi_strategy = 'one_output_per_tree'", *([key.remedy] if key.bits else [])])
         if self._limited:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
         plain = layout(self._params, records, outputs)
         slots = layout(self._params, records, outputs, self._classes_in_slots(labels))
-        fitting(slots, labels, key, remedy)
-        if self._limited:
+        self._encrypted.fit(slots, labels, remedy)
+        if self._limited and not key.on_lattice:  # which tells its words
             log.info(
                 "job %s: id_lmid adds no ciphertext of a record; a ciphertext of candidates holds %d sums, without "
                 "id_lmid %d",

@@ -14,10 +14,11 @@ from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.setup.joint_seed import draw_joint_seed
 from treetap.errors import BadInput, Malformed
-from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.histogram_parameters import MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sums import HistogramSums
 from treetap.protocols.job_spec import params_as
+from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import setup_pb2
 
@@ -39,11 +40,17 @@ class SumsOfWords:
         """Say how many candidates there are; receive the layout, and draw the seed of the public polynomials with all.
 
         Raises:
-            Malformed: the label holder's bounds are below this party's figures, or no sizes follow from them.
+            BadInput: this party has more candidates than sizes allow for.
+        Malformed: the label holder's bounds are below this party's figures, or no sizes follow from them.
         """
         context, job = self._context, self._job
         shapes = job.split_table.binned.shapes
         count = sum(shape.sums for shape in shapes)
+        if count > MOST["candidates"]:
+            raise BadInput(
+                f"{context.party} has {count} candidates of a node, scheme = {LATTICE!r} takes {MOST['candidates']}: "
+                f"use a smaller max_bin, fewer columns, or scheme = {PAILLIER!r}"
+            )
         message = setup_pb2.CandidateCount(candidates=count)
         await context.outbox.send(self._sender, "candidate_count", [message])
         key = await job.receive_key()

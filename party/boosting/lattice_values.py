@@ -18,19 +18,21 @@ from party.growth.offered_candidates import Offer
 from party.runtime.context import StepContext, required
 from party.runtime.messages import CiphertextBody, Rows
 from party.setup.joint_seed import draw_joint_seed
+from party.setup.keys import fitting
 from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
-from treetap.lattice.histogram_parameters import MOST
+from treetap.lattice.histogram_parameters import MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
-from treetap.native.histograms import SEED_BYTES
+from treetap.native.histogram_arrays import SEED_BYTES
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import params_as, taking_part
-from treetap.protocols.key_options import LATTICE
-from treetap.slots import Slots
+from treetap.protocols.key_options import LATTICE, KeyKind
+from treetap.tables.labels import Labels
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree, Ints
 from treetap.trees.params import BoostingParams
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import growth_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,11 @@ class WordsOfNodes:
         self._queries: dict[int, Query] = {}
         self._asked = 0  # queries of the tree
 
+    def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
+        """`BadInput` if not even one candidate's sums can be hidden and opened, or not in a further attempt."""
+        fitting(slots, labels, KeyKind.of(self._spec), remedy)
+        self._parameters(slots, len(labels.values), candidates=1)
+
     async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> None:
         """Agree with all feature parties on the sizes and on the public polynomials of this attempt.
 
@@ -63,10 +70,8 @@ class WordsOfNodes:
             BadInput: no sizes hide and decrypt the sums of such a job.
         """
         context, parties, sizes = self._context, list(self._spec.feature_parties), self._sizes()
-        counts = [await self._count_of(party) for party in parties]
-        candidates, queries = rounded_up(max(counts)), rounded_up(self._most_built())
-        max_bin = params_as(self._spec, BoostingParams).max_bin
-        parameters = parameters_of(sizes.records, slots, max_bin, candidates, queries, context.attempt)
+        candidates = rounded_up(max([await self._count_of(party) for party in parties]))
+        parameters = self._parameters(slots, sizes.records, candidates)
         log.info(
             "job %s: %d words for each record, halves of %d bits; sums of %d attempts are hidden by %.1f bits",
             context.job,
@@ -81,8 +86,8 @@ class WordsOfNodes:
             slot_widths=list(slots.widths),
             label_slots=label_slots,
             own_rounds=own_rounds,
-            candidates=candidates,
-            queries=queries,
+            candidates=parameters.candidates,
+            queries=parameters.queries,
         )
         await together(*(context.outbox.send(party, "public_key", [message]) for party in parties))
         seed = await draw_joint_seed(context, [self._spec.aggregator, *parties])
@@ -152,6 +157,10 @@ class WordsOfNodes:
                 context.costs.operations["encryptions"] += count
                 context.costs.ciphertexts["encrypted_words"] += count * len(streams)
         await together(*(stream.close() for stream in streams))
+
+    def _parameters(self, slots: Slots, records: int, candidates: int) -> HistogramParameters:
+        max_bin, queries = params_as(self._spec, BoostingParams).max_bin, rounded_up(self._most_built())
+        return parameters_of(records, slots, max_bin, candidates, queries, self._context.attempt)
 
     async def _count_of(self, party: str) -> int:
         """The candidates that a feature party has."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from treetap.errors import Malformed
-from treetap.slots import Slots, width_for
 from treetap.trees.gradient_bits import record_bounds
 from treetap.trees.loss import check_sums
 from treetap.trees.params import BoostingParams
+from treetap.trees.slots import Slots, width_for
 
 
 def layout(params: BoostingParams, records: int, outputs: int, classes: int = 0) -> Slots:

@@ -165,5 +165,5 @@ class LabelHolder:
         ids = (own.at(known[first : first + AT_ONCE]) for first in range(0, len(known), AT_ONCE))
         stored = scored.in_order(["scores", ATTRIBUTIONS], known, AT_ONCE)
         parts = ((some, part["scores"], part[ATTRIBUTIONS]) for some, part in zip(ids, stored, strict=True))
-        await self._context.offload(lambda: attributions.write(target, own.fields, parts))
+        await self._context.offload(lambda: attributions.write(target, own.fields, parts), whole=True)
         written.attributions = str(target)

@@ -26,13 +26,13 @@ from treetap.errors import DataError
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
-from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.forest_criterion import ForestCriterion, Targets, check_labels, targets
 from treetap.trees.growing_tree import Ints
 from treetap.trees.params import ForestParams
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import control_pb2, forest_pb2, setup_pb2
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from treetap.errors import Malformed
-from treetap.slots import Slots, width_for
 from treetap.trees.loss import UNIT
 from treetap.trees.params import ForestParams
+from treetap.trees.slots import Slots, width_for
 
 
 def layout(params: ForestParams, records: int, outputs: int) -> Slots:

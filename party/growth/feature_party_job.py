@@ -34,12 +34,12 @@ from treetap.models.store import CELLS, TREES
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
-from treetap.slots import Slots
 from treetap.tables.binned import partitioned
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table
 from treetap.trees.candidates import Kind
 from treetap.trees.params import TreeParams
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import setup_pb2
 
 
@@ -127,7 +127,7 @@ class FeaturePartyJob:
         records = self._take(required(self._records).take(self.alignment.records))
         check_cells(self._context, self.min_cell_records, self._params.drawn(0, records.training))
         if base is not None and self.stored.count < base.trees:
-            await self._context.offload(lambda: base.seed(store, kinds=(TREES,)))
+            await self._context.offload(lambda: base.seed(store, kinds=(TREES,)), whole=True)
             await self.stored.read()
         table = records.table
         account, ids = self.account, table.ids[: records.training]

@@ -46,11 +46,11 @@ from treetap.models.store import (
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
-from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_rounds import Start
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.params import TreeParams
+from treetap.trees.slots import Slots
 from treetap.trees.withholding import NOTHING
 from treetap.wire.metric_history import columns
 from treetap.wire.v2 import setup_pb2
@@ -146,7 +146,7 @@ class LabelHolderJob:
         if base is None:
             return None
         if not stored_trees(store):  # which the scores include: they are stored last
-            await self._context.offload(lambda: base.seed_label_holder(store, records))
+            await self._context.offload(lambda: base.seed_label_holder(store, records), whole=True)
             await self.stored.read()
         return await self._context.offload(lambda: base.start(records, self.data.labels))
 
@@ -271,7 +271,7 @@ class LabelHolderJob:
         if scores is not None:
             store, records = self._context.store, self.alignment.records[: len(scores)]  # none of an eval table
             signatures = {name: array[: len(scores)] for name, array in (store.load_arrays(SIGNATURES) or {}).items()}
-            await self._context.offload(lambda: keep_continuation(store, records, scores, signatures))
+            await self._context.offload(lambda: keep_continuation(store, records, scores, signatures), whole=True)
             kinds.append(CONTINUATION)
         self._context.store.publish(manifest, kinds)
 

@@ -47,7 +47,7 @@ class ShownSpaces:
 
     async def close_tree(self, t: int) -> None:
         if (released := self.released) is not None:
-            await self._context.offload(lambda: released.close_tree(t))
+            await self._context.offload(lambda: released.close_tree(t), whole=True)
 
     def _account(self, parties: list[str], t: int, growing: GrowingTree, training: int) -> None:
         if self.released is None:

@@ -32,8 +32,8 @@ from party.runtime.messages import batches
 from treetap.errors import Malformed
 from treetap.privacy.discrete_gaussian import RandBelow, discrete_gaussian
 from treetap.privacy.zcdp import LeafWeightPrivacy
-from treetap.slots import Slots
 from treetap.trees.pivodl_rules import weights_of
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import pivodl_pb2
 
 Floats = npt.NDArray[np.float64]

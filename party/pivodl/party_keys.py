@@ -20,10 +20,10 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.privacy.masks import MaskKey, PairwiseMasks
 from treetap.protocols.key_options import KeyKind
-from treetap.slots import Slots, width_for
 from treetap.trees.gradient_bits import record_bounds
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import NONCE_BYTES, RoleDraws, commitment
+from treetap.trees.slots import Slots, width_for
 from treetap.wire.v2 import pivodl_pb2
 
 #: The names under which a party keeps its own nonce, and those of all parties once they are open.

@@ -120,7 +120,9 @@ class BatchPrediction:
         written = prediction_pb2.WrittenPredictions(path=str(path), records=len(asked))
         for write in self._beside:
             await write(path, own, known, self._scored, written)
-        await self._context.offload(lambda: _write(path, own, asked, self._scored, self._opened, degraded=degraded))
+        await self._context.offload(
+            lambda: _write(path, own, asked, self._scored, self._opened, degraded=degraded), whole=True
+        )
         self._scored.discard()
         return written
 

@@ -94,7 +94,9 @@ class EvaluatedPrediction:
         if self._rules.released and self._context.policy.may_emit(self._context.coordinator, "METRIC"):
             shown = list(_shown(document["measures"]))
             if self._rules.protect:
-                await self._context.offload(lambda: self._note(len(known) - document["without_label"], shown))
+                await self._context.offload(
+                    lambda: self._note(len(known) - document["without_label"], shown), whole=True
+                )
             written.metrics.extend(shown)
         elif not self._rules.released:
             log.info(

@@ -126,7 +126,7 @@ class TreeScoring:
         ids = (own.at(shown[first : first + at_once]) for first in range(0, len(shown), at_once))
         leaves = (part[OPEN_LEAVES] for part in scored.in_order([OPEN_LEAVES], shown, at_once))
         parts = zip(ids, leaves, strict=True)
-        await self._context.offload(lambda: write_paths(target, own.fields, parts, trees, self._meaning))
+        await self._context.offload(lambda: write_paths(target, own.fields, parts, trees, self._meaning), whole=True)
         written.explanations = str(target)
         written.withheld.extend(self.names.withheld)
 

@@ -85,9 +85,11 @@ class Threads:
                 await asyncio.wait({outcome}, timeout=self._silence_s / LOOKS)
             except asyncio.CancelledError as caught:
                 if not whole:
+                    outcome.cancel()  # nor does an error of the work have a caller then
                     raise
                 cancelled = caught
             if not outcome.done() and watch.silent_s() >= self._silence_s:
+                outcome.cancel()
                 raise Interrupted(
                     f"a file operation has not ended for {self._silence_s:g} s: is the disk, or the server that holds "
                     "the files, there? restart this party when it is"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from party.runtime.context import StepContext
-from treetap.errors import Malformed
-from treetap.lattice.joint_seed import NONCE_BYTES, commitment, seed_of
+from treetap.errors import BadInput, Malformed
+from treetap.lattice.joint_seed import NONCE_BYTES, commitment, seed_of, self_test
 from treetap.process.together import together
 from treetap.wire.frame import content_of
 from treetap.wire.v2 import setup_pb2
@@ -19,13 +19,20 @@ async def draw_joint_seed(context: StepContext, parties: Sequence[str]) -> bytes
     """32 bytes that are uniform if one of the parties is honest, the same at each of them; new in every attempt.
 
     Raises:
+        BadInput: a party's kernels give other words than this one's.
         Malformed: a party opens another nonce than the one to which it committed.
     """
     own, me = secrets.token_bytes(NONCE_BYTES), context.party
     others = [party for party in parties if party != me]
-    committed = setup_pb2.SeedCommitment(commitment=commitment(me, own))
+    committed = setup_pb2.SeedCommitment(commitment=commitment(me, own), self_test=self_test())
     await together(*(context.outbox.send(party, "seed_commitment", [committed]) for party in others))
     commitments = {party: await _one(context, party, "seed_commitment") for party in others}
+    for party, theirs in commitments.items():
+        if theirs.self_test != committed.self_test:
+            raise BadInput(
+                f"the kernels of {party} and of {me} give other products for equal seeds, so that sums under scheme = "
+                "'lattice' would be wrong: run the doctor at both, and install treetap again"
+            )
     opened = setup_pb2.SeedNonce(nonce=own)
     await together(*(context.outbox.send(party, "seed_nonce", [opened]) for party in others))
     nonces = {me: own}

@@ -15,8 +15,8 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.process.together import together
 from treetap.protocols.key_options import KeyKind
-from treetap.slots import Slots
 from treetap.tables.labels import Labels
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import setup_pb2
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -27,9 +27,10 @@ def fitting(slots: Slots, labels: Labels, key: KeyKind, remedy: str) -> Slots:
     try:
         slots.groups_per_plaintext(key.plain_bits)
     except PlaintextOverflow as failure:
+        holder = f"a {key.scheme} key of {key.bits} bits" if key.bits else f"scheme {key.scheme!r}"
         raise BadInput(
-            f"{len(labels.classes)} classes of {len(labels.values)} records need {slots.bits} bits in one plaintext, a "
-            f"{key.scheme} key of {key.bits} bits has {key.plain_bits}: use {remedy}"
+            f"{len(labels.classes)} classes of {len(labels.values)} records need {slots.bits} bits in one plaintext, "
+            f"{holder} has {key.plain_bits}: use {remedy}"
         ) from failure
     return slots
 

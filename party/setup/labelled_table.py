@@ -119,7 +119,7 @@ async def _as_trained(
     )
     known = await context.offload(lambda: noisy.stored(table, labels))
     _bind(context, table, known.digest if known else "")  # before a draw is charged
-    drawn = await context.offload(lambda: noisy.of(table, labels, column))
+    drawn = await context.offload(lambda: noisy.of(table, labels, column), whole=True)
     _bind(context, table, drawn.digest)
     _check_noisy(drawn.labels, table)
     return LabelledTable(context.party, table, drawn.labels, column, objective, clean)

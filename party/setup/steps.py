@@ -23,9 +23,8 @@ from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.names import check_name, did_you_mean
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_of
-from treetap.protocols.key_options import KeyKind
+from treetap.protocols.key_options import SCHEMES, KeyKind
 from treetap.protocols.registry import training_name
-from treetap.slots import Slots
 from treetap.tables.binned import bin_columns, refuse_columns
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
@@ -33,6 +32,7 @@ from treetap.tables.reading import Table, read_table
 from treetap.tables.tensors import Shape
 from treetap.trees.binning import BinnedTable
 from treetap.trees.params import TreeParams
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)
@@ -98,9 +98,22 @@ async def load_job_table(
     if isinstance(params, TreeParams):  # before the other parties hear of any record
         try:
             refuse_columns(table, params.one_hot_below)
+            if not with_label:
+                refuse_bins(table, KeyKind.of(spec))
         except DataError as failure:
             raise failure.at(context.party) from None
     return table
+
+
+def refuse_bins(table: Table, key: KeyKind) -> None:
+    """Raise `DataError` for the first column whose categories are more than the bins that the job's scheme sums."""
+    most = SCHEMES[key.scheme].most_bins
+    for name, count in table.category_counts.items() if most else ():
+        if count > most:
+            raise DataError(
+                f"{table.path}: column {name!r} has {count} categories, and scheme = {key.scheme!r} takes {most}: use "
+                'encode = "ordinal" for it, or train with scheme = "paillier"'
+            )
 
 
 def may_stream(config: PartyConfig, spec: setup_pb2.JobSpec, *, with_label: bool) -> bool:

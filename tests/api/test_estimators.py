@@ -46,9 +46,12 @@ def _table(columns: list[str]) -> Table:
     return Table(Path("x"), Ids.of(ids), columns, Held(X[columns].to_numpy()), None, np.arange(len(X)))
 
 
-def test_it_predicts_as_the_centralised_model_does() -> None:
+@pytest.mark.parametrize("scheme", [{}, {"scheme": "lattice", "key_bits": None}], ids=["with a key", "on a lattice"])
+def test_it_predicts_as_the_centralised_model_does(scheme: dict[str, Any]) -> None:
     """Every probability is that of one trainer with all columns, bit for bit; so are those of a copy of the model."""
-    model = treetap.FederatedClassifier(PARTIES, "party-2", **SMALL, reg_alpha=0.1).fit(X, TRUE.astype(int))
+    model = treetap.FederatedClassifier(PARTIES, "party-2", **{**SMALL, **scheme}, reg_alpha=0.1).fit(
+        X, TRUE.astype(int)
+    )
     params = BoostingParams(n_estimators=2, max_depth=2, reg_alpha=0.1)
     tables = [
         (party, bin_columns(_table(columns), 32, params.one_hot_below)) for party, columns in reversed(PARTIES.items())
@@ -182,6 +185,8 @@ def test_wrong_input_is_a_value_error_and_leaves_the_federation_up() -> None:
         treetap.FederatedClassifier(**{**SMALL, "max_depth": 0}).fit(X, TRUE)
     with pytest.raises(ValueError, match="key_bits"):
         treetap.FederatedClassifier(**{**SMALL, "key_bits": 1000}).fit(X, TRUE)
+    with pytest.raises(ValueError, match="key_bits: scheme 'lattice' has none; leave it out"):
+        treetap.FederatedClassifier(**SMALL, scheme="lattice").fit(X, TRUE)
     with pytest.raises(ValueError, match=r"one class only, 1\.0: "):
         model.fit(X, np.ones(90))
     for absent in (None, np.nan, pd.NA):

@@ -16,9 +16,9 @@ from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
-from treetap.slots import Slots
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.slots import Slots
 from treetap.wire.frame import filled
 from treetap.wire.v2 import (
     alignment_pb2,

@@ -20,9 +20,9 @@ from tests.blindness.observed import Act, Crossed, Observed, observed, with_cell
 from tests.simulator import COORDINATOR
 from tests.worlds import PARTIES, Tables, spec, weighted, world
 from treetap.protocols.key_options import LATTICE, PAILLIER
-from treetap.slots import Slots, width_for
 from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.trees.slots import Slots, width_for
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 N, BINS = 40, 4

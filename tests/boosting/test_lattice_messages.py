@@ -82,8 +82,8 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     ),
     "slots beyond all": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(slot_widths=[63] * 51),
-        "the key of label-holder cannot be used: one record needs 3213 bits",
+        _set(slot_widths=[63] * 49),
+        "the key of label-holder cannot be used: one record needs 3087 bits",
     ),
     "too few candidates": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),

@@ -19,13 +19,13 @@ from tests.pivodl.jobs import policies
 from tests.simulator import Federation, run
 from tests.worlds import spec, spread, weighted, world
 from treetap.errors import ConfigError, Malformed
-from treetap.slots import Slots
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.job_params import JobParams
 from treetap.trees.loss import UNIT, check_sums, loss_for
 from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.slots import Slots
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 #: Numbers whose product is rounded.

@@ -22,7 +22,7 @@ from treetap.process.fork_server import ForkServer
 from treetap.psi import kernels
 from treetap.psi.group import Exponent, uniform_bytes
 from treetap.psi.kernels import group
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 from treetap.workers.engines import Engine, FitForKeys, KeyEngine
 from treetap.workers.settings import ClusterConfig
 

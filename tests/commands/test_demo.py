@@ -14,6 +14,7 @@ from tests.needs import needs_library_of
 from treetap.commands import demo
 from treetap.commands.audit.local_job import scores
 from treetap.commands.experiment.joined_table import read_table, split
+from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.experiment.report import print_run
 
 
@@ -25,7 +26,7 @@ def test_the_parties(protocol: str, count: int, with_labels: int, tmp_path: Path
     """All thirty columns are shared out; of PIVODL four hospitals label a quarter of the training rows each."""
     needs_library_of(protocol)
     names = demo.write_breast_cancer(tmp_path / "breast_cancer.parquet")
-    experiment = demo.federation_of(tmp_path, names, 2048, protocol)
+    experiment = demo.federation_of(tmp_path, names, protocol, {})
     assert len(experiment.party) == count
     assert sorted(chain(*(party.columns or [] for party in experiment.party))) == sorted(names)
     assert sum(party.labels or bool(party.label_share) for party in experiment.party) == with_labels
@@ -33,6 +34,23 @@ def test_the_parties(protocol: str, count: int, with_labels: int, tmp_path: Path
     assert {name: len(rows) for name, rows in drawn.labels.items()} == (
         {} if protocol != "pivodl" else dict.fromkeys(("north", "south", "east", "west"), 114)
     )
+
+
+def test_the_scheme_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the length of the key, where it has keys."""
+    names = demo.write_breast_cancer(tmp_path / "breast_cancer.parquet")
+    said = []
+    for keys in ({}, {"scheme": "okamoto-uchiyama", "key_bits": 3072}, {"scheme": "lattice"}):
+        experiment = demo.federation_of(tmp_path, names, "boosting", keys)
+        demo.introduce(experiment, read_table(experiment, tmp_path))
+        said.append(" ".join(capsys.readouterr().out.split()))
+    kinds = ("Paillier 2048 bits", "Okamoto-Uchiyama 3072 bits", "sums on a lattice")
+    for text, words in zip(said, kinds, strict=True):
+        assert f"10 trees of depth 3, {words}, mutual TLS" in text
+    drawn = split(experiment, read_table(experiment, tmp_path), 0)
+    settings = write_tables(experiment, read_table(experiment, tmp_path), drawn, tmp_path)
+    # where the job has no key, a prediction by entries has one
+    assert {tuple(own["policy"]["schemes"]) for own in settings.values()} == {("lattice", "paillier")}
 
 
 def test_an_unknown_protocol() -> None:

@@ -32,6 +32,8 @@ from treetap.commands.certs.revocation import revoke
 from treetap.commands.doctor import configuration, connections
 from treetap.commands.doctor.connections import Finding
 from treetap.commands.local_federation import LocalFederation
+from treetap.errors import BadInput
+from treetap.lattice import histogram_scheme
 from treetap.native import library
 from treetap.protocols.libraries import installed_version, libraries
 from treetap.tables.config import TableConfig
@@ -305,7 +307,8 @@ def test_optional_libraries(tmp_path: Path, certs: Path) -> None:
     """Each is listed with its release or with how to install it; without it the party is well."""
     said = _of(_doctor(_party(tmp_path, certs), 0), "ok")
     assert "library torch" in said
-    assert said["native kernels"].endswith("instructions for polynomials, for protocol eini-lattice")
+    needing = "for jobs of protocol eini-lattice or scheme lattice"
+    assert said["native kernels"].endswith(f"instructions for polynomials, {needing}")
     for name, extra, protocols in libraries():
         version, line = installed_version(name), said[f"library {name}"]
         assert line.startswith(version or f"is not installed: jobs of protocol {' and '.join(protocols)} are refused")
@@ -326,9 +329,20 @@ def test_kernels_that_were_not_compiled(tmp_path: Path, monkeypatch: pytest.Monk
     found = next(each for each in configuration._libraries() if each.subject == "native kernels")
     assert found.level == "ok"
     assert found.message.startswith(
-        "jobs of protocol eini-lattice are refused, as the native kernels were not compiled"
+        "jobs of protocol eini-lattice or scheme lattice are refused, as the native kernels were not compiled"
     )
     assert "install a C compiler, or set TREETAP_NATIVE=1, and install treetap again" in found.message
+
+
+def test_kernels_that_give_other_products_than_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This is a fault: the machine, or its compiler, cannot be trusted with any sum."""
+
+    def wrong() -> None:
+        raise BadInput("scheme = 'lattice' needs native kernels, but these give other products than integers")
+
+    monkeypatch.setattr(histogram_scheme, "kernels", wrong)
+    found = next(each for each in configuration._libraries() if each.subject == "native kernels")
+    assert (found.level, "other products than integers" in found.message) == ("fault", True)
 
 
 def test_certificates(tmp_path: Path, certs: Path) -> None:

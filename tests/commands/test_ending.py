@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import selectors
@@ -11,13 +12,18 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict
 
 import pytest
 
 from treetap.commands import ending
 from treetap.commands.ending import ENDED, as_ctrl_c, run, tell
+from treetap.commands.jobs import serve
 from treetap.commands.jobs.client import Operator, OperatorConfig
+from treetap.commands.jobs.operator_options import ModelOptions
 from treetap.commands.local_federation import clean_end
+from treetap.wire.v2 import jobs_pb2
 
 pytestmark = pytest.mark.usefixtures("interruptible")
 ENDING = [signal.SIGTERM, signal.SIGHUP]
@@ -229,3 +235,32 @@ def test_ctrl_c_in_a_call_cancels_it_and_has_one_traceback() -> None:
         run(called())
     assert seen == ["cleaned"]
     assert interrupted.value.__context__ is None
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_serve_ends_its_job_when_the_signal_comes_after_the_error_of_a_closed_terminal(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal that is closed fails what is written there, and its signal may come a moment later."""
+    begin, cancelled = serve._end, list[str]()
+
+    class Client:
+        def predict(self, request: jobs_pb2.PredictRequest) -> str:
+            return request.model
+
+        def cancel(self, job: str) -> jobs_pb2.JobStatus:
+            cancelled.append(job)
+            return jobs_pb2.JobStatus(job=job, state="cancelled")
+
+    def watch(*_: object, **__: object) -> jobs_pb2.JobStatus:
+        raise OSError(errno.EIO, "the terminal has gone")
+
+    def late(client: Operator, job: str) -> None:
+        signal.raise_signal(number)
+        begin(client, job)
+
+    monkeypatch.setattr(serve, "operating", lambda _: nullcontext(Client()))
+    monkeypatch.setattr(serve, "_watch", watch)
+    monkeypatch.setattr(serve, "_end", late)
+    serve.serve(**asdict(ModelOptions(model="m")))
+    assert cancelled == ["m"]

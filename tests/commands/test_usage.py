@@ -262,7 +262,13 @@ def test_certificates_that_cannot_be(words: list[str], expected: str, certs: Pat
 
 def test_a_demo_that_cannot_be(tmp_path: Path) -> None:
     """A key size that nobody should use and a folder with something in it are refused before anything starts."""
-    assert "--key-bits 512: must be 1024, 2048 or 3072" in refused(treetap("demo", "--key-bits", "512"))
+    for words, fault in (
+        (["--key-bits", "512"], "--key-bits 512: must be 1024, 2048 or 3072"),
+        (["--scheme", "rsa"], "--scheme rsa: must be one of paillier, okamoto-uchiyama, lattice"),
+        (["--scheme", "lattice", "--key-bits", "2048"], "--key-bits 2048: scheme lattice has no keys"),
+        (["--scheme", "lattice", "--protocol", "pivodl"], "'lattice' and protocol 'pivodl' do not go together"),
+    ):
+        assert fault in refused(treetap("demo", *words))
     (tmp_path / "mine").write_text("keep")
     assert "is not empty" in refused(treetap("demo", "--workdir", tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

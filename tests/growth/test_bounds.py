@@ -30,8 +30,8 @@ from treetap.protocols.growth import (
 from treetap.protocols.key_options import LATTICE, PAILLIER, KeyKind
 from treetap.protocols.messages import Members, Series
 from treetap.protocols.prediction import predict_request
-from treetap.slots import Slots, width_for
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.trees.slots import Slots, width_for
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, growth_pb2, types_pb2
 

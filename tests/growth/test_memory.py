@@ -16,12 +16,12 @@ from party.runtime.job_store import Store
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.kernels import add
 from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.params import BoostingParams
+from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import left_sums_of
 
 COLUMNS, BLOCK = 8, 256

@@ -155,7 +155,7 @@ def test_a_party_names_the_schemes_that_it_takes_part_in(tmp_path: Path) -> None
         federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"schemes": ["paillier"]}})
         status = await federation.train(JOBS[OKAMOTO_UCHIYAMA])
         assert status.state == "failed"
-        assert "feature-b takes no part in a job with a key of scheme 'okamoto-uchiyama'" in status.error
+        assert "feature-b takes no part in a job under scheme 'okamoto-uchiyama'" in status.error
         assert 'write schemes = ["paillier", "okamoto-uchiyama"] above the tables' in status.error
         assert (await federation.train(JOBS[PAILLIER], "other")).state == "finished"
         await federation.close()

@@ -23,7 +23,7 @@ from tests.worker_kernels import doze, remember, work_slowly
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput, Interrupted
-from treetap.slots import Slots, width_for
+from treetap.trees.slots import Slots, width_for
 from treetap.workers.cluster import engine as engine_module
 from treetap.workers.cluster.addresses import exposed
 from treetap.workers.cluster.engine import ClusterEngine

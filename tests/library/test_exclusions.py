@@ -50,6 +50,7 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.REGRESSION: {"params": {"objective": "reg:squarederror"}},
     F.NETWORK: {},
     F.OKAMOTO_UCHIYAMA: {"job": {"scheme": "okamoto-uchiyama", "key_bits": 2048}},
+    F.LATTICE: {"job": {"scheme": "lattice", "key_bits": 0, "obfuscation": ""}},
     F.SCHEME: {"job": {"scheme": "paillier"}},
     F.KEY_BITS: {"job": {"key_bits": 1024}},
     F.OBFUSCATION: {"job": {"obfuscation": "standard"}},

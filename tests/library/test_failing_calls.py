@@ -18,7 +18,7 @@ from treetap.errors import Interrupted
 from treetap.lattice.kernels import LatticeKeyHolder
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 from treetap.workers.engines import call_all
 
 KEY = SecretKey.generate(1024)

@@ -73,7 +73,7 @@ def test_the_demo_trains_before_it_imports_attacks() -> None:
         "with tempfile.TemporaryDirectory() as name:\n"
         "    folder = pathlib.Path(name)\n"
         "    names = demo.write_breast_cancer(folder / 'breast_cancer.parquet')\n"
-        "    demo.read_table(demo.federation_of(folder, names, 2048, 'boosting'), folder)"
+        "    demo.read_table(demo.federation_of(folder, names, 'boosting', {}), folder)"
     )
     assert not modules & NOT_TO_TRAIN
 

@@ -8,7 +8,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 native=$PWD/treetap/native drivers=$PWD/tests/native
 flags=(-g -O1 -Wall -Wextra -Wno-psabi -ffp-contract=off -fsanitize=address,undefined -fno-sanitize-recover=all)
-formed=(numbers curve)
+formed=(numbers curve histogram_words histogram_sums)
 compiled() { # compiled FOLDER FLAGS AND SOURCES...
   mkdir "$folder/$1"
   (cd "$folder/$1" && "${CC:-gcc}" "${flags[@]}" -c "${@:2}")
@@ -30,8 +30,13 @@ compiled others "${others[@]}"
 for driver in processor lattice pairs; do checked "$driver" "every form"; done
 for form in IFMA AVX512 AVX2 PLAIN "IFMA -DEMULATED"; do
   read -ra options <<<"-D$form"
-  for name in "${formed[@]}"; do
+  for name in numbers curve; do
     compiled "$name-${form// /}" "${options[@]}" "$native/$name.c"
     checked "$name" "$form" "${options[@]}" "$folder/$name-${form// /}/$name.o"
   done
+done
+for form in AVX512 AVX2 PLAIN "AVX512 -DEMULATED"; do
+  read -ra options <<<"-D$form"
+  compiled "histograms-${form// /}" "${options[@]}" "$native/histogram_words.c" "$native/histogram_sums.c"
+  checked histograms "$form" "${options[@]}" "$folder/histograms-${form// /}"/*.o
 done

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.native.test_histograms import everything
 from treetap.additive.residues.ciphertexts import residues
 from treetap.native import arithmetic, library
+from treetap.native.histograms import Histograms
 from treetap.psi.kernels import group
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +115,15 @@ def test_the_compiler_that_is_taken(kernels, native, machine, monkeypatch, names
     assert [getattr(library, f"form_{form}")() for form in FORMS] == [1, 1, 1, 1]
 
 
+def test_a_source_is_compiled_in_its_own_forms(kernels, native):
+    """Encrypted histograms have no form for AVX-512 IFMA, which they would not use; a name that is no file is none."""
+    (native / "histogram_sums.c").write_text((native / "numbers.c").read_text().replace("form_", "sums_"))
+    kernels.build(native)
+    library = ctypes.CDLL(str(native / "kernels.so"))
+    assert [hasattr(library, f"sums_{form}") for form in FORMS] == [False, True, True, True]
+    assert all((ROOT / "treetap" / "native" / name).exists() for name in kernels.FORMED)
+
+
 def test_ziglang_where_there_is_nothing_else(kernels, native, machine, monkeypatch, tmp_path):
     """As a package of the Python that builds, for the oldest processor of its kind and not for the one at hand."""
     machine("zig")
@@ -137,12 +148,15 @@ def test_ziglang_where_there_is_nothing_else(kernels, native, machine, monkeypat
 @pytest.mark.usefixtures("same_arithmetic_after")
 @pytest.mark.parametrize("name", ["gcc", "clang", "ziglang"])
 def test_the_kernels_by_each_compiler(kernels, monkeypatch, tmp_path, name):
-    """Each form that the processor has computes as gmpy2 and libsodium do, whichever compiler made it."""
+    """Each form that the processor has computes as gmpy2 and libsodium do, whichever compiler made it, and encrypted
+    histograms have the words of the compiler that built the installed kernels.
+    """
     commands = {"gcc": "gcc", "clang": "clang", "ziglang": f"{sys.executable} -m ziglang cc -mcpu=baseline"}
     if not (importlib.util.find_spec(name) if name == "ziglang" else shutil.which(name)):
         pytest.skip(f"{name} is not installed")
     made = tmp_path / "made"
     shutil.copytree(ROOT / "treetap" / "native", made, ignore=shutil.ignore_patterns("kernels.*", "__pycache__"))
+    installed = everything(Histograms("plain"))
     monkeypatch.setenv("CC", commands[name])
     kernels.build(made)
     assert record(made)["forms"].split() == list(FORMS), record(made)
@@ -150,6 +164,7 @@ def test_the_kernels_by_each_compiler(kernels, monkeypatch, tmp_path, name):
     library.forms.cache_clear()
     try:
         results = [computed(form) for form in ("gmpy2", *library.forms())]
+        assert all(everything(Histograms(form)) == installed for form in library.forms())
     finally:
         library.forms.cache_clear()
     assert len(results) >= 2
@@ -212,12 +227,36 @@ def test_products_and_sums_are_not_contracted(kernels, native, monkeypatch):
 
 
 def test_other_flags_compile_again(kernels, native, monkeypatch):
-    """As another source does."""
+    """As another source does; so does another $CC or $CFLAGS."""
     kernels.build(native)
     before = record(native)["sources"]
     monkeypatch.setattr(kernels, "FLAGS", [*kernels.FLAGS, "-DNEW"])
     kernels.build(native)
     assert record(native)["sources"] != before
+    monkeypatch.setenv("CFLAGS", "-DOWN")
+    kernels.build(native)
+    assert record(native)["flags"].startswith("-DOWN")
+    before = record(native)["sources"]
+    monkeypatch.setenv("CC", "cc -DMORE")
+    kernels.build(native)
+    assert record(native)["sources"] != before
+
+
+def test_a_library_of_another_machine_is_compiled_again(kernels, native):
+    """A folder that was copied with it holds the same sources, and an install again is what its error asks for."""
+    kernels.build(native)
+    (native / "kernels.so").unlink()
+    (native / "kernels.so").write_bytes(b"made for another machine")
+    kernels.build(native)
+    assert ctypes.CDLL(str(native / "kernels.so")).form_plain() == 1
+
+
+def test_a_target_with_the_highest_byte_first_is_refused(kernels, native, machine):
+    """The kernels copy words from and to bytes."""
+    machine("cc", also="-U__BYTE_ORDER__ -D__BYTE_ORDER__=__ORDER_BIG_ENDIAN__")
+    kernels.build(native)
+    assert "big-endian" in record(native)["why"]
+    assert not (native / "kernels.so").exists()
 
 
 def test_a_build_without_a_compiler(kernels, native, bare, capsys):

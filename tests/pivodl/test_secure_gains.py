@@ -29,9 +29,9 @@ from treetap.errors import Malformed
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import MessageRow, members_of
 from treetap.protocols.pivodl import PROTOCOL, RANK_BITS, PivodlSizes
-from treetap.slots import Slots
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import LARGEST, Best, RoleDraws, least_gain
+from treetap.trees.slots import Slots
 from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import exchange_pb2, pivodl_pb2, setup_pb2
 from treetap.workers.engines import InProcessEngine

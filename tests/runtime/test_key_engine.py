@@ -147,7 +147,7 @@ def test_the_type_checker_refuses_a_key_for_workers_elsewhere(tmp_path: Path) ->
         "from party.runtime.context import StepContext",
         "from treetap.additive.sums.key_holder import KeyHolder",
         "from treetap.additive.sums.secret_keys import SecretKey",
-        "from treetap.slots import Slots",
+        "from treetap.trees.slots import Slots",
         "def hold(context: StepContext, key: SecretKey, slots: Slots) -> None:",
         '    KeyHolder(context.key_engine, key, slots, "standard", "t")',
         '    KeyHolder(context.engine, key, slots, "standard", "t")',

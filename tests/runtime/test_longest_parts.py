@@ -36,7 +36,7 @@ from treetap.additive.sums.key_holder import block_size
 from treetap.additive.sums.masked_sums import CALL_BYTES
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES as WORDS_BYTES
-from treetap.lattice.joint_seed import NONCE_BYTES, commitment
+from treetap.lattice.joint_seed import NONCE_BYTES, commitment, self_test
 from treetap.lattice.parameters import MOST_KEY_BYTES, PRIME_BITS, TOTAL_BITS
 from treetap.psi.group import POINT_BYTES
 from treetap.trees.candidates import Partition
@@ -131,7 +131,9 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
         for at in range(0, 3_000_000, MESSAGE_BYTES)
     ],
     "candidate_count": lambda: [setup_pb2.CandidateCount(candidates=LONG % 2**32)],
-    "seed_commitment": lambda: [setup_pb2.SeedCommitment(commitment=commitment("a", bytes(NONCE_BYTES)))],
+    "seed_commitment": lambda: [
+        setup_pb2.SeedCommitment(commitment=commitment("a", bytes(NONCE_BYTES)), self_test=self_test())
+    ],
     "seed_nonce": lambda: [setup_pb2.SeedNonce(nonce=bytes(NONCE_BYTES))],
     "encrypted_words": lambda: [
         growth_pb2.EncryptedWords(node=LONG, first=LONG, count=2**31, ciphertexts=bytes(WORDS_BYTES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -72,6 +73,35 @@ async def _ends(holds: Callable[[], bool]) -> bool:
             return True
         await asyncio.sleep(0.01)
     return False
+
+
+def test_an_error_that_comes_after_the_caller_has_gone_is_no_lost_exception() -> None:
+    """A step that is cancelled leaves its work behind: what this raises, for files that are gone, has no reader."""
+    lost: list[str] = []
+    go, done = threading.Event(), threading.Event()
+
+    def late() -> None:
+        go.wait(10)
+        done.set()
+        raise FileNotFoundError
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: lost.append(context["message"]))
+        threads = Threads(60.0)
+        step = asyncio.ensure_future(threads(late))
+        await asyncio.sleep(0.01)
+        step.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await step
+        go.set()
+        assert await _ends(done.is_set)
+        await threads(lambda: None)
+        await asyncio.sleep(0.05)
+        gc.collect()
+
+    asyncio.run(main())
+    assert lost == []
 
 
 @pytest.mark.second_tier

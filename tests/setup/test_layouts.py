@@ -7,9 +7,9 @@ import pytest
 from party.boosting import layout as boosting
 from party.forest import layout as forest
 from treetap.errors import Malformed
-from treetap.slots import Slots
 from treetap.trees.job_params import OBJECTIVES
 from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.slots import Slots
 
 N = 1000
 SOFTMAX = {"objective": "multi:softprob", "multi_strategy": "multi_output_tree"}

@@ -55,7 +55,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         label_holder: the party that has the labels; by default the first.
         n_estimators: and the following up to `party_dropout`: see `treetap.trees.params.BoostingParams`. `objective`
             None: binary:logistic for two classes, multi:softprob for more, reg:squarederror for numbers.
-        scheme: and `key_bits`, `obfuscation`: the encryption of gradients; docs/configuration.md.
+        scheme: and `key_bits`, `obfuscation`: the encryption of gradients; docs/configuration.md. None: by default,
+            where the scheme has keys.
         alignment: "psi" or "sorted-ids"; None: private set intersection where each party has a frame of its own.
         id_column: the column of ids, which is no feature; None: of frames of several parties the index of pandas, else
             the place.
@@ -103,8 +104,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         seed: int = 0,
         party_dropout: Mapping[str, float] | None = None,
         scheme: str = "paillier",
-        key_bits: int = 2048,
-        obfuscation: str = "short-exponent",
+        key_bits: int | None = None,
+        obfuscation: str | None = None,
         alignment: str | None = None,
         id_column: str | None = None,
         monotone_constraints: Mapping[str, int] | None = None,

@@ -162,7 +162,12 @@ def options(
 def demo(
     as_json: Json = False,
     workdir: Annotated[Path | None, typer.Option(help="Keep everything here; without it, a temporary folder.")] = None,
-    key_bits: Annotated[int, typer.Option(help="Paillier key: 1024 (quick look), 2048 or 3072.")] = 2048,
+    scheme: Annotated[
+        str, typer.Option(help="Of encrypted sums: paillier, okamoto-uchiyama, or lattice (boosting).")
+    ] = "paillier",
+    key_bits: Annotated[
+        int | None, typer.Option(help="Length of the key; Paillier's: 1024 (quick look), 2048 or 3072.")
+    ] = None,
     audit_report: Annotated[Path | None, typer.Option(help="Also write the audit's HTML report here.")] = None,
     protocol: Annotated[
         str, typer.Option(help="boosting, splitnn: one party has all labels. pivodl: each of four has some.")
@@ -179,7 +184,14 @@ def demo(
     with needs("demo"):
         from treetap.commands.demo import run
 
-    run(as_json=as_json, workdir=workdir, key_bits=key_bits, audit_report=audit_report, protocol=protocol)
+    run(
+        as_json=as_json,
+        workdir=workdir,
+        audit_report=audit_report,
+        key_bits=key_bits,
+        protocol=protocol,
+        scheme=scheme,
+    )
 
 
 def experiment(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
+from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
@@ -29,8 +30,10 @@ from treetap.commands.jobs.progress_view import backends_line
 from treetap.commands.local_federation import clean_end, keep_table, working_folder
 from treetap.errors import BadInput
 from treetap.neural.params import SplitnnParams
+from treetap.protocols.key_options import PAILLIER, SCHEMES
 from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
+from treetap.strict import WHOLE, faults_of
 from treetap.trees.params import TreeParams
 from treetap.wire.transcript import summarise
 
@@ -61,17 +64,27 @@ ALGORITHMS = {"boosting": "SecureBoost", "pivodl": "PIVODL", "splitnn": "A split
 
 
 def run(
-    *, as_json: bool, workdir: Path | None, key_bits: int, audit_report: Path | None, protocol: str = "boosting"
+    *,
+    as_json: bool,
+    workdir: Path | None,
+    audit_report: Path | None,
+    key_bits: int | None = None,
+    protocol: str = "boosting",
+    scheme: str = PAILLIER,
 ) -> None:
     """Run the demo of a protocol and print its report; the audit's goes to `audit_report` too, if given."""
-    if key_bits not in (1024, 2048, 3072):
-        raise BadInput(f"--key-bits {key_bits}: must be 1024, 2048 or 3072")
+    if scheme not in SCHEMES:
+        raise BadInput(f"--scheme {scheme}: must be one of {', '.join(SCHEMES)}")
+    if key_bits is not None and key_bits not in (offered := SCHEMES[scheme].key_bits):
+        *most, last = offered or ("",)
+        lengths = f"must be {', '.join(map(str, most))} or {last}" if offered else f"scheme {scheme} has no keys"
+        raise BadInput(f"--key-bits {key_bits}: {lengths}")
     if protocol not in JOBS:
         raise BadInput(f"--protocol {protocol}: must be one of {', '.join(JOBS)}")
     require_library(protocol, training(protocol))
     with clean_end(), working_folder(workdir, "treetap-demo-") as folder:
         names = write_breast_cancer(folder / "breast_cancer.parquet")
-        experiment = federation_of(folder, names, key_bits, protocol)
+        experiment = federation_of(folder, names, protocol, {"scheme": scheme, "key_bits": key_bits})
         table = read_table(experiment, folder)
         if not as_json:
             introduce(experiment, table)
@@ -110,8 +123,10 @@ def write_breast_cancer(path: Path) -> list[str]:
     return names
 
 
-def federation_of(workdir: Path, names: list[str], key_bits: int, protocol: str) -> ExperimentFile:
-    """The parties of a protocol's demo.
+def federation_of(
+    workdir: Path, names: list[str], protocol: str, keys: Mapping[str, str | int | None]
+) -> ExperimentFile:
+    """The parties of a protocol's demo; `keys`: what its job says of them where it has any, without what is None.
 
     The label holder has the standard error of each measure, feature parties have its mean and its worst value. Where
     labels are spread four hospitals have a quarter of the columns and of the labels each.
@@ -127,12 +142,15 @@ def federation_of(workdir: Path, names: list[str], key_bits: int, protocol: str)
             PartyTable(name=name, columns=own, labels=name == "label-holder", record="received")
             for name, own in columns.items()
         ]
-    keys = {"key_bits": key_bits} if training(protocol).grows_trees else {}
-    job = {"protocol": protocol, **keys, "alignment": "psi", **JOBS[protocol]}
+    named = {name: value for name, value in keys.items() if value is not None and training(protocol).grows_trees}
+    try:
+        job = JobTable.model_validate({"protocol": protocol, **named, "alignment": "psi", **JOBS[protocol]})
+    except ValidationError as failure:
+        raise BadInput("; ".join(fault.removeprefix(f"{WHOLE}: ") for fault in faults_of(failure, JobTable))) from None
     return ExperimentFile(
         data=DataTable(path=str(workdir / "breast_cancer.parquet"), label=LABEL, compare=True),
         party=parties,
-        job=JobTable.model_validate(job),
+        job=job,
         audit=AuditTable(features=COLUMN_ATTACKS),
     )
 
@@ -148,7 +166,8 @@ def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
     terminal.out.print(who)
     job, params = experiment.job, experiment.job.params()
     if isinstance(params, TreeParams):
-        what = f"{params.n_estimators} trees of depth {params.max_depth}, Paillier {job.key_bits} bits"
+        encrypted = f"{job.scheme.title()} {job.key.bits} bits" if job.key.bits else f"sums on a {job.scheme}"
+        what = f"{params.n_estimators} trees of depth {params.max_depth}, {encrypted}"
     else:
         assert isinstance(params, SplitnnParams)
         what = f"{params.epochs} epochs of batches of {params.batch_size}"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.lattice.histogram_parameters import DEGREE, HistogramParameters
+from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import (
     Ints,
     Opener,
@@ -26,9 +26,9 @@ from treetap.lattice.histogram_scheme import (
     kernels,
     moduli_of,
 )
-from treetap.native.histograms import WORD_BYTES, ZERO_BLOCK, Reals
+from treetap.native.histogram_arrays import DEGREE, WORD_BYTES, ZERO_BLOCK, Reals
 from treetap.process.together import together
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 from treetap.workers.engines import KeyEngine, call_all
 
 IN_FLIGHT_PER_WORKER = 2

@@ -17,22 +17,28 @@ from functools import cache
 
 from treetap.errors import BadInput
 from treetap.lattice.parameters import ERROR_BOUND, STATISTICAL_BITS, TAIL, TOTAL_BITS
-from treetap.slots import LARGEST_WIDTH, Slots
+from treetap.native.histogram_arrays import (
+    DEGREE,
+    FLOOD_BITS,
+    HALF_BITS,
+    LARGEST_WEIGHT,
+    LIMB_BITS,
+    LIMBS,
+    MOST_BINS,
+    MOST_WORDS,
+    WORD_BITS,
+)
+from treetap.trees.slots import LARGEST_WIDTH
 
-DEGREE = 4096
-MODULUS_BITS = 104
+MODULUS_BITS = LIMBS * LIMB_BITS
 #: Attempts of a job that the flood allows for; each doubling costs half a bit of it.
 ATTEMPTS = 8
-LARGEST_WEIGHT = DEGREE * 3 // 4  # of s_j and u_k; heavier ones, fewer than one in 2^102, are drawn again
 #: Largest mean error of a record's randomly rounded (q/t)·m: 22 random bits, and a reciprocal of tb + 20 bits.
 ROUNDING_BIAS = Fraction(1, 1 << 22) + Fraction(1, 1 << 20)
 #: J·4w² of three uniform numbers below w, for every w ≥ 1024 (equation 4; its limit is 4.5621).
 FLOOD_INFORMATION = Fraction(457, 100)
-FLOOD_BITS = range(10, MODULUS_BITS)
-WORD_BITS = range(16, 43)
-MOST_REPLY_BITS = 52
-MOST_WORDS = 81
-MOST_BINS = 256
+MOST_REPLY_BITS = HALF_BITS
+SLOT_WIDTHS = range(1, LARGEST_WIDTH + 1)
 MOST_QUERIES_PER_SECOND_HALF = 4
 #: Places of a u_k that a label holder with bad zero blocks may read (equation 9).
 MOST_PLACES = 1792
@@ -62,7 +68,6 @@ class HistogramParameters:
     Raises:
         BadInput: a figure out of range, below 128 bits by `TOTAL_BITS`, hiding below `STATISTICAL_BITS` for the job, or
             a plaintext that the words do not hold.
-        PlaintextOverflow: a width that no slot has.
     """
 
     records: int
@@ -84,8 +89,9 @@ class HistogramParameters:
         _check_job(self.records, self.widths, self.bins, self.candidates, self.queries, self.attempts, self.deviations)
         self._check_ranges()
         if self.flood_bits < (needed := _flood_bits(self.noise, self.first_halves)):
+            hidden = math.floor(10 * self.hiding_bits) / 10
             raise BadInput(
-                f"flood_bits {self.flood_bits} would hide the sets of records by {math.floor(10 * self.hiding_bits) / 10} bits, "
+                f"flood_bits {self.flood_bits} would hide the sets of records by {hidden} bits, "
                 f"{STATISTICAL_BITS} are required for all {self.attempts} attempts of a job: take {needed}"
             )
         if not _holds(self.moduli, self.plain_bits):
@@ -119,7 +125,6 @@ class HistogramParameters:
 
         Raises:
             BadInput: a figure out of range, or nothing fits.
-            PlaintextOverflow: a width that no slot has.
         """
         slots, noises = tuple(widths), tuple(deviations)
         _check_job(records, slots, bins, candidates, queries, attempts, noises)
@@ -133,8 +138,8 @@ class HistogramParameters:
                     return cls(records, slots, bins, candidates, queries, *sizes, attempts, noises)
         raise BadInput(
             f"a plaintext of {plain_bits} bits does not fit {MOST_WORDS} words beside a flood of {flood_bits} bits, "
-            f"which {candidates} candidates, {queries} queries and {attempts} attempts need: take fewer trees or bins, "
-            "or another scheme"
+            f"which {candidates} candidates, {queries} queries and {attempts} attempts need: give each "
+            "class its own trees, take fewer trees or bins, or another scheme"
         )
 
     @property
@@ -236,10 +241,11 @@ def _check_job(
         )
     if len(deviations) not in (0, len(widths)) or any(deviation < 0 for deviation in deviations):
         raise BadInput(f"deviations {deviations} must be one number of at least 0 for each of {len(widths)} widths")
-    Slots(widths)
-    if max(wider := _widened(widths, deviations, candidates * queries * attempts)) > LARGEST_WIDTH:
+    if not widths or not all(width in SLOT_WIDTHS for width in widths):
+        raise BadInput(f"widths {widths} must be of 1 to {SLOT_WIDTHS[-1]} bits each: scale the values down")
+    if max(wider := _widened(widths, deviations, candidates * queries * attempts)) not in SLOT_WIDTHS:
         raise BadInput(
-            f"deviations {deviations} widen the slots to {wider} bits, a slot has at most {LARGEST_WIDTH}: take less "
+            f"deviations {deviations} widen the slots to {wider} bits, a slot has at most {SLOT_WIDTHS[-1]}: take less "
             "noise"
         )
 

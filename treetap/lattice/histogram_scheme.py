@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import BadInput, PlaintextOverflow
-from treetap.lattice.histogram_parameters import DEGREE, HistogramParameters
-from treetap.native.histograms import Histograms, Moduli
-from treetap.native.library import Unavailable
-from treetap.slots import Slots
+from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.native.histogram_arrays import DEGREE, Moduli
+from treetap.native.histograms import Histograms
+from treetap.native.library import REMEDY, Unavailable
 from treetap.trees.candidates import CandidateList, Shape
+from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import accumulate_cells
 
 Ints = npt.NDArray[np.int64]
@@ -34,7 +35,7 @@ def kernels() -> Histograms:
         return Histograms()
     except Unavailable as failure:
         raise BadInput(
-            f"scheme = 'lattice' needs kernels that are not there: {failure}; or train with scheme = 'paillier'"
+            f"scheme = 'lattice' needs native kernels, but {failure}: {REMEDY}, or train with scheme = 'paillier'"
         ) from failure
 
 
@@ -56,7 +57,10 @@ def parameters_of(
     Raises:
         BadInput: none hide and decrypt its sums, or they hide those of fewer attempts.
     """
-    parameters = HistogramParameters.choose(records, slots.widths, max_bin + 1, candidates, queries)
+    try:
+        parameters = HistogramParameters.choose(records, slots.widths, max_bin + 1, candidates, queries)
+    except BadInput as failure:
+        raise BadInput(f"scheme = 'lattice': {failure}") from failure
     if attempt > parameters.attempts:
         raise BadInput(
             f"attempt {attempt} of a job on a lattice: the sums of {parameters.attempts} attempts together are hidden; "

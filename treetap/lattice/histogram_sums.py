@@ -18,9 +18,19 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Malformed
-from treetap.lattice.histogram_parameters import DEGREE, MOST_BINS, HistogramParameters
+from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import Words, blocks_of, kernels, left_sums, radices
-from treetap.native.histograms import MOST_BLOCKS, SEED_BYTES, WORD_BYTES, ZERO_BLOCK, Binned, Reals, Small
+from treetap.native.histogram_arrays import (
+    DEGREE,
+    MOST_BINS,
+    MOST_BLOCKS,
+    SEED_BYTES,
+    WORD_BYTES,
+    ZERO_BLOCK,
+    Binned,
+    Reals,
+    Small,
+)
 from treetap.process.together import together
 from treetap.trees.candidates import Shape
 from treetap.workers.engines import Engine

@@ -6,6 +6,8 @@
     curve.c       blinded identifiers (alignment), over the field of curve_field.h: four forms, see lanes.h
     sha512.c      digests of ids, which curve.c maps to points: every processor
     lattice.c     the lattice scheme, on the polynomials of polynomials.h: every processor, faster with AVX2
+    histogram_words.c, histogram_sums.c
+                  encrypted histograms on a lattice, by the transform of fourier.h: three forms, AVX-512 without IFMA
 
 The C files need a C compiler and nothing else: no headers of Python. They are compiled into `kernels.so` when treetap
 is installed, and `treetap.native.library` loads it. Every call releases the interpreter's lock, as calls of ctypes do.

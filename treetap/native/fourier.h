@@ -63,25 +63,32 @@ static int rounds_to_nearest(void) {
 #endif
 }
 
-/* a*b + c, rounded once where the processor can. */
-#if !defined(PLAIN) || defined(__FP_FAST_FMA)
-#define FUSED 1
-#define PLUS(a, b, c) FMA(a, b, c)
-#else
+/* Transforms take a vector in parts, of as many doubles as a register has: the plain form has two, which gcc keeps in memory
+ * otherwise. PLUS is a*b + c, rounded once but in the plain form. */
+#if defined(PLAIN)
+typedef double part __attribute__((vector_size(16), may_alias));
+#define PARTS 2
 #define FUSED 0
+#define PART(x) ((part){(x), (x)})
 #define PLUS(a, b, c) ((a) * (b) + (c))
+#else
+typedef reals part;
+#define PARTS 1
+#define FUSED 1
+#define PART(x) REAL(x)
+#define PLUS(a, b, c) FMA(a, b, c)
 #endif
 
 /* x, y = x + w*y, x - w*y; n is -w's imaginary part. */
 #define FORWARD(x, y, wr, wi, n)                                                 \
     do {                                                                         \
         if (FUSED) {                                                             \
-            const reals pr = PLUS(n, y##i, PLUS(wr, y##r, x##r));                \
-            const reals pi = PLUS(wi, y##r, PLUS(wr, y##i, x##i));               \
-            y##r = PLUS(REAL(2.0), x##r, -pr), y##i = PLUS(REAL(2.0), x##i, -pi); \
+            const part pr = PLUS(n, y##i, PLUS(wr, y##r, x##r));                \
+            const part pi = PLUS(wi, y##r, PLUS(wr, y##i, x##i));               \
+            y##r = PLUS(PART(2.0), x##r, -pr), y##i = PLUS(PART(2.0), x##i, -pi); \
             x##r = pr, x##i = pi;                                                \
         } else {                                                                 \
-            const reals tr = wr * y##r + n * y##i, ti = wr * y##i + wi * y##r;   \
+            const part tr = wr * y##r + n * y##i, ti = wr * y##i + wi * y##r;   \
             y##r = x##r - tr, y##i = x##i - ti;                                  \
             x##r += tr, x##i += ti;                                              \
         }                                                                        \
@@ -89,16 +96,17 @@ static int rounds_to_nearest(void) {
 /* x, y = x + y, (x - y)/w. */
 #define BACKWARD(x, y, wr, wi, n)                            \
     do {                                                     \
-        const reals lr = x##r - y##r, li = x##i - y##i;      \
+        const part lr = x##r - y##r, li = x##i - y##i;      \
         x##r += y##r, x##i += y##i;                          \
         y##r = PLUS(wi, li, wr * lr), y##i = PLUS(n, lr, wr * li); \
     } while (0)
-#define TAKE(k, at) reals k##r = z[2 * (at)], k##i = z[2 * (at) + 1]
-#define GIVE(k, at) z[2 * (at)] = k##r, z[2 * (at) + 1] = k##i
+#define TAKE(k, at) part k##r = z[2 * PARTS * (at) + h], k##i = z[2 * PARTS * (at) + PARTS + h]
+#define GIVE(k, at) z[2 * PARTS * (at) + h] = k##r, z[2 * PARTS * (at) + PARTS + h] = k##i
 
-INLINE void radix2(reals *z, const double *w, int back) {
-    const reals wr = REAL(w[0]), wi = REAL(w[1]), n = REAL(-w[1]);
-    for (size_t j = 0; j < HALF / 2; j++) {
+INLINE void radix2(reals *values, const double *w, int back) {
+    part *z = (part *)values;
+    const part wr = PART(w[0]), wi = PART(w[1]), n = PART(-w[1]);
+    for (size_t j = 0, h = 0; j < HALF / 2; j += (h + 1) / PARTS, h = (h + 1) % PARTS) {
         TAKE(a, j);
         TAKE(b, j + HALF / 2);
         if (back)
@@ -110,12 +118,13 @@ INLINE void radix2(reals *z, const double *w, int back) {
     }
 }
 
-INLINE void radix4(reals *z, size_t size, size_t blocks, const double (*w)[4], int back) {
+INLINE void radix4(reals *values, size_t size, size_t blocks, const double (*w)[4], int back) {
     const size_t q = size / 4;
-    for (size_t block = 0; block < blocks; block++, z += 2 * size) {
-        const reals vr = REAL(w[block][0]), vi = REAL(w[block][1]), m = REAL(-w[block][1]);
-        const reals wr = REAL(w[block][2]), wi = REAL(w[block][3]), n = REAL(-w[block][3]), o = REAL(-w[block][2]);
-        for (size_t j = 0; j < q; j++) {
+    for (size_t block = 0; block < blocks; block++, values += 2 * size) {
+        part *z = (part *)values;
+        const part vr = PART(w[block][0]), vi = PART(w[block][1]), m = PART(-w[block][1]);
+        const part wr = PART(w[block][2]), wi = PART(w[block][3]), n = PART(-w[block][3]), o = PART(-w[block][2]);
+        for (size_t j = 0, h = 0; j < q; j += (h + 1) / PARTS, h = (h + 1) % PARTS) {
             TAKE(a, j);
             TAKE(b, j + q);
             TAKE(c, j + 2 * q);

@@ -59,14 +59,6 @@ TARGET int FN(treetap_histograms_read)(const uint8_t *in, size_t count, size_t b
 
 INLINE void add_words(uint64_t *to, const uint64_t *from, size_t words) {
     size_t k = 0;
-#if LANES == 8
-    for (; k + 8 <= words; k += 8) {
-        vector x, y;
-        memcpy(&x, to + k, sizeof x), memcpy(&y, from + k, sizeof y);
-        x += y;
-        memcpy(to + k, &x, sizeof x);
-    }
-#endif
     for (; k + 4 <= words; k += 4) *(words_of_4 *)(to + k) += *(const words_of_4 *)(from + k);
     for (; k < words; k += 2) *(words_of_2 *)(to + k) += *(const words_of_2 *)(from + k);
 }
@@ -125,10 +117,11 @@ INLINE uint16_t entry_of(size_t record, size_t lane) {
 }
 
 /* Entries of the cells `first` to first + cells - 1, sorted by group of LANES cells and then by block: those of group g and
- * block b are from[g*blocks + b] to from[g*blocks + b + 1]. */
+ * block b are from[g*blocks + b] to from[g*blocks + b + 1]. Which records count is decided without a branch, as a processor
+ * could not foretell it: those that do not are written to the place `spare`. */
 INLINE void sorted_entries(
     size_t blocks, size_t count, size_t features, const uint8_t *codes, size_t stride, const uint8_t *inside,
-    const uint32_t *starts, size_t first, size_t cells, size_t *from, uint16_t *entries) {
+    const uint32_t *starts, size_t first, size_t cells, size_t spare, size_t *from, uint16_t *entries) {
     const size_t lists = (cells + LANES - 1) / LANES * blocks;
     memset(from, 0, (lists + 2) * sizeof *from);
     for (int pass = 0; pass < 2; pass++) {
@@ -136,13 +129,13 @@ INLINE void sorted_entries(
             const size_t before = starts[f] - first; /* modulo the size of a word: cells before the first are beyond all */
             if (starts[f] >= first + cells || starts[f + 1] <= first) continue;
             for (size_t i = 0; i < count; i++) {
-                const size_t cell = before + codes[f * stride + i];
-                if (cell >= cells || (inside && !inside[i])) continue;
-                size_t *const at = from + cell / LANES * blocks + i / DEGREE;
-                if (pass)
-                    entries[at[1]++] = entry_of(i, cell % LANES);
-                else
-                    at[2]++;
+                const size_t cell = before + codes[f * stride + i], counts = (cell < cells) & (!inside || inside[i]);
+                size_t *const at = from + (counts ? cell / LANES * blocks : 0) + i / DEGREE;
+                if (pass) {
+                    entries[counts ? at[1] : spare] = entry_of(i, cell % LANES);
+                    at[1] += counts;
+                } else
+                    at[2] += counts;
             }
         }
         if (!pass)
@@ -154,26 +147,28 @@ INLINE void sorted_entries(
 
 /* Adds to a tile's sums (LIMBS, HALF) the products of up to ABREAST indicators x (TILE values each) and public polynomials. */
 INLINE void add_products(reals *sums, const reals *x, const double *const public[ABREAST], size_t blocks) {
-    for (size_t f = 0; f < TILE; f++) {
-        reals s[2 * LIMBS];
-        UNROLL for (int l = 0; l < LIMBS; l++) {
-            s[2 * l] = sums[(size_t)l * 2 * HALF + 2 * f];
-            s[2 * l + 1] = sums[(size_t)l * 2 * HALF + 2 * f + 1];
-        }
-        for (size_t k = 0; k < blocks; k++) {
-            const reals re = x[2 * (TILE * k + f)], im = x[2 * (TILE * k + f) + 1], minus = -im;
-            const double *a = public[k] + 2 * LIMBS * f;
-            UNROLL for (int l = 0; l < LIMBS; l++) {
-                const reals ar = REAL(a[l]), ai = REAL(a[LIMBS + l]);
-                s[2 * l] = PLUS(minus, ai, PLUS(re, ar, s[2 * l]));
-                s[2 * l + 1] = PLUS(im, ar, PLUS(re, ai, s[2 * l + 1]));
+    for (size_t f = 0; f < TILE; f++)
+        UNROLL for (size_t h = 0; h < PARTS; h++) {
+            part s[2 * LIMBS], *to = (part *)(sums + 2 * f) + h;
+            UNROLL for (size_t l = 0; l < LIMBS; l++) {
+                s[2 * l] = to[l * 2 * HALF * PARTS];
+                s[2 * l + 1] = to[l * 2 * HALF * PARTS + PARTS];
+            }
+            for (size_t k = 0; k < blocks; k++) {
+                const part *values = (const part *)(x + 2 * (TILE * k + f)) + h;
+                const part re = values[0], im = values[PARTS], minus = -im;
+                const double *a = public[k] + 2 * LIMBS * f;
+                UNROLL for (size_t l = 0; l < LIMBS; l++) {
+                    const part ar = PART(a[l]), ai = PART(a[LIMBS + l]);
+                    s[2 * l] = PLUS(minus, ai, PLUS(re, ar, s[2 * l]));
+                    s[2 * l + 1] = PLUS(im, ar, PLUS(re, ai, s[2 * l + 1]));
+                }
+            }
+            UNROLL for (size_t l = 0; l < LIMBS; l++) {
+                to[l * 2 * HALF * PARTS] = s[2 * l];
+                to[l * 2 * HALF * PARTS + PARTS] = s[2 * l + 1];
             }
         }
-        UNROLL for (int l = 0; l < LIMBS; l++) {
-            sums[(size_t)l * 2 * HALF + 2 * f] = s[2 * l];
-            sums[(size_t)l * 2 * HALF + 2 * f + 1] = s[2 * l + 1];
-        }
-    }
 }
 
 /* Sums (LIMBS, HALF) over blocks of products of public polynomials and indicators of LANES cells, transformed. */
@@ -244,7 +239,7 @@ TARGET int FN(treetap_histograms_cells)(
     guard seen = {0};
     const int lacks = !from || !entries || !x || !sums || !rows;
     if (!lacks)
-        sorted_entries(blocks, count, features, codes, stride, inside, starts, first, cells, from, entries);
+        sorted_entries(blocks, count, features, codes, stride, inside, starts, first, cells, overlap * count, from, entries);
     for (size_t g = 0; g < groups && !lacks; g++) {
         group_products(w, public, blocks, from + g * blocks, entries, x, sums);
         rows_of(w, sums, rows, &seen);
@@ -273,6 +268,7 @@ TARGET int FN(treetap_histograms_hide)(
     if (!rounds_to_nearest()) return WRONG_ROUNDING;
     const size_t bytes = 2 * HALF * sizeof(reals), halves = LANES * 2 * DEGREE * 8, drop = HALF_BITS - bits;
     const uint64_t half = (1ull << drop) >> 1, mask = (1ull << bits) - 1;
+    const uint64_t begins = (1ull << HALF_BITS) + (drop ? 0 : 1ull << (HALF_BITS - 1)); /* 2^52 keeps low halves positive */
     reals *x = memory(bytes), *limbs = memory(LIMBS * bytes);
     uint64_t *rows = memory(halves);
     int32_t *error = memory(DEGREE * 4);
@@ -297,8 +293,8 @@ TARGET int FN(treetap_histograms_hide)(
             const uint64_t *low = sums + k * 2 * DEGREE, *high = low + DEGREE, *more = rows + (k - at) * 2 * DEGREE;
             uint64_t *to = out + k * DEGREE;
             errors(drawn(&from, seed, first + (uint32_t)k, 0, MASK_ERROR), DEGREE, error, NULL);
-            for (size_t p = 0; p < DEGREE; p++) { /* 2^52 is added and taken away: the low half stays positive */
-                const uint64_t sum = low[p] + more[p] + (1ull << HALF_BITS) + (uint64_t)(int64_t)error[p];
+            for (size_t p = 0; p < DEGREE; p++) {
+                const uint64_t sum = low[p] + more[p] + begins + (uint64_t)(int64_t)error[p];
                 to[p] = (high[p] + more[DEGREE + p] + (sum >> HALF_BITS) - 1 + half) >> drop & mask;
             }
         }
@@ -317,25 +313,25 @@ TARGET int FN(treetap_histograms_hide)(
 TARGET int FN(treetap_histograms_answer)(
     const uint64_t *sums, size_t count, const uint64_t *zero, size_t words, const int8_t *u, size_t flood, size_t bits,
     const uint8_t *seed, uint32_t first, uint64_t *out) {
-    const size_t bytes = words * OF_WORD * DEGREE * sizeof(int16_t), drop = LIMBS * LIMB_BITS - bits;
+    const size_t bytes = 2 * words * OF_HALF * DEGREE * sizeof(int16_t), drop = LIMBS * LIMB_BITS - bits;
     int16_t *digits = memory(bytes), *y = memory(DEGREE * sizeof *y);
     stream from;
     if (digits && y) {
-        for (size_t p = 0; p < DEGREE; p++)
-            for (size_t j = 0; j < words; j++, zero += 2) {
-                wide x = (wide)zero[0] | (wide)zero[1] << HALF_BITS;
-                for (size_t k = 0; k < OF_WORD; k++, x >>= DIGIT_BITS)
-                    digits[(j * OF_WORD + k) * DEGREE + DEGREE - 1 - p] = (int16_t)(x & ((1 << DIGIT_BITS) - 1));
+        for (size_t row = 0; row < 2 * words; row++)
+            for (size_t p = 0; p < DEGREE; p++) {
+                const uint64_t x = zero[p * 2 * words + row];
+                for (size_t k = 0; k < OF_HALF; k++)
+                    digits[(row * OF_HALF + k) * DEGREE + p] = (int16_t)(x >> DIGIT_BITS * k & DIGIT_MASK);
             }
         const wide top = ((wide)1 << flood) - 1, mean = 3 * (top >> 1) + 1;
         for (size_t c = 0; c < count; c++) {
             uint32_t *at = from.words, *end = from.words;
-            for (size_t i = 0; i < DEGREE; i++) y[i] = u[c * DEGREE + i];
+            for (size_t i = 0; i < DEGREE; i++) y[i] = u[c * DEGREE + DEGREE - 1 - i];
             drawn(&from, seed, first + (uint32_t)c, 0, FLOOD);
             for (size_t j = 0; j < words; j++, sums += 2) {
                 wide x = (wide)sums[0] + ((wide)sums[1] << HALF_BITS) - mean;
-                for (size_t k = 0; k < OF_WORD; k++)
-                    x += (wide)(__int128)dot(digits + (j * OF_WORD + k) * DEGREE, y) << (DIGIT_BITS * k);
+                const int16_t *of_j = digits + 2 * j * OF_HALF * DEGREE;
+                for (size_t k = 0; k < 2 * OF_HALF; k++) x += (wide)(__int128)dot(of_j + k * DEGREE, y) << (DIGIT_BITS * k);
                 for (int k = 0; k < 3; k++, at += 4) {
                     if (at == end) {
                         blocks_of(from.state, from.words);

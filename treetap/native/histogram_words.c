@@ -245,8 +245,8 @@ TARGET int FN(treetap_histograms_encrypt)(
 TARGET int FN(treetap_histograms_open)(
     const uint64_t *second, const uint64_t *firsts, size_t count, const int8_t *secrets, size_t words, size_t bits,
     size_t word_bits, const uint32_t *less, uint64_t *out, double *noise) {
-    const size_t bytes = words * DEGREE * sizeof(int16_t), digits = DIGITS(bits);
-    int16_t *s = memory(bytes), *x = memory(OF_REPLY * DEGREE * sizeof *x);
+    const size_t bytes = words * DEGREE * sizeof(int16_t), digits = (bits + DIGIT_BITS - 1) / DIGIT_BITS;
+    int16_t *s = memory(bytes), *x = memory(OF_HALF * DEGREE * sizeof *x);
     double worst = 0;
     if (s && x) {
         for (size_t j = 0; j < words; j++)
@@ -254,11 +254,11 @@ TARGET int FN(treetap_histograms_open)(
         for (size_t c = 0; c < count; c++, second += DEGREE) {
             for (size_t k = 0; k < digits; k++)
                 for (size_t i = 0; i < DEGREE; i++)
-                    x[k * DEGREE + i] = (int16_t)(second[i] >> DIGIT_BITS * k & ((1 << DIGIT_BITS) - 1));
+                    x[k * DEGREE + i] = (int16_t)(second[i] >> DIGIT_BITS * k & DIGIT_MASK);
             for (size_t j = 0; j < words; j++) {
                 const modulus t_j = modulus_of(word_bits, less[j], 1);
                 uint64_t y = firsts[c * words + j];
-                for (size_t k = 0; k < digits; k++) y += (uint64_t)dot(x + k * DEGREE, s + j * DEGREE) << (DIGIT_BITS * k);
+                for (size_t k = 0; k < digits; k++) y += (uint64_t)(int64_t)dot(x + k * DEGREE, s + j * DEGREE) << (DIGIT_BITS * k);
                 const wide product = (wide)(y & ((1ull << bits) - 1)) * t_j.t;
                 const wide nearest = (product + ((wide)1 << (bits - 1))) >> bits;
                 const double off = ldexp(fabs((double)(__int128)(product - (nearest << bits))), 1 - (int)bits);
@@ -268,7 +268,7 @@ TARGET int FN(treetap_histograms_open)(
         }
     }
     const int lacks = !s || !x;
-    wiped(s, bytes), wiped(x, OF_REPLY * DEGREE * sizeof *x);
+    wiped(s, bytes), wiped(x, OF_HALF * DEGREE * sizeof *x);
     free(s), free(x);
     *noise = worst;
     return lacks ? NO_MEMORY : 0;

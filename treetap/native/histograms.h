@@ -6,8 +6,8 @@
  * sum of m. histogram_words.c is the key holder's arithmetic, histogram_sums.c the
  * feature party's; treetap/native/histograms.py has the calls, treetap/lattice/histogram_parameters.py the sizes.
  *
- * Numbers modulo q are two words of 52 bits, the low one first; in messages they have 13 bytes, lowest first, on machines
- * that store words so. Randomness comes as seeds of 32 bytes: a draw's stream (sampling.h) has a number, a word and a use
+ * Numbers modulo q are two words of 52 bits, the low one first; in messages they have 13 bytes, lowest first, as the machine
+ * is little-endian. Randomness comes as seeds of 32 bytes: a draw's stream (sampling.h) has a number, a word and a use
  * in its nonce, below, so that a seed serves all of a query's draws and the same call gives the same bytes.
  *
  *     use          seed      number            word
@@ -75,14 +75,15 @@ INLINE void small_forward(const roots *w, const int8_t *polynomials, size_t coun
     forward(z, w);
 }
 
-/* ---- products of digits, for one coefficient ---- */
+/* ---- one coefficient of a product ---- */
 
-#define DIGIT_BITS 15 /* products with ternary numbers, 4,096 of them, are added in 32 bits */
-#define DIGITS(bits) (((bits) + DIGIT_BITS - 1) / DIGIT_BITS)
-#define OF_WORD DIGITS(LIMBS * LIMB_BITS)
-#define OF_REPLY DIGITS(HALF_BITS)
+/* Half a number modulo q is four digits of 13 bits: products of 4,096 with ternary numbers stay below 2^25. */
+#define DIGIT_BITS 13
+#define DIGIT_MASK ((1 << DIGIT_BITS) - 1)
+#define OF_HALF (HALF_BITS / DIGIT_BITS)
 
-INLINE int64_t dot(const int16_t *x, const int16_t *y) {
+/* The sum of x[i] * y[i], both of DEGREE small numbers. */
+INLINE int32_t dot(const int16_t *x, const int16_t *y) {
     int32_t sum = 0;
     for (size_t i = 0; i < DEGREE; i++) sum += (int32_t)x[i] * y[i];
     return sum;

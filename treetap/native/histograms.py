@@ -3,8 +3,8 @@ before their addresses are used, and calls are cut into units below 0.2 s, each 
 
 `histograms.h` says what words, first and second halves are. Blocks have 4,096 records; a polynomial of the public ones
 takes 128 KiB transformed, 32 bytes a record, and is made again as fast as one group of cells uses it: `cells` takes up
-to 64 blocks at once, so that a feature party of any size holds 8 MiB of them. Seeds are 32 bytes; a call that is repeated
-with the same seed gives the same bytes.
+to 64 blocks at once, so that a feature party of any size holds 8 MiB of them. Seeds are 32 bytes; a call that is
+repeated with the same seed gives the same bytes.
 """
 
 from __future__ import annotations
@@ -12,118 +12,43 @@ from __future__ import annotations
 import ctypes
 import math
 import secrets as system
-import sys
-from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from gmpy2 import mpz
 
 from treetap.native import library
+from treetap.native.histogram_arrays import (
+    DEGREE,
+    FLOOD_BITS,
+    HALF,
+    HALF_BITS,
+    LARGEST_WEIGHT,
+    LIMBS,
+    MOST_BLOCKS,
+    MOST_VALUE_WORDS,
+    MOST_WORDS,
+    SEED_BYTES,
+    WORD_BYTES,
+    Binned,
+    Bytes,
+    Moduli,
+    Numbers,
+    Reals,
+    Secrets,
+    Small,
+)
+from treetap.native.integers import circle, exact
 from treetap.native.library import Form, Unavailable, in_bounds
 from treetap.process.signs_of_life import finish_unit
 
-DEGREE = 4096
-HALF = DEGREE // 2
-LIMBS = 4
-LIMB_BITS = 26
-HALF_BITS = 52
-WORD_BYTES = 13
-SEED_BYTES = 32
-#: Blocks whose products are added before they are rounded to whole numbers: see the bound in fourier.h.
-MOST_BLOCKS = 64
-MOST_BINS = 256
-MOST_WORDS = 81
-MOST_VALUE_WORDS = 64
-WORD_BITS = range(16, 43)
-FLOOD_BITS = range(10, LIMBS * LIMB_BITS)
-#: Number of the block of zeros, beyond those of records.
-ZERO_BLOCK = (1 << 32) - 1
-#: The most coefficients of a secret or of u_k that are not 0; heavier ones are drawn again.
-LARGEST_WEIGHT = DEGREE * 3 // 4
 #: A limb as far as this from a whole number is none that the bound allows.
 FARTHEST = 0.25
 
 #: The forms that these kernels are compiled in.
 Own = Literal["avx512", "avx2", "plain"]
 _OWN: dict[Form, Own] = {"ifma": "avx512", "avx512": "avx512", "avx2": "avx2", "plain": "plain"}
-
-Reals = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.uint64]
-Small = npt.NDArray[np.int8]
-Bytes = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class Moduli:
-    """t_j = 2^bits - less_j, one for each word of a record.
-
-    Raises:
-        ValueError: a size that the kernels do not take.
-    """
-
-    bits: int
-    less: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        in_bounds(self.bits in WORD_BITS, "the kernels take moduli of 16 to 42 bits")
-        in_bounds(1 <= len(self.less) <= MOST_WORDS, "more words than the kernels take")
-        in_bounds(all(0 <= less < 1 << (self.bits - 1) for less in self.less), "a modulus of another length")
-
-    @property
-    def array(self) -> npt.NDArray[np.uint32]:
-        """The less_j, shape (words,)."""
-        return np.array(self.less, dtype=np.uint32)
-
-
-class Binned:
-    """Codes of records' bins, checked once; cell `starts[f] + codes[f, i]` is that of record i in column f.
-
-    Attributes:
-        codes: (columns, n) uint8, read only.
-        bins: number of bins of each column.
-        starts: the first cell of each column, and the number of all cells, (columns + 1,) uint32.
-
-    Raises:
-        ValueError: a code beyond its column's bins, or more than 256 bins.
-    """
-
-    def __init__(self, codes: Bytes, bins: tuple[int, ...]) -> None:
-        in_bounds(codes.dtype == np.uint8 and codes.ndim == 2, "codes are rows of bytes")
-        in_bounds(len(codes) == len(bins), "not a number of bins for each column")
-        in_bounds(all(1 <= count <= MOST_BINS for count in bins), "the kernels take 1 to 256 bins")
-        largest = codes.max(axis=1, initial=0)
-        in_bounds(all(int(code) < count for code, count in zip(largest, bins, strict=True)), "a code beyond the bins")
-        self.codes = np.ascontiguousarray(codes).view()
-        self.codes.flags.writeable = False
-        self.bins = bins
-        self.starts = np.array([0, *accumulate(bins)], dtype=np.uint32)
-
-    @property
-    def cells(self) -> int:
-        """Cells of all columns."""
-        return int(self.starts[-1])
-
-
-@dataclass(frozen=True)
-class Secrets:
-    """A query's secrets.
-
-    Attributes:
-        small: ternary coefficients, (words, DEGREE) int8.
-        values: their transforms, (words, HALF, 2) float64.
-    """
-
-    small: Small
-    values: Reals
-
-    def forget(self) -> None:
-        """Overwrite them."""
-        self.small[...] = 0
-        self.values[...] = 0
 
 
 class Histograms:
@@ -142,12 +67,9 @@ class Histograms:
         _compare(_OWN[chosen])
 
     def _bind(self, form: Own) -> None:
-        if sys.byteorder != "little":
-            raise Unavailable("the kernels for encrypted histograms take machines that store the lowest byte first")
         self.form, self._library = form, library.compiled()
-        circle = _circle()
-        self._roots = np.zeros(self._call("roots", circle, None, checked=False) // 8, dtype=np.float64)
-        self._call("roots", circle, self._roots, checked=False)
+        self._roots = np.zeros(self._call("roots", circle(), None, checked=False) // 8, dtype=np.float64)
+        self._call("roots", circle(), self._roots, checked=False)
 
     # ---- both roles ----
 
@@ -179,7 +101,7 @@ class Histograms:
         return out
 
     def write(self, halves: Numbers, bits: int) -> bytes:
-        """Numbers of at most 52 bits, in any shape, at `bits` bits each: lowest first, the last byte filled with zeros."""
+        """Numbers, in any shape, at `bits` ≤ 52 bits each, lowest first; the last byte is filled up with zeros."""
         in_bounds(halves.dtype == np.uint64 and 1 <= bits <= HALF_BITS, "halves are numbers of up to 52 bits")
         in_bounds(not halves.size or int(halves.max()) >> bits == 0, "a number of more bits")
         out = np.empty(-(-halves.size * bits // 8), dtype=np.uint8)
@@ -302,12 +224,10 @@ class Histograms:
         step = max(DEGREE, (1 << 24) // max(1, len(codes) * r) // DEGREE * DEGREE)
         for at in range(0, count, step):
             some = min(step, count - at)
-            given: tuple[Any, ...]
-            if places is None:
-                given = (words[at:], r, None, some, len(codes), _column(codes[:, at:]))
-            else:
-                given = (words, r, np.ascontiguousarray(places[at : at + some]), some, len(codes), _column(codes))
-            self._call("sum", *given, binned.codes.shape[1], binned.starts, binned.cells, sums)
+            rest = (some, len(codes), _column(codes[:, at if places is None else 0 :]), binned.codes.shape[1])
+            here = words[at:] if places is None else words
+            of = None if places is None else np.ascontiguousarray(places[at : at + some])
+            self._call("sum", here, r, of, *rest, binned.starts, binned.cells, sums)
             finish_unit()
 
     def cells(
@@ -334,7 +254,7 @@ class Histograms:
             in_bounds(inside.dtype == np.uint8 and inside.shape == (records,), "not a byte for each record")
             inside = inside[start:]
         codes, farthest = _column(binned.codes[:, start:]), 0.0
-        step = max(8, 2048 // max(1, blocks) // 8 * 8)
+        step = max(8, 8192 // max(1, blocks) // 8 * 8)
         for at in range(0, len(cells), step):
             some = min(step, len(cells) - at)
             given = (public, blocks, count, len(binned.bins), codes, records, inside, binned.starts)
@@ -411,14 +331,14 @@ class Histograms:
         """Call a kernel that rounds to whole numbers; the farthest limb from one.
 
         Raises:
-            FloatingPointError: a limb is farther than the bound allows, hence the arithmetic is another than was proven.
+            FloatingPointError: a limb is farther than the bound of fourier.h allows.
         """
         farthest = ctypes.c_double()
         self._call(name, self._roots, *given, ctypes.byref(farthest))
         if not farthest.value <= FARTHEST:
             raise FloatingPointError(
-                f"encrypted histograms, {name}: a limb is {farthest.value:.2g} from a whole number, at most {FARTHEST} is "
-                "allowed: the transforms of this machine are not exact enough"
+                f"encrypted histograms, {name}: a limb is {farthest.value:.2g} from a whole number and may be "
+                f"{FARTHEST}: this machine's transforms are not exact enough"
             )
         finish_unit()
         return farthest.value
@@ -443,24 +363,6 @@ _FAULTS: dict[int, tuple[type[Exception], str]] = {
 
 
 @cache
-def _circle() -> Reals:
-    """e^(2πik/8192), (8192, 2), each part the double nearest to it: from integers of 256 bits, not from a library."""
-    one, count = 1 << 256, 8192
-    cosine = 0  # of a quarter of the circle, then of halves of that
-    for _ in range(11):
-        cosine = math.isqrt((one + cosine) * one // 2)
-    sine = math.isqrt(one * one - cosine * cosine)
-    points, real, imaginary = [], one, 0
-    for _ in range(count // 8 + 1):
-        points.append((real / one, imaginary / one))
-        real, imaginary = (real * cosine - imaginary * sine) >> 256, (real * sine + imaginary * cosine) >> 256
-    octant = np.array(points)
-    quarter = np.concatenate([octant, octant[-2:0:-1, ::-1]])
-    half = np.concatenate([quarter, np.stack([-quarter[:, 1], quarter[:, 0]], axis=1)])
-    return np.concatenate([half, -half])
-
-
-@cache
 def _compare(form: Own) -> None:
     """Compare products of this form with those of integers, by Kronecker's substitution, once in a process.
 
@@ -469,59 +371,28 @@ def _compare(form: Own) -> None:
     """
     kernels = Histograms.__new__(Histograms)
     kernels._bind(form)
-    seed, moduli = system.token_bytes(SEED_BYTES), Moduli(38, (0,))
-    limbs = kernels.limbs(seed, 0, 1)
-    a, public = _integer(limbs[0]), kernels.transformed(limbs)
-    codes = np.frombuffer(seed * (DEGREE // SEED_BYTES), dtype=np.uint8)[np.newaxis] % 3
-    sums = np.zeros((3, 2, DEGREE), dtype=np.uint64)
-    kernels.cells(public, Binned(codes, (3,)), 0, range(3), sums)
-    secrets = kernels.secrets(seed, 1)
-    words, _ = kernels.encrypt(public, 0, secrets, seed, moduli, DEGREE)
-    zero = np.moveaxis(kernels.unpack(words.reshape(-1), 1)[:, 0], 0, 1)
-    good = [_coefficients(a * _small(codes[0, ::-1] == cell)) == _joined(sums[cell]) for cell in (0, 2)]
-    errors = [(x + y) % _Q for x, y in zip(_coefficients(a * _small(secrets.small[0])), _joined(zero), strict=True)]
-    if not all(good) or any(21 < error < _Q - 21 for error in errors) or not any(errors):
+    try:
+        same = _same(kernels)
+    except FloatingPointError:
+        same = False
+    if not same:
         raise Unavailable(
             f"the kernels for encrypted histograms (form {form}) give other products than integers: {library.built()}; "
             "install treetap again with another compiler"
         )
 
 
-_Q = 1 << (LIMBS * LIMB_BITS)
-_SLOT = 128
-
-
-def _integer(limbs: npt.NDArray[np.int32]) -> mpz:
-    """A polynomial at 2^128 from its limbs (DEGREE, LIMBS)."""
-    halves = limbs.astype(np.int64)
-    return mpz(sum(_small(halves[:, limb]) << (LIMB_BITS * limb) for limb in range(LIMBS)))
-
-
-def _small(coefficients: npt.NDArray[Any]) -> mpz:
-    """A polynomial of coefficients below 2^63 at 2^128."""
-    slots = np.zeros((len(coefficients), 2), dtype=np.int64)
-    slots[:, 0] = coefficients
-    negative = slots.copy()
-    negative[slots < 0] *= -1
-    negative[slots >= 0] = 0
-    slots[slots < 0] = 0
-    return mpz(int.from_bytes(slots.tobytes(), "little") - int.from_bytes(negative.tobytes(), "little"))
-
-
-def _coefficients(product: mpz) -> list[int]:
-    """Coefficients modulo 2^104 and X^DEGREE + 1 of a polynomial at 2^128, each below 2^127 from 0."""
-    offset = ((1 << (2 * DEGREE * _SLOT)) - 1) // ((1 << _SLOT) - 1) << (_SLOT - 1)
-    data = int(product + offset).to_bytes(2 * DEGREE * _SLOT // 8, "little")
-    halves = np.frombuffer(data, dtype="<u8").reshape(2, DEGREE, 2)
-    low, high = halves[0], halves[1]
-    borrow = (low[:, 0] < high[:, 0]).astype(np.uint64)
-    top = (low[:, 1] - high[:, 1] - borrow) & np.uint64((1 << 40) - 1)
-    return [int(x) | int(y) << 64 for x, y in zip(low[:, 0] - high[:, 0], top, strict=True)]
-
-
-def _joined(halves: Numbers) -> list[int]:
-    """Numbers modulo 2^104 from rows (2, n) of their halves."""
-    return [int(low) | int(high) << HALF_BITS for low, high in zip(*halves, strict=True)]
+def _same(kernels: Histograms) -> bool:
+    """True if products with an indicator and with a secret, fresh ones, are those of integers."""
+    seed = system.token_bytes(SEED_BYTES)
+    limbs = kernels.limbs(seed, 0, 1)
+    public, codes = kernels.transformed(limbs), np.asarray(limbs[:, :, 0] % 2, dtype=np.uint8)
+    sums = np.zeros((2, 2, DEGREE), dtype=np.uint64)
+    kernels.cells(public, Binned(codes, (2,)), 0, range(2), sums)
+    secrets = kernels.secrets(seed, 1)
+    words, _ = kernels.encrypt(public, 0, secrets, seed, Moduli(38, (0,)), DEGREE)
+    zeros = kernels.unpack(words.reshape(-1), 1)[:, 0].T
+    return exact(limbs[0], codes[0, ::-1], sums[1], secrets.small[0], zeros)
 
 
 def _column(codes: Bytes) -> ctypes.c_void_p:

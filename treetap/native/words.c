@@ -35,7 +35,7 @@ INLINE int read_number(size_t bits, size_t limbs, const uint8_t *bytes, size_t w
         all |= number[j];
     }
     for (size_t at = j * bits; j < limbs; j++, at += bits) {
-        number[j] = at / 8 < width ? load(head + width - at / 8) >> at % 8 & mask : 0;
+        number[j] = at / 8 < width ? load(head + (width - at / 8)) >> at % 8 & mask : 0;
         all |= number[j];
     }
     *any = all;

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
-from treetap.protocols.growth import GROWTH, by_key, ciphertexts
+from treetap.protocols.growth import GROWTH, ON_LATTICE, by_key, ciphertexts
 from treetap.protocols.messages import MessageRow, each_round, label_holder_opens, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
@@ -73,6 +73,7 @@ PROTOCOL = TrainingProtocol(
     params=BoostingParams,
     sends=(
         *GROWTH,
+        *ON_LATTICE,
         MessageRow("gradients", to_feature_parties, each_round, ciphertexts, step="begin_tree", when=by_key),
     ),
     opens_sums=label_holder_opens,

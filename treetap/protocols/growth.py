@@ -139,9 +139,9 @@ def number_of_candidates(_sizes: TreeSizes, _series: Series) -> int:
     return _NODE
 
 
-def digest(_sizes: TreeSizes, _series: Series) -> int:
-    """32 bytes."""
-    return 34
+def two_digests(_sizes: TreeSizes, _series: Series) -> int:
+    """32 bytes each."""
+    return 68
 
 
 def by_lattice(spec: setup_pb2.JobSpec) -> bool:
@@ -186,13 +186,17 @@ def branches_of_leaves(sizes: TreeSizes, _series: Series) -> int:
     return leaves * (_BRANCH + -(-sizes.handles.bit_length() // 7)) * (depth + 1)
 
 
+#: Where words of a lattice take the place of ciphertexts under a key.
+ON_LATTICE = (
+    MessageRow("candidate_count", to_label_holder, once, number_of_candidates, step="take_key", when=by_lattice),
+    MessageRow("seed_commitment", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
+    MessageRow("seed_nonce", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
+    MessageRow("encrypted_words", to_feature_parties, each_stage, words_of_nodes, step="begin_tree", when=by_lattice),
+)
 #: Of every training that grows trees, in the order in which they come.
 GROWTH = (
     planned_rounds("bin"),
     *PUBLIC_KEY,
-    MessageRow("candidate_count", to_label_holder, once, number_of_candidates, step="take_key", when=by_lattice),
-    MessageRow("seed_commitment", to_each_other, once, digest, step="make_keys", when=by_lattice),
-    MessageRow("seed_nonce", to_each_other, once, digest, step="make_keys", when=by_lattice),
     MessageRow("sampled_records", to_feature_parties, each_round, drawn_sets, step="begin_tree"),
     MessageRow(
         "candidate_sums",
@@ -202,7 +206,6 @@ GROWTH = (
         step="build_histograms",
         perhaps=frozenset({"MONOTONE_DIRECTION"}),
     ),
-    MessageRow("encrypted_words", to_feature_parties, each_stage, words_of_nodes, step="begin_tree", when=by_lattice),
     MessageRow("chosen_splits", label_holder_reports, step="choose_splits"),
     MessageRow("won_splits", to_feature_parties, each_stage, winning_places, step="choose_splits"),
     MessageRow(

@@ -11,7 +11,7 @@ from treetap.errors import ConfigError
 from treetap.names import NAME
 from treetap.protocols import alignment, codec
 from treetap.protocols.exclusions import TRAININGS, Exclusion, Feature, broken
-from treetap.protocols.key_options import KEY_FIELDS, LATTICE, OKAMOTO_UCHIYAMA, KeyKind, key_faults
+from treetap.protocols.key_options import KEY_FIELDS, LATTICE, OKAMOTO_UCHIYAMA, KeyKind, bin_faults, key_faults
 from treetap.protocols.messages import JOB, MessageRow, Sent, all_report, label_holder_reports, members_of, sent_by
 from treetap.protocols.registry import TRAINING, training, training_name
 from treetap.trees.job_params import REGRESSIONS, JobParams
@@ -143,7 +143,11 @@ def _key_faults(spec: setup_pb2.JobSpec) -> list[str]:
     name = training_name(spec)
     if name and not training(name).grows_trees:
         return []
-    return key_faults(KeyKind.of(spec).scheme, spec.key_bits, spec.obfuscation)
+    key, faults = KeyKind.of(spec), []
+    with suppress(ConfigError):  # of other parameters, which are named apart
+        params = params_of(spec)
+        faults += bin_faults(key.scheme, params.max_bin) if isinstance(params, TreeParams) else []
+    return key_faults(key.scheme, spec.key_bits, spec.obfuscation) + faults
 
 
 def _too_few_or_many(spec: setup_pb2.JobSpec, names: Sequence[str]) -> list[str]:

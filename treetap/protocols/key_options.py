@@ -25,6 +25,7 @@ class Scheme:
         ciphertext_factor: length of a ciphertext by that of n.
         plain_divisor: length of n by that of the number modulo which plaintexts are added.
         most_plain_bits: bits of a signed plaintext where there is no n; else 0.
+        most_bins: of a column that is summed, beside that of missing values; 0: any number.
         refused: randomisations that it does not have, each with the reason.
     """
 
@@ -34,6 +35,7 @@ class Scheme:
     ciphertext_factor: int = 0
     plain_divisor: int = 1
     most_plain_bits: int = 0
+    most_bins: int = 0
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def ciphertext_bytes(self, bits: int) -> int:
@@ -73,7 +75,7 @@ SCHEMES: Mapping[str, Scheme] = {
         plain_divisor=3,
         refused={"half-length": "the proof that it rests on is for n = pq"},
     ),
-    LATTICE: Scheme(package="treetap.lattice", most_plain_bits=512),
+    LATTICE: Scheme(package="treetap.lattice", most_plain_bits=3072, most_bins=255),
 }
 
 
@@ -119,13 +121,33 @@ class KeyKind:
     @property
     def remedy(self) -> str:
         """Keys whose plaintexts have more bits, as an advice."""
-        roomier = [name for name, scheme in SCHEMES.items() if scheme.plain_bits(self.bits) > self.plain_bits]
+        roomier = [
+            name
+            for name, scheme in SCHEMES.items()
+            if scheme.key_bits and scheme.plain_bits(self.bits) > self.plain_bits
+        ]
         return "a longer key" + "".join(f" or scheme = {name!r}" for name in roomier)
+
+    @property
+    def by_name(self) -> dict[str, str | int]:
+        """The scheme and, where it has keys, their length, by the names of a job file."""
+        return {"scheme": self.scheme, **({"key_bits": self.bits} if self.bits else {})}
 
     @property
     def breakable(self) -> bool:
         """True for a length that can be broken."""
         return self.bits in SCHEMES[self.scheme].breakable_key_bits
+
+
+def bin_faults(scheme: str, max_bin: int) -> list[str]:
+    """The fault of a job whose columns may have more bins than its scheme takes, by the names of a job file."""
+    most = SCHEMES[scheme].most_bins if scheme in SCHEMES else 0
+    if not most or max_bin <= most:
+        return []
+    return [
+        f"max_bin = {max_bin}: must be at most {most} where scheme = {scheme!r}, which takes {most + 1} bins of a "
+        f"column, one for missing values counted; use scheme = {PAILLIER!r} for more"
+    ]
 
 
 def key_faults(scheme: str, key_bits: int, obfuscation: str) -> list[str]:

@@ -13,7 +13,6 @@ from treetap.native import library as native
 from treetap.protocols.registry import PREDICTION, TRAINING, PredictionProtocol, TrainingProtocol, prediction, training
 
 Described = TrainingProtocol | PredictionProtocol
-KERNELS_REMEDY = "install a C compiler, or set TREETAP_NATIVE=1, and install treetap again"
 
 
 def missing_library(name: str, protocol: Described) -> str:
@@ -22,7 +21,7 @@ def missing_library(name: str, protocol: Described) -> str:
         try:
             native.compiled()
         except native.Unavailable as error:
-            return f"protocol {name} needs native kernels, but {error}: {KERNELS_REMEDY}"
+            return f"protocol {name} needs native kernels, but {error}: {native.REMEDY}"
     if not protocol.needs.library or find_spec(protocol.needs.library) is not None:
         return ""
     return f"protocol {name} needs {protocol.needs.library}: pip install 'treetap[{protocol.needs.extra}]'"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from attacks.view.opened_sums import OpenedSums, OpenedTree
-from attacks.view.view import View, read_label_holder
+from attacks.view.view import View, read_label_holder, read_view
 from party.defences.settings import Defences
 from party.growth import feature_party, label_holder, recorded_sums
 from party.growth.feature_party import OwnTree
@@ -64,8 +64,12 @@ def summed(monkeypatch: pytest.MonkeyPatch) -> Summed:
 def trained(
     folder: Path, here: World, params: TreeParams, hook: Callable[[Federation], None] | None = None, **more: Any
 ) -> dict[str, Path]:
-    """The parties' states after a training with recorded sums; `hook` may set the federation's, and kill."""
+    """The parties' states after a training with recorded sums; `hook` may set the federation's, and kill.
+
+    `more`: of the federation; `job`: of the job, which else has a short key.
+    """
     policies = {HOLDER: {"record_sums": True}}
+    job = spec(params, len(here.blocks), **{"key_bits": 512, "obfuscation": "standard", **more.pop("job", {})})
     for party, lines in more.pop("policies", {}).items():
         policies[party] = policies.get(party, {}) | lines
 
@@ -73,7 +77,7 @@ def trained(
         federation = Federation(folder, here.tables, **{"record": "received", "policies": policies} | more)
         if hook is not None:
             hook(federation)
-        status = await federation.train(spec(params, len(here.blocks), key_bits=512, obfuscation="standard"))
+        status = await federation.train(job)
         if status.state == "interrupted":
             for party in here.tables:
                 if not federation.alive(party):
@@ -120,11 +124,17 @@ def assert_as_summed(opened: OpenedTree, kept: Summed, holder: GrowingTree) -> N
         assert any(split.places for split in won.values()) or not won or opened.categories
 
 
+ON_LATTICE = {"scheme": "lattice", "key_bits": 0, "obfuscation": ""}
 CASES: dict[str, tuple[World, TreeParams, dict[str, Any]]] = {
     "sampled, missing, sat out": (
         world(60, (1, 3, 2), missing=0.15, seed=2),
         replace(BOOSTING, subsample=0.7, colsample_bytree=0.6, party_dropout={B: 0.5}),
         {},
+    ),
+    "on a lattice, sampled, missing": (
+        world(60, (1, 3, 2), missing=0.15, seed=2),
+        replace(BOOSTING, subsample=0.7, party_dropout={B: 0.5}),
+        {"job": ON_LATTICE},
     ),
     "a forest with bins per node": (
         world(60, (1, 2, 2), missing=0.1, seed=3),
@@ -178,7 +188,18 @@ def test_the_view_has_what_the_parties_summed(case: str, tmp_path: Path, summed:
         assert_as_summed(tree, summed, shared[tree.index])
 
 
-def test_a_resumed_job_has_each_tree_once(tmp_path: Path, summed: Summed) -> None:
+def test_feature_parties_see_the_same_on_a_lattice(tmp_path: Path, states: dict[str, Path]) -> None:
+    """What attacks on labels read of a job, whatever it sums: records of nodes, splits and leaves of every tree."""
+    on_lattice = trained(tmp_path, HERE, BOOSTING, job=ON_LATTICE)
+    for party in (B, C):
+        with_key, without = (read_view(transcript(folders, party), party=party) for folders in (states, on_lattice))
+        assert len(with_key.trees) == BOOSTING.n_estimators
+        for one, other in zip(with_key.trees, without.trees, strict=True):
+            assert repr(vars(one)) == repr(vars(other))
+
+
+@pytest.mark.parametrize("job", [{}, ON_LATTICE], ids=["with a key", "on a lattice"])
+def test_a_resumed_job_has_each_tree_once(job: dict[str, Any], tmp_path: Path, summed: Summed) -> None:
     """Killed in the middle of the second tree: the last complete growth of each tree counts."""
     here = world(60, (1, 2, 2), seed=7)
 
@@ -195,7 +216,7 @@ def test_a_resumed_job_has_each_tree_once(tmp_path: Path, summed: Summed) -> Non
 
         federation.hook = kill_everybody
 
-    states = trained(tmp_path, here, BOOSTING, watched)
+    states = trained(tmp_path, here, BOOSTING, watched, job=job)
     assert_oracles_model(states, here.oracle(BOOSTING))
     view = read_label_holder(transcript(states, HOLDER))
     assert view.opened is not None

@@ -12,8 +12,8 @@ from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sums import HistogramSums
-from treetap.slots import Slots, width_for
 from treetap.trees.candidates import Kind, Shape
+from treetap.trees.slots import Slots, width_for
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
 Ints = Any

@@ -14,9 +14,9 @@ from tests.library.lattice.histogram_tables import LARGEST, SEED, SHAPES, Ends, 
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice import histogram_key_holder, histogram_scheme
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES
-from treetap.lattice.histogram_parameters import DEGREE
 from treetap.lattice.histogram_sums import HistogramSums
 from treetap.lattice.joint_seed import NONCE_BYTES, commitment, seed_of
+from treetap.native.histogram_arrays import DEGREE
 from treetap.native.histograms import WORD_BYTES, Secrets
 from treetap.trees.candidates import Shape
 from treetap.workers.engines import InProcessEngine

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.library.lattice.histogram_tables import SHAPES, drawn, plain_sums, sizes
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.lattice import histogram_scheme
-from treetap.lattice.histogram_parameters import ATTEMPTS, DEGREE
+from treetap.lattice.histogram_parameters import ATTEMPTS
 from treetap.lattice.histogram_scheme import (
     Opener,
     blocks_of,
@@ -22,9 +22,10 @@ from treetap.lattice.histogram_scheme import (
     radices,
     rounded_up,
 )
+from treetap.native.histogram_arrays import DEGREE
 from treetap.native.library import Unavailable
-from treetap.slots import Slots
 from treetap.trees.candidates import Kind, Shape
+from treetap.trees.slots import Slots
 
 widths_of_slots = st.lists(st.integers(2, 63), min_size=1, max_size=12)
 
@@ -118,9 +119,7 @@ def test_without_kernels_the_scheme_is_refused_with_the_remedy(monkeypatch: pyte
 
     monkeypatch.setattr(histogram_scheme, "Histograms", missing)
     histogram_scheme.kernels.cache_clear()
-    with pytest.raises(
-        BadInput, match="scheme = 'lattice' needs kernels that are not there: no compiler; or train with"
-    ):
+    with pytest.raises(BadInput, match="scheme = 'lattice' needs native kernels, but no compiler: install a C "):
         histogram_scheme.kernels()
     monkeypatch.undo()
     histogram_scheme.kernels.cache_clear()

@@ -28,7 +28,7 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, Interrupted
 from treetap.process import fork_server, forking
 from treetap.process.fork_server import ONE_THREAD, Child, ForkServer
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 from treetap.workers.engines import ProcessEngine
 
 ROOT = Path(__file__).parents[3]

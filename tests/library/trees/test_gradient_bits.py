@@ -14,7 +14,6 @@ from tests.library.trees.tables import Case, cases, encoded, labels_for, signal,
 from tests.library.trees.test_oracle import assert_same
 from tests.oracle import oracle_train
 from treetap.errors import ConfigError, DataError
-from treetap.slots import Slots
 from treetap.trees.binning import BinnedTable
 from treetap.trees.boosting_criterion import BoostingCriterion, leaf_weights, open_sums
 from treetap.trees.boosting_rounds import BoostingRounds
@@ -24,6 +23,7 @@ from treetap.trees.loss import UNIT
 from treetap.trees.monotone import Monotone
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.pivodl_params import PivodlParams
+from treetap.trees.slots import Slots
 
 ONE_TREE: dict[str, Any] = {"n_estimators": 1, "learning_rate": 1.0, "max_bin": 8, "subsample": 0.8}
 

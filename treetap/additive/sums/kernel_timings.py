@@ -20,7 +20,7 @@ from treetap.additive.sums.key_holder import BLOCK
 from treetap.additive.sums.public_keys import handed
 from treetap.additive.sums.secret_keys import SecretKey
 from treetap.protocols.key_options import KeyKind
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 
 ROUNDS = 3
 #: Packed ciphertexts of one round.

@@ -18,8 +18,8 @@ from treetap.additive.sums.counted_products import candidate_products
 from treetap.additive.sums.joint_cells import BinProducts, Codes, RootCells, bin_products
 from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, in_worker
 from treetap.process.together import together
-from treetap.slots import Slots
 from treetap.trees.candidates import Kind, Shape
+from treetap.trees.slots import Slots
 from treetap.workers.engines import Engine
 
 

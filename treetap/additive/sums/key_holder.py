@@ -17,7 +17,7 @@ import numpy.typing as npt
 from treetap.additive.sums.secret_keys import HandedSecret, SecretKey, handed, in_worker
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 from treetap.workers.engines import KeyEngine, call_all
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, handed,
 from treetap.additive.sums.secret_keys import SecretKey
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 from treetap.workers.engines import Engine, KeyEngine, call_all
 
 Ints = npt.NDArray[np.int64]

@@ -36,8 +36,8 @@ from treetap.additive.sums.kernels import (
 )
 from treetap.additive.sums.public_keys import PublicKey, handed
 from treetap.errors import Conflict, Malformed
-from treetap.slots import Slots
 from treetap.trees.candidates import Shape
+from treetap.trees.slots import Slots
 from treetap.workers.engines import Engine
 
 Rows = npt.NDArray[np.integer]

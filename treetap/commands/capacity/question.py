@@ -42,8 +42,13 @@ class TrainingOptions:
 
     def key(self) -> KeyKind:
         """The label holder's. Raises `BadInput` if there is no such key."""
-        from treetap.protocols.key_options import KeyKind, key_faults
+        from treetap.protocols.key_options import LATTICE, KeyKind, key_faults
 
+        if self.scheme == LATTICE:
+            raise BadInput(
+                f"--scheme {LATTICE}: its costs are not estimated, only those of keys; an experiment measures them "
+                "(docs/experiment.md)"
+            )
         if faults := key_faults(self.scheme, self.key_bits, self.obfuscation):
             raise BadInput("; ".join(faults))
         return KeyKind(self.scheme, self.key_bits)

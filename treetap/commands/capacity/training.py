@@ -15,9 +15,9 @@ from treetap.additive.sums.joint_cells import Codes
 from treetap.protocols.growth import PlannedTree, TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import Members
-from treetap.slots import Slots
 from treetap.trees.candidates import Shape
 from treetap.trees.params import BoostingParams
+from treetap.trees.slots import Slots
 
 HOLDER = "label holder"
 

@@ -35,7 +35,8 @@ from treetap.errors import BadInput, ConfigError, DataError
 from treetap.names import NAME_RULE, did_you_mean, visible
 from treetap.native import arithmetic, library
 from treetap.native import lattice as native
-from treetap.protocols.libraries import KERNELS_REMEDY, installed_version, kernels_protocols, libraries
+from treetap.protocols.key_options import LATTICE
+from treetap.protocols.libraries import installed_version, kernels_protocols, libraries
 from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.binned import CURE
@@ -199,12 +200,17 @@ def _libraries() -> list[Finding]:
 
 
 def _kernels() -> Finding:
-    """The compiled kernels: without them a party refuses the jobs of the protocols that need them, and those alone."""
-    needed = f"protocol {' and '.join(kernels_protocols())}"
+    """The compiled kernels: without them a party refuses the jobs that need them, and those alone."""
+    from treetap.lattice.histogram_scheme import kernels
+
+    needed = f"protocol {' and '.join(kernels_protocols())} or scheme {LATTICE}"
     try:
-        said = f"{native.instructions()} instructions for polynomials, for {needed}"
+        said = f"{native.instructions()} instructions for polynomials, for jobs of {needed}"
+        kernels()
     except library.Unavailable as why:
-        said = f"jobs of {needed} are refused, as {why}; {KERNELS_REMEDY} if there will be any"
+        said = f"jobs of {needed} are refused, as {why}; {library.REMEDY} if there will be any"
+    except BadInput as why:
+        return Finding("fault", "native kernels", str(why))
     return Finding("ok", "native kernels", said)
 
 

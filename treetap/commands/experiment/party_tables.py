@@ -15,6 +15,7 @@ from treetap.commands.experiment.spread_labels import POLICY, own_cells
 from treetap.commands.local_federation import keep_table
 from treetap.models.durable import make_folder
 from treetap.protocols.job_spec import sent_in_training
+from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.registry import training
 from treetap.tables.config import CONSTRAINTS, TableConfig
 from treetap.tables.reading import Table, read_table
@@ -49,7 +50,8 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
         policy = {
             "record": experiment.record(party),
             "record_sums": experiment.record_sums(party),
-            "schemes": [experiment.job.scheme],
+            # where the job has no key, a prediction by entries has one
+            "schemes": [experiment.job.scheme, *([PAILLIER] if experiment.job.key.on_lattice else [])],
             "min_key_bits": experiment.job.key_bits,
             "min_common_records": 1,
             "min_evaluated_records": 2,

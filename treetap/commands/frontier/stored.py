@@ -73,8 +73,7 @@ def made_with(experiment: FrontierFile, digest: str, attacks: list[str]) -> dict
         | ({"record": "off"} if party.record == "off" else {})
         for party in experiment.party
     }
-    named = ("protocol", "scheme", "key_bits")
-    job = experiment.job.params().to_dict() | {name: getattr(experiment.job, name) for name in named}
+    job = experiment.job.params().to_dict() | {"protocol": experiment.job.protocol, **experiment.job.key.by_name}
     return {
         "content of the table": digest,
         **{f"data.{key}": value for key, value in data.items()},

@@ -22,7 +22,9 @@ from treetap.protocols.key_options import (
     OKAMOTO_UCHIYAMA,
     PAILLIER,
     SCHEMES,
+    KeyKind,
     Obfuscation,
+    bin_faults,
     key_faults,
 )
 from treetap.protocols.registry import TRAINING, training
@@ -132,7 +134,8 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
     def _in_range(self) -> JobTable:
         given, protocol = self._given(), training(self.protocol)
         used = {feature for scheme, feature in OF_SCHEMES.items() if self.scheme == scheme}
-        faults = key_faults(self.scheme, *self._key())
+        key = self.key
+        faults = key_faults(key.scheme, key.bits, self._obfuscation)
         # a network has no key: whoever gives one is told so, and not that it is too short
         if not protocol.grows_trees:
             used, faults = {Feature.NETWORK, *map(Feature, self.model_fields_set.intersection(KEY_FIELDS))}, []
@@ -150,6 +153,8 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         except BadInput as failure:
             said = filter(None, (unknown_value(name, value) for name, value in given.items() if name in str(failure)))
             raise ValueError("; ".join([str(failure), *said])) from None
+        if faults := bin_faults(self.scheme, getattr(self.params(), "max_bin", 0)):
+            raise ValueError("; ".join(faults))
         return self
 
     def params(self) -> JobParams:
@@ -167,18 +172,23 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
             base_model=self.base_model or "",
         )
         if training(self.protocol).grows_trees:
-            spec.scheme = self.scheme
-            spec.key_bits, spec.obfuscation = self._key()
+            spec.scheme, spec.key_bits, spec.obfuscation = self.scheme, self.key.bits, self._obfuscation
         put_params(spec, self.params())
         check_spec(spec)
         return spec
 
-    def _key(self) -> tuple[int, str]:
-        """Length of a key, and its obfuscation; of a scheme without keys only what the file names."""
-        if SCHEMES[self.scheme].key_bits:
-            return self.key_bits, self.obfuscation
-        given = self.model_fields_set
-        return self.key_bits if "key_bits" in given else 0, self.obfuscation if "obfuscation" in given else ""
+    @property
+    def key(self) -> KeyKind:
+        """Scheme and length of the key; a scheme without keys has the length that the file names, which is a fault."""
+        return KeyKind(self.scheme, self.key_bits if self._has("key_bits") else 0)
+
+    @property
+    def _obfuscation(self) -> str:
+        return str(self.obfuscation) if self._has("obfuscation") else ""
+
+    def _has(self, field: str) -> bool:
+        """True for a field of keys whose default holds, or that the file names."""
+        return bool(SCHEMES[self.scheme].key_bits) or field in self.model_fields_set
 
     def _given(self) -> dict[str, Any]:
         """Parameters of the model that the file names, except those that every protocol has."""

@@ -45,13 +45,19 @@ def serve(
         from treetap.protocols.prediction import predict_request
 
         job = client.predict(predict_request(**asdict(asked), serve=True))
-        with as_ctrl_c(signal.SIGTERM, signal.SIGHUP):
+        with as_ctrl_c(signal.SIGTERM, signal.SIGHUP) as came:
             try:
                 status = _watch(client, job, detach=detach, as_json=as_json)
             except BrokenPipeError:  # standard output is closed; the model is served all the same
                 raise
             except (*ENDED, OSError):  # OSError: the terminal on which the line is drawn was closed
-                _end(client, job)
+                heard = bool(came)
+                try:
+                    _end(client, job)
+                except ENDED:
+                    if heard or not came:  # else the signal of a closed terminal, after its error: now they are ignored
+                        raise
+                    _end(client, job)
                 return
     if status.state != "running":
         _fail(status)

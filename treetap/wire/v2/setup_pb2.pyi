@@ -530,13 +530,17 @@ class SeedCommitment(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     COMMITMENT_FIELD_NUMBER: builtins.int
+    SELF_TEST_FIELD_NUMBER: builtins.int
     commitment: builtins.bytes
+    self_test: builtins.bytes
+    """SHA-256 of what its kernels make of fixed seeds, the same on every machine."""
     def __init__(
         self,
         *,
         commitment: builtins.bytes = ...,
+        self_test: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["commitment", b"commitment"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["commitment", b"commitment", "self_test", b"self_test"]) -> None: ...
 
 Global___SeedCommitment: typing_extensions.TypeAlias = SeedCommitment
 

@@ -16,7 +16,7 @@ from treetap.additive.paillier.comparison import GainComparison, bits_of, blinde
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")

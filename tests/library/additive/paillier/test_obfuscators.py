@@ -19,7 +19,7 @@ from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput
 from treetap.protocols.key_options import Obfuscation
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 from treetap.workers.engines import InProcessEngine
 
 BITS = 1024

@@ -21,7 +21,7 @@ from tests.library.ciphertexts import batch, integers
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 from treetap.workers.engines import InProcessEngine
 
 RECORDS = 24

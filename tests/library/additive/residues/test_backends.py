@@ -26,7 +26,7 @@ from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic, library, numbers, pairs
 from treetap.protocols.key_options import OBFUSCATIONS, OKAMOTO_UCHIYAMA, SCHEMES
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 from treetap.workers.engines import InProcessEngine
 
 NAMES: tuple[arithmetic.Name, ...] = ("gmpy2", *HERE)

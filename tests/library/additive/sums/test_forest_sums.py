@@ -11,7 +11,7 @@ from tests.library.additive.sums.test_tree_sums import KEY, LARGEST, plain_candi
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Conflict, Malformed
-from treetap.slots import Slots, width_for
+from treetap.trees.slots import Slots, width_for
 
 RECORDS = 120
 WIDTH = KEY.public.ciphertext_bytes

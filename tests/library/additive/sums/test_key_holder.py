@@ -10,7 +10,7 @@ import pytest
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
 KEY = SecretKey.generate(1024)

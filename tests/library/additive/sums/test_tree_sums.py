@@ -16,8 +16,8 @@ from treetap.additive.sums.secret_keys import generate
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Conflict, Malformed
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
-from treetap.slots import Slots, width_for
 from treetap.trees.candidates import Kind, Shape
+from treetap.trees.slots import Slots, width_for
 from treetap.workers.engines import Engine, InProcessEngine, ProcessEngine
 
 KEY = SecretKey.generate(1024)

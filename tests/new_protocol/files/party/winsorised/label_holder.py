@@ -17,7 +17,7 @@ from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, THIS_ROUND, Next, Outcome, role, step, steps_of
 from party.setup.keys import fitting
 from party.winsorised.layout import layout
-from treetap.slots import Slots
+from treetap.trees.slots import Slots
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.winsorised import WinsorisedParams

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treetap.slots import Slots, width_for
+from treetap.trees.slots import Slots, width_for
 from treetap.trees.loss import UNIT
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treetap.errors import Malformed, PlaintextOverflow
-from treetap.slots import Slots, width_for
+from treetap.trees.slots import Slots, width_for
 
 
 @st.composite

@@ -1,0 +1,188 @@
+"""Jobs with sums on a lattice that cannot be: refused by name with the remedy, before a word is encrypted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.boosting.categories import categorical_world
+from tests.replay import HERE, PARAMS
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES, World, spec, world
+from treetap.errors import BadInput, ConfigError
+from treetap.lattice import histogram_parameters, histogram_scheme, joint_seed
+from treetap.lattice.histogram_parameters import ATTEMPTS
+from treetap.native import library
+from treetap.protocols.job_spec import check_spec
+from treetap.protocols.key_options import LATTICE, PAILLIER
+from treetap.trees.params import BoostingParams, ForestParams
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2, jobs_pb2, setup_pb2
+
+LABEL_HOLDER, FEATURE, OTHER = PARTIES
+#: What hides or shows values of records.
+WITH_DATA = {"gradients", "encrypted_words", "sampled_records", "candidate_sums"}
+
+
+def job_of(params: Any = PARAMS, **changes: Any) -> setup_pb2.JobSpec:
+    """A job on a lattice, which names no key."""
+    return spec(params, **{"scheme": LATTICE, "key_bits": 0, "obfuscation": "", **changes})
+
+
+def refusal(
+    folder: Path,
+    job: setup_pb2.JobSpec,
+    here: World = HERE,
+    policies: dict[str, dict[str, Any]] | None = None,
+    change: Callable[[exchange_pb2.PeerMessage], None] | None = None,
+) -> tuple[jobs_pb2.JobStatus, set[str]]:
+    """The status of a job that fails, and the kinds of messages by then; `change`: of what one feature party sends."""
+
+    def altered(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if change is not None and sender == FEATURE:
+            change(parcel)
+        return parcel
+
+    async def main() -> tuple[jobs_pb2.JobStatus, set[str]]:
+        federation = Federation(folder, here.tables, policies=policies, encode="categorical")
+        federation.tamper = altered
+        status = await federation.train(job)
+        await federation.close()
+        return status, {message.word for message in federation.log}
+
+    status, kinds = run(main())
+    assert status.state == "failed"
+    assert not kinds & WITH_DATA
+    return status, kinds
+
+
+@pytest.fixture
+def not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine without kernels: an installation with TREETAP_NATIVE=0."""
+    monkeypatch.setattr(library, "PATH", tmp_path / "kernels.so")
+    for kept in (histogram_scheme.kernels, joint_seed.self_test, library.forms):
+        kept.cache_clear()
+    yield
+    for kept in (histogram_scheme.kernels, joint_seed.self_test, library.forms):
+        kept.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("params", "changes", "message"),
+    [
+        (PARAMS, {"key_bits": 2048}, "key_bits: scheme 'lattice' has none; leave it out"),
+        (PARAMS, {"obfuscation": "standard"}, "obfuscation: scheme 'lattice' has none; leave it out"),
+        (
+            replace(PARAMS, max_bin=256),
+            {},
+            "max_bin = 256: must be at most 255 where scheme = 'lattice', which takes 256 bins of a column, one for "
+            "missing values counted; use scheme = 'paillier' for more",
+        ),
+        (ForestParams(), {}, "scheme = 'lattice' and protocol 'forest' do not go together"),
+    ],
+)
+def test_jobs_that_no_party_could_do(params: Any, changes: dict[str, Any], message: str) -> None:
+    """Every process refuses them by the names of a job file; with 255 bins and without a key it is a job."""
+    check_spec(job_of(replace(PARAMS, max_bin=255)))
+    check_spec(spec(replace(PARAMS, max_bin=256), scheme=PAILLIER))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_spec(job_of(params, **changes))
+
+
+def test_a_policy_that_does_not_name_the_scheme(tmp_path: Path) -> None:
+    """A default one; the refusal has the line to write."""
+    status, kinds = refusal(tmp_path, job_of(), policies={OTHER: {"schemes": ["paillier"]}})
+    assert "feature-c takes no part in a job under scheme 'lattice'" in status.error
+    assert 'write schemes = ["paillier", "lattice"] above the tables of feature-c\'s policy file' in status.error
+    assert "candidate_count" not in kinds
+
+
+@pytest.mark.usefixtures("not_compiled")
+def test_a_machine_without_kernels(tmp_path: Path) -> None:
+    """No party begins the job; it names why there are none, how to get them, and what runs without."""
+    status, kinds = refusal(tmp_path, job_of())
+    assert status.bad_input
+    assert re.search(
+        "scheme = 'lattice' needs native kernels, but the native kernels were not compiled .*: install a C compiler, "
+        "or set TREETAP_NATIVE=1, and install treetap again, or train with scheme = 'paillier'",
+        status.error,
+    ), status.error
+    assert "candidate_count" not in kinds
+
+
+def test_a_column_of_more_categories_than_bins(tmp_path: Path) -> None:
+    """The party that has it refuses it, by its name, before it tells how many candidates there are."""
+    here = categorical_world(600, {LABEL_HOLDER: (256, 0), FEATURE: (256, 3), OTHER: (0, 4)}, seed=2)
+    status, kinds = refusal(tmp_path, job_of(replace(PARAMS, max_cat_to_onehot=300)), here)
+    assert status.bad_input
+    assert "column 'b0' has 256 categories, and scheme = 'lattice' takes 255: use encode = \"ordinal\"" in status.error
+    assert "candidate_count" not in kinds
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (33, "scheme = 'lattice': words .* are more than one second half may serve: .*; give each class its own trees"),
+        (40, "scheme 'lattice' has 3072: use multi_strategy = 'one_output_per_tree'$"),
+    ],
+)
+def test_classes_that_no_plaintext_holds(classes: int, said: str, tmp_path: Path) -> None:
+    """Trees of so many outputs take more bits or more words than there are, which the label holder says at once."""
+    params = replace(PARAMS, objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=1)
+    here = world(400, (1, 1, 1), objective="multi:softprob", classes=classes)
+    status, kinds = refusal(tmp_path, job_of(params), here)
+    assert status.bad_input
+    assert re.search(said, status.error), status.error
+    assert "candidate_count" not in kinds
+
+
+def test_more_candidates_than_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The feature party that has them refuses the job, with what to change, before it tells their number."""
+    monkeypatch.setitem(histogram_parameters.MOST, "candidates", 1)
+    status, kinds = refusal(tmp_path, job_of())
+    assert status.bad_input
+    assert re.search(
+        "feature-[bc] has 2 candidates of a node, scheme = 'lattice' takes 1: use a smaller max_bin, fewer columns, "
+        "or scheme = 'paillier'",
+        status.error,
+    ), status.error
+    assert "candidate_count" not in kinds
+
+
+def test_kernels_that_give_other_words(tmp_path: Path) -> None:
+    """A party whose self-test differs from the others' is named before any nonce is opened."""
+
+    def another(parcel: exchange_pb2.PeerMessage) -> None:
+        if name_of(parcel) == "seed_commitment":
+            parcel.setup.seed_commitment.self_test = bytes(32)
+
+    status, _ = refusal(tmp_path, job_of(), change=another)
+    assert status.bad_input
+    assert re.search(
+        "the kernels of feature-b and of (label-holder|feature-c) give other products for equal seeds", status.error
+    ), status.error
+
+
+def test_attempts_that_are_not_hidden_any_more() -> None:
+    """The last one that is counted in is hidden, the next one refused with what is to be done."""
+    slots = histogram_scheme.Slots((40, 40, 10))
+    assert histogram_scheme.parameters_of(100, slots, 32, 16, 8, ATTEMPTS).attempts == ATTEMPTS
+    with pytest.raises(BadInput, match=f"attempt {ATTEMPTS + 1} of a job on a lattice: .* train under another name"):
+        histogram_scheme.parameters_of(100, slots, 32, 16, 8, ATTEMPTS + 1)
+
+
+def test_the_self_test_is_the_same_in_every_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else parties with other processors would refuse each other."""
+    digests = {joint_seed.self_test()}
+    for form in library.forms():
+        monkeypatch.setattr(joint_seed, "kernels", lambda form=form: histogram_scheme.Histograms(form))
+        joint_seed.self_test.cache_clear()
+        digests.add(joint_seed.self_test())
+    joint_seed.self_test.cache_clear()
+    assert len(digests) == 1
+    assert BoostingParams().max_bin <= 255
