@@ -143,7 +143,8 @@ class LabelHolder:
 
         Raises:
             DataError: the labels do not fit the loss.
-            BadInput: one record does not fit a plaintext of the job's key, or a lattice hides no further attempt.
+            BadInput: one record does not fit a plaintext of the job's key.
+            Refused: a lattice hides no further attempt.
         """
         loss = self._loss(labels)
         loss.check(labels.values)

@@ -14,7 +14,7 @@ from tests.boosting.categories import categorical_world
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, spec, world
-from treetap.errors import BadInput, ConfigError
+from treetap.errors import ConfigError, Refused
 from treetap.lattice import histogram_parameters, histogram_scheme, joint_seed
 from treetap.lattice.histogram_parameters import ATTEMPTS
 from treetap.native import library
@@ -172,7 +172,7 @@ def test_attempts_that_are_not_hidden_any_more() -> None:
     """The last one that is counted in is hidden, the next one refused with what is to be done."""
     slots = histogram_scheme.Slots((40, 40, 10))
     assert histogram_scheme.parameters_of(100, slots, 32, 16, 8, ATTEMPTS).attempts == ATTEMPTS
-    with pytest.raises(BadInput, match=f"attempt {ATTEMPTS + 1} of a job on a lattice: .* train under another name"):
+    with pytest.raises(Refused, match=f"attempt {ATTEMPTS + 1} of a job on a lattice: .* train under another name"):
         histogram_scheme.parameters_of(100, slots, 32, 16, 8, ATTEMPTS + 1)
 
 

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from treetap.errors import BadInput, PlaintextOverflow
+from treetap.errors import BadInput, PlaintextOverflow, Refused
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.native.histogram_arrays import DEGREE, Moduli
 from treetap.native.histograms import Histograms
@@ -55,16 +55,17 @@ def parameters_of(
     """The sizes of a job, which all its parties compute alike.
 
     Raises:
-        BadInput: none hide and decrypt its sums, or they hide those of fewer attempts.
+        BadInput: none hide and decrypt its sums.
+        Refused: they hide those of fewer attempts.
     """
     try:
         parameters = HistogramParameters.choose(records, slots.widths, max_bin + 1, candidates, queries)
     except BadInput as failure:
         raise BadInput(f"scheme = 'lattice': {failure}") from failure
     if attempt > parameters.attempts:
-        raise BadInput(
-            f"attempt {attempt} of a job on a lattice: the sums of {parameters.attempts} attempts together are hidden; "
-            "cancel the job, and train under another name"
+        raise Refused(
+            f"attempt {attempt} of a job on a lattice: sums are hidden in {parameters.attempts} attempts, all together; "
+            "train under another name"
         )
     return parameters
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.library.lattice.histogram_tables import SHAPES, drawn, plain_sums, sizes
-from treetap.errors import BadInput, Malformed, PlaintextOverflow
+from treetap.errors import BadInput, Malformed, PlaintextOverflow, Refused
 from treetap.lattice import histogram_scheme
 from treetap.lattice.histogram_parameters import ATTEMPTS
 from treetap.lattice.histogram_scheme import (
@@ -105,7 +105,7 @@ def test_sizes_follow_from_the_layout_alone() -> None:
     assert [blocks_of(records) for records in (1, DEGREE, DEGREE + 1)] == [1, 1, 2]
     slots = Slots((38, 36, 6))
     assert parameters_of(16, slots, 3, 4, 4, 1) == parameters_of(16, slots, 3, 4, 4, ATTEMPTS)
-    with pytest.raises(BadInput, match=f"attempt {ATTEMPTS + 1} of a job on a lattice: .* cancel the job"):
+    with pytest.raises(Refused, match=f"attempt {ATTEMPTS + 1} of a job on a lattice: .* train under another name"):
         parameters_of(16, slots, 3, 4, 4, ATTEMPTS + 1)
     with pytest.raises(BadInput, match="bins 257"):
         parameters_of(16, slots, 256, 4, 4, 1)
