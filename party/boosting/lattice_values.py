@@ -70,7 +70,9 @@ class WordsOfNodes:
             BadInput: no sizes hide and decrypt the sums of such a job.
         """
         context, parties, sizes = self._context, list(self._spec.feature_parties), self._sizes()
-        candidates = rounded_up(max([await self._count_of(party) for party in parties]))
+        # the mailbox bounds a party's sums by its number
+        sizes.announced = {party: await self._count_of(party) for party in parties}
+        candidates = rounded_up(max(sizes.announced.values()))
         parameters = self._parameters(slots, sizes.records, candidates)
         log.info(
             "job %s: %d words for each record, halves of %d bits; sums of %d attempts are hidden by %.1f bits",

@@ -210,6 +210,11 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
         _set(candidates=3),
         "feature-b .*candidates",
     ),
+    "merged bins": (
+        *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
+        _set(min_cell_records=3),
+        "feature-b says that it merges its bins, which a lattice does not sum",
+    ),
     "sums of another node": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
         _set(nodes=[7]),
