@@ -16,6 +16,8 @@ from tests.replay import HERE, ORACLE, PARAMS
 from tests.simulator import Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.errors import Conflict
+from treetap.lattice.joint_seed import self_test
+from treetap.native import histograms
 from treetap.native.histograms import SEED_BYTES
 from treetap.protocols.key_options import LATTICE
 from treetap.wire.frame import content_of, name_of
@@ -260,6 +262,25 @@ def test_false_contents_are_named_and_not_kept(case: str, tmp_path: Path) -> Non
         assert status.error.startswith("Malformed: "), status.error
         assert re.search(message, status.error), status.error
         assert status.seconds < 100
+        await _resumes(federation)
+        await federation.close()
+
+    run(main())
+
+
+def test_transforms_that_are_not_exact_enough_end_the_attempt_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator reads at which party a limb was too far from a whole number, and can resume."""
+    self_test()  # made of the same products, once
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        with monkeypatch.context() as patch:
+            patch.setattr(histograms, "FARTHEST", 1e-12)
+            status = await federation.train(JOB)
+        assert status.state == "interrupted"
+        assert re.search("label-holder: encrypted histograms, encrypt: a limb is .* from a whole number", status.error)
         await _resumes(federation)
         await federation.close()
 
