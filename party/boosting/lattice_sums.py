@@ -92,7 +92,7 @@ class SumsOfWords:
         sums, parameters, context = required(self._sums), required(self._parameters), self._context
         order, firsts, seconds = tree.columns.order(nodes[0]), [], []
         before = dict(sums.operations)
-        context.progress.done, context.progress.total = 0, tree.total * len(nodes)
+        context.progress.done, context.progress.total = 0, sums.expected * len(nodes)
         series = context.mailbox.series(self._sender, "encrypted_words", tree.index, stage)
         for node in nodes:
             if self._answered == parameters.queries:

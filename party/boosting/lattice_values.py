@@ -23,7 +23,7 @@ from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
-from treetap.native.histogram_arrays import SEED_BYTES
+from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import params_as, taking_part
@@ -146,7 +146,7 @@ class WordsOfNodes:
         context, holder = self._context, required(self._holder)
         streams = [context.outbox.open(party, "encrypted_words", t, stage) for party in parties]
         total = self._sizes().records
-        context.progress.done, context.progress.total = 0, total * len(nodes)
+        context.progress.done, context.progress.total = 0, (total + DEGREE) * len(nodes)
         for node, rows in nodes.items():
             query = self._queries[node] = Query(self._asked, secrets.token_bytes(SEED_BYTES), set(parties))
             self._asked += 1

@@ -89,7 +89,7 @@ def test_blocks_on_worker_processes(holding: int, summing: int, records: int) ->
 class _Workers(InProcessEngine):
     """Many workers in this process."""
 
-    workers = 64  # type: ignore[misc]
+    workers = 64
 
     def __init__(self) -> None:
         super().__init__()
