@@ -316,6 +316,30 @@ def test_contents_of_another_time_are_no_sums(kind: str, tmp_path: Path) -> None
     run(main())
 
 
+def test_nodes_whose_records_are_not_known_are_not_summed(tmp_path: Path) -> None:
+    """Words select a node's records by themselves; a party that does not know these still sends no sums of it."""
+    sent: list[str] = []
+
+    def withheld(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if (to, name_of(parcel), parcel.round, parcel.stage) == (OTHER, "instance_spaces", 0, 1):
+            assert parcel.growth.instance_spaces.spaces
+            del parcel.growth.instance_spaces.spaces[:]
+        elif (sender, parcel.round, parcel.stage) == (OTHER, 0, 1):
+            sent.append(name_of(parcel))
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = withheld
+        status = await federation.train(JOB)
+        assert (status.state, sent) == ("failed", [])
+        assert "OutOfOrder: the records of node 2 of tree 0 are not known at this party" in status.error
+        await _resumes(federation)
+        await federation.close()
+
+    run(main())
+
+
 def test_words_of_more_nodes_than_are_built(tmp_path: Path) -> None:
     """A part behind the last one that is due ends the attempt by name."""
 
