@@ -87,12 +87,15 @@ class SumsOfWords:
         """Add up the words of each node while they arrive, and hide the sums.
 
         Raises:
+            OutOfOrder: the records of a node are not known here, and so not what its sums show.
             Malformed: words come out of place, or more nodes are asked for than the label holder said.
         """
+        for node in nodes:
+            tree.rows_of(node)  # words need them not, but the account of what is shown does
         sums, parameters, context = required(self._sums), required(self._parameters), self._context
         order, firsts, seconds = tree.columns.order(nodes[0]), [], []
         before = dict(sums.operations)
-        context.progress.done, context.progress.total = 0, tree.total * len(nodes)
+        context.progress.done, context.progress.total = 0, sums.expected * len(nodes)
         series = context.mailbox.series(self._sender, "encrypted_words", tree.index, stage)
         for node in nodes:
             if self._answered == parameters.queries:

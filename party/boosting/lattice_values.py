@@ -23,7 +23,7 @@ from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
-from treetap.native.histogram_arrays import SEED_BYTES
+from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import params_as, taking_part
@@ -70,7 +70,9 @@ class WordsOfNodes:
             BadInput: no sizes hide and decrypt the sums of such a job.
         """
         context, parties, sizes = self._context, list(self._spec.feature_parties), self._sizes()
-        candidates = rounded_up(max([await self._count_of(party) for party in parties]))
+        # the mailbox bounds a party's sums by its number
+        sizes.announced = {party: await self._count_of(party) for party in parties}
+        candidates = rounded_up(max(sizes.announced.values()))
         parameters = self._parameters(slots, sizes.records, candidates)
         log.info(
             "job %s: %d words for each record, halves of %d bits; sums of %d attempts are hidden by %.1f bits",
@@ -144,7 +146,7 @@ class WordsOfNodes:
         context, holder = self._context, required(self._holder)
         streams = [context.outbox.open(party, "encrypted_words", t, stage) for party in parties]
         total = self._sizes().records
-        context.progress.done, context.progress.total = 0, total * len(nodes)
+        context.progress.done, context.progress.total = 0, (total + DEGREE) * len(nodes)
         for node, rows in nodes.items():
             query = self._queries[node] = Query(self._asked, secrets.token_bytes(SEED_BYTES), set(parties))
             self._asked += 1

@@ -137,6 +137,8 @@ class OfferedCandidates:
 
     def _take_cells(self, party: str, t: int, stage: int, least: int) -> None:
         """Note that a party merges its bins, so that its sums of a node do not follow from those of its sibling."""
+        if self._sizes.words:  # more nodes would be built than the other parties have heard of
+            raise Malformed(f"{party} says that it merges its bins, which a lattice does not sum")
         if stage or party in self.cells:
             raise Malformed(f"{party} says in the middle of tree {t} that it merges its bins")
         self.cells[party] = least

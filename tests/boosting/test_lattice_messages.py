@@ -16,6 +16,8 @@ from tests.replay import HERE, ORACLE, PARAMS
 from tests.simulator import Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.errors import Conflict
+from treetap.lattice.joint_seed import self_test
+from treetap.native import histograms
 from treetap.native.histograms import SEED_BYTES
 from treetap.protocols.key_options import LATTICE
 from treetap.wire.frame import content_of, name_of
@@ -210,6 +212,11 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
         _set(candidates=3),
         "feature-b .*candidates",
     ),
+    "merged bins": (
+        *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
+        _set(min_cell_records=3),
+        "feature-b says that it merges its bins, which a lattice does not sum",
+    ),
     "sums of another node": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
         _set(nodes=[7]),
@@ -261,6 +268,25 @@ def test_false_contents_are_named_and_not_kept(case: str, tmp_path: Path) -> Non
     run(main())
 
 
+def test_transforms_that_are_not_exact_enough_end_the_attempt_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator reads at which party a limb was too far from a whole number, and can resume."""
+    self_test()  # made of the same products, once
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        with monkeypatch.context() as patch:
+            patch.setattr(histograms, "FARTHEST", 1e-12)
+            status = await federation.train(JOB)
+        assert status.state == "interrupted"
+        assert re.search("label-holder: encrypted histograms, encrypt: a limb is .* from a whole number", status.error)
+        await _resumes(federation)
+        await federation.close()
+
+    run(main())
+
+
 @pytest.mark.parametrize("kind", ["encrypted_words", "candidate_sums"])
 def test_contents_of_another_time_are_no_sums(kind: str, tmp_path: Path) -> None:
     """Words, or both halves of sums, of the first tree in the place of those of the second."""
@@ -284,6 +310,30 @@ def test_contents_of_another_time_are_no_sums(kind: str, tmp_path: Path) -> None
         status = await federation.train(JOB)
         assert status.state == "failed"
         assert re.search(f"Malformed: .*{NO_SUM}", status.error), status.error
+        await _resumes(federation)
+        await federation.close()
+
+    run(main())
+
+
+def test_nodes_whose_records_are_not_known_are_not_summed(tmp_path: Path) -> None:
+    """Words select a node's records by themselves; a party that does not know these still sends no sums of it."""
+    sent: list[str] = []
+
+    def withheld(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if (to, name_of(parcel), parcel.round, parcel.stage) == (OTHER, "instance_spaces", 0, 1):
+            assert parcel.growth.instance_spaces.spaces
+            del parcel.growth.instance_spaces.spaces[:]
+        elif (sender, parcel.round, parcel.stage) == (OTHER, 0, 1):
+            sent.append(name_of(parcel))
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = withheld
+        status = await federation.train(JOB)
+        assert (status.state, sent) == ("failed", [])
+        assert "OutOfOrder: the records of node 2 of tree 0 are not known at this party" in status.error
         await _resumes(federation)
         await federation.close()
 

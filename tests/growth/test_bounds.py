@@ -151,6 +151,10 @@ def test_words_and_halves_of_a_lattice_are_bounded_by_their_layout(records: int)
     seconds = bytes(nodes * 62 * agreed.second_half_bytes)
     halves = growth_pb2.CandidateSums(nodes=range(16, 32), candidates=62, ciphertexts=firsts, second_halves=seconds)
     assert halves.ByteSize() <= sums_of_nodes(sizes, Series(party, holder, 0, 4)) <= 4 * halves.ByteSize()
+    # at the root a party has said how many candidates it has
+    root, first = Series(party, holder, 0, 0), 62 * (agreed.second_half_bytes + 8 * words)
+    sizes.announced[party] = 62
+    assert first <= sums_of_nodes(sizes, root) <= 2 * first
 
 
 def _counted(bodies: Iterable[CountedBody]) -> int:

@@ -181,10 +181,12 @@ def _keep(state: dict[str, Any], name: str, party: str, halves: bytes, candidate
 
 def _open(state: dict[str, Any], name: str, party: str, firsts: Words, query: bytes) -> Ints:
     job: _Job = state[name]
-    agreed = job.parameters
+    agreed, seconds = job.parameters, job.second_halves[party]
+    if len(firsts) != len(seconds):
+        raise Malformed("first halves are not of as many candidates as the second ones before")
     secrets = kernels().secrets(query, agreed.words)
     try:
-        residues, noise = kernels().open(job.second_halves[party], firsts, secrets, agreed.reply_bits, job.moduli)
+        residues, noise = kernels().open(seconds, firsts, secrets, agreed.reply_bits, job.moduli)
     finally:
         secrets.forget()
     if noise > agreed.noise_share:

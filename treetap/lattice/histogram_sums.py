@@ -22,6 +22,7 @@ from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import Words, blocks_of, kernels, left_sums, radices
 from treetap.native.histogram_arrays import (
     DEGREE,
+    HALF_BITS,
     MOST_BINS,
     MOST_BLOCKS,
     SEED_BYTES,
@@ -133,6 +134,8 @@ class HistogramSums:
         self._received = 0
         partial = await self._everywhere(_take, *[()] * self._engine.workers)
         cells: Words = np.stack(partial).sum(axis=0, dtype=np.uint64)
+        cells[..., 1] += cells[..., 0] >> HALF_BITS  # the kernel takes no sums over cells times workers uncarried
+        cells &= (1 << HALF_BITS) - 1
         left, at, calls = left_sums(cells, self._shapes), 0, []
         for worker, count in enumerate(self._counted):
             part = np.ascontiguousarray(left[at : at + count])
@@ -175,34 +178,32 @@ class _Columns:
         self, agreed: HistogramParameters, seed: bytes, codes: Codes, shapes: Sequence[Shape], features: range
     ) -> None:
         self.agreed, self.binned, self.shapes = agreed, Binned(codes, tuple(radices(shapes))), shapes
-        self._seed, self._features = seed, features
+        self._seed = seed
         self._own = range(int(self.binned.starts[features.start]), int(self.binned.starts[features.stop]))
         self.zero = kernels().public(seed, ZERO_BLOCK, 1)
         self.sums = np.zeros((self.binned.cells, agreed.words, 2), dtype=np.uint64)
-        self.candidates: Words | None = None
-        self.masks: Small = np.empty((0, DEGREE), dtype=np.int8)
+        own = self.shapes[features.start : features.stop]
+        count, cells, blocks = sum(shape.sums for shape in own), len(self._own), blocks_of(agreed.records)
+        self.candidates: Words = np.empty((count, 2, DEGREE), dtype=np.uint64)
+        self.masks: Small = np.zeros((count, DEGREE), dtype=np.int8)
         self._public: tuple[int, Reals] = (-1, self.zero)
-        self._done = 0
-        cells = len(self._own)
         self._products = np.zeros((cells, 2, DEGREE), dtype=np.uint64)
-        blocks = range(0, blocks_of(agreed.records), MOST_BLOCKS)
-        at_once = max(1, PRODUCTS_PER_CALL // min(MOST_BLOCKS, blocks_of(agreed.records)))
-        self._steps = [(block, cell) for block in blocks for cell in range(0, cells, at_once)]
-        self._at_once = at_once
+        self._at_once = max(1, PRODUCTS_PER_CALL // min(MOST_BLOCKS, blocks))
+        firsts = [(block, cell) for block in range(0, blocks, MOST_BLOCKS) for cell in range(0, cells, self._at_once)]
+        ends, places = np.cumsum([0, *radices(own)]).tolist(), np.cumsum([0, *(shape.sums for shape in own)]).tolist()
+        self._steps = iter(firsts)
+        self._made = iter(list(zip(own, pairwise(ends), pairwise(places), strict=True)))
 
     def multiply(self) -> bool:
-        """Add up the products of some blocks and cells; False once all are there, and with them the candidates'."""
-        if self.candidates is not None:
-            return False
-        if self._done < len(self._steps):
-            block, cell = self._steps[self._done]
-            self._done += 1
-            self._add_products(block, cell)
+        """Add up the products of some blocks and cells, or make of them a feature's candidates; False if all are."""
+        if (step := next(self._steps, None)) is not None:
+            self._add_products(*step)
             return True
-        own = self._features
-        self.candidates = left_sums(self._products, self.shapes[own.start : own.stop])
-        self._products, self._public = self._products[:0], (-1, self.zero)
-        self.masks = np.zeros((len(self.candidates), DEGREE), dtype=np.int8)
+        if (feature := next(self._made, None)) is not None:
+            shape, (cell, end), (place, behind) = feature
+            self.candidates[place:behind] = left_sums(self._products[cell:end], [shape])
+            return True
+        self._products, self._public = np.zeros((0, 2, DEGREE), dtype=np.uint64), (-1, self.zero)
         return False
 
     def _add_products(self, block: int, cell: int) -> None:
@@ -247,7 +248,6 @@ def _multiply(state: dict[str, Any], name: str) -> bool:
 
 def _hide(state: dict[str, Any], name: str, first: int, count: int, seed: bytes) -> bytes:
     columns: _Columns = state[name]
-    assert columns.candidates is not None
     sums, agreed = columns.candidates[first : first + count], columns.agreed
     masks, halves, _ = kernels().hide(sums, columns.zero, agreed.reply_bits, seed, first)
     columns.masks[first : first + count] = masks

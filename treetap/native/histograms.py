@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from treetap.errors import Interrupted
 from treetap.native import library
 from treetap.native.histogram_arrays import (
     DEGREE,
@@ -49,6 +50,10 @@ FARTHEST = 0.25
 #: The forms that these kernels are compiled in.
 Own = Literal["avx512", "avx2", "plain"]
 _OWN: dict[Form, Own] = {"ifma": "avx512", "avx512": "avx512", "avx2": "avx2", "plain": "plain"}
+
+
+class Inexact(Interrupted, FloatingPointError):
+    """This machine's floating-point numbers are not those that the kernels need; no message depends on data."""
 
 
 class Histograms:
@@ -331,12 +336,12 @@ class Histograms:
         """Call a kernel that rounds to whole numbers; the farthest limb from one.
 
         Raises:
-            FloatingPointError: a limb is farther than the bound of fourier.h allows.
+            Inexact: a limb is farther than the bound of fourier.h allows.
         """
         farthest = ctypes.c_double()
         self._call(name, self._roots, *given, ctypes.byref(farthest))
         if not farthest.value <= FARTHEST:
-            raise FloatingPointError(
+            raise Inexact(
                 f"encrypted histograms, {name}: a limb is {farthest.value:.2g} from a whole number and may be "
                 f"{FARTHEST}: this machine's transforms are not exact enough"
             )
@@ -355,7 +360,7 @@ class Histograms:
 #: Answers of the kernels: WRONG_ROUNDING and NO_MEMORY of histograms.h.
 _FAULTS: dict[int, tuple[type[Exception], str]] = {
     1: (
-        FloatingPointError,
+        Inexact,
         "this thread's rounding mode is not to the nearest: encrypted histograms would be computed wrongly",
     ),
     2: (MemoryError, "no memory for encrypted histograms"),

@@ -65,6 +65,7 @@ class TreeSizes(JobSizes):
     Attributes:
         params: of the job.
         drawn: records of which a tree's ciphertexts are sent; None: all.
+        announced: by feature party, the candidates of a node over all its columns, under a lattice.
         offered: by feature party, the tree whose root it offered candidates at last, and their number.
         sums_of_each: sums that come for a candidate.
         per_ciphertext: sums that a ciphertext of candidates holds at least.
@@ -77,6 +78,7 @@ class TreeSizes(JobSizes):
 
     params: TreeParams
     drawn: int | None = None
+    announced: dict[str, int] = field(default_factory=dict)
     offered: dict[str, tuple[int, int]] = field(default_factory=dict)
     sums_of_each: int = 1
     per_ciphertext: int = 1
@@ -101,7 +103,7 @@ class TreeSizes(JobSizes):
 
     def candidates(self, series: Series) -> int:
         """Most candidates of a node: as many as the sender offered at the tree's root, where that is known."""
-        most = MOST_COLUMNS * min(self.params.max_bin + 1, 2 * self.records)
+        most = self.announced.get(series.sender, MOST_COLUMNS * min(self.params.max_bin + 1, 2 * self.records))
         tree, offered = self.offered.get(series.sender, (series.round, 0))
         if self.planned is None and series.stage == 0:
             return most

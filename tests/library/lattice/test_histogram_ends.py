@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Coroutine
 from itertools import pairwise
 from typing import Any
@@ -12,13 +13,16 @@ import pytest
 
 from tests.library.lattice.histogram_tables import LARGEST, SEED, SHAPES, Ends, drawn, ends, plain_sums, sizes
 from treetap.errors import Malformed, PlaintextOverflow
-from treetap.lattice import histogram_key_holder, histogram_scheme
-from treetap.lattice.histogram_key_holder import BLOCK_BYTES
+from treetap.lattice import histogram_key_holder, histogram_scheme, histogram_sums
+from treetap.lattice.histogram_key_holder import BLOCK_BYTES, HistogramKeyHolder
+from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.histogram_scheme import first_halves_bytes
 from treetap.lattice.histogram_sums import HistogramSums
 from treetap.lattice.joint_seed import NONCE_BYTES, commitment, seed_of
 from treetap.native.histogram_arrays import DEGREE
 from treetap.native.histograms import WORD_BYTES, Secrets
 from treetap.trees.candidates import Shape
+from treetap.trees.slots import Slots
 from treetap.workers.engines import InProcessEngine
 
 SMALL = [Shape(3, True), Shape(2, False)]
@@ -80,6 +84,62 @@ def test_blocks_on_worker_processes(holding: int, summing: int, records: int) ->
             await some_queries(both, codes, values, SHAPES[:6], 3)
 
     run(main())
+
+
+class _Workers(InProcessEngine):
+    """Many workers in this process."""
+
+    workers = 64
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_each = [InProcessEngine() for _ in range(self.workers)]
+
+    async def call(self, worker: int, kernel: Any, *args: Any) -> Any:
+        return await self.of_each[worker].call(0, kernel, *args)
+
+    def forget(self, kernel: Any, *args: Any) -> None:
+        for one in self.of_each:
+            one.forget(kernel, *args)
+
+
+def test_sums_over_many_workers_and_bins_are_carried() -> None:
+    """64 workers with words for each of 255 bins: uncarried sums would be beyond 64 bits, and their carries lost."""
+
+    async def main() -> None:
+        bins, workers, each = 255, _Workers.workers, 256
+        records, slots = workers * each, Slots((49, 49, 20))
+        codes, values = np.arange(records)[:, np.newaxis] % each % bins, np.ones((records, 3), dtype=np.int64)
+        agreed = HistogramParameters.choose(records, slots.widths, bins + 1, bins - 1, 4)
+        assert agreed.word_bits >= 39  # narrower words would not show it
+        holder = HistogramKeyHolder(InProcessEngine(), agreed, slots, SEED, "t")
+        sums, order = HistogramSums(_Workers(), agreed, SEED, codes, [Shape(bins, False)], "t"), np.arange(bins - 1)
+        await holder.start()
+        await sums.start()
+        async for first, count, words in holder.encrypt(values, seed(1)):
+            width = len(words) // count
+            for at in range(0, count, each):
+                await sums.add_block(first + at, each, words[at * width : (at + each) * width])
+        await holder.keep_second_halves("b", await sums.renew(order), len(order))
+        opened = await holder.open("b", await sums.answer(order), len(order), seed(1))
+        assert np.array_equal(opened, plain_sums(codes, values, [Shape(bins, False)]))
+
+    run(main())
+
+
+def test_a_worker_has_no_products_once_it_has_candidates() -> None:
+    """A call makes the candidates of one feature at most; the last one gives the memory of products back."""
+    codes, _ = drawn(np.random.default_rng(9), 60, SHAPES)
+    parameters, _ = sizes(60, SHAPES)
+    features = range(len(SHAPES))
+    columns = histogram_sums._Columns(parameters, SEED, codes.T.astype(np.uint8), SHAPES, features)
+    products = weakref.ref(columns._products)
+    calls = 1
+    while columns.multiply():
+        calls += 1
+    assert calls == 1 + 1 + len(SHAPES)
+    assert products() is None
+    assert not columns.multiply()
 
 
 @pytest.mark.second_tier
@@ -255,6 +315,9 @@ def test_halves_that_are_no_sums_are_refused() -> None:
             for short in (seconds[:-1], seconds + b"\0", b""):
                 with pytest.raises(Malformed, match="second halves of 6 candidates have other sizes"):
                     await holder.keep_second_halves("b", short, places)
+            fewer = bytes(first_halves_bytes(holder.parameters, places - 1))
+            with pytest.raises(Malformed, match="not of as many candidates as the second ones"):
+                await holder.open("b", fewer, places - 1, seed(1))
             await holder.keep_second_halves("b", seconds, places)
             assert np.array_equal(await holder.open("b", firsts, places, seed(1)), plain_sums(codes, values, SMALL))
 
