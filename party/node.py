@@ -310,9 +310,13 @@ class PartyNode:
             self._own(self._end_unasked(session), f"job {session.context.job}: the end of its session")
 
     async def _end_unasked(self, session: Session) -> None:
-        """End an expired session and close its transcript, as the step `leave` does."""
-        async with self._transcript_closed_without_session(session.context.job):
+        """End an expired session and close its transcript, as the step `leave` does; its attempt is over, too."""
+        job, attempt = session.context.job, session.context.attempt
+        async with self._transcript_closed_without_session(job), self._one_at_a_time(job):
             await self._end(session)
+            if not self._attempts.later_begun(job, session.submission, attempt):
+                with disk_faults(self._config.name, "leave"):
+                    self._attempts.left(job, session.submission, attempt)
 
 
 def _named(job: str) -> None:

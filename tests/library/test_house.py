@@ -29,9 +29,9 @@ ROOMS = {"treetap": 25, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 92_070,
+    "lines of production": 92_083,
     "files of production": 615,
-    "classes of production": 953,
+    "classes of production": 954,
     "files of party and coordinator that boosting reaches": 45,
     "kinds of places that declare candidate_sums": 2,
     "kinds of places that declare begin_tree": 2,
@@ -46,11 +46,11 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 12,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 104_380,
+    "words of docs": 104_390,
     "words of decisions": 7_221,
     "words of the changelog": 304,
     "words of prose of reproductions": 2_993,
-    "words of the README": 1_941,
+    "words of the README": 1_947,
     "files that monotone costs": 14,
     "files that partitions costs": 25,
     "files that base_model costs": 10,

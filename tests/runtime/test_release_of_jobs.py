@@ -20,7 +20,7 @@ from party.runtime import attempts
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES
-from treetap.errors import Conflict, Interrupted
+from treetap.errors import Conflict, Interrupted, OutOfOrder
 from treetap.process import limits
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
@@ -178,11 +178,15 @@ def test_a_session_that_no_coordinator_leaves_closes_its_transcript(tmp_path: Pa
         during = _of_all(federation)
         for name in PARTIES:
             assert (during[name]["PartyNode._sessions"], during[name]["Recorders._writers"]) == (1, 1)
+        sessions = {name: federation.node(name)._sessions["job"] for name in PARTIES}
         await asyncio.sleep(3 * SESSION_S)
         after = _of_all(federation)
         for name in PARTIES:
             for container in ("PartyNode._sessions", "PartyNode._opening", "PartyNode.tasks", "Recorders._writers"):
                 assert after[name][container] == before[name][container] == 0
+            attempts, context = federation.node(name)._attempts, sessions[name].context
+            with pytest.raises(OutOfOrder, match=r"attempt 1 of job job is over: this party has left it"):
+                attempts.check("job", sessions[name].submission, context.attempt, context.digest.hex())
         await federation.close()
 
     run(main())

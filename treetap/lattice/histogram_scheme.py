@@ -64,8 +64,8 @@ def parameters_of(
         raise BadInput(f"scheme = 'lattice': {failure}") from failure
     if attempt > parameters.attempts:
         raise Refused(
-            f"attempt {attempt} of a job on a lattice: sums are hidden in {parameters.attempts} attempts together; train "
-            "under another name"
+            f"attempt {attempt} of a job on a lattice: sums are hidden in {parameters.attempts} attempts together; "
+            "train under another name"
         )
     return parameters
 
