@@ -165,12 +165,12 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     "words of noise": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
         _bytes_of("ciphertexts", _noise),
-        f"{NO_SUM}a sum has more noise than sums of words can have|{NO_SUM}.*above the last slot",
+        f"{NO_SUM}(a sum has more noise than|.*above the last slot|sums of node . are such that no)",
     ),
     "zeros of noise": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 1)),
         _bytes_of("ciphertexts", _noise),
-        f"{NO_SUM}a sum has more noise than sums of words can have|{NO_SUM}.*above the last slot",
+        f"{NO_SUM}(a sum has more noise than|.*above the last slot|sums of node . are such that no)",
     ),
     "first halves that are cut": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
@@ -185,7 +185,7 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     "first halves of zeros": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
         _bytes_of("ciphertexts", lambda halves: bytes(len(halves))),
-        f"{NO_SUM}a sum has more noise than sums of words can have|{NO_SUM}.*above the last slot",
+        f"{NO_SUM}(a sum has more noise than|.*above the last slot|sums of node . are such that no)",
     ),
     "second halves that are cut": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 1)),
@@ -200,7 +200,7 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     "second halves of noise": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 1)),
         _bytes_of("second_halves", _noise),
-        f"{NO_SUM}a sum has more noise than sums of words can have|{NO_SUM}.*above the last slot",
+        f"{NO_SUM}(a sum has more noise than|.*above the last slot|sums of node . are such that no)",
     ),
     "second halves that are not due": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 1, 0)),

@@ -13,6 +13,7 @@ from party.growth.feature_party import (
     TAKES_PART,
     FeaturePartyGrowth,
     OwnTree,
+    Sums,
     since,
 )
 from party.growth.feature_party_job import FeaturePartyJob
@@ -52,7 +53,8 @@ class FeatureParty:
     async def take_targets(self) -> None:
         """Take the public key, and keep the ciphertext of every record's target in the workers."""
         total, sender = len(self._job.table.ids), self._spec.aggregator
-        public, slots = await self._job.receive_key()
+        await self._job.receive_key()
+        public, slots = self._job.key
         self._ciphertext_bytes = public.ciphertext_bytes
         token = f"{self._context.job}/{self._context.attempt}"
         pool = self._pool = PooledSums(self._context.engine, public, slots, total, token)
@@ -74,7 +76,7 @@ class FeatureParty:
         tasks, drawn = [self._task(tree, node) for node in nodes], int(required(self._drawn).sum())
         packed = await pool.candidates(tasks, tree.columns.candidates.shapes, drawn)
         self._context.costs.operations.update(since(before, pool.operations))
-        await self._growth.send_sums(tree, level, nodes, packed, self._ciphertext_bytes)
+        await self._growth.send_sums(tree, level, nodes, Sums(packed, len(packed) // self._ciphertext_bytes))
 
     @step(*AFTER_STORING)
     async def store_tree(self, request: control_pb2.StepRequest) -> None:

@@ -15,9 +15,8 @@ from party.growth.messages import drawn_messages
 from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, THIS_ROUND, Next, Outcome, role, step, steps_of
-from party.setup.keys import fitting
+from party.setup.keys import JobKeys, fitting
 from party.winsorised.layout import layout
-from treetap.trees.slots import Slots
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.winsorised import WinsorisedParams
@@ -25,6 +24,7 @@ from treetap.tables.labels import Labels
 from treetap.trees import metrics
 from treetap.trees.ensemble import Tree
 from treetap.trees.forest_criterion import ForestCriterion, Targets, targets
+from treetap.trees.slots import Slots
 from treetap.wire.v2 import control_pb2, setup_pb2, winsorised_pb2
 
 
@@ -75,8 +75,12 @@ class LabelHolder:
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, WinsorisedParams)
-        job = self._job = LabelHolderJob(config, context, spec, self._params, self._params.n_estimators, self._slots)
-        growth = self._growth = LabelHolderGrowth(context, spec, job, job.keys.open)
+        keys, trees = JobKeys(context, spec), self._params.n_estimators
+        job = self._job = LabelHolderJob(config, context, spec, self._params, trees, self._slots, keys)
+        self._keys = keys
+        growth = self._growth = LabelHolderGrowth(
+            context, spec, job, lambda offer: keys.open(offer.ciphertexts, offer.sums)
+        )
         self._targets: Targets | None = None
         self._state: MeanScores | None = None
         self.sizes = job.sizes
@@ -94,9 +98,9 @@ class LabelHolder:
     async def share_targets(self) -> None:
         """Send the public key, and under it the target and 1 of every record."""
         found = required(self._targets)
-        await self._job.keys.make(self._slots(self._job.data.labels))
+        await self._keys.make(self._slots(self._job.data.labels))
         plain, parties = np.hstack([found.values, np.ones_like(found.values)]), list(self._spec.feature_parties)
-        await self._job.keys.stream(plain, "encrypted_targets", winsorised_pb2.EncryptedTargets, parties)
+        await self._keys.stream(plain, "encrypted_targets", winsorised_pb2.EncryptedTargets, parties)
 
     @step(Next("choose_splits", THIS_ROUND))
     async def begin_tree(self, request: control_pb2.StepRequest) -> None:
@@ -114,7 +118,7 @@ class LabelHolder:
 
     async def close(self) -> None:
         """Release the key in the workers."""
-        await self._job.keys.close()
+        await self._keys.close()
 
     def _slots(self, labels: Labels) -> Slots:
         self._targets_of(labels)

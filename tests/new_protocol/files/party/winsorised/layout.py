@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from treetap.trees.slots import Slots, width_for
 from treetap.trees.loss import UNIT
+from treetap.trees.slots import Slots, width_for
 
 
 def layout(records: int) -> Slots:
