@@ -5,7 +5,6 @@ Exit status: 0 done, 1 something failed, 2 the input or the usage is wrong; of `
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import sys
@@ -20,11 +19,7 @@ from treetap.commands.options import CA, REVOKED, Json, needs
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.names import visible
-from treetap.process.limits import import_numpy, keep_memory_private, leave_out_pandas
-
-#: Objects that may be made, less those freed, before the youngest are looked through for garbage, until the command is
-#: imported: what imports make stays, and a tenth of a start went into looking through it.
-IMPORTED = 200_000
+from treetap.process.limits import import_numpy, keep_memory_private, leave_out_pandas, while_importing
 
 
 class Commands(LazyGroup):
@@ -343,7 +338,7 @@ def _fail(message: str, *, bad_input: bool) -> NoReturn:
 
 def main() -> None:
     """The entry point: errors raised on purpose become one message and an exit status, never a traceback."""
-    gc.set_threshold(IMPORTED)
+    while_importing()
     logs.pin_libraries()  # before one is imported
     try:
         with guarded():

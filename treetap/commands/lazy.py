@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from treetap.process.limits import collect_rarely
+from treetap.process.limits import imported
 
 
 class Row(NamedTuple):
@@ -39,9 +39,9 @@ class LazyGroup(TyperGroup):
             self.commands[name] = in_plain_text(TyperCommand(name, help=row.line, rich_help_panel=row.panel))
 
     def load(self, name: str) -> Any:
-        """Import a command, and make it as `typer` does; what has been made by then stays."""
+        """Import a command, and make it as `typer` does."""
         named = getattr(importlib.import_module(self.ROWS[name].module), name)
-        collect_rarely()
+        imported()
         around = typer.Typer(add_completion=False)
         if isinstance(named, typer.Typer):
             around.add_typer(named, name=name)

@@ -26,6 +26,9 @@ TRIM_S, GROWN = 5.0, 64 * 1024 * 1024
 WORTH, LONGEST_PAUSE_S = 16 * 1024 * 1024, 60.0
 #: Objects that may be made, less those freed, before the youngest are looked through for garbage.
 NEW_OBJECTS = 50_000
+#: The same while a command is imported: what imports make stays, and a tenth of a start went into looking through it.
+IMPORTED = 200_000
+_BEFORE = gc.get_threshold()
 #: Seconds after which nothing under way holds what has ended.
 LET_GO_S = 1.0
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # <linux/prctl.h>
@@ -90,6 +93,17 @@ def share_heaps() -> None:
         mallopt(_M_ARENA_MAX, HEAPS)
         mallopt(_M_MMAP_THRESHOLD, LARGEST_BLOCK)
         mallopt(_M_TRIM_THRESHOLD, KEPT)
+
+
+def while_importing() -> None:
+    """Look for garbage hardly ever, until `imported`."""
+    gc.set_threshold(IMPORTED)
+
+
+def imported() -> None:
+    """Look for garbage as before `while_importing`."""
+    if gc.get_threshold()[0] == IMPORTED:
+        gc.set_threshold(*_BEFORE)
 
 
 def collect_rarely() -> None:
