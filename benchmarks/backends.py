@@ -28,6 +28,17 @@ def add_arithmetic(parser: argparse.ArgumentParser, default: Sequence[str] = PAI
     )
 
 
+def add_forms(parser: argparse.ArgumentParser, forms: Sequence[str]) -> None:
+    """The option that names forms of the kernels."""
+    parser.add_argument(
+        "--forms",
+        nargs="+",
+        choices=forms,
+        default=list(forms),
+        help="(default: all; those that the processor lacks are named)",
+    )
+
+
 def backends(asked: Sequence[str]) -> list[arithmetic.Name]:
     """The backends that the option's names mean on this machine, each once; ends the program where it has none."""
     left_out = left_open(asked)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from backends import left_open, machine, print_machine
+from backends import add_forms, left_open, machine, print_machine
 
 from treetap.native.curve import Curve
 from treetap.native.library import FORMS, Form
@@ -64,13 +64,7 @@ def measured(forms: list[Form], seconds: float) -> dict[str, dict[str, float]]:
 def main() -> None:
     """Print one table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--forms",
-        nargs="+",
-        choices=FORMS,
-        default=list(FORMS),
-        help="(default: all; those that the processor lacks are named)",
-    )
+    add_forms(parser, FORMS)
     parser.add_argument("--seconds", type=float, default=4.0, help="in all (default: 4)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

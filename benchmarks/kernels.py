@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from backends import left_open, machine, print_machine
+from backends import add_forms, left_open, machine, print_machine
 from gmpy2 import mpz
 
 from treetap.native.library import FORMS, Form
@@ -98,13 +98,7 @@ def main() -> None:
     """Print one table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bits", type=int, nargs="+", default=[4096, 2048, 1366], help="lengths of the modulus")
-    parser.add_argument(
-        "--forms",
-        nargs="+",
-        choices=FORMS,
-        default=list(FORMS),
-        help="(default: all; those that the processor lacks are named)",
-    )
+    add_forms(parser, FORMS)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each length (default: 4)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

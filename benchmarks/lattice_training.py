@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import gmpy2
 import numpy as np
-from backends import left_open, machine, print_machine
+from backends import add_forms, left_open, machine, print_machine
 from gmpy2 import mpz
 
 from treetap.native.histogram_arrays import DEGREE, Binned, Moduli
@@ -152,13 +152,7 @@ def measured(form: Form, rounds: int) -> dict[str, dict[str, float]]:
 def main() -> None:
     """Print a table for each form, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--forms",
-        nargs="+",
-        choices=FORMS,
-        default=list(FORMS),
-        help="(default: all; those that the processor lacks are named)",
-    )
+    add_forms(parser, FORMS)
     parser.add_argument("--rounds", type=int, default=9, help="(default: 9)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What a tree's values are encrypted with, at both roles: with a key pair, or on a lattice.
+"""Encryption of a tree's values at both roles: with a key pair, or on a lattice.
 
 With a key pair every drawn record has one ciphertext for all nodes of a tree. On a lattice (`lattice_values`,
 `lattice_sums`) each node has words of its own.

@@ -5,7 +5,7 @@ Which records are in a node does not matter here: those outside of it have words
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from party.growth.feature_party import OwnTree, Sums, since
 from party.growth.feature_party_job import FeaturePartyJob
@@ -20,7 +20,7 @@ from treetap.lattice.histogram_sums import HistogramSums
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.params import BoostingParams
-from treetap.wire.v2 import setup_pb2
+from treetap.wire.v2 import exchange_pb2, setup_pb2
 
 
 class SumsOfWords:
@@ -41,7 +41,7 @@ class SumsOfWords:
 
         Raises:
             BadInput: this party has more candidates than sizes allow for.
-        Malformed: the label holder's bounds are below this party's figures, or no sizes follow from them.
+            Malformed: the label holder's bounds are below this party's figures, or no sizes follow from them.
         """
         context, job = self._context, self._job
         shapes = job.split_table.binned.shapes
@@ -101,21 +101,7 @@ class SumsOfWords:
             if self._answered == parameters.queries:
                 raise Malformed(f"{self._sender} asks for more than the {parameters.queries} nodes that it said")
             self._answered += 1
-            received = 0
-            async for message in series:
-                words = message.growth.encrypted_words
-                if words.node != node or words.first != received:
-                    raise Malformed(f"{self._sender} sent words out of place in tree {tree.index}")
-                try:
-                    await sums.add_block(words.first, words.count, words.ciphertexts)
-                except Malformed as failure:
-                    raise Malformed(f"{self._sender} sent what are no words of node {node}: {failure}") from failure
-                received += words.count
-                context.progress.done += words.count
-                if received >= sums.expected:
-                    break
-            if received != sums.expected:
-                raise Malformed(f"{self._sender} sent {received} words of node {node}, not {sums.expected}")
+            await self._take_words(series, tree.index, node)
             if not self._asked % parameters.queries_per_second_half:
                 seconds.append(await sums.renew(order))
             self._asked += 1
@@ -125,6 +111,24 @@ class SumsOfWords:
         context.costs.operations.update(since(before, sums.operations))
         halves = len(order) * (parameters.words * len(firsts) + len(seconds))
         return Sums(b"".join(firsts), halves, b"".join(seconds))
+
+    async def _take_words(self, series: AsyncIterator[exchange_pb2.PeerMessage], t: int, node: int) -> None:
+        """Add up the words of one node, which are the next of the series."""
+        sums, received = required(self._sums), 0
+        async for message in series:
+            words = message.growth.encrypted_words
+            if words.node != node or words.first != received:
+                raise Malformed(f"{self._sender} sent words out of place in tree {t}")
+            try:
+                await sums.add_block(words.first, words.count, words.ciphertexts)
+            except Malformed as failure:
+                raise Malformed(f"{self._sender} sent what are no words of node {node}: {failure}") from failure
+            received += words.count
+            self._context.progress.done += words.count
+            if received >= sums.expected:
+                break
+        if received != sums.expected:
+            raise Malformed(f"{self._sender} sent {received} words of node {node}, not {sums.expected}")
 
     async def drop(self) -> None:
         """The next tree has the same columns, most often: their part of the work is kept."""

@@ -166,8 +166,7 @@ class WordsOfNodes:
 
     async def _count_of(self, party: str) -> int:
         """The candidates that a feature party has."""
-        async for message in self._context.mailbox.series(party, "candidate_count", 0, 0):
-            if (count := message.setup.candidate_count.candidates) > MOST["candidates"]:
-                raise Malformed(f"{party} says that it has {count} candidates, a lattice takes {MOST['candidates']}")
-            return count
-        raise Malformed(f"{party} sent no number of candidates")
+        count: int = (await self._context.mailbox.only(party, "candidate_count")).candidates
+        if count > MOST["candidates"]:
+            raise Malformed(f"{party} says that it has {count} candidates, a lattice takes {MOST['candidates']}")
+        return count

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-from google.protobuf.message import Message
-
 from party.runtime.context import StepContext
 from party.runtime.messages import Body
-from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.frame import content_of
@@ -44,7 +41,4 @@ class Participant:
 
     async def received_once(self, sender: str, kind: str, t: int = 0, stage: int = 0) -> Any:
         """The content of a series of one message."""
-        contents: list[Message] = [content async for content in self.received(sender, kind, t, stage)]
-        if len(contents) != 1:
-            raise Malformed(f"{sender} sent {len(contents)} messages of {kind}, not one")
-        return contents[0]
+        return await self.context.mailbox.only(sender, kind, t, stage)

@@ -14,13 +14,13 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
-from treetap.errors import Conflict, Interrupted, Refused, Silent
+from treetap.errors import Conflict, Interrupted, Malformed, Refused, Silent
 from treetap.protocols.messages import JobSizes, MessageRow, Series
-from treetap.wire.frame import name_of
+from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import exchange_pb2
 
 #: Most bytes of one sender's unread messages in memory.
@@ -193,6 +193,13 @@ class Mailbox:
             yield message
             if message.last:
                 return
+
+    async def only(self, sender: str, kind: str, round: int = 0, stage: int = 0) -> Any:
+        """The content of a series of one message; `Malformed` if it has more."""
+        contents = [content_of(message, kind) async for message in self.series(sender, kind, round, stage)]
+        if len(contents) != 1:
+            raise Malformed(f"{sender} sent {len(contents)} messages of {kind}, not one")
+        return contents[0]
 
     def forget(self, round: int) -> None:
         """Drop the unread messages of a round that is stored, or of its finished steps, and of all earlier rounds.

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 from party.runtime.context import StepContext
 from treetap.errors import BadInput, Malformed
 from treetap.lattice.joint_seed import NONCE_BYTES, commitment, seed_of, self_test
 from treetap.process.together import together
-from treetap.wire.frame import content_of
 from treetap.wire.v2 import setup_pb2
 
 
@@ -26,7 +24,7 @@ async def draw_joint_seed(context: StepContext, parties: Sequence[str]) -> bytes
     others = [party for party in parties if party != me]
     committed = setup_pb2.SeedCommitment(commitment=commitment(me, own), self_test=self_test())
     await together(*(context.outbox.send(party, "seed_commitment", [committed]) for party in others))
-    commitments = {party: await _one(context, party, "seed_commitment") for party in others}
+    commitments = {party: await context.mailbox.only(party, "seed_commitment") for party in others}
     for party, theirs in commitments.items():
         if theirs.self_test != committed.self_test:
             raise BadInput(
@@ -37,16 +35,8 @@ async def draw_joint_seed(context: StepContext, parties: Sequence[str]) -> bytes
     await together(*(context.outbox.send(party, "seed_nonce", [opened]) for party in others))
     nonces = {me: own}
     for party in others:
-        nonce = (await _one(context, party, "seed_nonce")).nonce
+        nonce = (await context.mailbox.only(party, "seed_nonce")).nonce
         if not hmac.compare_digest(commitment(party, nonce), commitments[party].commitment):
             raise Malformed(f"the nonce of {party} is not the one that it has committed to")
         nonces[party] = nonce
     return seed_of(context.job, context.attempt, nonces)
-
-
-async def _one(context: StepContext, party: str, kind: str) -> Any:
-    """The only message of a series."""
-    contents = [content_of(message, kind) async for message in context.mailbox.series(party, kind, 0, 0)]
-    if len(contents) != 1:
-        raise Malformed(f"{party} sent {len(contents)} messages of {kind}, not one")
-    return contents[0]

@@ -36,7 +36,7 @@ def fitting(slots: Slots, labels: Labels, key: KeyKind, remedy: str) -> Slots:
 
 
 class KeyMaker(Protocol):
-    """What a label holder encrypts with in one attempt at a job, from its making to its end."""
+    """Key pair of a label holder in one attempt at a job, or its substitute, from its making to its end."""
 
     async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> None:
         """Make it, and send the feature parties what they need of it; see `JobKeys.make`."""

@@ -6,9 +6,8 @@ the workers in turn; each keeps the public polynomials of its own.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +26,7 @@ from treetap.lattice.histogram_scheme import (
     moduli_of,
 )
 from treetap.native.histogram_arrays import DEGREE, WORD_BYTES, ZERO_BLOCK, Reals
-from treetap.process.together import together
+from treetap.process.together import in_order, together
 from treetap.trees.slots import Slots
 from treetap.workers.engines import KeyEngine, call_all
 
@@ -72,31 +71,29 @@ class HistogramKeyHolder:
         workers, size = self._engine.workers, self._together * DEGREE
         width = self.parameters.words * WORD_BYTES
         most = BLOCK_BYTES // width
-        starts = [*range(0, len(values), size), ZERO_BLOCK]
-        pending: deque[tuple[int, int, asyncio.Task[bytes]]] = deque()
-        turns = iter(enumerate(starts))
-        try:
-            while True:
-                while len(pending) < IN_FLIGHT_PER_WORKER * workers and (turn := next(turns, None)) is not None:
-                    number, start = turn
-                    zeros = start == ZERO_BLOCK
-                    part = None if zeros else np.ascontiguousarray(values[start : start + size])
-                    block = ZERO_BLOCK if zeros else start // DEGREE
-                    call = self._engine.call(number % workers, _encrypt, self._name, block, part, query)
-                    first, count = (len(values), DEGREE) if part is None else (start, len(part))
-                    pending.append((first, count, asyncio.ensure_future(call)))
-                if not pending:
-                    return
-                first, count, task = pending[0]
-                words = await task
-                pending.popleft()
+        parts = [
+            *((start, start // DEGREE, values[start : start + size]) for start in range(0, len(values), size)),
+            (len(values), ZERO_BLOCK, None),
+        ]
+        calls = (
+            (
+                (first, DEGREE if part is None else len(part)),
+                self._engine.call(
+                    number % workers,
+                    _encrypt,
+                    self._name,
+                    block,
+                    None if part is None else np.ascontiguousarray(part),
+                    query,
+                ),
+            )
+            for number, (first, block, part) in enumerate(parts)
+        )
+        async with aclosing(in_order(calls, IN_FLIGHT_PER_WORKER * workers)) as encrypted:
+            async for (first, count), words in encrypted:
                 for at in range(0, count, most):
                     some = min(most, count - at)
                     yield first + at, some, words[at * width : (at + some) * width]
-        finally:
-            for *_, task in pending:
-                task.cancel()
-            await asyncio.gather(*(task for *_, task in pending), return_exceptions=True)
 
     async def keep_second_halves(self, party: str, halves: bytes, candidates: int) -> None:
         """Keep a party's second halves for the queries to come, a range of candidates in each worker.

@@ -1,4 +1,4 @@
-"""What both roles of encrypted histograms agree on: sizes of a job, layout of plaintexts and of candidates' sums."""
+"""Sizes of a job of encrypted histograms, which both roles agree on; layout of plaintexts and of candidates' sums."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class HistogramSums:
             raise ValueError("a bin is outside its feature's range")
         self._engine, self._parameters, self._seed, self._name = engine, parameters, seed, f"histograms/{token}"
         self._codes = np.ascontiguousarray(codes.T, dtype=np.uint8)
-        self._shapes, self._cells = list(shapes), cells
+        self._shapes = list(shapes)
         ends = np.cumsum([0, *cells])
         cuts = np.searchsorted(ends, np.linspace(0, ends[-1], engine.workers + 1)).tolist()
         self._features = [range(first, max(first, last)) for first, last in pairwise(cuts)]

@@ -6,9 +6,8 @@ and worker, whatever the number of columns.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from itertools import groupby
 from typing import Any
 
@@ -20,7 +19,7 @@ from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import PARTIAL_SUMS, Parameters
 from treetap.process.signs_of_life import finish_unit
-from treetap.process.together import together
+from treetap.process.together import in_order, together
 from treetap.workers.engines import Engine, KeyEngine, call_all
 
 Ints = npt.NDArray[np.int64]
@@ -51,27 +50,14 @@ class LatticeKeyHolder:
         Raises:
             PlaintextOverflow: a number that does not fit its slot.
         """
-        pending: deque[asyncio.Task[list[bytes]]] = deque()
-        turn = 0
-        source = iter(groups)
-        try:
-            while True:
-                while (
-                    len(pending) < IN_FLIGHT_PER_WORKER * self._engine.workers
-                    and (group := next(source, None)) is not None
-                ):
-                    call = self._engine.call(turn, _encrypt, self._name, group)
-                    pending.append(asyncio.ensure_future(call))
-                    turn = (turn + 1) % self._engine.workers
-                if not pending:
-                    return
-                ciphertexts = await pending[0]
-                pending.popleft()
+        workers = self._engine.workers
+        calls = (
+            (None, self._engine.call(number % workers, _encrypt, self._name, group))
+            for number, group in enumerate(groups)
+        )
+        async with aclosing(in_order(calls, IN_FLIGHT_PER_WORKER * workers)) as encrypted:
+            async for _, ciphertexts in encrypted:
                 yield ciphertexts
-        finally:
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
 
     async def open(self, sums: Sequence[bytes], n: int) -> Ints:
         """Decrypt returned sums: (len(sums), n).

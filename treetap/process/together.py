@@ -1,12 +1,14 @@
-"""Waiting for several coroutines of which one may fail."""
+"""Waiting for several coroutines of which one may fail: for all, or for one after the other."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Key = TypeVar("Key")
 
 
 async def together(*calls: Coroutine[Any, Any, T]) -> list[T]:
@@ -20,3 +22,27 @@ async def together(*calls: Coroutine[Any, Any, T]) -> list[T]:
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+async def in_order(
+    calls: Iterable[tuple[Key, Coroutine[Any, Any, T]]], ahead: int
+) -> AsyncGenerator[tuple[Key, T], None]:
+    """Each call's key and result, in order, while at most `ahead` calls are under way, which are read as they begin.
+
+    Those under way are cancelled, and have ended, when this ends early.
+    """
+    source, pending = iter(calls), deque[tuple[Key, asyncio.Task[T]]]()
+    try:
+        while True:
+            while len(pending) < ahead and (call := next(source, None)) is not None:
+                pending.append((call[0], asyncio.ensure_future(call[1])))
+            if not pending:
+                return
+            key, task = pending[0]
+            result = await task
+            pending.popleft()
+            yield key, result
+    finally:
+        for _, task in pending:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in pending), return_exceptions=True)

@@ -5,9 +5,8 @@ Each worker holds the key, handed over by its `for_worker`, and its own fixed-ba
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 
 from treetap.additive.sums.secret_keys import HandedSecret, SecretKey, handed, in_worker
 from treetap.errors import Malformed
-from treetap.process.together import together
+from treetap.process.together import in_order, together
 from treetap.trees.slots import Slots
 from treetap.workers.engines import KeyEngine, call_all
 
@@ -86,24 +85,21 @@ class KeyHolder:
         records = len(columns[0]) if len(columns) else 0
         workers = self._engine.workers
         size = block_size(records, workers, self._secret.public.ciphertext_bytes, block)
-        pending: deque[tuple[int, asyncio.Task[bytes]]] = deque()
-        starts = iter(range(0, records, size))
-        try:
-            while True:
-                while len(pending) < IN_FLIGHT_PER_WORKER * workers and (start := next(starts, None)) is not None:
-                    part = [np.ascontiguousarray(column[start : start + size]) for column in columns]
-                    call = self._engine.call((start // size) % workers, _encrypt, self._name, part)
-                    pending.append((start, asyncio.ensure_future(call)))
-                if not pending:
-                    return
-                first, task = pending[0]
-                ciphertexts = await task
-                pending.popleft()
+        calls = (
+            (
+                start,
+                self._engine.call(
+                    (start // size) % workers,
+                    _encrypt,
+                    self._name,
+                    [np.ascontiguousarray(column[start : start + size]) for column in columns],
+                ),
+            )
+            for start in range(0, records, size)
+        )
+        async with aclosing(in_order(calls, IN_FLIGHT_PER_WORKER * workers)) as blocks:
+            async for first, ciphertexts in blocks:
                 yield first, ciphertexts
-        finally:
-            for _, task in pending:
-                task.cancel()
-            await asyncio.gather(*(task for _, task in pending), return_exceptions=True)
 
     async def open(self, ciphertexts: bytes, candidates: int) -> npt.NDArray[np.int64]:
         """Decrypt packed sums.
