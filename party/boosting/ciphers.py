@@ -1,21 +1,21 @@
 """Encryption of a tree's values at both roles: with a key pair, or on a lattice.
 
-With a key pair every drawn record has one ciphertext for all nodes of a tree. On a lattice (`lattice_values`,
-`lattice_sums`) each node has words of its own.
+With a key pair every drawn record has one ciphertext for all nodes of a tree. On a lattice each node has words of its
+own: see `lattice_values` and `lattice_sums` in `party.growth`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from party.growth.ciphers import EncryptedValues, SummedValues
 from party.growth.feature_party import OwnTree, Sums, since
 from party.growth.feature_party_job import FeaturePartyJob
 from party.growth.offered_candidates import Offer
 from party.growth.split_table import TreeColumns
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
-from party.setup.keys import JobKeys, KeyMaker, fitting
+from party.setup.keys import JobKeys, fitting
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Malformed
 from treetap.protocols.growth import TreeSizes
@@ -26,33 +26,13 @@ from treetap.trees.slots import Slots
 from treetap.wire.v2 import boosting_pb2, setup_pb2
 
 
-class EncryptedValues(KeyMaker, Protocol):
-    """Encrypts for one attempt at a job."""
-
-    def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
-        """`BadInput` if plaintexts of this layout do not fit, whatever the feature parties have: see `fitting`."""
-        ...
-
-    async def begin(self, t: int, values: Ints, rows: Rows, parties: Sequence[str]) -> None:
-        """Send `parties` the values (N, S) of the records `rows` for the root of tree `t`."""
-        ...
-
-    async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
-        """Send the parties of the tree what they need for the nodes that are built at this stage."""
-        ...
-
-    async def open_offer(self, offer: Offer) -> Ints:
-        """The sums (sums, S) of an offer; `Malformed` if it is none."""
-        ...
-
-
 def encrypted_values(
     context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes], queries: Callable[[], int]
 ) -> EncryptedValues:
     """By the job's scheme. `sizes`: the job's; `queries`: the most nodes of an attempt that are built."""
     if not KeyKind.of(spec).on_lattice:
         return _OneForEachRecord(context, spec)
-    from party.boosting.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
+    from party.growth.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
 
     return WordsOfNodes(context, spec, sizes, queries)
 
@@ -73,35 +53,11 @@ class _OneForEachRecord(JobKeys):
         return await self.open(offer.ciphertexts, offer.sums)
 
 
-class SummedValues(Protocol):
-    """Sums for one attempt at a job."""
-
-    async def take_key(self) -> None:
-        """Receive what the label holder encrypts with, as far as a feature party needs it."""
-        ...
-
-    async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
-        """Begin tree `t` over these records."""
-        ...
-
-    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
-        """The left sums of every candidate of these nodes, in this party's secret order."""
-        ...
-
-    async def drop(self) -> None:
-        """Release the tree, if there is one."""
-        ...
-
-    async def close(self) -> None:
-        """Release all that the workers hold."""
-        ...
-
-
 def summed_values(context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob) -> SummedValues:
     """By the job's scheme."""
     if not KeyKind.of(spec).on_lattice:
         return _SumsOfCiphertexts(context, spec, job)
-    from party.boosting.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
+    from party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
 
     return SumsOfWords(context, spec, job)
 

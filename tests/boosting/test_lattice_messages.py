@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from party.boosting import lattice_values
+from party.growth import lattice_values
 from tests.replay import HERE, ORACLE, PARAMS
 from tests.simulator import Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, spec
@@ -457,7 +457,7 @@ def test_every_attempt_draws_all_anew(victim: str, tmp_path: Path) -> None:
             seeds.append(token_bytes(size))
             return seeds[-1]
 
-        patch.setattr("party.boosting.lattice_values.secrets.token_bytes", drawn)
+        patch.setattr("party.growth.lattice_values.secrets.token_bytes", drawn)
         run(main())
     assert set(by_attempt) == {1, 2}
     assert all(len(contents) > 10 for contents in by_attempt.values())
@@ -507,7 +507,7 @@ def test_no_secret_is_in_a_file_or_a_message_and_workers_forget(tmp_path: Path) 
         await federation.close()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("party.boosting.lattice_values.secrets.token_bytes", drawn)
+        patch.setattr("party.growth.lattice_values.secrets.token_bytes", drawn)
         run(main())
     queries = [seed for seed in seeds if len(seed) == SEED_BYTES]
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]

@@ -29,10 +29,10 @@ ROOMS = {"treetap": 25, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 92_092,
-    "files of production": 615,
+    "lines of production": 92_103,
+    "files of production": 616,
     "classes of production": 954,
-    "files of party and coordinator that boosting reaches": 45,
+    "files of party and coordinator that boosting reaches": 46,
     "kinds of places that declare candidate_sums": 2,
     "kinds of places that declare begin_tree": 2,
     "files that name candidate_sums": 0,

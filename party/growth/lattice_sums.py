@@ -17,9 +17,7 @@ from treetap.errors import BadInput, Malformed
 from treetap.lattice.histogram_parameters import MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sums import HistogramSums
-from treetap.protocols.job_spec import params_as
 from treetap.protocols.key_options import LATTICE, PAILLIER
-from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import exchange_pb2, setup_pb2
 
 
@@ -59,7 +57,7 @@ class SumsOfWords:
                 f"{self._sender} says that a party has at most {key.candidates} candidates, and that {key.queries} "
                 f"nodes are built; {context.party} has {count} candidates"
             )
-        max_bin, records = params_as(self._spec, BoostingParams).max_bin, len(job.table.ids)
+        max_bin, records = job.sizes.params.max_bin, len(job.table.ids)
         try:
             self._parameters = parameters_of(records, key.slots, max_bin, key.candidates, key.queries, context.attempt)
         except BadInput as failure:

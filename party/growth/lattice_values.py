@@ -26,12 +26,11 @@ from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, 
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
-from treetap.protocols.job_spec import params_as, taking_part
+from treetap.protocols.job_spec import taking_part
 from treetap.protocols.key_options import LATTICE, KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree, Ints
-from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import growth_pb2, setup_pb2
 
@@ -161,7 +160,7 @@ class WordsOfNodes:
         await together(*(stream.close() for stream in streams))
 
     def _parameters(self, slots: Slots, records: int, candidates: int) -> HistogramParameters:
-        max_bin, queries = params_as(self._spec, BoostingParams).max_bin, rounded_up(self._most_built())
+        max_bin, queries = self._sizes().params.max_bin, rounded_up(self._most_built())
         return parameters_of(records, slots, max_bin, candidates, queries, self._context.attempt)
 
     async def _count_of(self, party: str) -> int:
