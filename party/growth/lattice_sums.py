@@ -33,7 +33,7 @@ class SumsOfWords:
     def __init__(
         self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, *, once: bool = False
     ) -> None:
-        """`once`: values of records are those of all trees."""
+        """`once`: values of records are those of all trees, unless a plaintext has slots for the class of a record."""
         self._context, self._spec, self._job, self._once = context, spec, job, once
         self._sender, self._parties = spec.aggregator, [spec.aggregator, *spec.feature_parties]
         self._parameters: HistogramParameters | None = None
@@ -71,6 +71,7 @@ class SumsOfWords:
         except BadInput as failure:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
         own_bins, kept = params.bins_per_node, key.keeps_second_halves
+        self._once = self._once and not key.label_slots
         needs = Needs(own_bins=own_bins, merged=key.merges_bins, kept=kept, once=self._once)
         by_sets = way_of(agreed, built_nodes(params, needs), needs) is Way.SETS
         job.sizes.words, job.sizes.by_sets = agreed.words, by_sets

@@ -64,7 +64,10 @@ class WordsOfNodes:
         *,
         once: bool = False,
     ) -> None:
-        """`sizes`: the job's; `trees`: the most of an attempt. `once`: values of records are those of all trees."""
+        """`sizes`: the job's; `trees`: the most of an attempt.
+
+        `once`: values of records are those of all trees, unless a plaintext has slots for the class of a record.
+        """
         self._context, self._spec, self._sizes, self._trees, self._once = context, spec, sizes, trees, once
         self._holder: HistogramKeyHolder | None = None
         self._way = Way.QUERIES
@@ -86,6 +89,7 @@ class WordsOfNodes:
             BadInput: no sizes hide and decrypt the sums of such a job.
         """
         context, parties, sizes = self._context, list(self._spec.feature_parties), self._sizes()
+        self._once = self._once and not label_slots
         counts = {party: await self._count_of(party) for party in parties}
         # the mailbox bounds a party's sums by its number
         sizes.announced = {party: count.candidates for party, count in counts.items()}
