@@ -158,11 +158,10 @@ def _assert_counts_by_layout(job: str, crossed: list[Crossed], accounts: list[jo
     params = JOBS[job]
     bounds = [*loss_for("binary:logistic", 2).bounds(), 1] if isinstance(params, BoostingParams) else [1, 1]
     slots = Slots(tuple(width_for(N, largest) for largest in bounds))
-    shapes = {
-        party: [(params.max_bin, bool(np.isnan(column).any())) for column in block.T]
-        for party, block in HERE.parties[1:]
-    }
+    bins, blocks = params.max_bin, HERE.parties[1:]
+    shapes = {party: [(bins, bool(np.isnan(column).any())) for column in block.T] for party, block in blocks}
     cost = Cost(job_of(job), N, shapes, slots).of(Topology.of(crossed))
+    assert cost.by_sets == ("by sets" in job)
     of_party = {each.party: each.account for each in accounts if each.party != COORDINATOR}
     for party, account in of_party.items():
         assert {each.name: each.count for each in account.operations} == cost.operations[party]
