@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 from tests.blindness.observed import Crossed
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
-from treetap.lattice.histogram_ways import Needs, Way, built_nodes, way_of
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
 from treetap.trees import sampling
@@ -76,18 +75,25 @@ class Cost:
     """Messages, bytes, ciphertexts and operations by party."""
 
     def __init__(
-        self, spec: setup_pb2.JobSpec, records: int, shapes: Mapping[str, Sequence[tuple[int, bool]]], slots: Slots
+        self,
+        spec: setup_pb2.JobSpec,
+        records: int,
+        shapes: Mapping[str, Sequence[tuple[int, bool]]],
+        slots: Slots,
+        *,
+        by_sets: bool = False,
     ) -> None:
-        """`shapes`: (bins, has missing) of each column, by feature party; a party has one worker."""
+        """`shapes`: (bins, has missing) of each column, by feature party; a party has one worker.
+
+        `by_sets`: words of a tree's root serve all of its nodes.
+        """
         self._spec, self._records, self._shapes = spec, records, shapes
         self._params = params_of(spec)
         key = KeyKind.of(spec)
         self._width = key.ciphertext_bytes
         self._groups, self._widths = slots.groups_per_plaintext(key.plain_bits), slots.widths
         self._agreed = self._lattice(slots) if key.on_lattice else None
-        needs, agreed = Needs(), self._agreed
-        #: Words of a tree's root serve all of its nodes.
-        self.by_sets = agreed is not None and way_of(agreed, built_nodes(self._params, needs), needs) is Way.SETS
+        self._by_sets = by_sets
         self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
         self.messages: Counter[tuple[str, str, str]] = Counter()
         self.ciphertexts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -213,7 +219,7 @@ class Cost:
         `asked`: nodes of the tree before these.
         """
         holder, members, n = self._spec.aggregator, list(self._spec.feature_parties), self._records
-        encrypted = nodes if not self.by_sets else nodes[: not level]
+        encrypted = nodes if not self._by_sets else nodes[: not level]
         queries = [
             growth_pb2.EncryptedWords(node=node, first=first, count=count, ciphertexts=bytes(13 * agreed.words * count))
             for node in encrypted
@@ -221,7 +227,7 @@ class Cost:
         ]
         self.operations[holder]["encryptions"] += len(encrypted) * (n + 4096)
         self.ciphertexts[holder]["encrypted_words"] += len(members) * len(encrypted) * (n + 4096)
-        renews = [self.by_sets or not (asked + k) % agreed.queries_per_second_half for k in range(len(nodes))]
+        renews = [self._by_sets or not (asked + k) % agreed.queries_per_second_half for k in range(len(nodes))]
         renewed = sum(renews)
         for party in members:
             if queries:
