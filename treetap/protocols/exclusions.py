@@ -457,13 +457,13 @@ PREDICTIONS: tuple[Exclusion, ...] = (
         F.WITHHELD_MODEL,
         "interactive",
         "feature parties get the records that reach their nodes, as sets",
-        "use protocol eini, eini-lattice or masked",
+        "use protocol eini or eini-lattice",
     ),
     Exclusion(
         F.WITHHELD_MODEL,
         OTHERS,
         "it does not say that it keeps from feature parties which records reach their nodes",
-        "use protocol eini, eini-lattice or masked",
+        "use protocol eini or eini-lattice",
     ),
     Exclusion(
         F.DEGRADE,
