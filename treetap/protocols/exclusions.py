@@ -87,7 +87,7 @@ DEFENCES_OF_TREES = frozenset(
 )
 OF_GROWN_TREES = DEFENCES_OF_TREES | {
     *(Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.MAX_COLUMN_LEAKAGE),
-    *(Feature.OKAMOTO_UCHIYAMA, Feature.MIN_CELL_RECORDS, Feature.WITHHELD),
+    *(Feature.OKAMOTO_UCHIYAMA, Feature.MIN_CELL_RECORDS),
 }
 _KEY = (Feature.SCHEME, Feature.KEY_BITS, Feature.OBFUSCATION)
 _OF_CLASSES = (Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.DIMIP)
@@ -183,8 +183,8 @@ TRAININGS: tuple[Exclusion, ...] = (
     Exclusion(
         F.WITHHELD,
         OTHERS,
-        "it has no label holder that knows which records reach a node before the other parties do",
-        "train by boosting or forest, or leave it out",
+        "it encrypts no value anew for every node, with zeros in the place of the records outside",
+        "train by boosting, or leave it out",
     ),
     Exclusion(
         F.WITHHELD,
