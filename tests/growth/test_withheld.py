@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,13 +11,18 @@ from typing import Any
 
 import pytest
 
+from tests import worlds
+from tests.boosting import test_base_model, test_categories, test_gradient_bits, test_lattice
 from tests.boosting.categories import categorical_world
+from tests.defences import test_label_dp, test_repair
+from tests.growth import test_eval_table, test_expansion, test_monotone
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, lattice_tolerance, spec, world
+from treetap.protocols.job_spec import params_of, put_params
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.v2 import setup_pb2
+from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 SMALL = BoostingParams(
@@ -96,3 +102,54 @@ def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_path: Pa
         await federation.close()
 
     run(main())
+
+
+#: Tests of features, whose jobs withhold instance spaces here, and pad trees where they can.
+FEATURES: tuple[Callable[..., None], ...] = (
+    test_base_model.test_a_continued_model_is_the_oracles,
+    test_base_model.test_splits_of_categories_are_continued,
+    test_categories.test_the_model_is_the_oracles,
+    test_gradient_bits.test_the_model_is_the_oracles_with_classes_in_slots,
+    test_eval_table.test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table,
+    test_expansion.test_the_federation_finds_the_oracles_trees_in_their_order,
+    test_monotone.test_the_federation_finds_and_uses_the_oracles_model,
+    test_monotone.test_bounds_hold_in_subtrees_that_the_label_holder_grows_alone,
+    test_monotone.test_partitions_of_categories_beside_constraints,
+    test_label_dp.test_the_model_is_that_of_the_noisy_labels,
+    test_repair.test_a_federation_repairs_as_the_joined_table_does,
+)
+
+
+@pytest.mark.second_tier
+@pytest.mark.parametrize(("feature", "given"), list(test_lattice.instances(FEATURES)))
+def test_features(
+    feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models, metrics and scores are those that the feature has where instance spaces are sent."""
+    trained, words = list[BoostingParams](), set[str]()
+    train, predict = Federation.train, Federation.predict
+
+    async def withholding(federation: Federation, job: setup_pb2.JobSpec, *args: Any, **more: Any) -> Any:
+        params = params_of(job)
+        assert isinstance(params, BoostingParams)
+        pads = params.early_stopping_rounds is None and not params.expansion.one_by_one
+        trained.append(replace(params, instance_spaces="withheld", pad_trees=pads))
+        put_params(job, trained[-1])
+        status = await train(federation, job, *args, **more)
+        words.update(message.word for message in federation.log)
+        return status
+
+    async def encrypted(federation: Federation, request: jobs_pb2.PredictRequest) -> Any:
+        if request.parameters.WhichOneof("protocol") in (None, "interactive"):
+            request.parameters.CopyFrom(predict_request("eini", key_bits=1024).parameters)
+        return await predict(federation, request)
+
+    monkeypatch.setattr(worlds, "default_scheme", LATTICE)
+    monkeypatch.setattr(Federation, "train", withholding)
+    monkeypatch.setattr(Federation, "predict", encrypted)
+    fixtures = {"tmp_path": tmp_path, "monkeypatch": monkeypatch}
+    wanted = inspect.signature(feature).parameters
+    feature(**given, **{name: fixture for name, fixture in fixtures.items() if name in wanted})
+    assert trained
+    assert "encrypted_words" in words
+    assert not words & SHOWN
