@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -120,8 +120,12 @@ FEATURES: tuple[Callable[..., None], ...] = (
 )
 
 
+def _suits(parts: Sequence[Any]) -> bool:
+    return not test_lattice.names_forest(parts)
+
+
 @pytest.mark.second_tier
-@pytest.mark.parametrize(("feature", "given"), list(test_lattice.instances(FEATURES)))
+@pytest.mark.parametrize(("feature", "given"), list(test_lattice.instances(FEATURES, _suits)))
 def test_features(
     feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
