@@ -1,4 +1,4 @@
-"""Instance spaces withheld: labels under which others win other nodes are not seen, nor, with padded trees, other shapes."""
+"""Instance spaces withheld: other winners elsewhere are not seen, nor are, with padded trees, other shapes."""
 
 from __future__ import annotations
 
@@ -129,7 +129,9 @@ def test_shapes_of_padded_trees_are_not_seen(runs: dict[tuple[str, bool], Ran]) 
 def test_left_children_alone_are_built(runs: dict[tuple[str, bool], Ran]) -> None:
     """Whichever sibling is smaller; of padded trees those of all levels."""
     for (_, padded), ran in runs.items():
-        words = [each.message.growth.encrypted_words for each in ran.crossed if each[1:3] == (FEATURE, "encrypted_words")]
+        words = [
+            each.message.growth.encrypted_words for each in ran.crossed if each[1:3] == (FEATURE, "encrypted_words")
+        ]
         nodes = [body.node for body in words if body.first == 0]
         assert all(node == 1 or node % 2 == 0 for node in nodes)
         if padded:

@@ -101,7 +101,10 @@ Change = Callable[[Sequence[int]], Sequence[int]]
 LEFT_SETS: dict[str, tuple[Change, str]] = {
     "none": (lambda _: [], "the split of node 1, which won, sends all of its records to one side"),
     "all": (lambda _: range(N), "the split of node 1, which won, sends all of its records to one side"),
-    "others": (lambda left: [row for row in range(N) if row not in left], "do not have the sums that its owner offered"),
+    "others": (
+        lambda left: [row for row in range(N) if row not in left],
+        "do not have the sums that its owner offered",
+    ),
 }
 
 
@@ -210,11 +213,7 @@ def test_what_is_kept_of_such_a_job(tmp_path: Path) -> None:
 
 def _known(owners: dict[int, str], party: str) -> int:
     """The nodes below splits of a party alone."""
-    return sum(
-        2
-        for node in owners
-        if all(owners[node >> up] == party for up in range(node.bit_length()))
-    )
+    return sum(2 for node in owners if all(owners[node >> up] == party for up in range(node.bit_length())))
 
 
 def _own_splits(folder: Path) -> list[transcript_pb2.OwnSplit]:
