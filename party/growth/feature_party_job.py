@@ -162,7 +162,7 @@ class FeaturePartyJob:
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
                 **described(self._spec),
                 **({CELLS: self.min_cell_records} if self.min_cell_records else {}),
-                **mode_of(self._params, self._base and self._base.manifest),
+                **mode_of(self._params, self._base.manifest if self._base else None),
             }
             self._context.store.publish(manifest, (TREES,))
 

@@ -260,7 +260,7 @@ class LabelHolderJob:
             **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
             **_cells(lines[self.base_trees :]),
-            **mode_of(self._params, self._base and self._base.manifest),
+            **mode_of(self._params, self._base.manifest if self._base else None),
             **(self._base.described() if self._base else {}),
             **state.summary(),
             "importance_by_party": {
