@@ -200,14 +200,14 @@ class LabelHolderJob:
             None if self.data.clean is None else self.clean.values,
         )
 
-    async def make_keys(self) -> None:
+    async def make_keys(self) -> setup_pb2.PlannedTraffic | None:
         """Generate the attempt's key pair; feature parties get the public key, the workers the secret key.
 
-        Under a lattice agree on the attempt's sizes and public polynomials instead.
+        Under a lattice agree on the attempt's sizes and public polynomials instead, and report the bytes that follow.
         """
         labels = self.data.labels
         label_slots, own_rounds = self._label_slots(labels), self.withholding.own_trees
-        await self._keys.make(self._slots(labels), label_slots=label_slots, own_rounds=own_rounds)
+        return await self._keys.make(self._slots(labels), label_slots=label_slots, own_rounds=own_rounds)
 
     @step()
     async def publish(self) -> setup_pb2.PublishedModel:
