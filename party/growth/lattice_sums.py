@@ -65,6 +65,9 @@ class SumsOfWords:
         job.sizes.words = self._parameters.words
         self._seed = await draw_joint_seed(context, self._parties)
 
+    async def take_shared(self) -> None:
+        """No words serve two trees."""
+
     async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
         """Hand the columns to the workers, unless the tree before had the same ones."""
         del t, sampled

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from party.growth.offered_candidates import Offer
+from party.growth.split_table import with_zeros
 from party.runtime.context import StepContext, required
 from party.runtime.messages import CiphertextBody, Rows
 from party.setup.joint_seed import draw_joint_seed
@@ -56,6 +57,7 @@ class WordsOfNodes:
         self._holder: HistogramKeyHolder | None = None
         self._queries: dict[int, Query] = {}
         self._asked = 0  # queries of the tree
+        self._values: Ints | None = None  # of the tree
 
     def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
         """`BadInput` if not even one candidate's sums can be hidden and opened, or not in a further attempt."""
@@ -96,16 +98,20 @@ class WordsOfNodes:
         self._holder = HistogramKeyHolder(context.key_engine, parameters, slots, seed, token)
         await self._holder.start()
 
+    async def share(self, values: Ints) -> None:
+        """No words serve two trees."""
+
     async def begin(self, t: int, values: Ints, rows: Rows, parties: Sequence[str]) -> None:
         """Send `parties` the query of the root: the values (N, S) of the records `rows`."""
         self._asked = 0
         self._queries.clear()
-        await self._ask(t, 0, {ROOT: rows}, values, parties)
+        self._values = with_zeros(values, self._sizes().records)
+        await self._ask(t, 0, {ROOT: rows}, parties)
 
     async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
         """Send the parties of the tree a query for each node that is built at this stage."""
-        nodes = {node: growing.rows[node] for node in growing.build}
-        await self._ask(t, stage, nodes, growing.values, taking_part(self._spec, t))
+        if parties := taking_part(self._spec, t):
+            await self._ask(t, stage, {node: growing.rows[node] for node in growing.build}, parties)
 
     async def open_offer(self, offer: Offer) -> Ints:
         """The sums (sums, S) of a feature party.
@@ -141,8 +147,8 @@ class WordsOfNodes:
             holder, self._holder = self._holder, None
             await holder.close()
 
-    async def _ask(self, t: int, stage: int, nodes: Mapping[int, Rows], values: Ints, parties: Sequence[str]) -> None:
-        context, holder = self._context, required(self._holder)
+    async def _ask(self, t: int, stage: int, nodes: Mapping[int, Rows], parties: Sequence[str]) -> None:
+        context, holder, values = self._context, required(self._holder), required(self._values)
         streams = [context.outbox.open(party, "encrypted_words", t, stage) for party in parties]
         total = self._sizes().records
         context.progress.done, context.progress.total = 0, (total + DEGREE) * len(nodes)

@@ -83,7 +83,8 @@ def not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
             "max_bin = 256: must be at most 255 where scheme = 'lattice', which takes 256 bins of a column, one for "
             "missing values counted; use scheme = 'paillier' for more",
         ),
-        (ForestParams(), {}, "scheme = 'lattice' and protocol 'forest' do not go together"),
+        (ForestParams(binning="per-node"), {}, "scheme = 'lattice' and binning = 'per-node' do not go together"),
+        (PivodlParams(), {}, "scheme = 'lattice' and protocol 'pivodl' do not go together"),
     ],
 )
 def test_jobs_that_no_party_could_do(params: Any, changes: dict[str, Any], message: str) -> None:

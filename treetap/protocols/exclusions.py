@@ -175,6 +175,12 @@ TRAININGS: tuple[Exclusion, ...] = (
         "use scheme = 'paillier', or leave min_cell_records out",
     ),
     Exclusion(
+        F.LATTICE,
+        F.BINS_PER_NODE,
+        "its words are summed by the bins of the columns, which all nodes of a tree share there",
+        "use scheme = 'paillier', or set binning = 'global'",
+    ),
+    Exclusion(
         F.GRADIENT_BITS,
         OTHERS,
         "it sums no gradients in trees, and counts of classes take one bit for each record as they are",
