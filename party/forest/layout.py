@@ -30,6 +30,7 @@ def implied(params: ForestParams, on_lattice: bool, records: int, slots: int, cl
     Raises:
         Malformed: no number of classes leads to `slots` slots.
     """
-    if slots < 2 or (classes and not (on_lattice and params.criterion == "gini" and slots == 2 * classes)):
+    of_all = on_lattice and params.criterion == "gini" and slots == 2 * classes > 2
+    if slots < 2 or (classes and not of_all):
         raise Malformed(f"{slots} slots, {classes} of all records, are not counts of classes, nor a target and a count")
     return layout(params, records, slots - classes, classes)

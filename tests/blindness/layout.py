@@ -105,7 +105,7 @@ class Cost:
             self._send(holder, party, "public_key", [key])
         if self._agreed is not None:
             self._draw_seed([holder, *members])
-        if forest:
+        if forest and self._agreed is None:
             self._encrypt(members, "encrypted_labels", forest_pb2.EncryptedLabels, 0, self._records)
         for tree in range(topology.trees):
             for party in members:
@@ -185,7 +185,7 @@ class Cost:
 
     def _lattice(self, slots: Slots) -> HistogramParameters:
         params = self._params
-        assert isinstance(params, BoostingParams)
+        assert isinstance(params, BoostingParams | ForestParams)
         nodes = params.n_estimators << (params.max_depth - 1)  # of two siblings one
         largest = max(map(_candidates, self._shapes.values()))
         candidates, queries = rounded_up(largest), rounded_up(nodes)

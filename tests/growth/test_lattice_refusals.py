@@ -21,6 +21,7 @@ from treetap.native import library
 from treetap.protocols.job_spec import check_spec
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, jobs_pb2, setup_pb2
 
