@@ -13,7 +13,7 @@ from tests.system.test_sockets import COUNTED
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.commands.local_federation import LocalFederation
 from treetap.protocols.key_options import LATTICE
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.transcript import TranscriptReader, summarise
 from treetap.wire.v2 import jobs_pb2
 
@@ -21,11 +21,15 @@ pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("sockets")]
 
 #: Two blocks of records and a rest, so that workers share them.
 HERE = world(8_200, (0, 1, 2), missing=0.1, seed=8)
-PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=4)
+JOBS: dict[str, TreeParams] = {
+    "boosting": BoostingParams(n_estimators=2, max_depth=2, max_bin=4),
+    "forest": ForestParams(n_estimators=2, max_depth=2, max_bin=4, bootstrap=True),
+}
 WORKERS = dict(zip(PARTIES, (2, 3, 2), strict=True))
 
 
-def test_a_training_over_sockets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("params", JOBS.values(), ids=JOBS)
+def test_a_training_over_sockets(params: TreeParams, tmp_path: Path) -> None:
     """Model node for node; what was sent is what arrived, byte for byte; only contents of a lattice come to b and c."""
     given: dict[str, dict[str, Any]] = settings(
         tmp_path, {"wide": HERE}, record="both", schemes=["lattice"], min_key_bits=3072
@@ -33,11 +37,11 @@ def test_a_training_over_sockets(tmp_path: Path) -> None:
     for party, workers in WORKERS.items():
         given[party]["workers"] = workers
     with LocalFederation(tmp_path, given) as federation:
-        job = spec(PARAMS, scheme=LATTICE, table="wide")
+        job = spec(params, scheme=LATTICE, table="wide")
         federation.operator.submit(jobs_pb2.SubmitRequest(job="job", spec=job))
         status = ended(federation, "job")
         assert (status.state, status.error) == ("finished", "")
-        assert_oracles_model(states(federation, HERE), HERE.oracle(PARAMS))
+        assert_oracles_model(states(federation, HERE), HERE.oracle(params))
         transcripts = {party: federation.state(party) / "transcripts" / "job" for party in PARTIES}
     for receiver, path in transcripts.items():
         assert not TranscriptReader(path).torn
@@ -58,4 +62,4 @@ def test_a_training_over_sockets(tmp_path: Path) -> None:
                 "seed_commitment",
                 "public_key",
             }
-            assert "gradients" not in {step for _, step, _ in arrived}
+            assert not {"gradients", "encrypted_labels"} & {step for _, step, _ in arrived}
