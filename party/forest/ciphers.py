@@ -25,6 +25,7 @@ from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.params import ForestParams
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import forest_pb2, setup_pb2
 
@@ -33,14 +34,14 @@ Draw = Callable[[], tuple[Rows, bool]]
 
 
 def encrypted_labels(
-    context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes], queries: Callable[[], int]
+    context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes], params: ForestParams
 ) -> SharedValues:
-    """By the job's scheme. `sizes`: the job's; `queries`: the most nodes of an attempt that are built."""
+    """By the job's scheme. `sizes`: the job's."""
     if not KeyKind.of(spec).on_lattice:
         return _OneForEachRecord(context, spec, sizes)
     from party.growth.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
 
-    return WordsOfNodes(context, spec, sizes, queries)
+    return WordsOfNodes(context, spec, sizes, lambda: params.n_estimators, once=not params.bootstrap)
 
 
 class _OneForEachRecord(JobKeys):
@@ -68,13 +69,15 @@ class _OneForEachRecord(JobKeys):
         return np.concatenate(np.split(await self.open(offer.ciphertexts, times * offer.sums), times), axis=1)
 
 
-def summed_labels(context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, draw: Draw) -> SumsOfShared:
+def summed_labels(
+    context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, params: ForestParams, draw: Draw
+) -> SumsOfShared:
     """By the job's scheme."""
     if not KeyKind.of(spec).on_lattice:
         return _SumsOfCiphertexts(context, spec, job, draw)
     from party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
 
-    return SumsOfWords(context, spec, job)
+    return SumsOfWords(context, spec, job, once=not params.bootstrap)
 
 
 class _SumsOfCiphertexts:

@@ -43,7 +43,7 @@ class FeatureParty:
         layout = partial(implied, self._params, KeyKind.of(spec).on_lattice)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, layout)
         growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account)
-        self._sums = summed_labels(context, spec, job, lambda: (required(self._drawn), self._sums_of_all))
+        self._sums = summed_labels(context, spec, job, self._params, lambda: (required(self._drawn), self._sums_of_all))
         self._drawn: Rows | None = None
         self._sums_of_all = False  # of the current tree
         self.sizes = job.sizes
@@ -61,7 +61,7 @@ class FeatureParty:
 
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT))
     async def take_labels(self) -> None:
-        """Receive what serves all trees: the ciphertext of the label of each of the training's records, for a key."""
+        """Receive what serves all trees: a ciphertext of the label of each of the training's records, or its words."""
         await self._sums.take_shared()
 
     @step(*AFTER_HISTOGRAMS)

@@ -51,7 +51,7 @@ class LabelHolder:
         trees, on_lattice = self._params.n_estimators, KeyKind.of(spec).on_lattice
         #: Where each node has words, these classes are in them; ciphertexts serve both sums.
         self._classes_in_slots = self._sums_of_all and on_lattice
-        encrypted = self._encrypted = encrypted_labels(context, spec, lambda: self.sizes, self._most_built)
+        encrypted = self._encrypted = encrypted_labels(context, spec, lambda: self.sizes, self._params)
         job = self._job = LabelHolderJob(
             config, context, spec, self._params, trees, self._slots, encrypted, self._label_slots
         )
@@ -86,7 +86,7 @@ class LabelHolder:
     async def share_labels(self) -> None:
         """Send the feature parties every record's encrypted label (one-hot, or fixed point), once per attempt.
 
-        Under a lattice nothing: every node has words of its own.
+        Under a lattice nothing, unless words serve all trees.
         """
         plain = required(self._targets).values
         if not self._counts:
@@ -152,13 +152,6 @@ class LabelHolder:
             return opened
         classes = len(self._job.data.labels.classes)
         return np.insert(opened, classes, opened[:, :classes].sum(axis=1), axis=1)
-
-    def _most_built(self) -> int:
-        """The most nodes of the job that are built in an attempt: of two siblings one, by subtraction."""
-        rules = self._params.expansion
-        return self._params.n_estimators * sum(
-            (rules.most_compared(stage) + 1) // 2 for stage in range(rules.most_stages)
-        )
 
     def _label_slots(self, labels: Labels) -> int:
         """The slots for the class of a record that a tree draws or does not, whose sums Eq. 6 of ID-LMID takes."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.boosting.test_lattice import carry_out, instances, names_forest
 from tests.defences import (
     test_changed_defences,
     test_column_account,
@@ -23,12 +23,14 @@ from tests.defences import (
 )
 from tests.forest.test_order import FEATURE, HERE, LABEL_HOLDER, ON_LATTICE
 from tests.forest.test_protocol import SHAPES, TARGETS, case
-from tests.growth import test_eval_table
+from tests.growth import test_cell_merging, test_eval_table
+from tests.lattice_ways import carry_out, instances, take_way
 from tests.oracle import OracleSplit
 from tests.prediction import test_evaluate, test_grafted
 from tests.simulator import Federation, run
 from tests.worlds import World, assert_oracles_model, spec, world
 from treetap.errors import TreetapError
+from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import filled, name_of
@@ -52,29 +54,46 @@ CASES: dict[str, tuple[Callable[[], World], ForestParams]] = {
 }
 
 
-@pytest.mark.second_tier(but=3)
-@pytest.mark.parametrize(
-    ("target", "shape"),
-    [("seven classes", "drawn with replacement"), ("numbers", "parties that sit trees out"), *CASES.items()]
-    + [(target, shape) for target in TARGETS for shape in SHAPES],
-)
-def test_the_federation_finds_the_oracles_forest(target: str, shape: Any, tmp_path: Path) -> None:
+#: One of every shape with one of every target, and all others.
+WORLDS: list[tuple[str, Any, str]] = [
+    ("seven classes", "drawn with replacement", "global"),
+    ("numbers", "parties that sit trees out", "global"),
+    ("two classes", "three parties", "per-node"),
+    *((name, made, "global") for name, made in CASES.items()),
+    *product(TARGETS, SHAPES, ("global", "per-node")),
+]
+
+
+@pytest.mark.second_tier(but=6)
+@pytest.mark.parametrize(("target", "shape", "binning", "way"), [(*each, way) for each in WORLDS for way in Way])
+def test_the_federation_finds_the_oracles_forest(
+    target: str, shape: Any, binning: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Classes and numbers, samples and draws with replacement, missing values, ties, parties that sit trees out."""
-    here, params = case(target, shape) if isinstance(shape, str) else (shape[0](), shape[1])
-    oracle = here.oracle(params)
+    here, params = (shape[0](), shape[1]) if isinstance(shape, tuple) else case(target, shape, binning=binning)
+    oracle, chosen, sent = here.oracle(params), take_way(monkeypatch, way), set[tuple[int, int]]()
+
+    def seen(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        assert name_of(parcel) != "encrypted_labels"
+        if name_of(parcel) == "encrypted_words":
+            sent.add((parcel.round, parcel.stage))
+        return parcel
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
+        federation.tamper = seen
         trained = await federation.train(spec(params, len(here.blocks), scheme=LATTICE))
         assert (trained.state, trained.error) == ("finished", "")
         assert_oracles_model(federation.states, oracle)
         assert any(len(tree.nodes) > 1 for tree in oracle)
-        sent = {message.word for message in federation.log}
-        assert "encrypted_words" in sent
-        assert "encrypted_labels" not in sent
         await federation.close()
 
     run(main())
+    if Way.QUERIES in chosen:
+        assert sent >= {(0, 0), (0, 1)} or params.party_dropout
+    else:
+        assert {stage for _, stage in sent} == {0}
+        assert sent == {(0, 0)} or params.bootstrap
 
 
 def test_cases_are_what_they_say() -> None:
@@ -89,6 +108,8 @@ def test_cases_are_what_they_say() -> None:
 #: Tests of features, of which forests train on a lattice here.
 FEATURES: tuple[Callable[..., None], ...] = (
     test_changed_defences.test_what_a_tree_withheld_stays_hidden,
+    test_cell_merging.test_the_federation_finds_the_joined_tables_trees,
+    test_column_account.test_bins_that_are_merged_leave_no_small_group,
     test_column_account.test_the_account_is_that_of_all_subsets,
     test_eval_table.test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table,
     test_evaluate.test_the_label_holder_compares_predictions_with_its_labels,
@@ -101,17 +122,14 @@ FEATURES: tuple[Callable[..., None], ...] = (
 )
 
 
-def _suits(parts: Sequence[Any]) -> bool:
-    return names_forest(parts) and not any(getattr(part, "bins_per_node", False) for part in parts)
-
-
-@pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize(("feature", "given"), list(instances(FEATURES, _suits)))
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize(("feature", "given"), list(instances(FEATURES, of_forests=True)))
+@pytest.mark.parametrize("way", Way)
 def test_features(
-    feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    way: Way, feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models, metrics, accounts and what is shown are those that the feature has under the other schemes."""
-    carry_out(feature, given, tmp_path, monkeypatch)
+    assert carry_out(feature, given, way, tmp_path, monkeypatch)
 
 
 # ---- messages
