@@ -84,7 +84,11 @@ def not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
             "max_bin = 256: must be at most 255 where scheme = 'lattice', which takes 256 bins of a column, one for "
             "missing values counted; use scheme = 'paillier' for more",
         ),
-        (ForestParams(binning="per-node"), {}, "scheme = 'lattice' and binning = 'per-node' do not go together"),
+        (
+            ForestParams(binning="per-node", max_bin=256),
+            {},
+            "max_bin = 256: must be at most 255 where scheme = 'lattice'",
+        ),
         (PivodlParams(), {}, "scheme = 'lattice' and protocol 'pivodl' do not go together"),
     ],
 )
