@@ -16,7 +16,8 @@ DEEP = ForestParams(n_estimators=3, max_depth=3, max_bin=4)
 EMITTING = {
     "bins of the job": spec(DEEP),
     # The intersection orders the records by chance, and so the draws: with eight trees every party wins a split.
-    "on a lattice": spec(DEEP, scheme=LATTICE, key_bits=0, obfuscation=""),
+    "on a lattice": spec(DEEP, scheme=LATTICE),
+    "on a lattice, bins per node": spec(replace(DEEP, binning="per-node"), scheme=LATTICE),
     "bins per node": spec(replace(DEEP, binning="per-node", bootstrap=True, n_estimators=8), alignment="psi"),
 }
 train_naively = forest_train

@@ -21,7 +21,7 @@ from tests.defences import (
     test_repair,
     test_withholding,
 )
-from tests.forest.test_order import FEATURE, HERE, LABEL_HOLDER, ON_LATTICE
+from tests.forest.test_order import FEATURE, HERE, JOBS, LABEL_HOLDER, ON_LATTICE
 from tests.forest.test_protocol import SHAPES, TARGETS, case
 from tests.growth import test_cell_merging, test_eval_table
 from tests.lattice_ways import carry_out, instances, take_way
@@ -172,6 +172,66 @@ def test_layouts_that_a_forest_does_not_have(change: Callable[[Any], None], says
         assert status.state == "failed"
         assert f"Malformed: the key of {LABEL_HOLDER} cannot be used: {says}" in status.error
         assert not any(message.word == "encrypted_words" for message in federation.log)
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "says"),
+    [
+        (0, _fields(first=1), "label-holder sent words out of place in tree 0"),
+        (0, _fields(node=2), "label-holder sent words out of place in tree 0"),
+        (0, _fields(count=15), "words of 15 records from 0 on are not those that are due"),
+        (1, _fields(ciphertexts=b""), "words of 4096 records from 16 on are not those that are due"),
+    ],
+)
+def test_shared_words_that_cannot_be(part: int, change: Callable[[Any], None], says: str, tmp_path: Path) -> None:
+    """Those that serve all trees are checked before the first tree; then the job is resumed."""
+    job, oracle = JOBS["by sets"]
+
+    def tamper(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if (to, name_of(parcel), parcel.part) == (FEATURE, "encrypted_words", part):
+            change(parcel.growth.encrypted_words)
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = tamper
+        status = await federation.train(job)
+        assert status.state == "failed"
+        assert "Malformed: " in status.error
+        assert says in status.error
+        assert not any(message.word in ("begin_tree", "candidate_sums") for message in federation.log)
+        federation.tamper = None
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, oracle)
+        await federation.close()
+
+    run(main())
+
+
+def test_sums_of_another_node_are_noticed(tmp_path: Path) -> None:
+    """Both halves of one node's sums in the place of another's open to sums; that records cannot have them is found."""
+    job, _ = JOBS["by sets"]
+    kept: dict[int, bytes] = {}
+
+    def swapped(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if (sender, name_of(parcel), parcel.round) == (FEATURE, "candidate_sums", 0):
+            content = parcel.growth.candidate_sums
+            field = "ciphertexts" if content.ciphertexts else "second_halves"
+            value = getattr(content, field)
+            whole = kept.setdefault(parcel.part, value)
+            if parcel.stage:
+                setattr(content, field, whole * (len(value) // len(whole)))
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = swapped
+        status = await federation.train(job)
+        assert status.state == "failed"
+        assert f"Malformed: {FEATURE} has offered what is no sum over its columns" in status.error
         await federation.close()
 
     run(main())

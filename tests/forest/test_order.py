@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.growth import test_order as growth
 from tests.growth.test_order import Answered, every_step_now
+from tests.oracle import OracleModel
 from tests.replay import Conducted, Replay, conducted, faultless
 from tests.runtime.test_kill_and_resume import REAL
 from tests.runtime.test_malformed import chunk
@@ -32,11 +34,18 @@ pytestmark = pytest.mark.xdist_group("forest-steps")
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 PARAMS = ForestParams(n_estimators=2, max_depth=2, max_bin=3, colsample_bytree=1.0)
+PER_NODE = replace(PARAMS, binning="per-node")
 #: A world in which all three parties win splits, in both trees.
 HERE = world(16, (1, 1, 1), seed=28, fresh=6)
 ORACLE = HERE.oracle(PARAMS)
 JOB = spec(PARAMS, obfuscation="standard")
 ON_LATTICE = spec(PARAMS, scheme=LATTICE)
+#: With the model that is to be found: labels shared under a key, not at all, and in words that serve all trees.
+JOBS = {
+    "with a key": (JOB, ORACLE),
+    "by queries": (ON_LATTICE, ORACLE),
+    "by sets": (spec(PER_NODE, scheme=LATTICE), HERE.oracle(PER_NODE)),
+}
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
 #: Virtual seconds after which everybody who waited for a dead process has given up.
 GIVEN_UP_S = 200.0
@@ -86,9 +95,9 @@ def test_every_wrong_order_of_a_forest_is_refused(played: Conducted, tmp_path: P
 
 
 @pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("job", [JOB, ON_LATTICE], ids=["with a key", "on a lattice"])
+@pytest.mark.parametrize(("job", "oracle"), JOBS.values(), ids=JOBS)
 @pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
-def test_killed_and_resumed(victim: str, job: setup_pb2.JobSpec, tmp_path: Path) -> None:
+def test_killed_and_resumed(victim: str, job: setup_pb2.JobSpec, oracle: OracleModel, tmp_path: Path) -> None:
     """Killed while labels are shared, and at some messages of each tree: the resumed job finds the oracle's forest."""
     labels = ("share_labels", "take_labels", "encrypted_labels")
     messages = [m for m in faultless(tmp_path / "faultless", HERE, job) if m.word in labels or m.number % 17 == 4]
@@ -115,9 +124,9 @@ def test_killed_and_resumed(victim: str, job: setup_pb2.JobSpec, tmp_path: Path)
                 assert state == "interrupted"
                 resumed = await federation.resume()
                 assert (resumed.state, resumed.error) == ("finished", "")
-            assert_oracles_model(federation.states, ORACLE)
+            assert_oracles_model(federation.states, oracle)
             predicted = await federation.predict(predict_request(model="job"))
-            assert_oracles_scores(predicted.predictions, ORACLE, HERE.newcomers, 16)
+            assert_oracles_scores(predicted.predictions, oracle, HERE.newcomers, 16)
             await federation.close()
             return state
 
@@ -126,8 +135,10 @@ def test_killed_and_resumed(victim: str, job: setup_pb2.JobSpec, tmp_path: Path)
     assert "interrupted" in states
 
 
-def test_a_resumed_forest_shares_its_labels_once_per_attempt(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "words_of"), [("with a key", "encrypted_labels"), ("by sets", "encrypted_words")])
+def test_a_resumed_forest_shares_its_labels_once_per_attempt(name: str, words_of: str, tmp_path: Path) -> None:
     """Interrupted in its second tree a job shares the labels again, to all, and grows the second tree alone."""
+    job, oracle = JOBS[name]
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -139,13 +150,14 @@ def test_a_resumed_forest_shares_its_labels_once_per_attempt(tmp_path: Path) -> 
                 federation.start(FEATURE)
 
         federation.hook = kill
-        assert (await federation.train(JOB)).state == "interrupted"
+        assert (await federation.train(job)).state == "interrupted"
         before = len(federation.log)
         assert (await federation.resume()).state == "finished"
         words = [message.word for message in federation.log[before:]]
         assert (words.count("share_labels"), words.count("take_labels"), words.count("begin_tree")) == (1, 2, 1)
-        assert words.count("encrypted_labels") == words.count("public_key") == 2
-        assert_oracles_model(federation.states, ORACLE)
+        parts = 1 if job is JOB else 2  # words of records, and of zeros
+        assert words.count(words_of) / parts == words.count("public_key") == 2
+        assert_oracles_model(federation.states, oracle)
         await federation.close()
 
     run(main())
