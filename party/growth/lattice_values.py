@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from party.growth.offered_candidates import Offer
+from party.growth.split_table import with_zeros
 from party.runtime.context import StepContext, required
 from party.runtime.messages import CiphertextBody, Rows
 from party.setup.joint_seed import draw_joint_seed
@@ -73,6 +74,7 @@ class WordsOfNodes:
         self._way = Way.QUERIES
         self._shared = b""  # the seed of the query that serves further nodes
         self._queries: dict[int, Query] = {}
+        self._values: Ints | None = None  # of the tree, by queries
         self._asked = 0  # nodes of the tree
         self._keeping: set[str] = set()  # parties whose second halves serve all trees
         self._kept: set[str] = set()  # of these, those that have sent them
@@ -142,22 +144,29 @@ class WordsOfNodes:
         if self.goes_once:
             self._await([ROOT], parties)
             return
-        self._shared = secrets.token_bytes(SEED_BYTES) if self._way is Way.SETS else b""
+        self._values = None
+        if self._way is Way.SETS:
+            self._shared = secrets.token_bytes(SEED_BYTES)
+        else:
+            self._values = with_zeros(values, self._sizes().records)
         self._await([ROOT], parties)
         await self._send(t, 0, {ROOT: rows}, values, parties)
 
-    async def share(self, values: Ints, rows: Rows) -> None:
+    async def share(self, values: Ints) -> None:
         """Send all feature parties the query that serves all trees, where one does: see `begin`."""
         if self.goes_once:
             self._shared = secrets.token_bytes(SEED_BYTES)
-            await self._send(0, 0, {ROOT: rows}, values, self._spec.feature_parties)
+            await self._send(0, 0, {ROOT: np.arange(len(values))}, values, self._spec.feature_parties)
 
     async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
         """Make ready for the sums of the nodes that are asked for at this stage: by queries, send one for each."""
-        parties, asked = taking_part(self._spec, t), growing.asked
+        if not (parties := taking_part(self._spec, t)):
+            return
+        asked = growing.asked
         self._await(asked, parties)
         if self._way is Way.QUERIES:
-            await self._send(t, stage, {node: growing.rows_asked(node) for node in asked}, growing.values, parties)
+            nodes = {node: growing.rows_asked(node) for node in asked}
+            await self._send(t, stage, nodes, required(self._values), parties)
 
     async def open_offer(self, offer: Offer) -> Ints:
         """The sums (sums, S) of a feature party.

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from tests.blindness.observed import Crossed
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
+from treetap.lattice.histogram_ways import Needs, Way, way_of
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
 from treetap.trees import sampling
@@ -84,6 +85,7 @@ class Cost:
         self._width = key.ciphertext_bytes
         self._groups, self._widths = slots.groups_per_plaintext(key.plain_bits), slots.widths
         self._agreed = self._lattice(slots) if key.on_lattice else None
+        self._by_sets = self._agreed is not None and way_of(self._agreed, self._built, self._needs) is Way.SETS
         self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
         self.messages: Counter[tuple[str, str, str]] = Counter()
         self.ciphertexts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -105,18 +107,30 @@ class Cost:
             self._send(holder, party, "public_key", [key])
         if self._agreed is not None:
             self._draw_seed([holder, *members])
-        if forest:
+            if self._by_sets and self._needs.once:
+                self._words(self._agreed, 0, 0, [1])
+        if forest and self._agreed is None:
             self._encrypt(members, "encrypted_labels", forest_pb2.EncryptedLabels, 0, self._records)
         for tree in range(topology.trees):
             for party in members:
-                sample = growth_pb2.SampledRecords(chunks=[self._bitmap()], times=int(forest))
-                self._send(holder, party, "sampled_records", [sample], tree)
+                often = int(self._params.drawn(tree, self._records).max()) if forest else 0
+                samples = [
+                    growth_pb2.SampledRecords(chunks=[self._bitmap()], times=times)
+                    for times in (range(1, often + 1) if forest else [0])
+                ]
+                self._send(holder, party, "sampled_records", samples, tree)
             if not forest and self._agreed is None:
                 self._encrypt(members, "gradients", boosting_pb2.Gradients, tree, self._summed(tree))
+            if self._agreed is not None and self._by_sets and not self._needs.once:
+                self._words(self._agreed, tree, 0, [1])
             asked = 0
             for level, nodes in sorted(topology.built(tree).items()):
                 if self._agreed is not None:
-                    self._query(self._agreed, tree, level, nodes, asked)
+                    if not self._by_sets:
+                        self._words(self._agreed, tree, level, nodes)
+                    most = 1 if self._by_sets else self._agreed.queries_per_second_half
+                    renewed = sum(not (asked + number) % most for number in range(len(nodes)))
+                    self._halves(self._agreed, tree, level, nodes, renewed)
                     asked += len(nodes)
                     continue
                 for party in members:
@@ -185,10 +199,14 @@ class Cost:
 
     def _lattice(self, slots: Slots) -> HistogramParameters:
         params = self._params
-        assert isinstance(params, BoostingParams)
-        nodes = params.n_estimators << (params.max_depth - 1)  # of two siblings one
+        assert isinstance(params, BoostingParams | ForestParams)
+        self._needs = Needs(
+            own_bins=params.bins_per_node, once=isinstance(params, ForestParams) and not params.bootstrap
+        )
+        # all nodes, or of two siblings one
+        self._built = (1 << params.max_depth) - 1 if params.bins_per_node else 1 << (params.max_depth - 1)
         largest = max(map(_candidates, self._shapes.values()))
-        candidates, queries = rounded_up(largest), rounded_up(nodes)
+        candidates, queries = rounded_up(largest), rounded_up(params.n_estimators * self._built)
         return parameters_of(self._records, slots, params.max_bin, candidates, queries, 1)
 
     def _draw_seed(self, parties: Sequence[str]) -> None:
@@ -203,11 +221,8 @@ class Cost:
                 self._send(party, other, "seed_commitment", [committed])
                 self._send(party, other, "seed_nonce", [setup_pb2.SeedNonce(nonce=bytes(32))])
 
-    def _query(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], asked: int) -> None:
-        """Words of all records and of a block of zeros for every node; halves of its candidates.
-
-        `asked`: nodes of the tree before these.
-        """
+    def _words(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int]) -> None:
+        """Words of all records and of a block of zeros for every node."""
         holder, members, n = self._spec.aggregator, list(self._spec.feature_parties), self._records
         queries = [
             growth_pb2.EncryptedWords(node=node, first=first, count=count, ciphertexts=bytes(13 * agreed.words * count))
@@ -216,14 +231,21 @@ class Cost:
         ]
         self.operations[holder]["encryptions"] += len(nodes) * (n + 4096)
         self.ciphertexts[holder]["encrypted_words"] += len(members) * len(nodes) * (n + 4096)
-        renewed = sum(not (asked + number) % agreed.queries_per_second_half for number in range(len(nodes)))
         for party in members:
             self._send(holder, party, "encrypted_words", queries, tree, level)
+
+    def _halves(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], renewed: int) -> None:
+        """First halves of all candidates for every node, and second ones for some of them."""
+        holder, n = self._spec.aggregator, self._records
+        for party in self._spec.feature_parties:
             candidates = _candidates(self._shapes[party])
             firsts = len(nodes) * -(-candidates * agreed.words * agreed.reply_bits // 8)
             seconds = renewed * candidates * agreed.second_half_bytes
             parts = [growth_pb2.CandidateSums(nodes=nodes, candidates=candidates, ciphertexts=bytes(firsts))]
-            parts += [growth_pb2.CandidateSums(candidates=candidates, second_halves=bytes(seconds))] * bool(seconds)
+            parts += [
+                growth_pb2.CandidateSums(candidates=candidates, second_halves=bytes(min(1 << 20, seconds - start)))
+                for start in range(0, seconds, 1 << 20)
+            ]
             self._send(party, holder, "candidate_sums", parts, tree, level)
             self.operations[holder]["openings"] += candidates * len(nodes)
             self.operations[party] += Counter(
