@@ -48,7 +48,7 @@ class SumsOfWords:
             Malformed: the label holder's bounds are below this party's figures, or no sizes follow from them.
         """
         context, job = self._context, self._job
-        params, count = job.sizes.params, sum(shape.sums for shape in job.split_table.binned.shapes)
+        params, count = job.sizes.params, sum(shape.sums for shape in job.shapes)
         if count > MOST["candidates"]:
             raise BadInput(
                 f"{context.party} has {count} candidates of a node, scheme = {LATTICE!r} takes {MOST['candidates']}: "
@@ -72,7 +72,8 @@ class SumsOfWords:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
         own_bins, kept = params.bins_per_node, key.keeps_second_halves
         self._once = self._once and not key.label_slots
-        needs = Needs(own_bins=own_bins, merged=key.merges_bins, kept=kept, once=self._once)
+        merged, withheld = key.merges_bins, params.withheld
+        needs = Needs(own_bins=own_bins, merged=merged, withheld=withheld, kept=kept, once=self._once)
         by_sets = way_of(agreed, built_nodes(params, needs), needs) is Way.SETS
         job.sizes.words, job.sizes.by_sets = agreed.words, by_sets
         self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)
@@ -81,7 +82,7 @@ class SumsOfWords:
         else:
             self._way = _Queries(context, self._sender, agreed, seed, keeps=keeps)
 
-    async def take_words(self) -> None:
+    async def take_shared(self) -> None:
         """Receive the words that serve all trees, where some do.
 
         Raises:
@@ -210,9 +211,10 @@ class _Sets:
         sets, context, columns = required(self._sets), self._context, tree.columns
         bins, shapes, before = columns.bins, columns.candidates.shapes, dict(sets.operations)
         context.progress.done, context.progress.total = 0, len(nodes)
-        for node in nodes:
-            rows = tree.rows_of(node)
-            rows = rows[tree.summed[rows]]
+        spaces = {node: rows[tree.summed[rows]] for node in nodes for rows in [tree.rows_of(node)]}
+        for node, rows in spaces.items():
+            await context.offload(partial(bins.see, node, rows))
+        for node, rows in spaces.items():
             codes = await context.offload(partial(bins.codes, node, rows))
             first, second = await sets.answer(rows, codes, shapes, columns.order(node))
             yield Sums(first, len(columns.candidates) * (self._parameters.words + 1), second)

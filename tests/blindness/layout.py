@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from tests.blindness.observed import Crossed
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
+from treetap.lattice.histogram_ways import Needs
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
 from treetap.trees import sampling
@@ -85,7 +86,7 @@ class Cost:
     ) -> None:
         """`shapes`: (bins, has missing) of each column, by feature party; a party has one worker.
 
-        `by_sets`: words of a tree's root serve all of its nodes.
+        `by_sets`: words of a tree's root serve all of its nodes; they do where a node has bins of its own.
         """
         self._spec, self._records, self._shapes = spec, records, shapes
         self._params = params_of(spec)
@@ -93,7 +94,7 @@ class Cost:
         self._width = key.ciphertext_bytes
         self._groups, self._widths = slots.groups_per_plaintext(key.plain_bits), slots.widths
         self._agreed = self._lattice(slots) if key.on_lattice else None
-        self._by_sets = by_sets
+        self._by_sets = self._agreed is not None and (by_sets or self._needs.both_children)
         self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
         self.messages: Counter[tuple[str, str, str]] = Counter()
         self.ciphertexts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -115,18 +116,30 @@ class Cost:
             self._send(holder, party, "public_key", [key])
         if self._agreed is not None:
             self._draw_seed([holder, *members])
-        if forest:
+            if self._by_sets and self._needs.once:
+                self._words(self._agreed, 0, 0, [1])
+        if forest and self._agreed is None:
             self._encrypt(members, "encrypted_labels", forest_pb2.EncryptedLabels, 0, self._records)
         for tree in range(topology.trees):
             for party in members:
-                sample = growth_pb2.SampledRecords(chunks=[self._bitmap()], times=int(forest))
-                self._send(holder, party, "sampled_records", [sample], tree)
+                often = int(self._params.drawn(tree, self._records).max()) if forest else 0
+                samples = [
+                    growth_pb2.SampledRecords(chunks=[self._bitmap()], times=times)
+                    for times in (range(1, often + 1) if forest else [0])
+                ]
+                self._send(holder, party, "sampled_records", samples, tree)
             if not forest and self._agreed is None:
                 self._encrypt(members, "gradients", boosting_pb2.Gradients, tree, self._summed(tree))
+            if self._agreed is not None and self._by_sets and not self._needs.once:
+                self._words(self._agreed, tree, 0, [1])
             asked = 0
             for level, nodes in sorted(topology.built(tree).items()):
                 if self._agreed is not None:
-                    self._of_words(self._agreed, tree, level, nodes, asked)
+                    if not self._by_sets:
+                        self._words(self._agreed, tree, level, nodes)
+                    most = 1 if self._by_sets else self._agreed.queries_per_second_half
+                    renews = [not (asked + number) % most for number in range(len(nodes))]
+                    self._halves(self._agreed, tree, level, nodes, renews)
                     asked += len(nodes)
                     continue
                 for party in members:
@@ -195,10 +208,14 @@ class Cost:
 
     def _lattice(self, slots: Slots) -> HistogramParameters:
         params = self._params
-        assert isinstance(params, BoostingParams)
-        nodes = params.n_estimators << (params.max_depth - 1)  # of two siblings one
+        assert isinstance(params, BoostingParams | ForestParams)
+        self._needs = Needs(
+            own_bins=params.bins_per_node, once=isinstance(params, ForestParams) and not params.bootstrap
+        )
+        # all nodes, or of two siblings one
+        self._built = (1 << params.max_depth) - 1 if params.bins_per_node else 1 << (params.max_depth - 1)
         largest = max(map(_candidates, self._shapes.values()))
-        candidates, queries = rounded_up(largest), rounded_up(nodes)
+        candidates, queries = rounded_up(largest), rounded_up(params.n_estimators * self._built)
         return parameters_of(self._records, slots, params.max_bin, candidates, queries, 1)
 
     def _draw_seed(self, parties: Sequence[str]) -> None:
@@ -213,25 +230,25 @@ class Cost:
                 self._send(party, other, "seed_commitment", [committed])
                 self._send(party, other, "seed_nonce", [setup_pb2.SeedNonce(nonce=bytes(32))])
 
-    def _of_words(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], asked: int) -> None:
-        """Words of all records and of a block of zeros for every node, or the root alone; halves of its candidates.
-
-        `asked`: nodes of the tree before these.
-        """
+    def _words(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int]) -> None:
+        """Words of all records and of a block of zeros for every node."""
         holder, members, n = self._spec.aggregator, list(self._spec.feature_parties), self._records
-        encrypted = nodes if not self._by_sets else nodes[: not level]
         queries = [
             growth_pb2.EncryptedWords(node=node, first=first, count=count, ciphertexts=bytes(13 * agreed.words * count))
-            for node in encrypted
+            for node in nodes
             for first, count in ((0, n), (n, 4096))
         ]
-        self.operations[holder]["encryptions"] += len(encrypted) * (n + 4096)
-        self.ciphertexts[holder]["encrypted_words"] += len(members) * len(encrypted) * (n + 4096)
-        renews = [self._by_sets or not (asked + k) % agreed.queries_per_second_half for k in range(len(nodes))]
-        renewed = sum(renews)
+        self.operations[holder]["encryptions"] += len(nodes) * (n + 4096)
+        self.ciphertexts[holder]["encrypted_words"] += len(members) * len(nodes) * (n + 4096)
         for party in members:
-            if queries:
-                self._send(holder, party, "encrypted_words", queries, tree, level)
+            self._send(holder, party, "encrypted_words", queries, tree, level)
+
+    def _halves(
+        self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], renews: Sequence[bool]
+    ) -> None:
+        """First halves of all candidates for every node, and second ones for some of them (`renews`)."""
+        holder, n = self._spec.aggregator, self._records
+        for party in self._spec.feature_parties:
             candidates = _candidates(self._shapes[party])
             firsts = bytes(-(-candidates * agreed.words * agreed.reply_bits // 8))
             seconds = bytes(candidates * agreed.second_half_bytes)
@@ -244,10 +261,10 @@ class Cost:
             self.operations[holder]["openings"] += candidates * len(nodes)
             self.operations[party] += Counter(
                 additions=len(nodes) * n * len(self._shapes[party]),
-                hidden=renewed * candidates,
+                hidden=sum(renews) * candidates,
                 answered=len(nodes) * candidates,
             )
-            self.ciphertexts[party]["candidate_sums"] += candidates * (agreed.words * len(nodes) + renewed)
+            self.ciphertexts[party]["candidate_sums"] += candidates * (agreed.words * len(nodes) + sum(renews))
 
     def _send(self, sender: str, to: str, kind: str, bodies: Sequence[Message], tree: int = 0, level: int = 0) -> None:
         for part, body in enumerate(bodies):
