@@ -22,6 +22,7 @@ from party.growth.continuation import BaseModel, keep_continuation
 from party.growth.label_state import LabelState, finite, published_model, stored_rounds, stored_trees
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
+from party.growth.withheld import mode_of
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Next, Outcome, step
 from party.setup.evaluated import check_evaluated, described
@@ -259,6 +260,7 @@ class LabelHolderJob:
             **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
             **_cells(lines[self.base_trees :]),
+            **mode_of(self._params, self._base and self._base.manifest),
             **(self._base.described() if self._base else {}),
             **state.summary(),
             "importance_by_party": {

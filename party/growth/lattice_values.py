@@ -104,7 +104,7 @@ class WordsOfNodes:
 
     async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
         """Send the parties of the tree a query for each node that is built at this stage."""
-        nodes = {node: growing.rows[node] for node in growing.build}
+        nodes = {node: growing.rows_asked(node) for node in growing.asked}
         await self._ask(t, stage, nodes, growing.values, taking_part(self._spec, t))
 
     async def open_offer(self, offer: Offer) -> Ints:

@@ -74,7 +74,7 @@ class OfferedCandidates:
         halves: list[bytes] = []
         candidates: int | None = None
         partitioned: list[int] = []
-        build = self._growing.build
+        build = self._growing.asked
         async for message in self._context.mailbox.series(party, "candidate_sums", t, stage):
             body = message.growth.candidate_sums
             nodes += body.nodes
@@ -97,7 +97,7 @@ class OfferedCandidates:
         try:
             offer = Offer(party, t, stage, nodes, candidates, b"".join(packed), b"".join(halves))
             sums = await self._open_sums(offer)
-            offered = sums.reshape(len(nodes), candidates, sums.shape[1])
+            offered = self._growing.take_asked(sums.reshape(len(nodes), candidates, sums.shape[1]))
             await self._context.offload(lambda: self._growing.check_offered(offered))
         except Malformed as failure:
             raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
