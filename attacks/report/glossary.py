@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from attacks.advice.results import Defence
 from attacks.document import Document
-from attacks.registry import GROUPING, Needs, rows
+from attacks.registry import GROUPING, OWN_CUTS, Needs, rows
 from treetap.wire.disclosure import CLASSES
 
 
@@ -24,7 +24,10 @@ def _sentence(words: str) -> str:
 
 
 #: Attack that groups records → its class in the style sheet, where that is not its name.
-_STYLES = {"uni+cl": "unicl", "id2graph": "graph", "id2graph-chunked": "chunked", "id2graph-quotient": "quotient"}
+_STYLES = {
+    **{"uni+cl": "unicl", "id2graph": "graph", "id2graph-chunked": "chunked", "id2graph-quotient": "quotient"},
+    OWN_CUTS: "own",
+}
 ATTACKS = {
     name: Attack(row.label, row.label.split(", ")[-1], _STYLES.get(name, name), _sentence(row.line))
     for name, row in GROUPING.items()

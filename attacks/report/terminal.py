@@ -110,6 +110,8 @@ def _attacks(document: Document, console: Console) -> None:
     if rows:
         _table(console, "Attacks on the labels", ["party", "attack", *SCORE_HEADS], rows, names=2)
     for name, party in document.on_labels.items():
+        for attack, why in (party.reasons or {}).items():
+            _say(console, *_wrapped(f"{name}: {ATTACKS[attack].label} is left out: {why}.", console, "  "))
         if not party.attacks:
             _say(console, f"No attack was run on the view of {name}.")
 

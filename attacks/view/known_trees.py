@@ -12,11 +12,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from attacks.id2graph.own_cuts import OwnCut
 from attacks.view.kept_messages import MemoryBudget
 from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
-from treetap.trees.job_params import JobParams
-from treetap.trees.params import TreeParams
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 #: Source of a node's records: the root holds all; a message named them; the party's own split made them; they follow
@@ -98,6 +97,27 @@ class TreeView:
         """True for a known node without known children."""
         return node in self.nodes and not {2 * node, 2 * node + 1} & self.nodes.keys()
 
+    @property
+    def won(self) -> bool:
+        """True if the party made a split."""
+        return bool(self.cuts) or any(node.split is not None for node in self.nodes.values())
+
+    def own_cuts(self) -> list[OwnCut]:
+        """Own splits by heap number, with the records on either side that may lie in the node, as far as is known."""
+        made = {
+            u: OwnCut(u, self.nodes[2 * u].records, self.nodes[2 * u + 1].records)
+            for u, node in self.nodes.items()
+            if node.split is not None
+        }
+        own = {cut.node: np.isin(np.arange(self.total), cut.left) for cut in self.cuts if cut.split is not None}
+        for u in own.keys() - made.keys():
+            possible = np.ones(self.total, dtype=np.bool_)
+            for up in range(1, u.bit_length()):
+                if (above := own.get(u >> up)) is not None:
+                    possible &= above == (u >> up - 1 & 1 == 0)
+            made[u] = OwnCut(u, np.flatnonzero(possible & own[u]), np.flatnonzero(possible & ~own[u]))
+        return [made[u] for u in sorted(made)]
+
     def drawn_of(self, records: Ints) -> Ints:
         """The records on which the tree was trained; all if no message named the sample."""
         return records if self.drawn is None else records[self.drawn[records] > 0]
@@ -126,11 +146,6 @@ class TreeView:
         above = {u >> up for u in there for up in range(u.bit_length())}
         siblings = {u ^ 1 for u in above if u != ROOT}
         return sorted((above | siblings) - self.nodes.keys())
-
-
-def withholds_spaces(params: JobParams) -> bool:
-    """True of a job whose feature parties get no instance spaces, and answer for all records where they win."""
-    return isinstance(params, TreeParams) and getattr(params, "instance_spaces", "sent") == "withheld"
 
 
 def known_nodes(

@@ -6,13 +6,13 @@ is computed from a feature party's table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from attacks.view.kept_messages import MemoryBudget
-from attacks.view.known_trees import Ints, TreeView, withholds_spaces
+from attacks.view.known_trees import Ints, TreeView
 from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
 from treetap.trees.params import TreeParams
@@ -100,7 +100,7 @@ class OpenedSums:
     @property
     def over_all(self) -> bool:
         """True if instance spaces are withheld, so that left sets are of all N records."""
-        return withholds_spaces(self.params)
+        return self.params.withheld
 
 
 @dataclass
@@ -174,7 +174,7 @@ class OpenedEntries:
                 if won.setdefault(split.node, places := tuple(split.candidates)) != places:
                     raise Malformed(f"node {split.node} was won twice")
 
-    def of_tree(self, tree: TreeView, children: Mapping[Place, Iterable[int]]) -> OpenedTree:
+    def of_tree(self, tree: TreeView, children: Mapping[Place, Collection[int]]) -> OpenedTree:
         """The complete tree that the entries are of.
 
         `children`: the nodes whose children a party sent at a stage.
@@ -197,6 +197,8 @@ class OpenedEntries:
             if categories.setdefault(party, numbers.categories) != numbers.categories:
                 raise Malformed(f"{party} changed its number of categories")
             _add(sums.setdefault(party, {}), party, numbers, nodes)
+        # an owner of padded trees answers also where it has won nothing
+        children = {place: nodes for place, nodes in children.items() if nodes}
         _agree("won splits", self._won, children)
         won, everywhere = [], {cut.node: cut.left for cut in tree.cuts}
         for (party, stage), of_stage in sorted(self._won.items()):
@@ -243,7 +245,7 @@ class OpenedNodes:
 
 
 def opened_sums(
-    grown: Sequence[tuple[TreeView, OpenedEntries, Mapping[Place, Iterable[int]]]],
+    grown: Sequence[tuple[TreeView, OpenedEntries, Mapping[Place, Collection[int]]]],
     parties: Sequence[str],
     params: TreeParams,
     records: int,
@@ -273,7 +275,7 @@ def opened_sums(
     return opened, lost if recorded else []
 
 
-def _left_sets(tree: TreeView, children: Mapping[Place, Iterable[int]]) -> Iterator[LeftSet]:
+def _left_sets(tree: TreeView, children: Mapping[Place, Collection[int]]) -> Iterator[LeftSet]:
     """The left sets that feature parties sent, by node."""
     everywhere = {cut.node: cut.left for cut in tree.cuts}
     for node, party in sorted((node, party) for (party, _), nodes in children.items() for node in nodes):

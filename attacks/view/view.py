@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attacks.view.known_trees import Ints, TreeView, withholds_spaces
+from attacks.id2graph.own_cuts import OwnCut
+from attacks.view.known_trees import Ints, TreeView
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages
 from attacks.view.opened_sums import OpenedSums, opened_sums
 from attacks.view.owner import feature_party, label_holder
@@ -102,7 +103,7 @@ class View:
     @property
     def withheld(self) -> bool:
         """True if the job withholds instance spaces from feature parties."""
-        return withholds_spaces(self.params)
+        return isinstance(self.params, TreeParams) and self.params.withheld
 
     def leaves(self, *, drawn_only: bool = False) -> list[list[Ints]]:
         """The attacker's leaves of every complete tree, in order: the input of the attacks.
@@ -115,6 +116,14 @@ class View:
             [tree.drawn_of(leaf.records) if drawn_only else leaf.records for leaf in tree.leaves() if leaf.node != ROOT]
             for tree in self.trees
         ]
+
+    def own_cuts(self) -> list[list[OwnCut]]:
+        """The party's own splits of every complete tree, each with the records that may lie in its node, by side.
+
+        These are the node's where they are known. Where instance spaces are withheld it is each record that no own
+        split above sends elsewhere.
+        """
+        return [tree.own_cuts() for tree in self.trees]
 
     def received_only(self) -> View:
         """The same view by received messages alone."""
@@ -174,7 +183,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     name = (label_holder if replay.network.kind == EMBEDDINGS else feature_party)(path, replay, spec, party)
     total = replay.total
     max_depth = params.max_depth if isinstance(params, TreeParams) else 0
-    withheld = withholds_spaces(params)
+    withheld = isinstance(params, TreeParams) and params.withheld
     trees, unfinished = _trees(path, replay, total, max_depth, withheld=withheld)
     if gaps := _gaps([tree.index for tree in trees]):
         why = "recording began later"
