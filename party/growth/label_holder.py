@@ -22,7 +22,7 @@ from party.runtime.context import StepContext, required
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import CELLS, PADDED
+from treetap.models.store import CELLS
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.criterion import Criterion
@@ -249,9 +249,8 @@ class LabelHolderGrowth:
         tree = self._growing(t)
         growing, own = tree.growing, [split.to_dict() for split in tree.splits]
         self._job.reached.keep(t, {leaf: growing.rows[leaf] for leaf in growing.leaves()}, len(growing.values))
-        more = {CELLS: tree.offered.cells} if tree.offered.cells else {}
-        more |= {PADDED: self._params.max_depth} if growing.padded else {}
-        self._job.stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own, **more})
+        cells = {CELLS: tree.offered.cells} if tree.offered.cells else {}
+        self._job.stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own, **cells})
         if metrics := tree.state.metrics:
             trees = tree.state.trees
             keep_round(self._context.store, trees // tree.state.trees_per_round - 1, trees, metrics)

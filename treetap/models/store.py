@@ -36,8 +36,6 @@ VALUES = "values"
 CELLS = "min_cell_records"
 #: Entry of a manifest: "withheld" if no instance spaces were shown while trees grew, of the base model's trees too.
 SPACES = "instance_spaces"
-#: Entry of a stored tree: the depth of the full tree whose leaf paths were sent in place of the tree's own.
-PADDED = "padded_depth"
 #: Entry of a label holder's manifest: true where no entry of an encrypted prediction may count as constant.
 HIDES_CONSTANTS = "hides_constants"
 

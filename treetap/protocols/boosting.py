@@ -82,6 +82,6 @@ PROTOCOL = TrainingProtocol(
     trees=Trees(sequential=True),
     permissions=_permissions,
     capabilities=OF_GROWN_TREES
-    | {Feature.LATTICE, Feature.BASE_MODEL, Feature.GRADIENT_BITS, Feature.MONOTONE, Feature.WEIGHT},
+    | {Feature.LATTICE, Feature.WITHHELD, Feature.BASE_MODEL, Feature.GRADIENT_BITS, Feature.MONOTONE, Feature.WEIGHT},
     noise=Noise(by_own_trees),
 )

@@ -87,7 +87,7 @@ DEFENCES_OF_TREES = frozenset(
 )
 OF_GROWN_TREES = DEFENCES_OF_TREES | {
     *(Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.MAX_COLUMN_LEAKAGE),
-    *(Feature.OKAMOTO_UCHIYAMA, Feature.MIN_CELL_RECORDS, Feature.WITHHELD),
+    *(Feature.OKAMOTO_UCHIYAMA, Feature.MIN_CELL_RECORDS),
 }
 _KEY = (Feature.SCHEME, Feature.KEY_BITS, Feature.OBFUSCATION)
 _OF_CLASSES = (Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.DIMIP)
@@ -175,16 +175,10 @@ TRAININGS: tuple[Exclusion, ...] = (
     Exclusion(F.OKAMOTO_UCHIYAMA, OTHERS, "it sums ciphertexts of paillier alone", "use scheme = 'paillier'"),
     Exclusion(F.LATTICE, OTHERS, "it encrypts no value anew for every node", "use scheme = 'paillier'"),
     Exclusion(
-        F.LATTICE,
-        F.MIN_CELL_RECORDS,
-        "a node's merged bins are none of the columns' own, which all nodes of a tree share there",
-        "use scheme = 'paillier', or leave min_cell_records out",
-    ),
-    Exclusion(
         F.WITHHELD,
         OTHERS,
-        "it has no label holder that knows which records reach a node before the other parties do",
-        "train by boosting or forest, or leave it out",
+        "it encrypts no value anew for every node, with zeros in the place of the records outside",
+        "train by boosting, or leave it out",
     ),
     Exclusion(
         F.WITHHELD,
@@ -457,13 +451,13 @@ PREDICTIONS: tuple[Exclusion, ...] = (
         F.WITHHELD_MODEL,
         "interactive",
         "feature parties get the records that reach their nodes, as sets",
-        "use protocol eini, eini-lattice or masked",
+        "use protocol eini or eini-lattice",
     ),
     Exclusion(
         F.WITHHELD_MODEL,
         OTHERS,
         "it does not say that it keeps from feature parties which records reach their nodes",
-        "use protocol eini, eini-lattice or masked",
+        "use protocol eini or eini-lattice",
     ),
     Exclusion(
         F.DEGRADE,

@@ -110,7 +110,8 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
         params = params_of(spec)
         used |= {
             Feature.REGRESSION: params.objective in REGRESSIONS,
-            Feature.EARLY_STOPPING: isinstance(params, EarlyStoppingParams) and params.early_stopping_rounds is not None,
+            Feature.EARLY_STOPPING: isinstance(params, EarlyStoppingParams)
+            and params.early_stopping_rounds is not None,
             Feature.WITHHELD: isinstance(params, TreeParams) and params.withheld,
             Feature.PAD_TREES: isinstance(params, TreeParams) and params.pad_trees,
             Feature.LOSSGUIDE: isinstance(params, TreeParams) and params.expansion.one_by_one,

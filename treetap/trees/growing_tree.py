@@ -394,7 +394,8 @@ class GrowingTree:
         self, index: int, outputs: tuple[int, ...], names: Sequence[str], local: Sequence[Subtree] = ()
     ) -> Tree:
         """The tree as the model has it, its owners by name; `local`: subtrees of the nodes that are withdrawn."""
-        return Tree(index, outputs, self._splits(names), self._leaves(), tuple(local))
+        padded = self._rules.max_depth if self._padded else 0
+        return Tree(index, outputs, self._splits(names), self._leaves(), tuple(local), padded)
 
     def subtree(self, names: Sequence[str]) -> Subtree:
         """The same of a part of a tree."""
