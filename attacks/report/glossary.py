@@ -132,6 +132,8 @@ SUMS_TERMS = {
     "Cell placed": "a record's value in one column is claimed to lie in one bin, rightly.",
     "Left sets alone": "the records that went left at the splits that the feature party won. They are sent as they "
     "are, so no noise on sums lowers this figure.",
+    "Cut learned": "a left set names the records on one side of one cut: of the node, or of all records where instance "
+    "spaces are withheld. A cell between two learned cuts, or beyond the last one, is known that far.",
     "Differences": "two sums that differ in few records say which records these are, once candidates of one column "
     "are put in order.",
     "All equations": "what does not follow exactly is estimated by least squares over all sums.",

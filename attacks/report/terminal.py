@@ -194,6 +194,8 @@ def _sums(document: Document, console: Console) -> None:
     if rows := [[it.name, *row] for it in read for row in it.ways.rows]:
         _table(console, "Columns of feature parties, read by opened sums", ("of", *sums.WAY_HEADS), rows, names=2)
         _say(console, *_wrapped(sums.WHO_KNOWS, console))
+    if rows := [[it.name, *row] for it in read for row in it.cuts.rows]:
+        _table(console, "Columns of feature parties, by left sets alone", ("of", *sums.CUT_HEADS), rows, names=2)
     for it in read:
         for what, why in it.reasons.rows:
             _say(console, *_wrapped(f"{it.name}: {what}: {why}.", console, "  "))

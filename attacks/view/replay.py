@@ -190,7 +190,7 @@ class TranscriptReplay:
             self.budget.take(len(record.message))
             self.predicted.take(message)
         elif record.step == "won_splits" and not sent:
-            self.owners.add(message.growth.won_splits.owner)
+            self.owners |= {message.growth.won_splits.owner} - {""}  # of padded trees one says that nothing was won
         elif record.step == "record_digest" and sent:
             self.own_digest = message.alignment.record_digest.digest
 

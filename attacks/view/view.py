@@ -185,6 +185,10 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     max_depth = params.max_depth if isinstance(params, TreeParams) else 0
     withheld = isinstance(params, TreeParams) and params.withheld
     trees, unfinished = _trees(path, replay, total, max_depth, withheld=withheld)
+    if isinstance(params, TreeParams) and withheld and params.draws_records:  # as every party computes it by the seed
+        trees, unfinished = (
+            [replace(tree, drawn=params.drawn(tree.index, total)) for tree in some] for some in (trees, unfinished)
+        )
     if gaps := _gaps([tree.index for tree in trees]):
         why = "recording began later"
         if base := continued_from(spec):
