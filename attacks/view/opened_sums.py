@@ -174,10 +174,11 @@ class OpenedEntries:
                 if won.setdefault(split.node, places := tuple(split.candidates)) != places:
                     raise Malformed(f"node {split.node} was won twice")
 
-    def of_tree(self, tree: TreeView, children: Mapping[Place, Collection[int]]) -> OpenedTree:
+    def of_tree(self, tree: TreeView, children: Mapping[Place, Collection[int]], *, padded: bool = False) -> OpenedTree:
         """The complete tree that the entries are of.
 
-        `children`: the nodes whose children a party sent at a stage.
+        `children`: the nodes whose children a party sent at a stage. `padded`: sums came of nodes that the tree has not,
+        too, which are not opened.
 
         Raises:
             Malformed: entries are missing, or contradict each other, the tree or its messages.
@@ -189,9 +190,9 @@ class OpenedEntries:
         nodes = {node: known.records for node, known in tree.nodes.items()}
         sums: dict[str, dict[int, Ints]] = {}
         categories: dict[str, tuple[int, ...]] = {}
-        _agree("sums", self._sums, self.received)
+        _agree("sums", self._sums, self.received, fewer=padded)
         for (party, stage), numbers in sorted(self._sums.items()):
-            _agree(f"nodes of the sums of {party}", numbers.nodes, self.received[party, stage])
+            _agree(f"nodes of the sums of {party}", numbers.nodes, self.received[party, stage], fewer=padded)
             if numbers.shape[2] != values.shape[1]:
                 raise Malformed(f"sums of {party} have {numbers.shape[2]} slots, the values {values.shape[1]}")
             if categories.setdefault(party, numbers.categories) != numbers.categories:
@@ -264,7 +265,7 @@ def opened_sums(
                 raise Malformed(f"{foreign[0]}, which is no feature party, has sent sums")
             left_sets += _left_sets(tree, children)
             if entries.there:
-                trees.append(entries.of_tree(tree, children))
+                trees.append(entries.of_tree(tree, children, padded=params.pad_trees))
             elif entries.received:
                 lost.append(tree.index)
         except Malformed as fault:
@@ -293,8 +294,8 @@ def _same(known: _Numbers | None, said: _Numbers, what: str) -> _Numbers:
     return known
 
 
-def _agree(what: str, recorded: Iterable[object], received: Iterable[object]) -> None:
-    if set(recorded) != set(received):
+def _agree(what: str, recorded: Iterable[object], received: Iterable[object], *, fewer: bool = False) -> None:
+    if not set(recorded) <= set(received) or (not fewer and set(recorded) != set(received)):
         raise Malformed(f"the {what} that it recorded are not those of the messages that it received")
 
 

@@ -174,10 +174,11 @@ def test_an_own_split_that_forgets_records_is_refused(folder: Path, tmp_path: Pa
 
 def test_padded_trees_are_read(tmp_path: Path) -> None:
     """Answers for no node are no splits; the label holder's view is whole."""
-    params = replace(PARAMS, n_estimators=1, pad_trees=True)
+    params = replace(PARAMS, n_estimators=1, pad_trees=True, min_child_weight=3.0, max_depth=4)
     states = trained(tmp_path, HERE, params, job=ON_LATTICE)
     opened = read_label_holder(transcript(states, HOLDER)).opened
     assert opened is not None
+    assert len(opened.trees[0].sums[B]) < 15  # the tree is not full, and its messages are
     assert {split.node for split in opened.trees[0].won} == {it.node for it in opened.left_sets} != set()
     assert read_view(transcript(states, C), party=C).trees[0].won
 
