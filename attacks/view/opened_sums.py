@@ -177,8 +177,8 @@ class OpenedEntries:
     def of_tree(self, tree: TreeView, children: Mapping[Place, Collection[int]], *, padded: bool = False) -> OpenedTree:
         """The complete tree that the entries are of.
 
-        `children`: the nodes whose children a party sent at a stage. `padded`: sums came of nodes that the tree has not,
-        too, which are not opened.
+        `children`: the nodes whose children a party sent at a stage. `padded`: sums also came of nodes that the tree
+        does not have, which are not opened.
 
         Raises:
             Malformed: entries are missing, or contradict each other, the tree or its messages.
