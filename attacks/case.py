@@ -78,8 +78,8 @@ class Case:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """The attacks that were to group records and have nothing to use, each with the reason."""
-        reasons = {name: self.obstacle(name) for name in self._asked()}
+        """The attacks that group records of which this view has nothing to use, each with the reason."""
+        reasons = {name: self.obstacle(name) for name in self.grouping()}
         return {name: reason for name, reason in reasons.items() if reason}
 
     def usual(self) -> list[str]:
@@ -94,9 +94,6 @@ class Case:
 
     def grouping(self) -> list[str]:
         """The attacks that group records to run on this view; none of a regression, whose labels are no groups."""
-        return [name for name in self._asked() if not self.obstacle(name)]
-
-    def _asked(self) -> list[str]:
         names = self.file.attacks or self.usual()
         possible = rows(*(needs for needs in (Needs.COLUMNS, Needs.SETS) if needs.given_by(self.view)))
         return [] if self.classes is None else [name for name in names if name in possible]
@@ -137,8 +134,7 @@ def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
     steps: dict[int, dict[str, float | None]] = {}
     best: tuple[int, Outcome] | None = None
     # without labels there is nothing to choose by, and without trees nothing to choose
-    first = next((t for t, made in enumerate(cuts, 1) if made), 1)
-    for trees in range(first if by_tree and uses_trees and scored and every else every, every + 1):
+    for trees in range(1 if by_tree and uses_trees and scored and every else every, every + 1):
         outcome = attack(
             *(name, leaves[:trees], case.view.records, case.features),
             *(case.classes, case.settings, cuts[:trees]),

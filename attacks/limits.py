@@ -109,8 +109,7 @@ def _results(document: Document, name: str) -> list[tuple[str, AttackName, Attac
         for attack, result in party.attacks.items()
         if meant(attack)
     ]
-    left_out = [attack for party in document.parties.values() for attack in party.reasons or {} if meant(attack)]
-    if not results and not left_out:  # an attack that had nothing to use reaches nothing
+    if not results:
         what = "no attack but cl" if name in GENERAL else "this attack"
         was = "was run" if name in GENERAL else "was not run"
         raise BadInput(f"--fail-above {name}: {what} {was}; name attacks in --attacks or in audit.toml")

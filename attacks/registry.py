@@ -403,8 +403,7 @@ def attack(
     """Run one of the attacks that group records; the arguments are those of `GroupEvidence`.
 
     Raises:
-        BadInput: an unknown attack, C outside 2..N, wrong leaves or features, a graph too large for the exact form, or
-            no own split for the attack by these.
+        BadInput: an unknown attack, C outside 2..N, wrong leaves or features, a graph too large for the exact form.
     """
     if name not in GROUPING:
         raise BadInput(f"attack {name!r}: unknown; known are {', '.join(GROUPING)}")

@@ -124,7 +124,7 @@ def id2graph_quotient(evidence: GroupEvidence) -> Outcome:
 
 
 def own_cuts(evidence: GroupEvidence) -> Outcome:
-    """k-means on the sides of own splits. Raises BadInput without any."""
+    """k-means on the sides of own splits; without any all records are one group."""
     start, settings = time.perf_counter(), evidence.settings
     points = signatures(evidence.cuts, evidence.records, settings.discount, settings.max_entries)
     seconds = {"signatures": time.perf_counter() - start}

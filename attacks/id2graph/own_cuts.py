@@ -45,7 +45,7 @@ def signatures(cuts: OwnCuts, records: int, discount: float, most: int) -> Float
     more the splits with the largest weights are kept.
 
     Raises:
-        BadInput: there is no split, or a record that does not exist.
+        BadInput: a record that does not exist.
     """
     weights: dict[bytes, float] = {}
     first: dict[bytes, OwnCut] = {}
@@ -54,8 +54,8 @@ def signatures(cuts: OwnCuts, records: int, discount: float, most: int) -> Float
             key = hashlib.sha256(_sides(cut, records).tobytes()).digest()
             first.setdefault(key, cut)
             weights[key] = weights.get(key, 0.0) + discount**t * 0.5 ** (cut.node.bit_length() - 1)
-    if not weights:
-        raise BadInput("the party won no split, so no record has a side: there is nothing to cluster")
+    if not weights:  # no record differs from another
+        return np.zeros((records, 1))
     kept = sorted(weights, key=lambda key: -weights[key])[: max(1, most // max(1, records))]
     return np.stack([_sides(first[key], records) * np.sqrt(weights[key]) for key in kept], axis=1)
 

@@ -67,7 +67,9 @@ def words(name: str, figures: ColumnFigures) -> str:
     size = f"{count(figures.records)} records × {count(figures.columns)} columns"
     if figures.together is None:
         why = "; ".join(figures.reasons.values())
-        return f"was not measured as a reader of {name}'s columns by sums: {why}. {_answered(name, size, figures)}"
+        unread = f"was not measured as a reader of {name}'s columns: {why}."
+        return f"{unread} {_answered(name, size, figures)}" if any(it.cuts for it in figures.cuts) else unread
+
     read = figures.together
     floor = share(figures.left_sets.placed, 1)
     bound = "" if figures.given is None else f"; with all links given it would place {share(figures.given.placed, 1)}"
