@@ -42,7 +42,7 @@ class FeatureParty:
         trees = self._params.n_estimators
         layout = partial(implied, self._params, KeyKind.of(spec).on_lattice)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, layout)
-        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account)
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account, job.kind)
         self._sums = summed_labels(context, spec, job, self._params, lambda: (required(self._drawn), self._sums_of_all))
         self._drawn: Rows | None = None
         self._sums_of_all = False  # of the current tree
@@ -94,11 +94,13 @@ class FeatureParty:
     async def _begin_tree(self, t: int) -> OwnTree:
         table, split_table = self._job.table, self._job.split_table
         total = len(table.ids)
-        series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
-        drawn, self._sums_of_all = await take_drawn(series, total)
-        if self._sums_of_all and self._job.min_cell_records:
-            refuse_cells(self._spec.aggregator)
-        check_drawn(self._spec.aggregator, t, draws_evaluated=bool(drawn[split_table.training :].any()))
+        drawn, self._sums_of_all = np.ones(total, dtype=np.int64), False  # plaintexts have the draw's multiplicities
+        if not self._params.withheld:
+            series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
+            drawn, self._sums_of_all = await take_drawn(series, total)
+            if self._sums_of_all and self._job.min_cell_records:
+                refuse_cells(self._spec.aggregator)
+            check_drawn(self._spec.aggregator, t, draws_evaluated=bool(drawn[split_table.training :].any()))
         self._drawn = drawn
         split_table.next_handle_is(self._job.stored.first_handle(t))
         if self._params.binning == "per-node":

@@ -23,7 +23,6 @@ from party.runtime.messages import CountedBody
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
 from treetap.errors import DataError
-from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
@@ -78,9 +77,9 @@ class LabelHolder:
         return await self._job.bin(state)
 
     @step(Next("share_labels"), Next("publish"))
-    async def make_keys(self) -> None:
+    async def make_keys(self) -> setup_pb2.PlannedTraffic | None:
         """Generate the attempt's key pair, and send the public key."""
-        await self._job.make_keys()
+        return await self._job.make_keys()
 
     @step(Next("begin_tree", RESUMED))
     async def share_labels(self) -> None:
@@ -109,13 +108,13 @@ class LabelHolder:
         split_table = self._job.split_table
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.own_columns_of_tree(t, params, lambda: table.features)
-        alone, send = self._withholding.grows_alone(t), self._context.outbox.send
+        alone = self._withholding.grows_alone(t)
         parties = [] if alone else taking_part(self._spec, t)
 
         def draw() -> Iterator[CountedBody]:
             return drawn_messages(with_zeros(drawn, total), total, sums_of_all=self._sums_of_all)
 
-        await together(*(send(party, "sampled_records", draw(), round=t) for party in parties))
+        await self._growth.shown.show_draw(t, parties, draw)
         values = np.concatenate([aims.values, _ones(aims.values)], axis=1) * drawn[:, None]
         labels = self._job.data.labels
         values, limit = self._withholding.counted(
