@@ -211,19 +211,16 @@ def test_shared_words_that_cannot_be(part: int, change: Callable[[Any], None], s
     run(main())
 
 
-def test_sums_of_another_node_are_noticed(tmp_path: Path) -> None:
-    """Both halves of one node's sums in the place of another's open to sums; that records cannot have them is found."""
+def test_first_halves_under_second_halves_of_another_node_are_no_sums(tmp_path: Path) -> None:
+    """Each node has its own: the root's first halves in the place of a child's open to noise."""
     job, _ = JOBS["by sets"]
-    kept: dict[int, bytes] = {}
+    kept: list[bytes] = []
 
     def swapped(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-        if (sender, name_of(parcel), parcel.round) == (FEATURE, "candidate_sums", 0):
-            content = parcel.growth.candidate_sums
-            field = "ciphertexts" if content.ciphertexts else "second_halves"
-            value = getattr(content, field)
-            whole = kept.setdefault(parcel.part, value)
-            if parcel.stage:
-                setattr(content, field, whole * (len(value) // len(whole)))
+        content = parcel.growth.candidate_sums
+        if (sender, parcel.round) == (FEATURE, 0) and content.ciphertexts:
+            kept.append(content.ciphertexts)
+            content.ciphertexts = kept[0]
         return parcel
 
     async def main() -> None:
