@@ -49,7 +49,7 @@ class SumsOfWords:
                 f"{context.party} has {count} candidates of a node, scheme = {LATTICE!r} takes {MOST['candidates']}: "
                 f"use a smaller max_bin, fewer columns, or scheme = {PAILLIER!r}"
             )
-        message = setup_pb2.CandidateCount(candidates=count)
+        message = setup_pb2.CandidateCount(candidates=count, hiding=context.policy.min_hiding_bits)
         await context.outbox.send(self._sender, "candidate_count", [message])
         key = await job.receive_key()
         if key.candidates < count or key.queries < 1:
@@ -57,9 +57,12 @@ class SumsOfWords:
                 f"{self._sender} says that a party has at most {key.candidates} candidates, and that {key.queries} "
                 f"nodes are built; {context.party} has {count} candidates"
             )
+        context.policy.check_hiding(context.party, "its sets of records", key.hiding)
         max_bin, records = job.sizes.params.max_bin, len(job.table.ids)
         try:
-            self._parameters = parameters_of(records, key.slots, max_bin, key.candidates, key.queries, context.attempt)
+            self._parameters = parameters_of(
+                records, key.slots, max_bin, key.candidates, key.queries, context.attempt, key.hiding
+            )
         except BadInput as failure:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
         job.sizes.words = self._parameters.words

@@ -21,7 +21,7 @@ from party.setup.joint_seed import draw_joint_seed
 from party.setup.keys import fitting
 from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
-from treetap.lattice.histogram_parameters import MOST, HistogramParameters
+from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.process.together import together
@@ -60,7 +60,7 @@ class WordsOfNodes:
     def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
         """`BadInput` if not even one candidate's sums can be hidden and opened, or not in a further attempt."""
         fitting(slots, labels, KeyKind.of(self._spec), remedy)
-        self._parameters(slots, len(labels.values), candidates=1)
+        self._parameters(slots, len(labels.values), candidates=1, hiding=self._context.policy.min_hiding_bits)
 
     async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> None:
         """Agree with all feature parties on the sizes and on the public polynomials of this attempt.
@@ -69,10 +69,12 @@ class WordsOfNodes:
             BadInput: no sizes hide and decrypt the sums of such a job.
         """
         context, parties, sizes = self._context, list(self._spec.feature_parties), self._sizes()
+        counts = {party: await self._count_of(party) for party in parties}
         # the mailbox bounds a party's sums by its number
-        sizes.announced = {party: await self._count_of(party) for party in parties}
+        sizes.announced = {party: count.candidates for party, count in counts.items()}
+        hiding = max(context.policy.min_hiding_bits, *(count.hiding for count in counts.values()))
         candidates = rounded_up(max(sizes.announced.values()))
-        parameters = self._parameters(slots, sizes.records, candidates)
+        parameters = self._parameters(slots, sizes.records, candidates, hiding)
         log.info(
             "job %s: %d words for each record, halves of %d bits; sums of %d attempts are hidden by %.1f bits",
             context.job,
@@ -89,6 +91,7 @@ class WordsOfNodes:
             own_rounds=own_rounds,
             candidates=parameters.candidates,
             queries=parameters.queries,
+            hiding=parameters.hiding,
         )
         await together(*(context.outbox.send(party, "public_key", [message]) for party in parties))
         seed = await draw_joint_seed(context, [self._spec.aggregator, *parties])
@@ -159,13 +162,19 @@ class WordsOfNodes:
                 context.costs.ciphertexts["encrypted_words"] += count * len(streams)
         await together(*(stream.close() for stream in streams))
 
-    def _parameters(self, slots: Slots, records: int, candidates: int) -> HistogramParameters:
+    def _parameters(self, slots: Slots, records: int, candidates: int, hiding: int) -> HistogramParameters:
         max_bin, queries = self._sizes().params.max_bin, rounded_up(self._most_built())
-        return parameters_of(records, slots, max_bin, candidates, queries, self._context.attempt)
+        return parameters_of(records, slots, max_bin, candidates, queries, self._context.attempt, hiding)
 
-    async def _count_of(self, party: str) -> int:
-        """The candidates that a feature party has."""
-        count: int = (await self._context.mailbox.only(party, "candidate_count")).candidates
-        if count > MOST["candidates"]:
-            raise Malformed(f"{party} says that it has {count} candidates, a lattice takes {MOST['candidates']}")
+    async def _count_of(self, party: str) -> setup_pb2.CandidateCount:
+        """The candidates that a feature party has, and the bits by which it wants to be hidden."""
+        count: setup_pb2.CandidateCount = await self._context.mailbox.only(party, "candidate_count")
+        if count.candidates > MOST["candidates"]:
+            raise Malformed(
+                f"{party} says that it has {count.candidates} candidates, a lattice takes {MOST['candidates']}"
+            )
+        if count.hiding not in HIDING:
+            raise Malformed(
+                f"{party} asks for {count.hiding} bits of hiding, a lattice gives {HIDING[0]} to {HIDING[-1]}"
+            )
         return count

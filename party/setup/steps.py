@@ -221,7 +221,8 @@ class ReceivedKey:
     """The label holder's key, the layout of a record's plaintext, and the rounds that the label holder does alone.
 
     `label_slots`: those slots, the last ones, that hold a record's class beside what the protocol sums. A lattice has
-    no key, and bounds on the candidates of a party in a node and on the nodes of an attempt that are summed.
+    no key, and bounds on the candidates of a party in a node and on the nodes of an attempt that are summed, and
+    the bits by which sets of records are hidden.
     """
 
     key: PublicKey | None
@@ -230,6 +231,7 @@ class ReceivedKey:
     label_slots: int
     candidates: int = 0
     queries: int = 0
+    hiding: int = 0
 
     @property
     def public(self) -> PublicKey:
@@ -271,7 +273,7 @@ async def take_key(
                 f"the key of {label_holder} cannot be used: it comes with slots of {_listed(slots)} bits, the job "
                 f"implies {_listed(layout)}"
             )
-        return ReceivedKey(public, slots, key.own_rounds, key.label_slots, key.candidates, key.queries)
+        return ReceivedKey(public, slots, key.own_rounds, key.label_slots, key.candidates, key.queries, key.hiding)
     raise Malformed(f"{label_holder} sent no public key")
 
 

@@ -137,8 +137,8 @@ def words_of_nodes(sizes: TreeSizes, series: Series) -> int:
 
 
 def number_of_candidates(_sizes: TreeSizes, _series: Series) -> int:
-    """One number."""
-    return _NODE
+    """Two numbers, their tags included."""
+    return 2 * (_NODE + 1)
 
 
 def two_digests(_sizes: TreeSizes, _series: Series) -> int:

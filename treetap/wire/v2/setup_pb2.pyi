@@ -475,6 +475,7 @@ class PublicKeyMessage(google.protobuf.message.Message):
     SCHEME_FIELD_NUMBER: builtins.int
     CANDIDATES_FIELD_NUMBER: builtins.int
     QUERIES_FIELD_NUMBER: builtins.int
+    HIDING_FIELD_NUMBER: builtins.int
     modulus: builtins.bytes
     label_slots: builtins.int
     """Of these, the last ones that hold the class of a record beside what the protocol sums."""
@@ -487,6 +488,8 @@ class PublicKeyMessage(google.protobuf.message.Message):
     nodes of an attempt that are summed.
     """
     queries: builtins.int
+    hiding: builtins.int
+    """The most bits of hiding that a party's policy asks for."""
     @property
     def slot_widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths in bits of the slots of one record's plaintext, least significant first."""
@@ -501,8 +504,9 @@ class PublicKeyMessage(google.protobuf.message.Message):
         scheme: builtins.str = ...,
         candidates: builtins.int = ...,
         queries: builtins.int = ...,
+        hiding: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "label_slots", b"label_slots", "modulus", b"modulus", "own_rounds", b"own_rounds", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding", "label_slots", b"label_slots", "modulus", b"modulus", "own_rounds", b"own_rounds", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
 
 Global___PublicKeyMessage: typing_extensions.TypeAlias = PublicKeyMessage
 
@@ -513,13 +517,17 @@ class CandidateCount(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CANDIDATES_FIELD_NUMBER: builtins.int
+    HIDING_FIELD_NUMBER: builtins.int
     candidates: builtins.int
+    hiding: builtins.int
+    """Bits by which its policy wants its sets of records hidden in a job."""
     def __init__(
         self,
         *,
         candidates: builtins.int = ...,
+        hiding: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding"]) -> None: ...
 
 Global___CandidateCount: typing_extensions.TypeAlias = CandidateCount
 
