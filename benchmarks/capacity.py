@@ -32,12 +32,12 @@ from rich.table import Table
 from treetap import terminal
 from treetap.commands.capacity.measuring import Measurements, measure
 from treetap.commands.capacity.question import Site
-from treetap.commands.capacity.training import PartyColumns, Training
-from treetap.commands.capacity.tree import Tree
+from treetap.commands.capacity.report import estimate
+from treetap.commands.capacity.training import PartyColumns, Training, agreed_sizes
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import read_table, split
 from treetap.commands.experiment.run import run_seed
-from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
+from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
@@ -79,6 +79,13 @@ CASES = {
     "100k": Case(100_000, 12, (11,), trees=1),
     "credit": Case(24_000, 12, (6, 5), trees=5, data="credit"),
     "credit-okamoto": Case(24_000, 12, (6, 5), OKAMOTO_UCHIYAMA, trees=5, data="credit"),
+    "30k-lattice": Case(30_000, 12, (11,), LATTICE, trees=2),
+    "20k-three-lattice": Case(20_000, 12, (6, 5), LATTICE, trees=2),
+    "10k-deep-lattice": Case(10_000, 6, (6,), LATTICE, trees=2, depth=5),
+    "500k-lattice-1": Case(500_000, 12, (11,), LATTICE, trees=1),
+    "500k-lattice-5": Case(500_000, 12, (11,), LATTICE, trees=5),
+    "credit-lattice": Case(24_000, 12, (6, 5), LATTICE, trees=5, data="credit"),
+    "two-party-lattice": Case(30_000, 12, (11,), LATTICE, trees=5, data="two-party"),
     "two-party": Case(30_000, 12, (11,), trees=5, data="two-party"),
     "two-party-okamoto": Case(30_000, 12, (11,), OKAMOTO_UCHIYAMA, trees=5, data="two-party"),
 }
@@ -105,8 +112,7 @@ def experiment(case: Case, path: Path) -> ExperimentFile:
         "max_depth": case.depth,
         "max_bin": 32,
         "scheme": case.scheme,
-        "key_bits": BITS,
-        "obfuscation": OBFUSCATION,
+        **({} if case.scheme == LATTICE else {"key_bits": BITS, "obfuscation": OBFUSCATION}),
         "alignment": "sorted-ids",
     }
     parties = [
@@ -155,27 +161,31 @@ def trainings(case: Case, setting: ExperimentFile, table: pa.Table) -> list[Trai
             drawn[2 * made.node], drawn[2 * made.node + 1] = drawn[made.node][mask], drawn[made.node][~mask]
         levels = grown_levels(owners, {node: len(records) for node, records in drawn.items()}, case.depth)
         others = dict(zip(parties_by_name[1:], parties[1:], strict=True))
-        one, key = replace(params, n_estimators=1), KeyKind(case.scheme, BITS)
-        jobs.append(Training(len(rows), one, parties[0], others, levels, key, OBFUSCATION))
+        one, on_lattice = replace(params, n_estimators=1), case.scheme == LATTICE
+        key = KeyKind(case.scheme, 0 if on_lattice else BITS)
+        agreed = agreed_sizes(params, len(rows), parties[1:]) if on_lattice else None
+        jobs.append(Training(len(rows), one, parties[0], others, levels, key, OBFUSCATION, agreed))
     return jobs
 
 
 def estimated(case: Case, holder: str, jobs: list[Training], measured: Measurements) -> dict[str, Any]:
     """The figures of the estimate; `holder`: the name of the label holder."""
     site = Site(cores=os.cpu_count() or 1, workers=case.workers, one_machine=True)
-    kernels = measured.of(jobs[0].key, OBFUSCATION)
-    assert kernels is not None
-    trees = [Tree(job, site, measured.host, kernels) for job in jobs]
-    workers, operations = defaultdict[str, float](float, {holder: case.workers * kernels.tables_s}), Counter[str]()
+    trees = [estimate(job, site, measured) for job in jobs]
+    workers, operations = defaultdict[str, float](float), Counter[str]()
+    if (kernels := measured.of(jobs[0].key, OBFUSCATION)) is not None:
+        workers[holder] += case.workers * kernels.tables_s
+    for name, seconds in trees[0].once_cpu.items():
+        workers[name] += seconds
     for tree in trees:
         workers[holder] += tree.holder.workers_s
         for party in tree.others.values():
             workers[party.name] += party.workers_s
-        for counts in tree.job.operations(tree.counts).values():
+        for counts in tree.operations().values():
             operations.update(counts)
     mains = sum(party.main_s for tree in trees for party in (tree.holder, *tree.others.values()))
     return {
-        "wall_s": sum(tree.seconds for tree in trees),
+        "wall_s": trees[0].once_s + sum(tree.seconds for tree in trees),
         "workers_cpu_s": dict(workers),
         "mains_cpu_s": mains,
         "cpu_s": sum(workers.values()) + mains,
@@ -240,8 +250,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     measured = Measurements.load(given.measurements) if given.measurements else None
-    for scheme in () if measured else (PAILLIER, OKAMOTO_UCHIYAMA):
-        measured = measure(KeyKind(scheme, BITS), OBFUSCATION, measured)
+    for scheme in () if measured else (PAILLIER, OKAMOTO_UCHIYAMA, LATTICE):
+        measured = measure(KeyKind(scheme, 0 if scheme == LATTICE else BITS), OBFUSCATION, measured)
     assert measured is not None
     runs = [run(name, CASES[name], measured, only_estimate=given.only_estimate) for name in given.cases]
     if given.as_json:

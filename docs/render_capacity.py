@@ -18,8 +18,7 @@ from rendering import with_table
 
 from treetap.commands.capacity.measuring import Measurements
 from treetap.commands.capacity.question import Site, TrainingOptions
-from treetap.commands.capacity.report import document, duration, rate
-from treetap.commands.capacity.tree import Tree
+from treetap.commands.capacity.report import document, duration, estimate, rate
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
 
 HERE = Path(__file__).parent
@@ -59,9 +58,7 @@ def estimated(measured: Measurements, records: int, line: str, scheme: str, node
     training = TrainingOptions(records=records, scheme=scheme).training()
     bandwidth, delay = LINES[line]
     site = Site(nodes=f"{nodes // 2},{nodes // 2}", bandwidth=bandwidth, delay=delay, cluster_holds_key=True)
-    kernels = measured.of(training.key, training.obfuscation)
-    assert kernels is not None
-    return document(Tree(training, site, measured.host, kernels), measured.machine)
+    return document(estimate(training, site, measured), measured.machine)
 
 
 def table(found: list[Point], records: int) -> str:

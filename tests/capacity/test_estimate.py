@@ -12,9 +12,10 @@ import simpy
 from tests.capacity.simulation import Machine, Port, Process, SimulatedTree, carry
 from treetap.additive.sums.kernel_timings import KernelCosts
 from treetap.additive.sums.key_holder import BLOCK
+from treetap.commands.capacity.keyed import KeyedTree
 from treetap.commands.capacity.measuring import HostCosts, Measurements, kernel_name
 from treetap.commands.capacity.question import Site, TrainingOptions
-from treetap.commands.capacity.report import document
+from treetap.commands.capacity.report import document, estimate
 from treetap.commands.capacity.training import full_levels
 from treetap.commands.capacity.tree import Tree
 from treetap.errors import BadInput, ConfigError
@@ -33,10 +34,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def tree(site: Site = SITE, question: TrainingOptions = QUESTION, measured: Measurements = MEASURED) -> Tree:
-    training = question.training()
-    kernels = measured.of(training.key, training.obfuscation)
-    assert kernels is not None
-    return Tree(training, site, measured.host, kernels)
+    return estimate(question.training(), site, measured)
 
 
 def ask(site: Site = SITE, question: TrainingOptions = QUESTION) -> dict[str, Any]:
@@ -53,8 +51,8 @@ def test_processes_share_the_cores_of_one_machine() -> None:
             assert made.seconds == pytest.approx(work, rel=0.02)
 
 
-@pytest.mark.parametrize("timed", [Tree, SimulatedTree])
-def test_the_slowest_station_sets_the_pace_of_the_blocks(timed: type[Tree] | type[SimulatedTree]) -> None:
+@pytest.mark.parametrize("timed", [KeyedTree, SimulatedTree])
+def test_the_slowest_station_sets_the_pace_of_the_blocks(timed: type[KeyedTree] | type[SimulatedTree]) -> None:
     """With costs of encryption alone the blocks of the root take what their encryption takes, in whole rounds.
 
     With messages, the first block waits for the second, and in the end three are to go: the last of each worker, and

@@ -42,6 +42,13 @@ Codes = npt.NDArray[np.uint8]
 PRODUCTS_PER_CALL, CANDIDATES_PER_CALL = 8192, 1024
 
 
+def features_of_workers(shapes: Sequence[Shape], workers: int) -> list[range]:
+    """The features whose candidates each worker makes, hides and answers: nearly as many cells for each."""
+    ends = np.cumsum([0, *radices(shapes)])
+    cuts = np.searchsorted(ends, np.linspace(0, ends[-1], workers + 1)).tolist()
+    return [range(first, max(first, last)) for first, last in pairwise(cuts)]
+
+
 class HistogramSums:
     """Answers one query after the other over the same columns; learns nothing of the values, since it has no secret.
 
@@ -78,9 +85,7 @@ class HistogramSums:
         self._engine, self._parameters, self._seed, self._name = engine, parameters, seed, f"histograms/{token}"
         self._codes = np.ascontiguousarray(codes.T, dtype=np.uint8)
         self._shapes = list(shapes)
-        ends = np.cumsum([0, *cells])
-        cuts = np.searchsorted(ends, np.linspace(0, ends[-1], engine.workers + 1)).tolist()
-        self._features = [range(first, max(first, last)) for first, last in pairwise(cuts)]
+        self._features = features_of_workers(shapes, engine.workers)
         self.expected = parameters.records + DEGREE
         self.operations: dict[str, int] = {"additions": 0, "hidden": 0, "answered": 0}
         self._zeros = b""
