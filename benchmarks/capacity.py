@@ -1,6 +1,6 @@
 """Trainings by real processes beside their estimate: seconds of processors, wall, and bytes.
 
-    python benchmarks/capacity.py [--cases NAME …] [--measurements FILE] [--only-estimate] [--json]
+    python benchmarks/capacity.py [--cases NAME …] [--measurements FILE] [--only-estimate] [--further] [--json]
 
 Each case makes a table (normal columns of which a few tell the label), trains on it in a federation of this machine,
 and estimates the same training: counts and sizes by the protocol's own functions, the trees by the centralised trainer,
@@ -82,8 +82,7 @@ CASES = {
     "30k-lattice": Case(30_000, 12, (11,), LATTICE, trees=2),
     "20k-three-lattice": Case(20_000, 12, (6, 5), LATTICE, trees=2),
     "10k-deep-lattice": Case(10_000, 6, (6,), LATTICE, trees=2, depth=5),
-    "500k-lattice-1": Case(500_000, 12, (11,), LATTICE, trees=1),
-    "500k-lattice-5": Case(500_000, 12, (11,), LATTICE, trees=5),
+    "500k-lattice": Case(500_000, 12, (11,), LATTICE, trees=5),
     "credit-lattice": Case(24_000, 12, (6, 5), LATTICE, trees=5, data="credit"),
     "two-party-lattice": Case(30_000, 12, (11,), LATTICE, trees=5, data="two-party"),
     "two-party": Case(30_000, 12, (11,), trees=5, data="two-party"),
@@ -128,7 +127,8 @@ def prepared(case: Case, folder: Path) -> ExperimentFile:
     """The federation of a case, its table in a file of the folder."""
     path = folder / "table.parquet"
     if case.data == "credit":
-        return credit.experiment(OBFUSCATION, BITS, case.scheme)
+        setting = credit.experiment(OBFUSCATION, BITS, case.scheme)
+        return setting.model_copy(update={"job": setting.job.model_copy(update={"n_estimators": case.trees})})
     if case.data == "two-party":
         table = pq.read_table(Path(os.environ["TREETAP_DATA"]) / "credit_default.parquet")
         columns = [name for name in table.column_names if name not in ("ID", two_party.LABEL)]
@@ -217,6 +217,19 @@ def run(name: str, case: Case, measured: Measurements, *, only_estimate: bool) -
     return {"case": name, "measured": real, "estimated": predicted}
 
 
+def further(name: str, case: Case, measured: Measurements) -> dict[str, Any]:
+    """What the trees after the first take: a run with one tree less, from one with all."""
+    both = [run(name, each, measured, only_estimate=False) for each in (replace(case, trees=1), case)]
+    return {"case": name, **{kind: _less(both[1][kind], both[0][kind]) for kind in ("measured", "estimated")}}
+
+
+def _less(more: Any, fewer: Any) -> Any:
+    """Each figure of one run less that of the other."""
+    if isinstance(more, dict):
+        return {key: _less(value, fewer.get(key, 0)) for key, value in more.items()}
+    return more - fewer
+
+
 def show(runs: list[dict[str, Any]]) -> None:
     """A row for each case: measured, simulated, and the difference."""
     titles = ("wall s", "workers' CPU s", "all CPU s", "sent MB")
@@ -247,13 +260,19 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES), metavar="NAME")
     parser.add_argument("--measurements", type=Path, help="use this file; without it this machine is measured first")
     parser.add_argument("--only-estimate", action="store_true", help="start no federation")
+    parser.add_argument("--further", action="store_true", help="compare what the trees after the first take")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     measured = Measurements.load(given.measurements) if given.measurements else None
     for scheme in () if measured else (PAILLIER, OKAMOTO_UCHIYAMA, LATTICE):
         measured = measure(KeyKind(scheme, 0 if scheme == LATTICE else BITS), OBFUSCATION, measured)
     assert measured is not None
-    runs = [run(name, CASES[name], measured, only_estimate=given.only_estimate) for name in given.cases]
+    runs = [
+        further(name, CASES[name], measured)
+        if given.further
+        else run(name, CASES[name], measured, only_estimate=given.only_estimate)
+        for name in given.cases
+    ]
     if given.as_json:
         print(json.dumps({"machine": measured.machine, "runs": runs}, indent=1))
     else:

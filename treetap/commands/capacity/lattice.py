@@ -141,7 +141,9 @@ class LatticeTree(Tree):
             for party, (main, workers) in zip(parties, before, strict=True)
         ]
         longest = max(longest, first + max(main for main, _ in spent))
-        if site.one_machine:
+        if site.one_machine:  # while workers encrypt, they and the main processes that receive share the cores
+            crowded = max(0.0, (holder.workers + len(self.others)) / site.cores - 1)
+            longest = max(longest, first + messages * series + crowded * encrypting)
             longest = max(longest, sum(main + workers for main, workers in spent) / site.cores)
         self.seconds = end = begin + longest
         self._under_way("encrypt", min(encrypting, longest), begin, end - last)
@@ -165,7 +167,10 @@ class LatticeTree(Tree):
         ]
         size = self.returned(name, number)
         count = max(1, -(-size // MESSAGE))
-        return [*parts, self._sent(self.back[name], size / count + FRAME, count, "send")]
+        phase, seconds, cpu = self._sent(self.back[name], size / count + FRAME, count, "send")
+        _, _, receive = self._message(size / count + FRAME)
+        # the label holder's main process receives from all parties, one message after the other
+        return [*parts, Part(phase, max(seconds, count * len(self.others) * receive), cpu)]
 
     def _add(self, party: Party, columns: PartyColumns) -> Part:
         """Words of a node, one message after the other, and the sums of all workers in the end."""
