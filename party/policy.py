@@ -49,6 +49,7 @@ class Policy(Strict):
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     min_lattice_bits: Annotated[int, Field(ge=128, le=256)] = 128
     min_hiding_bits: Annotated[int, Field(ge=40, le=64)] = 40
+    second_halves: Literal["tree", "job"] = "tree"
     expansion_order: bool = False
     min_common_records: Annotated[int, Field(ge=1, le=MOST_IDS)] = 30
     preview: Literal["off", "count", "records"] = "off"

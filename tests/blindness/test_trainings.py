@@ -38,6 +38,7 @@ JOBS: dict[str, TreeParams] = {
         **{"early_stopping_rounds": 1, "validation_share": 0.2},
     ),
     "boosting on a lattice": BoostingParams(n_estimators=2, max_depth=4, max_bin=BINS, min_child_weight=0.1),
+    "boosting on a lattice by sets": BoostingParams(n_estimators=2, max_depth=4, max_bin=2, min_child_weight=0.1),
     "boosting by loss guide": BoostingParams(
         **{"n_estimators": 2, "max_depth": 3, "max_bin": BINS, "min_child_weight": 0.1},
         **{"grow_policy": "lossguide", "max_leaves": 5, "max_delta_step": 0.7, "reg_alpha": 0.1},
@@ -157,8 +158,10 @@ def _assert_counts_by_layout(job: str, crossed: list[Crossed], accounts: list[jo
     params = JOBS[job]
     bounds = [*loss_for("binary:logistic", 2).bounds(), 1] if isinstance(params, BoostingParams) else [1, 1]
     slots = Slots(tuple(width_for(N, largest) for largest in bounds))
-    shapes = {party: [(BINS, bool(np.isnan(column).any())) for column in block.T] for party, block in HERE.parties[1:]}
+    bins, blocks = params.max_bin, HERE.parties[1:]
+    shapes = {party: [(bins, bool(np.isnan(column).any())) for column in block.T] for party, block in blocks}
     cost = Cost(job_of(job), N, shapes, slots).of(Topology.of(crossed))
+    assert cost.by_sets == ("by sets" in job)
     of_party = {each.party: each.account for each in accounts if each.party != COORDINATOR}
     for party, account in of_party.items():
         assert {each.name: each.count for each in account.operations} == cost.operations[party]

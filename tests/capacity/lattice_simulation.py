@@ -11,6 +11,7 @@ from tests.capacity.simulation import SimulatedTree, Steps
 from treetap.commands.capacity.lattice import LatticeTree
 from treetap.commands.capacity.tree import FRAME, MESSAGE
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES, IN_FLIGHT_PER_WORKER
+from treetap.lattice.histogram_ways import Way
 from treetap.native.histogram_arrays import DEGREE, WORD_BYTES
 
 
@@ -27,6 +28,8 @@ class SimulatedLatticeTree(SimulatedTree):
 
     def _values(self, number: int) -> Steps:
         """Words of each node: calls in order, a few ahead; a message leaves when the next is there."""
+        if number and self._estimate.way is Way.SETS:
+            return
         holder, workers = self.holder, len(self.holder.workers)
         held = 0
         for _ in self.job.levels[number].built:
@@ -62,6 +65,13 @@ class SimulatedLatticeTree(SimulatedTree):
         yield from self._step()
         yield party.main.do((sum(built) if number else 0) * self.host.space_s)
         turn = 0
+        if self._estimate.way is Way.SETS:
+            for count in (part for call in self._estimate.calls()[:-1] for part in self._parts(call) if not number):
+                yield party.call(turn % workers, 0.0, count * self._width, 0)
+                turn += 1
+            for records in built:
+                yield from self._set(name, records)
+            built = ()
         for place in range(len(built)):
             for count in (part for call in self._estimate.calls()[:-1] for part in self._parts(call)):
                 seconds = count * agreed.words * (costs.read_s + len(columns.shapes) * costs.sum_s)
@@ -86,6 +96,26 @@ class SimulatedLatticeTree(SimulatedTree):
         count = -(-size // MESSAGE)
         for _ in range(count):
             yield from self._message(party, self.holder, size / count + FRAME)
+
+    def _set(self, name: str, records: int) -> Steps:
+        """A node's own words, and what hides its candidates."""
+        party, columns, costs, agreed = self.others[name], self.job.others[name], self._costs, self._agreed
+        workers, row = len(party.workers), columns.row_bytes + 4
+        adding = records / workers * agreed.words * (costs.read_s + len(columns.shapes) * costs.sum_s)
+        yield self._all(
+            party.call(k, adding, records / workers * row, columns.bins * agreed.words * 16) for k in range(workers)
+        )
+        blocks = min(-(-agreed.records // DEGREE), records)
+        yield self._all(
+            party.call(
+                k,
+                share.cells * blocks * costs.product_s
+                + share.candidates * (costs.hide_s + agreed.words * costs.answer_s),
+                records * row,
+                share.candidates * agreed.second_half_bytes,
+            )
+            for k, share in enumerate(self._estimate.shares[name])
+        )
 
     def _open(self, number: int) -> Steps:
         holder, workers, agreed, costs = self.holder, len(self.holder.workers), self._agreed, self._costs

@@ -20,6 +20,7 @@ from treetap.commands.capacity.measuring import HostCosts
 from treetap.commands.capacity.question import Site
 from treetap.commands.capacity.training import HOLDER, PartyColumns, PartyCounts, Training, agreed_sizes
 from treetap.lattice.histogram_timings import LatticeCosts
+from treetap.lattice.histogram_ways import Way
 from treetap.protocols.boosting import PROTOCOL
 from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
 from treetap.protocols.messages import Series
@@ -115,6 +116,7 @@ ON_LATTICE: dict[str, tuple[dict[str, Any], BoostingParams]] = {
         {"dims": (0, 3), "n": 4_200, "missing": 0.1},
         BoostingParams(n_estimators=1, max_depth=2, max_bin=24, min_child_weight=0),
     ),
+    "by sets": ({"dims": (1, 2), "n": 4_200}, BoostingParams(n_estimators=2, max_depth=3, max_bin=4)),
 }
 
 
@@ -150,13 +152,14 @@ def test_operations_and_bytes_on_a_lattice(shape: str, tmp_path: Path) -> None:
             for name, of in tree.operations().items():
                 counted[names[0] if name == HOLDER else name].update(of)
         levels = range(params.max_depth)
+        assert {tree.way for tree in trees} == {Way.SETS if shape == "by sets" else Way.QUERIES}
         sent, messages = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
         for account in (each for each in status.accounts if each.party in names):
             assert {each.name: each.count for each in account.account.operations} == counted[account.party]
             for row in account.account.traffic:  # by the sender, one for each class of a content
                 sent[way := (getattr(row, "from"), row.to, row.step)] += row.bytes
                 messages[way] = max(messages[way], row.messages)
-        words = sum(tree.nodes(level) for tree in trees for level in levels)
+        words = len(trees) if shape == "by sets" else sum(tree.nodes(level) for tree in trees for level in levels)
         for name in names[1:]:
             into, back = (names[0], name, "encrypted_words"), (name, names[0], "candidate_sums")
             assert messages[into] == words * trees[0].messages()

@@ -1,8 +1,9 @@
-"""A tree whose values are words on a lattice, by way Q: for each node that is built, words of all records.
+"""A tree whose values are words on a lattice, by the way that the layout chooses (`treetap.lattice.histogram_ways`).
 
-The label holder's workers encrypt a node's words, which follow each other to every feature party and wait there. Then
-each party adds up the words of one node after the other, hides and returns the sums. What depends on no values, the
-products of its cells' indicators, a party makes in the first tree.
+The label holder's workers encrypt words of all records, for each node that is built or once a tree. They follow each
+other to every feature party and wait there. Then each party adds up the words of one node after the other, hides and
+returns the sums. By queries, the products of its cells' indicators depend on no values, and a party makes them in the
+first tree; by sets it makes those of every node.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from treetap.commands.capacity.tree import FRAME, LONG, MESSAGE, Part, Party, Tr
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES, IN_FLIGHT_PER_WORKER, blocks_together
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import blocks_of, first_halves_bytes, radices
-from treetap.lattice.histogram_sums import features_of_workers
+from treetap.lattice.histogram_sets import CELLS_AT_ONCE
+from treetap.lattice.histogram_sums import features_of
 from treetap.lattice.histogram_timings import LatticeCosts
+from treetap.lattice.histogram_ways import Needs, Way, built_nodes, way_of
 from treetap.native.histogram_arrays import DEGREE, MOST_BLOCKS, WORD_BYTES
 
 #: Bytes of a block's public polynomial as its transform, of sums of products of a cell or candidate, and of a u_k.
 _PUBLIC, _PRODUCT, _MASK = 8 * 4 * DEGREE, 16 * DEGREE, DEGREE
 #: Bytes of a node's number and of a word's sum in a worker.
 _NODE, _SUM = 5, 16
+#: Bytes of a record's place in a block.
+_PLACE = 4
 
 
 class Share(NamedTuple):
@@ -42,7 +47,10 @@ class LatticeTree(Tree):
         super().__init__(job, site, host)
 
     def _prepare(self) -> None:
+        self.way = way_of(self.agreed, built_nodes(self.job.params, Needs()), Needs())
         self.shares = {name: shares(self.job.others[name], party.workers) for name, party in self.others.items()}
+        if self.way is Way.SETS:
+            return
         longest = max(self._multiply(name) for name in self.others)
         on_cores = sum(self.once_cpu.values()) / self.site.cores
         self.once_s = max(longest, on_cores) if self.site.one_machine else longest
@@ -52,7 +60,9 @@ class LatticeTree(Tree):
         return len(self.job.levels[number].built)
 
     def renewed(self, number: int) -> int:
-        """Times that second halves are drawn and sent at a level: before every few queries of the tree."""
+        """Times that second halves are drawn and sent at a level: for every node, or for a few queries of the tree."""
+        if self.way is Way.SETS:
+            return self.nodes(number)
         every, asked = self.agreed.queries_per_second_half, sum(map(self.nodes, range(number)))
         return ceil((asked + self.nodes(number)) / every) - ceil(asked / every)
 
@@ -77,8 +87,8 @@ class LatticeTree(Tree):
         trees, levels = self.job.params.n_estimators, range(len(self.job.levels))
         nodes, renewed = trees * sum(map(self.nodes, levels)), trees * sum(map(self.renewed, levels))
         counts = {name: columns.candidates for name, columns in self.job.others.items()}
-        words = self.agreed.records + DEGREE
-        totals = {HOLDER: {"encryptions": nodes * words, "openings": nodes * sum(counts.values())}}
+        words = (self.agreed.records + DEGREE) * (trees if self.way is Way.SETS else nodes)
+        totals = {HOLDER: {"encryptions": words, "openings": nodes * sum(counts.values())}}
         for name, count in counts.items():
             added = nodes * self.agreed.records * len(self.job.others[name].shapes)
             totals[name] = {"additions": added, "answered": nodes * count, "hidden": renewed * count}
@@ -87,6 +97,7 @@ class LatticeTree(Tree):
     def facts(self) -> dict[str, int | float | str]:
         agreed = self.agreed
         return {
+            "way": str(self.way),
             "words": agreed.words,
             "word_bits": agreed.word_bits,
             "reply_bits": agreed.reply_bits,
@@ -102,8 +113,10 @@ class LatticeTree(Tree):
             words = blocks_together(agreed, party.workers) * DEGREE * (self._width + self._plain)
             return own * _PUBLIC + IN_FLIGHT_PER_WORKER * words + kept / party.workers * LONG * DEGREE
         columns, most = self.job.others[party.name], max(self.shares[party.name])
-        held = (most.cells + most.candidates) * _PRODUCT + most.candidates * _MASK
         public = min(blocks, MOST_BLOCKS) * _PUBLIC
+        if self.way is Way.SETS:
+            return agreed.records / party.workers * self._width + public + min(most.cells, CELLS_AT_ONCE) * _PRODUCT
+        held = (most.cells + most.candidates) * _PRODUCT + most.candidates * _MASK
         return agreed.records * columns.row_bytes + held + public + 2 * BLOCK_BYTES + columns.bins * agreed.words * _SUM
 
     def _multiply(self, name: str) -> float:
@@ -115,6 +128,8 @@ class LatticeTree(Tree):
 
     def _values(self, number: int) -> None:
         """Words of every node, encrypted by the label holder's workers in turn, pass to every feature party."""
+        if self.way is Way.SETS and number:  # the root's serve all nodes
+            return
         holder, site, nodes, calls = self.holder, self.site, self.nodes(number), self.calls()
         parties, begin, messages = [holder, *self.others.values()], self.seconds, nodes * self.messages()
         before = [(party.main_s, party.workers_s) for party in parties]
@@ -159,12 +174,17 @@ class LatticeTree(Tree):
         hiding = [share.candidates * costs.hide_s for share in own if share.candidates]
         answering = [share.candidates * agreed.words * costs.answer_s for share in own if share.candidates]
         zeros = DEGREE * self._width
-        parts += [self._add(party, columns) for _ in built]
-        parts += [self._calls(party, hiding, 0, most * halves, "hide") for _ in range(self.renewed(number))]
-        parts += [
-            self._calls(party, answering, most * agreed.words * _SUM + zeros, most * agreed.words * LONG, "hide")
-            for _ in built
-        ]
+        if self.way is Way.SETS:
+            parts += [] if number else [self._take(party, 0.0)]
+            for records in built:
+                parts += self._sum_set(party, columns, records)
+        else:
+            parts += [self._add(party, columns) for _ in built]
+            parts += [self._calls(party, hiding, 0, most * halves, "hide") for _ in range(self.renewed(number))]
+            parts += [
+                self._calls(party, answering, most * agreed.words * _SUM + zeros, most * agreed.words * LONG, "hide")
+                for _ in built
+            ]
         size = self.returned(name, number)
         count = max(1, -(-size // MESSAGE))
         phase, seconds, cpu = self._sent(self.back[name], size / count + FRAME, count, "send")
@@ -174,13 +194,36 @@ class LatticeTree(Tree):
 
     def _add(self, party: Party, columns: PartyColumns) -> Part:
         """Words of a node, one message after the other, and the sums of all workers in the end."""
-        records, count, words = self.agreed.records, self.messages(), self.agreed.words
-        each = records * words * (self.costs.read_s + len(columns.shapes) * self.costs.sum_s) / count
+        words = self.agreed.words
+        each = self.agreed.records * words * (self.costs.read_s + len(columns.shapes) * self.costs.sum_s)
+        adding = self._take(party, each)
+        taken = self._calls(party, [0.0] * party.workers, 0, columns.bins * words * _SUM, "sum")
+        return Part("sum", adding.seconds + taken.seconds, adding.cpu + taken.cpu)
+
+    def _sum_set(self, party: Party, columns: PartyColumns, records: int) -> list[Part]:
+        """A node's own words are added up; then worker by worker its candidates are multiplied, hidden and answered."""
+        agreed, costs, own = self.agreed, self.costs, self.shares[party.name]
+        workers, blocks, most = party.workers, min(blocks_of(agreed.records), records), max(self.shares[party.name])
+        adding = records / workers * agreed.words * (costs.read_s + len(columns.shapes) * costs.sum_s)
+        hiding = [
+            share.cells * blocks * costs.product_s + share.candidates * (costs.hide_s + agreed.words * costs.answer_s)
+            for share in own
+            if share.candidates
+        ]
+        row = columns.row_bytes + _PLACE
+        return [
+            self._calls(party, [adding] * workers, records / workers * row, columns.bins * agreed.words * _SUM, "sum"),
+            self._calls(party, hiding, records * row, most.candidates * agreed.second_half_bytes, "hide"),
+        ]
+
+    def _take(self, party: Party, seconds: float) -> Part:
+        """Words of all records go to the workers, one message after the other; `seconds`: of work on all."""
+        records, count = self.agreed.records, self.messages()
+        each = seconds / count
         into, work, out, inner = self._call(party, count, each, records * self._width / count, 0)
         party.busiest_s += count * work
         party.workers_s += count * work
-        taken = self._calls(party, [0.0] * party.workers, 0, columns.bins * words * _SUM, "sum")
-        return Part("sum", count * (into + work + out + inner) + taken.seconds, count * (into + work + out) + taken.cpu)
+        return Part("sum", count * (into + work + out + inner), count * (into + work + out))
 
     def _open(self, number: int) -> None:
         """Each party's second halves are kept, and the first halves of each node opened."""
@@ -208,5 +251,5 @@ def shares(columns: PartyColumns, workers: int) -> list[Share]:
     cells, counts = radices(columns.shapes), [shape.sums for shape in columns.shapes]
     return [
         Share(sum(cells[feature] for feature in own), sum(counts[feature] for feature in own))
-        for own in features_of_workers(columns.shapes, workers)
+        for own in features_of(columns.shapes, workers)
     ]

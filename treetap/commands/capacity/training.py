@@ -14,6 +14,7 @@ from treetap.additive.sums.counted_products import CountedProducts, candidate_pr
 from treetap.additive.sums.joint_cells import Codes
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
+from treetap.lattice.histogram_ways import Needs, built_nodes
 from treetap.protocols.growth import PlannedTree, TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import Members
@@ -151,10 +152,8 @@ def agreed_sizes(params: BoostingParams, records: int, parties: Iterable[PartyCo
     Raises:
         BadInput: none fit.
     """
-    rules = params.expansion
-    built = sum((rules.most_compared(stage) + 1) // 2 for stage in range(rules.most_stages))
     candidates = rounded_up(max(columns.candidates for columns in parties))
-    queries = rounded_up(params.n_estimators * built)
+    queries = rounded_up(params.n_estimators * built_nodes(params, Needs()))
     return parameters_of(records, layout(params, records, 1), params.max_bin, candidates, queries, 1)
 
 

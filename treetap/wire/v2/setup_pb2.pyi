@@ -475,6 +475,8 @@ class PublicKeyMessage(google.protobuf.message.Message):
     SCHEME_FIELD_NUMBER: builtins.int
     CANDIDATES_FIELD_NUMBER: builtins.int
     QUERIES_FIELD_NUMBER: builtins.int
+    MERGES_BINS_FIELD_NUMBER: builtins.int
+    KEEPS_SECOND_HALVES_FIELD_NUMBER: builtins.int
     HIDING_FIELD_NUMBER: builtins.int
     modulus: builtins.bytes
     label_slots: builtins.int
@@ -488,6 +490,11 @@ class PublicKeyMessage(google.protobuf.message.Message):
     nodes of an attempt that are summed.
     """
     queries: builtins.int
+    merges_bins: builtins.bool
+    """Some feature party merges its bins; second halves of every feature party serve all trees. Parties choose by these and by
+    the layout between the two ways to sum on a lattice.
+    """
+    keeps_second_halves: builtins.bool
     hiding: builtins.int
     """The most bits of hiding that a party's policy asks for."""
     @property
@@ -504,9 +511,11 @@ class PublicKeyMessage(google.protobuf.message.Message):
         scheme: builtins.str = ...,
         candidates: builtins.int = ...,
         queries: builtins.int = ...,
+        merges_bins: builtins.bool = ...,
+        keeps_second_halves: builtins.bool = ...,
         hiding: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding", "label_slots", b"label_slots", "modulus", b"modulus", "own_rounds", b"own_rounds", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding", "keeps_second_halves", b"keeps_second_halves", "label_slots", b"label_slots", "merges_bins", b"merges_bins", "modulus", b"modulus", "own_rounds", b"own_rounds", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
 
 Global___PublicKeyMessage: typing_extensions.TypeAlias = PublicKeyMessage
 
@@ -517,17 +526,25 @@ class CandidateCount(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CANDIDATES_FIELD_NUMBER: builtins.int
+    MERGES_BINS_FIELD_NUMBER: builtins.int
+    KEEPS_SECOND_HALVES_FIELD_NUMBER: builtins.int
     HIDING_FIELD_NUMBER: builtins.int
     candidates: builtins.int
+    merges_bins: builtins.bool
+    """The sender has `min_cell_records`, so that every node has other bins."""
+    keeps_second_halves: builtins.bool
+    """By the sender's policy, and since all trees have the same columns, its second halves serve all trees of an attempt."""
     hiding: builtins.int
     """Bits by which its policy wants its sets of records hidden in a job."""
     def __init__(
         self,
         *,
         candidates: builtins.int = ...,
+        merges_bins: builtins.bool = ...,
+        keeps_second_halves: builtins.bool = ...,
         hiding: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding", "keeps_second_halves", b"keeps_second_halves", "merges_bins", b"merges_bins"]) -> None: ...
 
 Global___CandidateCount: typing_extensions.TypeAlias = CandidateCount
 
