@@ -70,7 +70,7 @@ def _measured(path: Path, key: KeyKind, obfuscation: str, *, anew: bool) -> Meas
     from treetap.commands.capacity.measuring import measure
 
     terminal.err.print(
-        f"measuring this machine under {key.scheme}, {key.bits or 'no'} bits: some seconds, kept in {path}"
+        f"measuring this machine under {key.scheme} {key.bits or ''}".strip() + f": some seconds, kept in {path}"
     )
     measured = measure(key, obfuscation, known, path)
     try:
