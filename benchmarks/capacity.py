@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import two_party
-from grown_levels import grown_levels
+from grown_levels import grown_levels, records_of
 from rich.table import Table
 
 from treetap import terminal
@@ -41,7 +41,6 @@ from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, K
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
-from treetap.trees.tree_bins import GlobalBins, goes_left
 
 OBFUSCATION, BITS = "short-exponent", 2048
 #: Further records that an experiment holds out.
@@ -154,11 +153,7 @@ def trainings(case: Case, setting: ExperimentFile, table: pa.Table) -> list[Trai
     jobs, parties_by_name = [], case.names(setting)
     for tree in model.ensemble.trees:
         owners = {made.node: parties_by_name.index(made.owner) for made in tree.splits}
-        drawn = {1: np.arange(len(rows))}
-        for made in sorted(tree.splits, key=lambda made: made.node):
-            columns = GlobalBins(dict(bins)[made.owner], np.arange(len(dict(bins)[made.owner].features)))
-            mask = goes_left(columns, made.node, drawn[made.node], model.entry(made)[0])
-            drawn[2 * made.node], drawn[2 * made.node + 1] = drawn[made.node][mask], drawn[made.node][~mask]
+        drawn = records_of(model, tree, dict(bins), len(rows))
         levels = grown_levels(owners, {node: len(records) for node, records in drawn.items()}, case.depth)
         others = dict(zip(parties_by_name[1:], parties[1:], strict=True))
         one, on_lattice = replace(params, n_estimators=1), case.scheme == LATTICE
