@@ -72,6 +72,10 @@ class Job:
             raise SystemExit("lattice_training: sums are not those of numpy")
 
 
+class Opened(list[tuple[Sequence[Ints], Ints, Ints]]):
+    """Records of some nodes, their opened sums, and the order of candidates."""
+
+
 @dataclass
 class Took:
     """CPU seconds of both roles, bytes in both directions, and what a record of them has."""
@@ -127,7 +131,7 @@ def key() -> secret_keys.SecretKey:
     return secret_keys.generate(PAILLIER, KEY_BITS, allow_breakable=False)
 
 
-async def _timed(run: Coroutine[Any, Any, tuple[Took, list[tuple[Sequence[Ints], Ints, Ints]], Job]]) -> Took:
+async def _timed(run: Coroutine[Any, Any, tuple[Took, Opened, Job]]) -> Took:
     """The run's figures, and its processor time; sums are compared afterwards."""
     start = time.process_time()
     took, opened, job = await run
@@ -137,8 +141,8 @@ async def _timed(run: Coroutine[Any, Any, tuple[Took, list[tuple[Sequence[Ints],
     return took
 
 
-async def _keyed(job: Job, secret: secret_keys.SecretKey) -> tuple[Took, list[tuple[Sequence[Ints], Ints, Ints]], Job]:
-    engine, took, opened = InProcessEngine(), Took(0.0, 0, 0), []
+async def _keyed(job: Job, secret: secret_keys.SecretKey) -> tuple[Took, Opened, Job]:
+    engine, took, opened = InProcessEngine(), Took(0.0, 0, 0), Opened()
     holder = KeyHolder(engine, secret, job.slots, "short-exponent", "job")
     await holder.start()
     count, columns = job.columns.candidates, [job.values[:, slot] for slot in range(job.values.shape[1])]
@@ -160,10 +164,10 @@ async def _keyed(job: Job, secret: secret_keys.SecretKey) -> tuple[Took, list[tu
     return took, opened, job
 
 
-async def _queries(job: Job) -> tuple[Took, list[tuple[Sequence[Ints], Ints, Ints]], Job]:
+async def _queries(job: Job) -> tuple[Took, Opened, Job]:
     records, count = len(job.values), job.columns.candidates
     agreed: HistogramParameters = agreed_sizes(job.params, records, [job.columns])
-    engine, took, opened = InProcessEngine(), Took(0.0, 0, 0, agreed.words, agreed.word_bits), []
+    engine, took, opened = InProcessEngine(), Took(0.0, 0, 0, agreed.words, agreed.word_bits), Opened()
     seed = os.urandom(SEED_BYTES)
     holder = HistogramKeyHolder(engine, agreed, job.slots, seed, "job")
     assert job.columns.codes is not None

@@ -203,12 +203,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if args.what == "jobs":
-        rows = jobs(args.depth, args.bits, args.rounds)
+        of_jobs = jobs(args.depth, args.bits, args.rounds)
         if args.json:
-            print(json.dumps({"machine": machine(["auto"]), "jobs": rows}, indent=2))
+            print(json.dumps({"machine": machine(["auto"]), "jobs": of_jobs}, indent=2))
         else:
             print_machine(["auto"])
-            show_jobs(rows)
+            show_jobs(of_jobs)
         return
     lacking = left_open(args.forms)
     figures = {form: measured(form, args.rounds) for form in args.forms if form not in lacking}

@@ -199,7 +199,15 @@ ON_LATTICE = (
     MessageRow("candidate_count", to_label_holder, once, number_of_candidates, step="take_key", when=by_lattice),
     MessageRow("seed_commitment", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
     MessageRow("seed_nonce", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
-    MessageRow("encrypted_words", to_feature_parties, each_stage, words_of_nodes, step="begin_tree", when=by_lattice),
+    MessageRow(
+        "encrypted_words",
+        to_feature_parties,
+        each_stage,
+        words_of_nodes,
+        step="begin_tree",
+        also=("relay_children",),
+        when=by_lattice,
+    ),
 )
 #: Of every training that grows trees, in the order in which they come.
 GROWTH = (
