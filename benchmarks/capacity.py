@@ -1,6 +1,6 @@
 """Trainings by real processes beside their estimate: seconds of processors, wall, and bytes.
 
-    python benchmarks/capacity.py [--cases NAME …] [--measurements FILE] [--only-estimate] [--json]
+    python benchmarks/capacity.py [--cases NAME …] [--measurements FILE] [--only-estimate] [--further] [--json]
 
 Each case makes a table (normal columns of which a few tell the label), trains on it in a federation of this machine,
 and estimates the same training: counts and sizes by the protocol's own functions, the trees by the centralised trainer,
@@ -26,22 +26,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import two_party
-from grown_levels import grown_levels
+from grown_levels import grown_levels, records_of
 from rich.table import Table
 
 from treetap import terminal
 from treetap.commands.capacity.measuring import Measurements, measure
 from treetap.commands.capacity.question import Site
-from treetap.commands.capacity.training import PartyColumns, Training
-from treetap.commands.capacity.tree import Tree
+from treetap.commands.capacity.report import estimate
+from treetap.commands.capacity.training import PartyColumns, Training, agreed_sizes
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import read_table, split
 from treetap.commands.experiment.run import run_seed
-from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
+from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
-from treetap.trees.tree_bins import GlobalBins, goes_left
 
 OBFUSCATION, BITS = "short-exponent", 2048
 #: Further records that an experiment holds out.
@@ -79,6 +78,12 @@ CASES = {
     "100k": Case(100_000, 12, (11,), trees=1),
     "credit": Case(24_000, 12, (6, 5), trees=5, data="credit"),
     "credit-okamoto": Case(24_000, 12, (6, 5), OKAMOTO_UCHIYAMA, trees=5, data="credit"),
+    "30k-lattice": Case(30_000, 12, (11,), LATTICE, trees=2),
+    "20k-three-lattice": Case(20_000, 12, (6, 5), LATTICE, trees=2),
+    "10k-deep-lattice": Case(10_000, 6, (6,), LATTICE, trees=2, depth=5),
+    "500k-lattice": Case(500_000, 12, (11,), LATTICE, trees=5),
+    "credit-lattice": Case(24_000, 12, (6, 5), LATTICE, trees=5, data="credit"),
+    "two-party-lattice": Case(30_000, 12, (11,), LATTICE, trees=5, data="two-party"),
     "two-party": Case(30_000, 12, (11,), trees=5, data="two-party"),
     "two-party-okamoto": Case(30_000, 12, (11,), OKAMOTO_UCHIYAMA, trees=5, data="two-party"),
 }
@@ -105,8 +110,7 @@ def experiment(case: Case, path: Path) -> ExperimentFile:
         "max_depth": case.depth,
         "max_bin": 32,
         "scheme": case.scheme,
-        "key_bits": BITS,
-        "obfuscation": OBFUSCATION,
+        **({} if case.scheme == LATTICE else {"key_bits": BITS, "obfuscation": OBFUSCATION}),
         "alignment": "sorted-ids",
     }
     parties = [
@@ -122,7 +126,8 @@ def prepared(case: Case, folder: Path) -> ExperimentFile:
     """The federation of a case, its table in a file of the folder."""
     path = folder / "table.parquet"
     if case.data == "credit":
-        return credit.experiment(OBFUSCATION, BITS, case.scheme)
+        setting = credit.experiment(OBFUSCATION, BITS, case.scheme)
+        return setting.model_copy(update={"job": setting.job.model_copy(update={"n_estimators": case.trees})})
     if case.data == "two-party":
         table = pq.read_table(Path(os.environ["TREETAP_DATA"]) / "credit_default.parquet")
         columns = [name for name in table.column_names if name not in ("ID", two_party.LABEL)]
@@ -148,34 +153,34 @@ def trainings(case: Case, setting: ExperimentFile, table: pa.Table) -> list[Trai
     jobs, parties_by_name = [], case.names(setting)
     for tree in model.ensemble.trees:
         owners = {made.node: parties_by_name.index(made.owner) for made in tree.splits}
-        drawn = {1: np.arange(len(rows))}
-        for made in sorted(tree.splits, key=lambda made: made.node):
-            columns = GlobalBins(dict(bins)[made.owner], np.arange(len(dict(bins)[made.owner].features)))
-            mask = goes_left(columns, made.node, drawn[made.node], model.entry(made)[0])
-            drawn[2 * made.node], drawn[2 * made.node + 1] = drawn[made.node][mask], drawn[made.node][~mask]
+        drawn = records_of(model, tree, dict(bins), len(rows))
         levels = grown_levels(owners, {node: len(records) for node, records in drawn.items()}, case.depth)
         others = dict(zip(parties_by_name[1:], parties[1:], strict=True))
-        one, key = replace(params, n_estimators=1), KeyKind(case.scheme, BITS)
-        jobs.append(Training(len(rows), one, parties[0], others, levels, key, OBFUSCATION))
+        one, on_lattice = replace(params, n_estimators=1), case.scheme == LATTICE
+        key = KeyKind(case.scheme, 0 if on_lattice else BITS)
+        agreed = agreed_sizes(params, len(rows), parties[1:]) if on_lattice else None
+        jobs.append(Training(len(rows), one, parties[0], others, levels, key, OBFUSCATION, agreed))
     return jobs
 
 
 def estimated(case: Case, holder: str, jobs: list[Training], measured: Measurements) -> dict[str, Any]:
     """The figures of the estimate; `holder`: the name of the label holder."""
     site = Site(cores=os.cpu_count() or 1, workers=case.workers, one_machine=True)
-    kernels = measured.of(jobs[0].key, OBFUSCATION)
-    assert kernels is not None
-    trees = [Tree(job, site, measured.host, kernels) for job in jobs]
-    workers, operations = defaultdict[str, float](float, {holder: case.workers * kernels.tables_s}), Counter[str]()
+    trees = [estimate(job, site, measured) for job in jobs]
+    workers, operations = defaultdict[str, float](float), Counter[str]()
+    if (kernels := measured.of(jobs[0].key, OBFUSCATION)) is not None:
+        workers[holder] += case.workers * kernels.tables_s
+    for name, seconds in trees[0].once_cpu.items():
+        workers[name] += seconds
     for tree in trees:
         workers[holder] += tree.holder.workers_s
         for party in tree.others.values():
             workers[party.name] += party.workers_s
-        for counts in tree.job.operations(tree.counts).values():
+        for counts in tree.operations().values():
             operations.update(counts)
     mains = sum(party.main_s for tree in trees for party in (tree.holder, *tree.others.values()))
     return {
-        "wall_s": sum(tree.seconds for tree in trees),
+        "wall_s": trees[0].once_s + sum(tree.seconds for tree in trees),
         "workers_cpu_s": dict(workers),
         "mains_cpu_s": mains,
         "cpu_s": sum(workers.values()) + mains,
@@ -205,6 +210,19 @@ def run(name: str, case: Case, measured: Measurements, *, only_estimate: bool) -
         "peak_rss_mb": result.peak_rss_mb,
     }
     return {"case": name, "measured": real, "estimated": predicted}
+
+
+def further(name: str, case: Case, measured: Measurements) -> dict[str, Any]:
+    """What the trees after the first take: a run with one tree less, from one with all."""
+    both = [run(name, each, measured, only_estimate=False) for each in (replace(case, trees=1), case)]
+    return {"case": name, **{kind: _less(both[1][kind], both[0][kind]) for kind in ("measured", "estimated")}}
+
+
+def _less(more: Any, fewer: Any) -> Any:
+    """Each figure of one run less that of the other."""
+    if isinstance(more, dict):
+        return {key: _less(value, fewer.get(key, 0)) for key, value in more.items()}
+    return more - fewer
 
 
 def show(runs: list[dict[str, Any]]) -> None:
@@ -237,13 +255,19 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES), metavar="NAME")
     parser.add_argument("--measurements", type=Path, help="use this file; without it this machine is measured first")
     parser.add_argument("--only-estimate", action="store_true", help="start no federation")
+    parser.add_argument("--further", action="store_true", help="compare what the trees after the first take")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     measured = Measurements.load(given.measurements) if given.measurements else None
-    for scheme in () if measured else (PAILLIER, OKAMOTO_UCHIYAMA):
-        measured = measure(KeyKind(scheme, BITS), OBFUSCATION, measured)
+    for scheme in () if measured else (PAILLIER, OKAMOTO_UCHIYAMA, LATTICE):
+        measured = measure(KeyKind(scheme, 0 if scheme == LATTICE else BITS), OBFUSCATION, measured)
     assert measured is not None
-    runs = [run(name, CASES[name], measured, only_estimate=given.only_estimate) for name in given.cases]
+    runs = [
+        further(name, CASES[name], measured)
+        if given.further
+        else run(name, CASES[name], measured, only_estimate=given.only_estimate)
+        for name in given.cases
+    ]
     if given.as_json:
         print(json.dumps({"machine": measured.machine, "runs": runs}, indent=1))
     else:

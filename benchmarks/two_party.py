@@ -34,7 +34,7 @@ from measured_trainings import measured, print_medians
 from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import read_table
-from treetap.protocols.key_options import PAILLIER, SCHEMES
+from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES
 
 LABEL = "default.payment.next.month"
 LABEL_HOLDER, FEATURE_PARTY = "label-holder", "feature-b"
@@ -61,9 +61,8 @@ def setting(path: Path, columns: list[str], records: int, trees: int, scheme: st
                 "max_bin": 32,
                 "learning_rate": 0.3,
                 "reg_lambda": 1.0,
-                "key_bits": 2048,
+                **({} if scheme == LATTICE else {"key_bits": 2048, "obfuscation": "short-exponent"}),
                 "scheme": scheme,
-                "obfuscation": "short-exponent",
                 "alignment": "sorted-ids",
             },
         }

@@ -2,7 +2,7 @@
 
 Usage: python docs/render_capacity.py
 
-Costs are those of docs/capacity-measured.json. Needs the extra bench.
+Costs are those of docs/capacity-measured.json, on a lattice of docs/capacity-lattice.json. Needs the extra bench.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from rendering import with_table
 
 from treetap.commands.capacity.measuring import Measurements
 from treetap.commands.capacity.question import Site, TrainingOptions
-from treetap.commands.capacity.report import document, duration, rate
-from treetap.commands.capacity.tree import Tree
-from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
+from treetap.commands.capacity.report import document, duration, estimate, rate
+from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER
 
 HERE = Path(__file__).parent
 RECORDS = (10_000_000, 100_000_000)
@@ -59,9 +58,7 @@ def estimated(measured: Measurements, records: int, line: str, scheme: str, node
     training = TrainingOptions(records=records, scheme=scheme).training()
     bandwidth, delay = LINES[line]
     site = Site(nodes=f"{nodes // 2},{nodes // 2}", bandwidth=bandwidth, delay=delay, cluster_holds_key=True)
-    kernels = measured.of(training.key, training.obfuscation)
-    assert kernels is not None
-    return document(Tree(training, site, measured.host, kernels), measured.machine)
+    return document(estimate(training, site, measured), measured.machine)
 
 
 def table(found: list[Point], records: int) -> str:
@@ -104,6 +101,21 @@ def demands(found: list[Point]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def on_lattice(measured: Measurements) -> str:
+    """The trees of the other tables on a lattice, by one machine at each party."""
+    lines = [
+        "| records | line | way | a tree | 100 trees | to the feature party | back | saturates first |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for records, line in product((1_000_000, *RECORDS), LINES):
+        found = estimated(measured, records, line, LATTICE, 2)
+        there, back = (f"{each['bytes'] / 1e9:.2f} GB" for each in found["lines"])
+        seconds, way = found["seconds"], found["training"]["way"]
+        cells = [f"{records // 1_000_000} M", line, way, duration(seconds["tree"]), duration(seconds["all_trees"])]
+        lines.append("| " + " | ".join([*cells, there, back, found["saturates_first"]]) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def draw(found: list[Point], path: Path) -> None:
     """Seconds of a tree by nodes, a panel for each number of records."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
@@ -132,6 +144,7 @@ def main() -> int:
     for records in RECORDS:
         page = with_table(page, f"{records // 1_000_000} M records", table(found, records))
     page = with_table(page, "demands", demands(found))
+    page = with_table(page, "lattice", on_lattice(Measurements.load(HERE / "capacity-lattice.json")))
     (HERE / "capacity.md").write_text(page, encoding="utf-8")
     draw(found, HERE / "capacity.svg")
     return 0

@@ -167,9 +167,11 @@ class _Training(Kind[setup_pb2.Prepare]):
         if protocol.grows_trees:
             policy.check_key(name, KeyKind.of(spec))
             if KeyKind.of(spec).on_lattice:
-                from treetap.lattice.histogram_scheme import kernels  # which most jobs do without
+                from treetap.lattice.histogram_parameters import secrecy_bits  # which most jobs do without
+                from treetap.lattice.histogram_scheme import kernels
 
                 kernels()  # compared with integers, or the job is refused
+                policy.check_secrecy(name, "the histogram lattice", secrecy_bits())
             params = params_of(spec)
             if isinstance(params, TreeParams) and (protocol.one_role or name != spec.aggregator):
                 policy.check_summed_bits(name, params.summed_bits)

@@ -7,6 +7,7 @@ with PERMISSION_DENIED and names the rule. The default policy permits what Secur
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -52,6 +53,8 @@ class Policy(Strict):
     record_sums: bool = False
     schemes: Annotated[list[Literal[tuple(SCHEMES)]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
+    min_lattice_bits: Annotated[int, Field(ge=128, le=256)] = 128
+    min_hiding_bits: Annotated[int, Field(ge=40, le=64)] = 40
     second_halves: Literal["tree", "job"] = "tree"
     expansion_order: bool = False
     min_common_records: Annotated[int, Field(ge=1, le=MOST_IDS)] = 30
@@ -238,6 +241,22 @@ class Policy(Strict):
             raise Refused(
                 f"{party} takes no part in a job with a key of {key.bits} bits: its policy says min_key_bits = "
                 f"{self.min_key_bits}"
+            )
+
+    def check_secrecy(self, party: str, lattice: str, bits: float) -> None:
+        """Raise `Refused` if an attack on a job's lattice is estimated to take less than this party demands."""
+        if bits < self.min_lattice_bits:
+            raise Refused(
+                f"{party} takes no part in a job on {lattice} with some {math.floor(bits)} bits of secrecy: its policy "
+                f"says min_lattice_bits = {self.min_lattice_bits}"
+            )
+
+    def check_hiding(self, party: str, hidden: str, bits: float) -> None:
+        """Raise `Refused` if a lattice hides a party's part by fewer bits than this party demands."""
+        if bits < self.min_hiding_bits:
+            raise Refused(
+                f"{party} takes no part in a job on a lattice that hides {hidden} by {math.floor(bits)} bits: its "
+                f"policy says min_hiding_bits = {self.min_hiding_bits}"
             )
 
     def check_summed_bits(self, party: str, bits: int | None) -> None:

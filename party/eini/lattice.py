@@ -70,6 +70,7 @@ class LabelHolderEnd:
         self._context, self._chain, self._scoring, self._advance = job.context, job.chain, scoring, advance
         self._shape = shape_of(scoring.trees.public, job.config.name, len(job.chain))
         self._parameters = self._shape.parameters()
+        _check_policy(job.context, self._parameters)
         sizes.column_sums = self._shape.outputs * self._parameters.ciphertext_bytes
         self._columns: NodeColumns | None = None
         self._owner: LatticeKeyHolder | None = None
@@ -164,6 +165,7 @@ class FeaturePartyEnd:
         messages = context.mailbox.series(sender, "column_layout", 0, 0)
         layout = await take_layout(messages, self._place, self._opened.shard, members)
         parameters = layout.shape.parameters()
+        _check_policy(context, parameters)
         check_hides(context, spare_of(layout.splits, parameters.plain_bits))
         public = b""
         longest = PARAMETERS_BYTES + parameters.seeded_bytes
@@ -184,6 +186,12 @@ class FeaturePartyEnd:
         masking, self.scores = self.scores, None
         if masking is not None:
             await masking.close()
+
+
+def _check_policy(context: StepContext, parameters: Parameters) -> None:
+    """`Refused` if the sizes of a key are below what the party's policy says."""
+    context.policy.check_secrecy(context.party, "the prediction lattice", parameters.secrecy_bits)
+    context.policy.check_hiding(context.party, "the masks behind a returned sum", parameters.statistical_bits)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,10 @@ class SumsOfWords:
                 f"use a smaller max_bin, fewer columns, or scheme = {PAILLIER!r}"
             )
         merges, keeps = job.min_cell_records > 0, context.policy.second_halves == "job" and params.same_columns
-        message = setup_pb2.CandidateCount(candidates=count, merges_bins=merges, keeps_second_halves=keeps)
+        hiding = context.policy.min_hiding_bits
+        message = setup_pb2.CandidateCount(
+            candidates=count, merges_bins=merges, keeps_second_halves=keeps, hiding=hiding
+        )
         await context.outbox.send(self._sender, "candidate_count", [message])
         key = await job.receive_key()
         if key.candidates < count or key.queries < 1:
@@ -65,9 +68,12 @@ class SumsOfWords:
             )
         if key.merges_bins < merges or key.keeps_second_halves > keeps:
             raise Malformed(f"{self._sender} does not say of all parties what {context.party} has said of its sums")
+        context.policy.check_hiding(context.party, "its sets of records", key.hiding)
         max_bin, records = params.max_bin, len(job.table.ids)
         try:
-            agreed = parameters_of(records, key.slots, max_bin, key.candidates, key.queries, context.attempt)
+            agreed = parameters_of(
+                records, key.slots, max_bin, key.candidates, key.queries, context.attempt, key.hiding
+            )
         except BadInput as failure:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
         own_bins, kept = params.bins_per_node, key.keeps_second_halves

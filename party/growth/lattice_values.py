@@ -27,7 +27,7 @@ from party.setup.joint_seed import draw_joint_seed
 from party.setup.keys import fitting
 from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
-from treetap.lattice.histogram_parameters import MOST, HistogramParameters
+from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
 from treetap.lattice.histogram_ways import Needs, Way, built_nodes, bytes_of_tree, way_of
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
@@ -82,7 +82,8 @@ class WordsOfNodes:
     def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
         """`BadInput` if not even one candidate's sums can be hidden and opened, or not in a further attempt."""
         fitting(slots, labels, KeyKind.of(self._spec), remedy)
-        self._parameters(slots, len(labels.values), 1, Needs(own_bins=self._sizes().params.bins_per_node))
+        hiding = self._context.policy.min_hiding_bits
+        self._parameters(slots, len(labels.values), 1, Needs(own_bins=self._sizes().params.bins_per_node), hiding)
 
     async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> setup_pb2.PlannedTraffic:
         """Agree with all feature parties on the sizes and on the public polynomials of this attempt.
@@ -102,7 +103,9 @@ class WordsOfNodes:
         kept = len(self._keeping) == len(parties)
         own_bins, withheld = sizes.params.bins_per_node, sizes.params.withheld
         needs = Needs(own_bins=own_bins, merged=bool(sizes.merging), withheld=withheld, kept=kept, once=self._once)
-        parameters = self._parameters(slots, sizes.records, rounded_up(max(sizes.announced.values())), needs)
+        hiding = max(context.policy.min_hiding_bits, *(count.hiding for count in counts.values()))
+        candidates = rounded_up(max(sizes.announced.values()))
+        parameters = self._parameters(slots, sizes.records, candidates, needs, hiding)
         self._way = way_of(parameters, built_nodes(sizes.params, needs), needs)
         log.info(
             "job %s: nodes are summed by %s; %d words for each record, halves of %d bits; sums of %d attempts are "
@@ -124,6 +127,7 @@ class WordsOfNodes:
             queries=parameters.queries,
             merges_bins=needs.merged,
             keeps_second_halves=needs.kept,
+            hiding=parameters.hiding,
         )
         await together(*(context.outbox.send(party, "public_key", [message]) for party in parties))
         seed = await draw_joint_seed(context, [self._spec.aggregator, *parties])
@@ -271,10 +275,12 @@ class WordsOfNodes:
         )
         return planned
 
-    def _parameters(self, slots: Slots, records: int, candidates: int, needs: Needs) -> HistogramParameters:
+    def _parameters(
+        self, slots: Slots, records: int, candidates: int, needs: Needs, hiding: int
+    ) -> HistogramParameters:
         params = self._sizes().params
         queries = rounded_up(self._trees() * built_nodes(params, needs))
-        return parameters_of(records, slots, params.max_bin, candidates, queries, self._context.attempt)
+        return parameters_of(records, slots, params.max_bin, candidates, queries, self._context.attempt, hiding)
 
     async def _count_of(self, party: str) -> setup_pb2.CandidateCount:
         """The candidates that a feature party has, and what its settings say about sums."""
@@ -282,6 +288,10 @@ class WordsOfNodes:
         if count.candidates > MOST["candidates"]:
             raise Malformed(
                 f"{party} says that it has {count.candidates} candidates, a lattice takes {MOST['candidates']}"
+            )
+        if count.hiding not in HIDING:
+            raise Malformed(
+                f"{party} asks for {count.hiding} bits of hiding, a lattice gives {HIDING[0]} to {HIDING[-1]}"
             )
         return count
 

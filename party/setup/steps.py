@@ -222,7 +222,7 @@ class ReceivedKey:
 
     `label_slots`: those slots, the last ones, that hold a record's class beside what the protocol sums. A lattice has
     no key, and bounds on the candidates of a party in a node and on the nodes of an attempt that are summed; some party
-    may merge its bins, and second halves of all may serve all trees.
+    may merge its bins, and second halves of all may serve all trees; sets of records are hidden by `hiding` bits.
     """
 
     key: PublicKey | None
@@ -233,6 +233,7 @@ class ReceivedKey:
     queries: int = 0
     merges_bins: bool = False
     keeps_second_halves: bool = False
+    hiding: int = 0
 
     @property
     def public(self) -> PublicKey:
@@ -274,7 +275,7 @@ async def take_key(
                 f"the key of {label_holder} cannot be used: it comes with slots of {_listed(slots)} bits, the job "
                 f"implies {_listed(layout)}"
             )
-        lattice = key.candidates, key.queries, key.merges_bins, key.keeps_second_halves
+        lattice = key.candidates, key.queries, key.merges_bins, key.keeps_second_halves, key.hiding
         return ReceivedKey(public, slots, key.own_rounds, key.label_slots, *lattice)
     raise Malformed(f"{label_holder} sent no public key")
 

@@ -114,6 +114,7 @@ class Cost:
             key = setup_pb2.PublicKeyMessage(scheme=self._spec.scheme, modulus=modulus, slot_widths=self._widths)
             if self._agreed is not None:
                 key.candidates, key.queries = self._agreed.candidates, self._agreed.queries
+                key.hiding = 40  # the least that a policy may ask for
             self._send(holder, party, "public_key", [key])
         if self._agreed is not None:
             self._draw_seed([holder, *members])
@@ -212,7 +213,7 @@ class Cost:
 
     def _draw_seed(self, parties: Sequence[str]) -> None:
         for party in parties[1:]:
-            count = setup_pb2.CandidateCount(candidates=_candidates(self._shapes[party]))
+            count = setup_pb2.CandidateCount(candidates=_candidates(self._shapes[party]), hiding=40)
             self._send(party, parties[0], "candidate_count", [count])
         for party in parties:
             committed = setup_pb2.SeedCommitment()

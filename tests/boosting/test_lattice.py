@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from party.boosting.layout import layout
 from tests.boosting import test_base_model, test_categories, test_gradient_bits, test_protocol
 from tests.defences import test_label_dp, test_repair, test_withholding
 from tests.growth import test_cell_merging, test_eval_table, test_expansion, test_monotone, test_small_spaces
@@ -20,6 +21,7 @@ from tests.oracle import OracleSplit
 from tests.prediction import test_grafted
 from tests.simulator import Federation, run
 from tests.worlds import FOUR, World, assert_oracles_model, manifest, spec, world
+from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
@@ -68,6 +70,17 @@ CASES = {
     "many classes in vector leaves": Case(
         replace(SMALL, objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=1),
         partial(world, 120, (1, 2, 2), objective="multi:softprob", classes=5),
+    ),
+    "words by the dozen": Case(
+        replace(
+            SMALL,
+            objective="multi:softprob",
+            multi_strategy="multi_output_tree",
+            n_estimators=1,
+            max_depth=2,
+            max_bin=4,
+        ),
+        partial(world, 400, (1, 2, 1), objective="multi:softprob", classes=22),
     ),
     "as many bins as there may be": Case(
         replace(SMALL, max_bin=255, max_depth=1, n_estimators=1), partial(world, 300, (0, 1), missing=0.1)
@@ -126,6 +139,10 @@ def test_cases_are_what_they_say() -> None:
         if isinstance(node, OracleSplit)
     }
     assert owners == set(FOUR)
+    many = CASES["words by the dozen"].params
+    sizes = parameters_of(400, layout(many, 400, many.outputs_per_tree(22)), many.max_bin, 8, 2, 1)
+    assert sizes.words >= 40
+    assert sizes.queries_per_second_half == 1  # a second query would show too much of a mask
     values = CASES["columns with one candidate"].world().blocks[1]
     assert [len(np.unique(column[~np.isnan(column)])) for column in values.T] == [2, 1]
 

@@ -114,6 +114,16 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
         _set(candidates=(1 << 32) - 1),
         "feature-b says that it has 4294967295 candidates",
     ),
+    "sets that are hidden more than can be": (
+        *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
+        _set(hiding=65),
+        "the layout of label-holder cannot be used: .*hiding 65 is outside of what the lattice scheme takes: 40 to 64",
+    ),
+    "more hiding than there is": (
+        *("candidate_count", FEATURE, LABEL_HOLDER, (0, 0, 0)),
+        _set(hiding=65),
+        "feature-b asks for 65 bits of hiding, a lattice gives 40 to 64",
+    ),
     "another commitment": (
         *("seed_commitment", FEATURE, OTHER, (0, 0, 0)),
         _bytes_of("commitment", _flipped),

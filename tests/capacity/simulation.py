@@ -121,11 +121,8 @@ class SimulatedTree:
         holder, other = site.machines
         self.holder = Party(self, HOLDER, holder)
         self.others = {name: Party(self, name, other) for name in job.others}
-        self.counts = {
-            name: PartyCounts(job, job.others[name], len(party.workers)) for name, party in self.others.items()
-        }
-        self._arrived = {name: simpy.Store(self.env) for name in self.others}
-        self._width, self._plain = job.key.ciphertext_bytes, 8 * len(job.slots.widths)
+        self._plain = 8 * len(job.slots.widths)
+        self._prepare()
         self.streamed_s = 0.0
         self.env.run(until=self.env.process(self._grow()))
         self.seconds = float(self.env.now)
@@ -146,11 +143,12 @@ class SimulatedTree:
 
     def _grow(self) -> Steps:
         """A tree from `begin_tree` to `store_tree`."""
-        adding = [self.env.process(self._add_blocks(name)) for name in self.others]
-        yield from self._stream()
-        yield self._all(adding)
-        self.streamed_s = self.env.now
+        yield from self._step()
+        yield self.holder.main.do(self.job.records * self.host.gradient_s)
+        yield self._to_all(drawn_sets)
         for number, level in enumerate(self.job.levels):
+            yield from self._values(number)
+            self.streamed_s = self.streamed_s or self.env.now
             yield self._each(lambda name, number=number: self._sums(name, number))  # type: ignore[misc]
             yield from self._choose(number, level)
             yield from self._apply(number, level)
@@ -181,15 +179,27 @@ class SimulatedTree:
         yield receiver.main.do(host.receive_message_s + size * host.receive_byte_s)
         yield self.env.timeout(self._delay_s)
 
+    def _prepare(self) -> None:
+        job = self.job
+        self.counts = {
+            name: PartyCounts(job, job.others[name], len(party.workers)) for name, party in self.others.items()
+        }
+        self._arrived = {name: simpy.Store(self.env) for name in self.others}
+        self._width = job.key.ciphertext_bytes
+
+    def _values(self, number: int) -> Steps:
+        """The root's ciphertexts serve all nodes."""
+        if not number:
+            adding = [self.env.process(self._add_blocks(name)) for name in self.others]
+            yield from self._stream()
+            yield self._all(adding)
+
     def _stream(self) -> Steps:
-        """Step 1: gradients, the drawn records, and the blocks of ciphertexts as `KeyHolder` makes them.
+        """Step 1: the blocks of ciphertexts as `KeyHolder` makes them.
 
         A block leaves when the next is there, since the last of a series says that it is.
         """
         job, holder, workers = self.job, self.holder, len(self.holder.workers)
-        yield from self._step()
-        yield holder.main.do(job.records * self.host.gradient_s)
-        yield self._to_all(drawn_sets)
         size = block_size(job.drawn, workers, self._width)
         blocks = deque(min(size, job.drawn - start) for start in range(0, job.drawn, size))
         pending = deque[tuple[int, simpy.Event]]()
@@ -250,10 +260,14 @@ class SimulatedTree:
         yield from self._series(party, self.holder, sums_of_nodes, number)
 
     def _choose(self, number: int, level: Level) -> Steps:
-        """Step 3: own candidate sums, then those of each feature party opened in turn."""
-        holder, workers = self.holder, len(self.holder.workers)
+        """Step 3: own candidate sums, then those of the feature parties."""
         yield from self._step()
-        yield holder.main.do(sum(level.built) * len(self.job.own.shapes) * self.host.histogram_s)
+        yield self.holder.main.do(sum(level.built) * len(self.job.own.shapes) * self.host.histogram_s)
+        yield from self._open(number)
+
+    def _open(self, number: int) -> Steps:
+        """Those of each feature party in turn."""
+        holder, workers = self.holder, len(self.holder.workers)
         opened = self._plain * self.job.candidates_per_ciphertext
         for counts in self.counts.values():
             packed = counts.levels[number].packings

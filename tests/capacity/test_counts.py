@@ -15,9 +15,14 @@ from benchmarks.grown_levels import grown_levels
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
 from treetap.additive.sums.counted_products import CountedProducts
-from treetap.commands.capacity.training import HOLDER, PartyColumns, PartyCounts, Training
+from treetap.commands.capacity.lattice import LatticeTree
+from treetap.commands.capacity.measuring import HostCosts
+from treetap.commands.capacity.question import Site
+from treetap.commands.capacity.training import HOLDER, PartyColumns, PartyCounts, Training, agreed_sizes
+from treetap.lattice.histogram_timings import LatticeCosts
+from treetap.lattice.histogram_ways import Way
 from treetap.protocols.boosting import PROTOCOL
-from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
+from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
 from treetap.protocols.messages import Series
 from treetap.trees.binning import FeatureBins, bin_table
 from treetap.trees.candidates import Shape
@@ -42,6 +47,7 @@ SHAPES: dict[str, tuple[dict[str, Any], BoostingParams, str]] = {
         PAILLIER,
     ),
 }
+KEY = KeyKind(LATTICE, 0)
 #: Contents whose bytes are nearly those of ciphertexts, and those that are bounded: a few sets of records and numbers.
 OF_CIPHERTEXTS = ("gradients", "candidate_sums")
 BOUNDED = ("sampled_records", "children", "instance_spaces", "leaf_paths")
@@ -99,6 +105,67 @@ def test_operations_and_bytes_are_those_of_the_account(shape: str, tmp_path: Pat
                 frames = sent[name, row.content] - declared
                 assert frames < 128 * messages[name, row.content], (name, row.content)
                 assert frames > 0 or row.content in BOUNDED, (name, row.content)
+        await federation.close()
+
+    run(main())
+
+
+ON_LATTICE: dict[str, tuple[dict[str, Any], BoostingParams]] = {
+    "three parties": ({"dims": (2, 2, 1), "n": 600}, replace(SHAPES["three parties"][1], max_depth=4, max_bin=16)),
+    "two parties, missing values, two blocks": (
+        {"dims": (0, 3), "n": 4_200, "missing": 0.1},
+        BoostingParams(n_estimators=1, max_depth=2, max_bin=24, min_child_weight=0),
+    ),
+    "by sets": ({"dims": (1, 2), "n": 4_200}, BoostingParams(n_estimators=2, max_depth=3, max_bin=4)),
+}
+
+
+@pytest.mark.parametrize("shape", ON_LATTICE)
+def test_operations_and_bytes_on_a_lattice(shape: str, tmp_path: Path) -> None:
+    """The same of a job on a lattice: words that are sent, and sums with the second halves that are drawn anew."""
+    how, params = ON_LATTICE[shape]
+    here = world(**how)
+    names = list(here.tables)
+    columns = {
+        name: PartyColumns(tuple(each.shape for each in _binned(block, params.max_bin)))
+        for name, block in zip(names, here.blocks, strict=True)
+    }
+    agreed = agreed_sizes(params, len(here.y), [columns[name] for name in names[1:]])
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables)
+        status = await federation.train(spec(params, len(names), scheme=LATTICE))
+        assert (status.state, status.error) == ("finished", "")
+        model = federation.state(names[0]) / "models" / "job" / "trees.jsonl"
+        trees = [
+            LatticeTree(
+                replace(_training(json.loads(line)["tree"], names, columns, len(here.y), params, LATTICE), key=KEY),
+                Site(cores=1),
+                HostCosts(*[1.0] * 14),
+                agreed,
+                LatticeCosts(*[1.0] * 8),
+            )
+            for line in model.read_text().splitlines()
+        ]
+        counted = defaultdict[str, Counter[str]](Counter)
+        for tree in trees:
+            for name, of in tree.operations().items():
+                counted[names[0] if name == HOLDER else name].update(of)
+        levels = range(params.max_depth)
+        assert {tree.way for tree in trees} == {Way.SETS if shape == "by sets" else Way.QUERIES}
+        sent, messages = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
+        for account in (each for each in status.accounts if each.party in names):
+            assert {each.name: each.count for each in account.account.operations} == counted[account.party]
+            for row in account.account.traffic:  # by the sender, one for each class of a content
+                sent[way := (getattr(row, "from"), row.to, row.step)] += row.bytes
+                messages[way] = max(messages[way], row.messages)
+        words = len(trees) if shape == "by sets" else sum(tree.nodes(level) for tree in trees for level in levels)
+        for name in names[1:]:
+            into, back = (names[0], name, "encrypted_words"), (name, names[0], "candidate_sums")
+            assert messages[into] == words * trees[0].messages()
+            assert 0 < sent[into] - words * agreed.query_bytes < 128 * messages[into]
+            least = sum(tree.returned(name, level) for tree in trees for level in levels)
+            assert 0 < sent[back] - least < 128 * messages[back]
         await federation.close()
 
     run(main())

@@ -9,16 +9,20 @@ from typing import Any
 import pytest
 import simpy
 
+from tests.capacity.lattice_simulation import SimulatedLatticeTree
 from tests.capacity.simulation import Machine, Port, Process, SimulatedTree, carry
 from treetap.additive.sums.kernel_timings import KernelCosts
 from treetap.additive.sums.key_holder import BLOCK
+from treetap.commands.capacity.keyed import KeyedTree
+from treetap.commands.capacity.lattice import LatticeTree
 from treetap.commands.capacity.measuring import HostCosts, Measurements, kernel_name
 from treetap.commands.capacity.question import Site, TrainingOptions
-from treetap.commands.capacity.report import document
+from treetap.commands.capacity.report import document, estimate
 from treetap.commands.capacity.training import full_levels
 from treetap.commands.capacity.tree import Tree
 from treetap.errors import BadInput, ConfigError
-from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
+from treetap.lattice.histogram_timings import LatticeCosts
+from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
 
 pytestmark = pytest.mark.second_tier
 
@@ -26,6 +30,7 @@ KEY = KeyKind(PAILLIER, 2048)
 #: Round figures, of no machine.
 HOST = HostCosts(1e-4, 1e-9, 1e-4, 4e-9, 1e-4, 5e-10, 5e-10, 1e-8, 1e-8, 1e-8, 1e-8, 1e-9, 100.0, 50.0)
 KERNELS = KernelCosts(0.2, 1e-4, 2e-6, 5e-7, 5e-6, 1e-2, 3e-3, 600.0)
+ON_LATTICE = LatticeCosts(1.5e-8, 2e-9, 3e-10, 8e-6, 5e-5, 8e-7, 5e-6, 1e-6)
 MEASURED = Measurements({"processor": "none"}, HOST, {kernel_name(KEY, "short-exponent"): KERNELS})
 QUESTION = TrainingOptions(records=100_000, columns="8,12", trees=10)
 SITE = Site(cores=4, bandwidth=1e4, delay=0.1)
@@ -33,10 +38,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def tree(site: Site = SITE, question: TrainingOptions = QUESTION, measured: Measurements = MEASURED) -> Tree:
-    training = question.training()
-    kernels = measured.of(training.key, training.obfuscation)
-    assert kernels is not None
-    return Tree(training, site, measured.host, kernels)
+    return estimate(question.training(), site, measured)
 
 
 def ask(site: Site = SITE, question: TrainingOptions = QUESTION) -> dict[str, Any]:
@@ -53,8 +55,8 @@ def test_processes_share_the_cores_of_one_machine() -> None:
             assert made.seconds == pytest.approx(work, rel=0.02)
 
 
-@pytest.mark.parametrize("timed", [Tree, SimulatedTree])
-def test_the_slowest_station_sets_the_pace_of_the_blocks(timed: type[Tree] | type[SimulatedTree]) -> None:
+@pytest.mark.parametrize("timed", [KeyedTree, SimulatedTree])
+def test_the_slowest_station_sets_the_pace_of_the_blocks(timed: type[KeyedTree] | type[SimulatedTree]) -> None:
     """With costs of encryption alone the blocks of the root take what their encryption takes, in whole rounds.
 
     With messages, the first block waits for the second, and in the end three are to go: the last of each worker, and
@@ -177,6 +179,42 @@ def test_the_simulation_shares_cores_and_lines() -> None:
     carry(env, 1, out, into, 0.5)
     env.run(until=carry(env, 1, out, into, 0.5))
     assert env.now == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(
+    ("question", "site"),
+    [
+        ({"records": 50_000, "columns": "4,6"}, {"cores": 2}),
+        ({"records": 1_000_000}, {"cores": 4}),
+        ({"records": 1_000_000, "missing": True, "depth": 5}, {"cores": 2, "nodes": "2,1", "cluster_holds_key": True}),
+        ({"records": 200_000, "columns": "12,6,5", "max_bin": 255}, {"one_machine": True, "cores": 2, "workers": 2}),
+        ({"records": 30_000, "columns": "0,11", "smaller_share": 0.3, "max_bin": 16}, {}),
+        ({"records": 10_000_000}, {"cores": 4, "bandwidth": 1e4, "delay": 0.5}),
+    ],
+)
+def test_an_estimate_on_a_lattice_is_near_a_simulation(question: dict[str, Any], site: dict[str, Any]) -> None:
+    """Within three per cent, with costs of the size that they have."""
+    measured = replace(MEASURED, lattice=ON_LATTICE)
+    made = tree(Site(**site), TrainingOptions(scheme=LATTICE, **question), measured)
+    assert isinstance(made, LatticeTree)
+    assert made.seconds == pytest.approx(SimulatedLatticeTree(made).seconds, rel=0.03)
+
+
+def test_the_first_tree_on_a_lattice_makes_the_products() -> None:
+    """Once a job, cells times blocks, on the party's workers: by hand for the party's 12 columns of 32 bins."""
+    question = replace(QUESTION, scheme=LATTICE)
+    made = tree(SITE, question, replace(MEASURED, lattice=ON_LATTICE))
+    assert made.once_cpu == {"feature party": pytest.approx(12 * 32 * 25 * ON_LATTICE.product_s)}
+    assert made.once_s == pytest.approx(3 * 32 * 25 * ON_LATTICE.product_s)  # 4 workers have 3 columns each
+    said = document(made, {})
+    assert said["seconds"]["all_trees"] == pytest.approx(10 * made.seconds + made.once_s)
+    assert said["training"]["scheme"] == LATTICE
+    assert said["training"]["words"] == made.agreed.words  # type: ignore[attr-defined]
+
+
+def test_costs_that_were_not_measured_are_named() -> None:
+    with pytest.raises(ConfigError, match="no costs of lattice: measure them"):
+        tree(SITE, replace(QUESTION, scheme=LATTICE))
 
 
 def test_machines_of_a_party_wait_for_the_network_between_them() -> None:

@@ -22,6 +22,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from party import config as party_config
 from tests.certificates import role_of
 from tests.commands.command import Outcome, refused, treetap, write
 from tests.system.federations import settings
@@ -315,33 +316,45 @@ def test_optional_libraries(tmp_path: Path, certs: Path) -> None:
         assert bool(version) != (f"pip install 'treetap[{extra}]'" in line)
 
 
-def test_an_optional_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_optional_library_that_is_missing(tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line says which jobs are refused without it and what to install, and is no fault: most parties need none."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    found = next(each for each in configuration._libraries() if each.subject == "library torch")
+    config = party_config.read(_party(tmp_path, certs))
+    found = next(each for each in configuration._libraries(config) if each.subject == "library torch")
     said = "is not installed: jobs of protocol splitnn are refused; pip install 'treetap[neural]' if there will be any"
     assert (found.level, found.message) == ("ok", said)
 
 
-def test_kernels_that_were_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line says which jobs are refused, why there are none and what to do; it is no fault either."""
+@pytest.mark.parametrize(
+    ("schemes", "level", "says"),
+    [
+        (["paillier"], "ok", "jobs of protocol eini-lattice or scheme lattice are refused, as the native kernels were"),
+        (["paillier", "lattice"], "fault", "the policy names 'lattice' among its schemes, but the native kernels were"),
+    ],
+)
+def test_kernels_that_were_not_compiled(
+    schemes: list[str], level: str, says: str, tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line says which jobs are refused, and what to do; it is a fault if the policy names the scheme."""
     monkeypatch.setattr(library, "PATH", tmp_path / "kernels.so")
-    found = next(each for each in configuration._libraries() if each.subject == "native kernels")
-    assert found.level == "ok"
-    assert found.message.startswith(
-        "jobs of protocol eini-lattice or scheme lattice are refused, as the native kernels were not compiled"
-    )
+    write(tmp_path / "policy.toml", {"schemes": schemes})
+    config = party_config.read(_party(tmp_path, certs, policy="policy.toml"))
+    (found,) = (each for each in configuration._libraries(config) if each.subject == "native kernels")
+    assert (found.level, found.message.startswith(f"{says} not compiled")) == (level, True), found.message
     assert "install a C compiler, or set TREETAP_NATIVE=1, and install treetap again" in found.message
 
 
-def test_kernels_that_give_other_products_than_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_give_other_products_than_integers(
+    tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """This is a fault: the machine, or its compiler, cannot be trusted with any sum."""
 
     def wrong() -> None:
         raise BadInput("scheme = 'lattice' needs native kernels, but these give other products than integers")
 
     monkeypatch.setattr(histogram_scheme, "kernels", wrong)
-    found = next(each for each in configuration._libraries() if each.subject == "native kernels")
+    config = party_config.read(_party(tmp_path, certs))
+    found = next(each for each in configuration._libraries(config) if each.subject == "native kernels")
     assert (found.level, "other products than integers" in found.message) == ("fault", True)
 
 

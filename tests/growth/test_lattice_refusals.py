@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.boosting.categories import categorical_world
-from tests.replay import HERE, PARAMS
+from tests.replay import HERE, ORACLE, PARAMS
 from tests.simulator import Federation, run
-from tests.worlds import PARTIES, World, spec, world
-from treetap.errors import ConfigError, Refused
+from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
+from treetap.errors import BadInput, ConfigError, Refused
 from treetap.lattice import histogram_parameters, histogram_scheme, joint_seed
 from treetap.lattice.histogram_parameters import ATTEMPTS
 from treetap.native import library
@@ -41,11 +41,12 @@ def refusal(
     here: World = HERE,
     policies: dict[str, dict[str, Any]] | None = None,
     change: Callable[[exchange_pb2.PeerMessage], None] | None = None,
+    changer: str = FEATURE,
 ) -> tuple[jobs_pb2.JobStatus, set[str]]:
-    """The status of a job that fails, and the kinds of messages by then; `change`: of what one feature party sends."""
+    """The status of a job that fails, and the kinds of messages by then; `change`: of what `changer` sends."""
 
     def altered(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-        if change is not None and sender == FEATURE:
+        if change is not None and sender == changer:
             change(parcel)
         return parcel
 
@@ -106,6 +107,63 @@ def test_a_policy_that_does_not_name_the_scheme(tmp_path: Path) -> None:
     assert "feature-c takes no part in a job under scheme 'lattice'" in status.error
     assert 'write schemes = ["paillier", "lattice"] above the tables of feature-c\'s policy file' in status.error
     assert "candidate_count" not in kinds
+
+
+@pytest.mark.parametrize("party", [LABEL_HOLDER, OTHER])
+def test_a_policy_that_wants_more_secrecy(party: str, tmp_path: Path) -> None:
+    """The ring is the same for all jobs, so that it is refused when the job is opened, by either role."""
+    status, kinds = refusal(tmp_path, job_of(), policies={party: {"min_lattice_bits": 135}})
+    assert (
+        f"{party} takes no part in a job on the histogram lattice with some 134 bits of secrecy: its policy says "
+        "min_lattice_bits = 135"
+    ) in status.error
+    assert "candidate_count" not in kinds
+
+
+def test_sets_are_hidden_as_a_party_demands(tmp_path: Path) -> None:
+    """All parties compute the sizes that hide by the most bits which one of them asks for; 134 bits of secrecy pass."""
+
+    async def main() -> None:
+        policies = {FEATURE: {"min_hiding_bits": 50}, OTHER: {"min_lattice_bits": 134}}
+        federation, said = Federation(tmp_path, HERE.tables, policies=policies), []
+
+        def heard(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if name_of(parcel) == "public_key":
+                said.append((receiver, parcel.setup.public_key.hiding))
+            return parcel
+
+        federation.tamper = heard
+        status = await federation.train(job_of())
+        assert (status.state, status.error) == ("finished", "")
+        assert sorted(said) == [(FEATURE, 50), (OTHER, 50)]
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+    slots = histogram_scheme.Slots((40, 40, 10))
+    fifty = histogram_scheme.parameters_of(100, slots, 32, 16, 8, 1, 50)
+    assert fifty.hiding_bits >= 50 > histogram_scheme.parameters_of(100, slots, 32, 16, 8, 1).hiding_bits
+
+
+def test_a_label_holder_that_hides_sets_less_than_a_party_demands(tmp_path: Path) -> None:
+    """The party refuses the job by its rule."""
+
+    def less(parcel: exchange_pb2.PeerMessage) -> None:
+        if name_of(parcel) == "public_key":
+            parcel.setup.public_key.hiding = 49
+
+    policies = {OTHER: {"min_hiding_bits": 50}}
+    status, _ = refusal(tmp_path, job_of(), policies=policies, change=less, changer=LABEL_HOLDER)
+    assert re.search("feature-c takes no part .* hides its sets of records by 49 bits: its policy says", status.error)
+
+
+def test_more_bits_of_hiding_than_leave_room_for_words() -> None:
+    """The label holder refuses the job with the figures that it would need."""
+    slots = histogram_scheme.Slots((45, 45, 24))
+    with pytest.raises(
+        BadInput, match=r"a flood of 97 bits, .* and 60 bits of hiding need: .*, fewer bits of hiding, or"
+    ):
+        histogram_scheme.parameters_of(10**7, slots, 32, 1 << 17, 1 << 13, 1, 60)
 
 
 @pytest.mark.usefixtures("not_compiled")

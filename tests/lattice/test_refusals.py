@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from dataclasses import replace
@@ -20,6 +21,7 @@ from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.native import library
 from treetap.trees.params import BoostingParams
+from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
@@ -255,6 +257,46 @@ def test_paths_enough_to_hide(tmp_path: Path) -> None:
         assert "takes no part" in paillier.error
         await federation.close()
 
+    run(main())
+
+
+@pytest.mark.parametrize("party", [LABEL_HOLDER, LAST])
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("min_lattice_bits", "on the prediction lattice with some [0-9]+ bits of secrecy: its policy says"),
+        ("min_hiding_bits", "on a lattice that hides the masks behind a returned sum by [0-9]+ bits: its policy says"),
+    ],
+)
+def test_a_key_below_what_a_policy_demands(policy: str, said: str, party: str, tmp_path: Path) -> None:
+    """Either role refuses it by the rule before a column is sent; a bit less is taken."""
+    federation = Federation(tmp_path, HERE.tables)
+
+    async def main() -> None:
+        await federation.train(JOB)
+        assert (await federation.predict(asked("p"))).state == "finished"
+        keys = [_of_key(parcel) for parcel in parcels if name_of(parcel) == "lattice_key"]
+        bits = {"min_lattice_bits": keys[0].secrecy_bits, "min_hiding_bits": keys[0].statistical_bits}[policy]
+        for least, state in ((math.floor(bits), "finished"), (math.floor(bits) + 1, "failed")):
+            federation.kill(party)
+            federation.policies = {party: {policy: least}}
+            federation.configs[party] = federation.configs[party].under(federation.policy(party))
+            federation.start(party)
+            parcels.clear()
+            status = await federation.predict(asked(state))
+            assert status.state == state, status.error
+        assert re.search(f"{party} takes no part in a job {said} {policy} = {math.floor(bits) + 1}$", status.error)
+        assert not {name_of(parcel) for parcel in parcels} & {"lattice_columns", "lattice_sums"}
+        await federation.close()
+
+    parcels: list[exchange_pb2.PeerMessage] = []
+
+    def heard(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        del sender, receiver
+        parcels.append(parcel)
+        return parcel
+
+    federation.tamper = heard
     run(main())
 
 

@@ -117,6 +117,13 @@ def test_floors() -> None:
         policy.check_key("bank", KeyKind(PAILLIER, 1024))
     with pytest.raises(Refused, match=r'write schemes = \["paillier", "okamoto-uchiyama"\] above the tables of bank'):
         policy.check_key("bank", KeyKind("okamoto-uchiyama", 3072))
+    lattices = Policy(min_lattice_bits=140, min_hiding_bits=50)
+    lattices.check_secrecy("bank", "a lattice", 140.0)
+    lattices.check_hiding("bank", "its sets", 50.0)
+    with pytest.raises(Refused, match=r"on the lattice with some 139 bits .*: its policy says min_lattice_bits = 140"):
+        lattices.check_secrecy("bank", "the lattice", 139.9)
+    with pytest.raises(Refused, match="hides its sets by 49 bits: its policy says min_hiding_bits = 50"):
+        lattices.check_hiding("bank", "its sets", 49.9)
     for records in (0, 5, 6):
         policy.check_space("bank", "telco", 3, records)
     with pytest.raises(
@@ -147,6 +154,9 @@ def test_floors() -> None:
         ('peers = "bank"', """peers: a list of names, such as ["bank"] (it is 'bank')"""),
         ('coordinators = ["a", "b"]\npeers = ["b"]', "'b' is under coordinators: a coordinator is never a party"),
         ("min_key_bits = 100", "min_key_bits"),
+        ("min_lattice_bits = 127", "min_lattice_bits"),
+        ("min_hiding_bits = 39", "min_hiding_bits"),
+        ("min_hiding_bits = 65", "min_hiding_bits"),
         ('schemes = ["elgamal"]', "schemes"),
         ("schemes = []", "schemes"),
         ("min_instance_space = 0", "min_instance_space"),

@@ -66,13 +66,14 @@ class ShownStep:
 
 @dataclass(frozen=True)
 class ShownMessage:
-    """A message: the step that sends it, its pairs of actors, and its row in words.
+    """A message: the steps that send it (`also`: further ones), its pairs of actors, and its row in words.
 
     `only`: the jobs that have it; empty: all. `perhaps`: classes that some tables or policies leave out.
     """
 
     message: str
     step: str
+    also: tuple[str, ...]
     pairs: tuple[tuple[str, str], ...]
     route: str
     often: str
@@ -214,6 +215,7 @@ def _message(row: MessageRow, only: str, members: Members, other: str) -> ShownM
     return ShownMessage(
         message=row.content,
         step=row.step,
+        also=row.also,
         pairs=tuple(pairs),
         route=_sentence(row.route),
         often=row.times.__name__.replace("_", " ") if row.times else "in answer",
@@ -257,7 +259,8 @@ def drawn(one: Shown) -> str:
     by_step: dict[str, list[ShownMessage]] = {}
     for message in one.messages:
         if message.step:
-            by_step.setdefault(_PHASES.get(message.step, message.step), []).append(message)
+            for step in (message.step, *message.also):
+                by_step.setdefault(_PHASES.get(step, step), []).append(message)
     names = dict.fromkeys(step.step for step in one.steps if step.step != OPENING)
     for name in names:
         # a step of several actors is one row with a box at each
@@ -322,6 +325,11 @@ def _print(one: Shown) -> None:
         classes = [*message.classes, *(f"{name} perhaps" for name in message.perhaps)]
         called = f"{message.message} ({message.only})" if message.only else message.message
         messages.add_row(
-            called, message.step or "each", message.route, message.often, message.at_most, ", ".join(classes)
+            called,
+            ", ".join((message.step, *message.also)) or "each",
+            message.route,
+            message.often,
+            message.at_most,
+            ", ".join(classes),
         )
     terminal.out.print(messages)

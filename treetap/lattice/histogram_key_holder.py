@@ -35,6 +35,12 @@ IN_FLIGHT_PER_WORKER = 2
 BLOCK_BYTES = 3 << 19
 
 
+def blocks_together(parameters: HistogramParameters, workers: int) -> int:
+    """Blocks of records that one call encrypts."""
+    block = parameters.words * DEGREE * WORD_BYTES
+    return max(1, min(BLOCK_BYTES // block, -(-blocks_of(parameters.records) // workers)))
+
+
 class HistogramKeyHolder:
     """Encrypts and opens on an engine.
 
@@ -51,9 +57,7 @@ class HistogramKeyHolder:
     ) -> None:
         self._engine, self.parameters, self._slots, self._seed = engine, parameters, slots, seed
         self._name = f"words/{token}"
-        block = parameters.words * DEGREE * WORD_BYTES
-        of_worker = -(-blocks_of(parameters.records) // engine.workers)
-        self._together = max(1, min(BLOCK_BYTES // block, of_worker))
+        self._together = blocks_together(parameters, engine.workers)
 
     async def start(self) -> None:
         """Hand the sizes and the seed to every worker."""

@@ -16,7 +16,8 @@ from fractions import Fraction
 from functools import cache
 
 from treetap.errors import BadInput
-from treetap.lattice.parameters import ERROR_BOUND, STATISTICAL_BITS, TAIL, TOTAL_BITS
+from treetap.lattice.parameters import ERROR_BOUND, ERROR_DEVIATION, STATISTICAL_BITS, TAIL, TOTAL_BITS
+from treetap.lattice.strength import estimated_bits
 from treetap.native.histogram_arrays import (
     DEGREE,
     FLOOD_BITS,
@@ -42,6 +43,8 @@ SLOT_WIDTHS = range(1, LARGEST_WIDTH + 1)
 MOST_QUERIES_PER_SECOND_HALF = 4
 #: Places of a u_k that a label holder with bad zero blocks may read (equation 9).
 MOST_PLACES = 1792
+#: Bits of hiding that may be asked for: from what every job has to what leaves room for words.
+HIDING = range(STATISTICAL_BITS, 65)
 MOST = {"records": (1 << 31) - 1, "candidates": 1 << 24, "queries": 1 << 24, "attempts": 1 << 10}
 
 
@@ -62,11 +65,12 @@ class HistogramParameters:
         attempts: attempts of the job that the hiding holds for, all together.
         deviations: σ of the discrete Gaussian noise that a party adds to each slot of a sum, in the slot's units; empty
             for none.
+        hiding: bits by which the sets of records are hidden, in all attempts of the job together.
         degree: n.
         modulus_bits: log2 q.
 
     Raises:
-        BadInput: a figure out of range, below 128 bits by `TOTAL_BITS`, hiding below `STATISTICAL_BITS` for the job, or
+        BadInput: a figure out of range, below 128 bits by `TOTAL_BITS`, hiding below `hiding` for the job, or
             a plaintext that the words do not hold.
     """
 
@@ -81,18 +85,20 @@ class HistogramParameters:
     reply_bits: int
     attempts: int = ATTEMPTS
     deviations: tuple[int, ...] = ()
+    hiding: int = STATISTICAL_BITS
     degree: int = DEGREE
     modulus_bits: int = MODULUS_BITS
 
     def __post_init__(self) -> None:
         _check_ring(self.degree, self.modulus_bits)
         _check_job(self.records, self.widths, self.bins, self.candidates, self.queries, self.attempts, self.deviations)
+        _check_hiding(self.hiding)
         self._check_ranges()
-        if self.flood_bits < (needed := _flood_bits(self.noise, self.first_halves)):
+        if self.flood_bits < (needed := _flood_bits(self.noise, self.first_halves, self.hiding)):
             hidden = math.floor(10 * self.hiding_bits) / 10
             raise BadInput(
                 f"flood_bits {self.flood_bits} would hide the sets of records by {hidden} bits, "
-                f"{STATISTICAL_BITS} are required for all {self.attempts} attempts of a job: take {needed}"
+                f"{self.hiding} are required for all {self.attempts} attempts of a job: take {needed}"
             )
         if not _holds(self.moduli, self.plain_bits):
             raise BadInput(
@@ -120,6 +126,7 @@ class HistogramParameters:
         queries: int,
         attempts: int = ATTEMPTS,
         deviations: Sequence[int] = (),
+        hiding: int = STATISTICAL_BITS,
     ) -> HistogramParameters:
         """The set with the fewest words, and among these with the shortest replies.
 
@@ -128,18 +135,19 @@ class HistogramParameters:
         """
         slots, noises = tuple(widths), tuple(deviations)
         _check_job(records, slots, bins, candidates, queries, attempts, noises)
+        _check_hiding(hiding)
         noise, sums = _noise(records, bool(noises)), candidates * queries * attempts
         plain_bits = sum(_widened(slots, noises, sums))
         for words in range(1, MOST_WORDS + 1):
-            word_bits, flood_bits = _word_bits(words, plain_bits), _flood_bits(noise, sums * words)
+            word_bits, flood_bits = _word_bits(words, plain_bits), _flood_bits(noise, sums * words, hiding)
             for reply_bits in range(word_bits + 1, MOST_REPLY_BITS + 1):
                 if _noise_share(noise, word_bits, flood_bits, reply_bits) < 1:
                     sizes = (words, word_bits, flood_bits, reply_bits)
-                    return cls(records, slots, bins, candidates, queries, *sizes, attempts, noises)
+                    return cls(records, slots, bins, candidates, queries, *sizes, attempts, noises, hiding)
         raise BadInput(
             f"a plaintext of {plain_bits} bits does not fit {MOST_WORDS} words beside a flood of {flood_bits} bits, "
-            f"which {candidates} candidates, {queries} queries and {attempts} attempts need: give each "
-            "class its own trees, take fewer trees or bins, or another scheme"
+            f"which {candidates} candidates, {queries} queries, {attempts} attempts and {hiding} bits of hiding need: "
+            "give each class its own trees, take fewer trees or bins, fewer bits of hiding, or another scheme"
         )
 
     @property
@@ -219,6 +227,11 @@ class HistogramParameters:
                 raise BadInput(f"{name} {value} is outside of what the kernels take: {values[0]} to {values[-1]}")
 
 
+def secrecy_bits() -> float:
+    """Estimated bits of secrecy of plaintexts and sets, before a label holder that cheats reads places of u_k."""
+    return estimated_bits(DEGREE, DEGREE, MODULUS_BITS, ERROR_DEVIATION)
+
+
 def _check_job(
     records: int,
     widths: tuple[int, ...],
@@ -250,6 +263,11 @@ def _check_job(
         )
 
 
+def _check_hiding(bits: int) -> None:
+    if bits not in HIDING:
+        raise BadInput(f"hiding {bits} is outside of what the lattice scheme takes: {HIDING[0]} to {HIDING[-1]}")
+
+
 def _check_ring(degree: int, modulus_bits: int) -> None:
     if degree not in TOTAL_BITS:
         raise BadInput(f"degree {degree} is not one of {', '.join(map(str, TOTAL_BITS))}: take {DEGREE}")
@@ -276,9 +294,9 @@ def _noise(records: int, noisy: bool) -> int:
     return _root(TAIL**2 * (errors + Fraction(records, 4))) + math.ceil(records * ROUNDING_BIAS) + 1 + noisy
 
 
-def _flood_bits(noise: int, first_halves: int) -> int:
-    """The least fb with V·√(4.57·Q) / 2^(fb+1) ≤ 2^-40 (equation 5)."""
-    square: int = math.ceil(FLOOD_INFORMATION * noise**2 * max(first_halves, 1) * 4 ** (STATISTICAL_BITS - 1))
+def _flood_bits(noise: int, first_halves: int, hiding: int) -> int:
+    """The least fb with V·√(4.57·Q) / 2^(fb+1) ≤ 2^-hiding (equation 5)."""
+    square: int = math.ceil(FLOOD_INFORMATION * noise**2 * max(first_halves, 1) * 4 ** (hiding - 1))
     return max(FLOOD_BITS[0], ((square - 1).bit_length() + 1) // 2)
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from treetap.errors import BadInput, PlaintextOverflow, Refused
 from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.parameters import STATISTICAL_BITS
 from treetap.native.histogram_arrays import DEGREE, Moduli
 from treetap.native.histograms import Histograms
 from treetap.native.library import REMEDY, Unavailable
@@ -50,7 +51,13 @@ def rounded_up(count: int) -> int:
 
 
 def parameters_of(
-    records: int, slots: Slots, max_bin: int, candidates: int, queries: int, attempt: int
+    records: int,
+    slots: Slots,
+    max_bin: int,
+    candidates: int,
+    queries: int,
+    attempt: int,
+    hiding: int = STATISTICAL_BITS,
 ) -> HistogramParameters:
     """The sizes of a job, which all its parties compute alike.
 
@@ -59,7 +66,7 @@ def parameters_of(
         Refused: they hide those of fewer attempts.
     """
     try:
-        parameters = HistogramParameters.choose(records, slots.widths, max_bin + 1, candidates, queries)
+        parameters = HistogramParameters.choose(records, slots.widths, max_bin + 1, candidates, queries, hiding=hiding)
     except BadInput as failure:
         raise BadInput(f"scheme = 'lattice': {failure}") from failure
     if attempt > parameters.attempts:

@@ -19,10 +19,12 @@ from itertools import islice
 import gmpy2
 
 from treetap.errors import BadInput, Malformed
+from treetap.lattice.strength import estimated_bits
 
 STATISTICAL_BITS = 40
 TAIL = 14  # 2·N·exp(-TAIL²/2) < 2^-120: the noise leaves its sub-Gaussian bound with that probability
 ERROR_BOUND = 21  # centred binomial errors are sums of 42 halves ±1/2
+ERROR_DEVIATION = math.sqrt(ERROR_BOUND / 2)
 PARTIAL_SUMS = 128  # fresh encryptions of zero that may go into one sum
 PRIME_BITS = 30  # residues of 32 bits: see treetap/native/polynomials.h
 #: Degree → largest log2 of q at which ternary secrets have 128 bits of security, classically: Bossuat et al. 2024
@@ -155,6 +157,11 @@ class Parameters:
     def statistical_bits(self) -> float:
         """-log2 of the statistical distance N·V/(2A+1), for one returned ciphertext."""
         return math.log2(2 * self.flood + 1) - math.log2(self.degree * self.masked_noise)
+
+    @property
+    def secrecy_bits(self) -> float:
+        """Estimated bits of secrecy of what is encrypted."""
+        return estimated_bits(self.degree, self.degree, PRIME_BITS * self.data_primes, ERROR_DEVIATION)
 
     @property
     def ciphertext_bytes(self) -> int:

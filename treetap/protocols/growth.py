@@ -143,8 +143,8 @@ def words_of_nodes(sizes: TreeSizes, series: Series) -> int:
 
 
 def number_of_candidates(_sizes: TreeSizes, _series: Series) -> int:
-    """One number."""
-    return _NODE
+    """Two numbers, their tags included."""
+    return 2 * (_NODE + 1)
 
 
 def two_digests(_sizes: TreeSizes, _series: Series) -> int:
@@ -215,7 +215,15 @@ ON_LATTICE = (
     MessageRow("seed_commitment", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
     MessageRow("seed_nonce", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
     MessageRow("planned_traffic", label_holder_reports, step="make_keys", when=by_lattice),
-    MessageRow("encrypted_words", to_feature_parties, each_stage, words_of_nodes, step="begin_tree", when=by_lattice),
+    MessageRow(
+        "encrypted_words",
+        to_feature_parties,
+        each_stage,
+        words_of_nodes,
+        step="begin_tree",
+        also=("relay_children",),
+        when=by_lattice,
+    ),
 )
 #: Of every training that grows trees, in the order in which they come.
 GROWTH = (

@@ -132,6 +132,7 @@ class MessageRow:
         times: how often it goes; None: of an answer, which follows its step.
         bound: most bytes of one series, without the frames of its messages; None: of an answer.
         step: the one in which its first sender sends it; empty: each has such an answer.
+        also: further steps in which it does, of later stages or of jobs that share it.
         perhaps: classes that it carries where the sender's table or policy has it so; not known when a job begins.
         when: False for a training job that has no such content.
         by_tables: it is sent only if columns of the parties' tables are of its kind; not known when a job begins.
@@ -142,6 +143,7 @@ class MessageRow:
     times: Times | None = None
     bound: Bound | None = None
     step: str = ""
+    also: tuple[str, ...] = ()
     perhaps: frozenset[str] = frozenset()
     when: Callable[[setup_pb2.JobSpec], bool] = always
     by_tables: bool = False

@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 
 from tests.lattice.histogram_twin import Twin, at_end, centred, combined, errors, flood, ternary, whole
 from treetap.errors import BadInput
-from treetap.lattice.histogram_parameters import ATTEMPTS, MOST_REPLY_BITS, SLOT_WIDTHS, HistogramParameters
+from treetap.lattice.histogram_parameters import (
+    ATTEMPTS,
+    MOST_REPLY_BITS,
+    SLOT_WIDTHS,
+    HistogramParameters,
+    secrecy_bits,
+)
+from treetap.lattice.parameters import Parameters
 from treetap.native.histogram_arrays import MOST_WORDS
 from treetap.trees.slots import LARGEST_WIDTH, Slots, width_for
 
@@ -41,16 +48,17 @@ jobs = st.builds(
     candidates=st.integers(1, 10**5),
     queries=st.integers(1, 10**4),
     attempts=st.integers(1, 64),
+    hiding=st.integers(40, 46),
 )
 
 
-def fits(records, noise, first_halves, word_bits, flood_bits, reply_bits):
-    """Whether the distance is at most 2^-40 and every sum decrypts, in decimals of 60 places, as the page says it."""
+def fits(noise, first_halves, word_bits, flood_bits, reply_bits, hiding):
+    """Whether the distance is at most 2^-hiding and every sum decrypts, in decimals of 60 places, as the page says."""
     with localcontext(prec=60):
         distance = noise * (Decimal(457) / 100 * first_halves).sqrt() / (2 * Decimal(2) ** flood_bits)
         reply = (Decimal(3) / 2 * 2**flood_bits + noise) * Decimal(2) ** (reply_bits - 104)
         rounding = (Decimal(14**2 * 4096) / 6).sqrt().to_integral_value("ROUND_CEILING") + Decimal("0.5")
-        return distance <= Decimal(2) ** -40, reply + rounding < Decimal(2) ** (reply_bits - word_bits - 1)
+        return distance <= Decimal(2) ** -hiding, reply + rounding < Decimal(2) ** (reply_bits - word_bits - 1)
 
 
 @settings(max_examples=60)
@@ -63,12 +71,12 @@ def test_sizes_hide_and_decrypt_and_none_is_larger_than_it_must_be(job):
         bias = chosen.records * (Decimal(2) ** -22 + Decimal(2) ** -20)
         assert least + bias + Decimal("0.5") <= chosen.noise < least + bias + 4
     assert chosen.first_halves == math.prod(job[name] for name in ("candidates", "queries", "attempts")) * chosen.words
-    figures = (chosen.records, chosen.noise, chosen.first_halves)
+    figures = (chosen.noise, chosen.first_halves)
     bits = (chosen.word_bits, chosen.flood_bits, chosen.reply_bits)
-    assert fits(*figures, *bits) == (True, True)
-    assert fits(*figures, bits[0], bits[1] - 1, bits[2]) == (False, True) or chosen.flood_bits == 10
-    assert fits(*figures, bits[0], bits[1], bits[2] - 1) == (True, False)
-    assert chosen.hiding_bits >= 40
+    assert fits(*figures, *bits, job["hiding"]) == (True, True)
+    assert fits(*figures, bits[0], bits[1] - 1, bits[2], job["hiding"]) == (False, True) or chosen.flood_bits == 10
+    assert fits(*figures, bits[0], bits[1], bits[2] - 1, job["hiding"]) == (True, False)
+    assert chosen.hiding_bits >= chosen.hiding == job["hiding"]
     plain = sum(job["widths"])
     assert all(math.gcd(x, y) == 1 for x, y in combinations(chosen.moduli, 2))
     assert chosen.moduli == tuple(2**chosen.word_bits - c for c in chosen.complements)
@@ -76,10 +84,10 @@ def test_sizes_hide_and_decrypt_and_none_is_larger_than_it_must_be(job):
     assert chosen.word_bits == 16 or chosen.words * (chosen.word_bits - 1) < plain + 1
     if chosen.words > 1:  # with one word less no width decrypts
         fewer, less = chosen.words - 1, chosen.first_halves // chosen.words * (chosen.words - 1)
-        flood_bits = math.ceil(math.log2(chosen.noise * math.sqrt(4.57 * less)) + 39 - 1e-9)
+        flood_bits = math.ceil(math.log2(chosen.noise * math.sqrt(4.57 * less)) + job["hiding"] - 1 - 1e-9)
         narrow = max(16, plain if fewer == 1 else plain // fewer + 1)  # the moduli are below 2^tb, but for one
         assert narrow > 42 or not any(
-            fits(chosen.records, chosen.noise, less, narrow, flood_bits, reply)[1] for reply in range(narrow, 53)
+            fits(chosen.noise, less, narrow, flood_bits, reply, job["hiding"])[1] for reply in range(narrow, 53)
         )
     places = chosen.places_per_word
     assert 3 ** (places + 1) <= 2 ** (104 - chosen.flood_bits) < 3 ** (places + 2)
@@ -102,6 +110,9 @@ def test_sizes_in_bytes():
         ({"flood_bits": USUAL.flood_bits - 1}, "flood_bits 61 would hide the sets of records by 39.1 bits, 40 are"),
         ({"queries": USUAL.queries * 2}, "would hide"),
         ({"attempts": 10}, "would hide"),
+        ({"hiding": 41}, "flood_bits 62 would hide .* by 40.1 bits, 41 are required"),
+        ({"hiding": 39}, "hiding 39 is outside of what the lattice scheme takes: 40 to 64"),
+        ({"hiding": 65}, "hiding 65 is outside"),
         ({"records": USUAL.records * 2}, "would hide"),
         ({"word_bits": USUAL.word_bits - 1}, "a plaintext of 110 bits does not fit 3 words of 36 bits"),
         ({"widths": (49, 48, 14)}, "a plaintext of 111 bits does not fit 3 words of 37 bits"),  # 2^111 less a little
@@ -150,6 +161,7 @@ def test_what_is_too_weak_or_too_large_is_refused_by_name(change, message):
             "words 62 of 42 bits are more than one second half may serve: at most 61",
         ),
         ({"deviations": (1, 2)}, "deviations"),
+        ({"hiding": 65}, "hiding 65"),
     ],
 )
 def test_a_job_that_no_sizes_fit_is_refused_by_name(change, message):
@@ -412,7 +424,7 @@ def test_the_page_has_the_sizes_that_the_class_chooses():
 def estimated(n, log_q, sigma):
     """Bits of the primal attack by the page's formula."""
     best = math.inf
-    for samples in range(n // 2, 4097, 32):
+    for samples in range(n // 2, max(n, 4096) + 1, 32):
         d = n + samples + 1
         volume = (samples * log_q + n * math.log2(sigma / math.sqrt(2 / 3))) / d
         low, high = 60, 2000
@@ -434,3 +446,12 @@ def test_the_page_has_the_estimates_of_its_formula():
     for places, log_q, sigma, bits in rows:
         exact = math.sqrt(10.5) if sigma == "3.24" else 1 / math.sqrt(12)
         assert estimated(int(places), int(log_q), exact) == pytest.approx(float(bits), abs=0.15)
+
+
+def test_secrecy_is_estimated_by_the_formula_of_the_page():
+    """Of this lattice and of every modulus of the prediction's that is not refused."""
+    assert secrecy_bits() == pytest.approx(estimated(4096, 104, math.sqrt(10.5)), abs=0.15)
+    for degree, primes, members in ((8192, 4, 1), (8192, 5, 2), (8192, 7, 3), (16384, 14, 8)):
+        bits = Parameters(degree, primes, 22, 30, members).secrecy_bits
+        assert bits == pytest.approx(estimated(degree, 30 * primes, math.sqrt(10.5)), abs=0.3)
+        assert bits >= 128

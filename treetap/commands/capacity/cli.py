@@ -29,6 +29,8 @@ def capacity(asked: TrainingOptions, site: Site, costs: CostOptions, as_json: Js
 
     treetap capacity --records 10000000 --scheme okamoto-uchiyama --nodes 4,4 --cluster-holds-key
 
+    treetap capacity --records 10000000 --scheme lattice --cores 4
+
     A demand is the time that a tree would take if that resource alone bounded it: the largest is what saturates first.
     More machines help only where the demand is on workers; a main process is one, whatever the number of machines.
     """
@@ -40,12 +42,9 @@ def capacity(asked: TrainingOptions, site: Site, costs: CostOptions, as_json: Js
     elif not costs.measure:
         raise BadInput("--records: say how many records the parties have in common, or --measure to measure only")
     from treetap.commands.capacity import report
-    from treetap.commands.capacity.tree import Tree
 
     measured = _measured(file, key, asked.obfuscation, anew=costs.measure)
-    kernels = measured.of(key, asked.obfuscation)
-    assert kernels is not None
-    said = report.document(Tree(training, site, measured.host, kernels), measured.machine) if asked.records else None
+    said = report.document(report.estimate(training, site, measured), measured.machine) if asked.records else None
     if as_json:
         print(json.dumps(said or asdict(measured), indent=1, allow_nan=False), flush=True)
     elif said:
@@ -66,11 +65,13 @@ def _measured(path: Path, key: KeyKind, obfuscation: str, *, anew: bool) -> Meas
     from treetap.commands.capacity.measuring import Measurements
 
     known = Measurements.load(path) if path.exists() and not anew else None
-    if known is not None and known.of(key, obfuscation) is not None:
+    if known is not None and known.has(key, obfuscation):
         return known
     from treetap.commands.capacity.measuring import measure
 
-    terminal.err.print(f"measuring this machine under {key.scheme}, {key.bits} bits: some seconds, kept in {path}")
+    terminal.err.print(
+        f"measuring this machine under {key.scheme} {key.bits or ''}".strip() + f": some seconds, kept in {path}"
+    )
     measured = measure(key, obfuscation, known, path)
     try:
         measured.save(path)

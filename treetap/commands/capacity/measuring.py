@@ -28,8 +28,9 @@ from party.runtime.messages import CiphertextBody
 from treetap.additive.sums.kernel_timings import KernelCosts, kernel_costs, least_seconds
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import BadInput, ConfigError, Interrupted
+from treetap.lattice.histogram_timings import LatticeCosts, lattice_costs
 from treetap.native import arithmetic, library
-from treetap.protocols.key_options import KeyKind
+from treetap.protocols.key_options import LATTICE, KeyKind
 from treetap.protocols.messages import JobSizes, Members, MessageRow, each_round, to_feature_parties
 from treetap.trees.binning import bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
@@ -72,20 +73,27 @@ class HostCosts:
 
 @dataclass
 class Measurements:
-    """A file of measurements: the machine in words, costs, and those under each kind of key by `kernel_name`."""
+    """A file of measurements: the machine in words, and costs, of keys by `kernel_name`."""
 
     machine: dict[str, str]
     host: HostCosts
     kernels: dict[str, KernelCosts]
+    lattice: LatticeCosts | None = None
     version: Literal[1] = 1
 
     def of(self, key: KeyKind, obfuscation: str) -> KernelCosts | None:
         """The costs under a kind of key; None: not measured."""
         return self.kernels.get(kernel_name(key, obfuscation))
 
+    def has(self, key: KeyKind, obfuscation: str) -> bool:
+        """True if the costs of a scheme are there."""
+        return (self.lattice if key.on_lattice else self.of(key, obfuscation)) is not None
+
     def figures(self) -> list[tuple[str, float]]:
         """All costs with their names."""
         kinds = {"": asdict(self.host), **{f"{name}: ": asdict(costs) for name, costs in self.kernels.items()}}
+        if self.lattice is not None:
+            kinds[f"{LATTICE}: "] = asdict(self.lattice)
         return [(kind + name, cost) for kind, costs in kinds.items() for name, cost in costs.items()]
 
     def save(self, path: Path) -> None:
@@ -125,21 +133,26 @@ LAYOUT_RECORDS = 10_000_000
 
 
 def measure(key: KeyKind, obfuscation: str, known: Measurements | None = None, path: Path = Path()) -> Measurements:
-    """Measure this machine, some ten seconds, and operations under a key; `known`: those of other keys, of a file.
+    """Measure this machine, some ten seconds, and operations of a scheme; `known`: those of other keys, of a file.
 
     Raises:
-        BadInput: the known ones are of another machine.
+        BadInput: the known ones are of another machine, or there are no kernels for a lattice.
     """
-    machine, name = describe(), kernel_name(key, obfuscation)
+    machine, name = describe(), LATTICE if key.on_lattice else kernel_name(key, obfuscation)
     if known is not None and any(known.machine.get(part) != machine[part] for part in ("processor", "arithmetic")):
         raise BadInput(
             f"{path}: was measured on {known.machine.get('processor')}, which is not this machine, and has no figures "
             f"of {name}: measure there, or this machine anew by --measure"
         )
     arithmetic.use(arithmetic.choose("auto").name)
-    costs = kernel_costs(key, obfuscation, layout(BoostingParams(), LAYOUT_RECORDS, 1))
+    slots = layout(BoostingParams(), LAYOUT_RECORDS, 1)
+    kernels, lattice = ({}, None) if known is None else (known.kernels, known.lattice)
+    if key.on_lattice:
+        lattice = lattice_costs(slots, LAYOUT_RECORDS)
+    else:
+        kernels = {**kernels, name: kernel_costs(key, obfuscation, slots)}
     host = HostCosts(**_transport(), **asyncio.run(_pipes()), **_arrays())
-    return Measurements(machine, host, {**({} if known is None else known.kernels), name: costs})
+    return Measurements(machine, host, kernels, lattice)
 
 
 def describe() -> dict[str, str]:

@@ -36,19 +36,18 @@ class TrainingOptions:
         min=0.001,
         max=0.5,
     )
-    scheme: str = option("paillier", "paillier or okamoto-uchiyama.")
-    key_bits: int = option(2048, "Length of the key.")
+    scheme: str = option("paillier", "paillier, okamoto-uchiyama or lattice.")
+    key_bits: int = option(2048, "Length of the key; a lattice has none.")
     obfuscation: str = option("short-exponent", "short-exponent, half-length or standard.")
 
     def key(self) -> KeyKind:
-        """The label holder's. Raises `BadInput` if there is no such key."""
-        from treetap.protocols.key_options import LATTICE, KeyKind, key_faults
+        """The label holder's, or none on a lattice. Raises `BadInput` if there is no such key."""
+        from treetap.protocols.key_options import LATTICE, KeyKind, bin_faults, key_faults
 
         if self.scheme == LATTICE:
-            raise BadInput(
-                f"--scheme {LATTICE}: its costs are not estimated, only those of keys; an experiment measures them "
-                "(docs/experiment.md)"
-            )
+            if faults := bin_faults(self.scheme, self.max_bin):
+                raise BadInput("; ".join(faults))
+            return KeyKind(LATTICE, 0)
         if faults := key_faults(self.scheme, self.key_bits, self.obfuscation):
             raise BadInput("; ".join(faults))
         return KeyKind(self.scheme, self.key_bits)
@@ -59,7 +58,7 @@ class TrainingOptions:
         Raises:
             BadInput: it is none, or a record does not fit a plaintext.
         """
-        from treetap.commands.capacity.training import PartyColumns, Training, full_levels
+        from treetap.commands.capacity.training import PartyColumns, Training, agreed_sizes, full_levels
         from treetap.trees.candidates import Shape
         from treetap.trees.params import BoostingParams
 
@@ -80,6 +79,9 @@ class TrainingOptions:
         drawn = round(self.records * self.subsample)
         levels = full_levels(drawn, self.depth, columns, self.smaller_share)
         parties = dict(zip(names, others, strict=True))
+        if key.on_lattice:
+            agreed = agreed_sizes(params, self.records, others)
+            return Training(self.records, params, own, parties, levels, key, "", agreed)
         training = Training(self.records, params, own, parties, levels, key, self.obfuscation)
         try:
             training.candidates_per_ciphertext  # noqa: B018 # none fits

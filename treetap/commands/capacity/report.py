@@ -11,20 +11,34 @@ from collections.abc import Iterator
 from typing import Any
 
 from treetap import terminal
-from treetap.additive.sums.joint_cells import BATCH
-from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, block_size
+from treetap.commands.capacity.keyed import KeyedTree
+from treetap.commands.capacity.lattice import LatticeTree
 from treetap.commands.capacity.measuring import Measurements
-from treetap.commands.capacity.training import PartyColumns
-from treetap.commands.capacity.tree import PHASES, Party, Tree
+from treetap.commands.capacity.question import Site
+from treetap.commands.capacity.training import PartyColumns, Training
+from treetap.commands.capacity.tree import LONG, PHASES, Party, Tree
+from treetap.errors import ConfigError
 
 MIB = 2**20
-#: Bytes of a number of an array, a position, a sum or a value.
-_LONG = 8
 #: Features of more bytes stay in their source, if that is of files that are read in parts.
 _STREAMED = 128 * MIB
 LINE, SERIES = "line", "messages, one after the other"
 #: Characters of the bar of a whole tree.
 BAR = 48
+
+
+def estimate(job: Training, site: Site, measured: Measurements) -> Tree:
+    """One tree of a job, by the costs of its scheme.
+
+    Raises:
+        ConfigError: they were not measured.
+    """
+    kernels = measured.of(job.key, job.obfuscation)
+    if job.agreed is not None and measured.lattice is not None:
+        return LatticeTree(job, site, measured.host, job.agreed, measured.lattice)
+    if kernels is None:
+        raise ConfigError(f"the measurements have no costs of {job.key.scheme}: measure them")
+    return KeyedTree(job, site, measured.host, kernels)
 
 
 def document(tree: Tree, machine: dict[str, str]) -> dict[str, Any]:
@@ -50,20 +64,23 @@ def document(tree: Tree, machine: dict[str, str]) -> dict[str, Any]:
             "trees": trees,
             "depth": len(job.levels),
             "scheme": job.key.scheme,
-            "key_bits": job.key.bits,
-            "obfuscation": job.obfuscation,
-            "candidates_per_ciphertext": job.candidates_per_ciphertext,
+            **tree.facts(),
         },
-        "seconds": {"tree": tree.seconds, "streamed": tree.streamed_s, "all_trees": trees * tree.seconds},
+        "seconds": {
+            "tree": tree.seconds,
+            "streamed": tree.streamed_s,
+            "once": tree.once_s,
+            "all_trees": tree.once_s + trees * tree.seconds,
+        },
         "phases": {
             name: dict(zip(("seconds", "first", "last"), tree.phases[name], strict=True))
             for name in PHASES
-            if tree.phases[name][0]
+            if name in tree.phases and tree.phases[name][0]
         },
         "demands": [demand | {"share": demand["seconds"] / tree.seconds} for demand in demands],
         "saturates_first": f"memory of {', '.join(full)}" if full else first,
         "line_saturates_below_bits_per_s": 8 * fullest / others if others else 0.0,
-        "operations_all_trees": job.operations(tree.counts),
+        "operations_all_trees": tree.operations(),
         "lines": [
             {
                 "from": line.sender.name,
@@ -101,24 +118,18 @@ def _memory(tree: Tree, party: Party) -> dict[str, float]:
     """Bytes of the main process, of each worker, of the first machine and of each further one."""
     job, slots = tree.job, len(tree.job.slots.widths)
     main, worker = tree.host.process_mb * MIB, tree.host.worker_mb * MIB
+    worker += tree.worker_bytes(party)
     if party is tree.holder:  # bins, summands, scores before and after a round, labels, rows of the nodes
-        main += _table(job.records, job.own) + job.records * (2 * slots + 6) * _LONG
-        width = job.key.ciphertext_bytes
-        worker += IN_FLIGHT_PER_WORKER * block_size(job.drawn, party.workers, width) * (slots * _LONG + width)
-    else:  # ciphertexts and bins of the worker's records, and the places of those that the fullest level sums
-        columns = job.others[party.name]
-        main += _table(job.records, columns) + job.records * 4 * _LONG
-        built = max((sum(level.built) for level in job.levels[1:]), default=0) / party.workers
-        worker += job.drawn / party.workers * (tree.kernels.number_bytes + columns.row_bytes)
-        worker += built * (columns.row_bytes + _LONG)
-        worker += 4 * _LONG * min(BATCH, built * tree.counts[party.name].groups)
+        main += _table(job.records, job.own) + job.records * (2 * slots + 6) * LONG
+    else:
+        main += _table(job.records, job.others[party.name]) + job.records * 4 * LONG
     workers = tree.site.workers_each * worker
     return {"main": main, "worker": worker, "first_node": main + workers, "other_node": workers * (party.nodes > 1)}
 
 
 def _table(records: int, columns: PartyColumns) -> float:
     """Bins, and features as long as they are not left in their source."""
-    return records * columns.row_bytes + min(records * len(columns.shapes) * _LONG, _STREAMED)
+    return records * columns.row_bytes + min(records * len(columns.shapes) * LONG, _STREAMED)
 
 
 def show(said: dict[str, Any], memory_gb: float) -> None:
@@ -126,7 +137,7 @@ def show(said: dict[str, Any], memory_gb: float) -> None:
     training, whole, size = said["training"], said["seconds"]["tree"], terminal.size
     terminal.out.print(
         f"{training['records']:,} records, {' + '.join(map(str, training['columns']))} columns, {training['scheme']} "
-        f"{training['key_bits']}: {duration(whole)} a tree, {duration(said['seconds']['all_trees'])} for "
+        f"{training.get('key_bits', '')}: {duration(whole)} a tree, {duration(said['seconds']['all_trees'])} for "
         f"{training['trees']} trees\nsaturates first: {said['saturates_first']}\na line between parties would saturate "
         f"first below {rate(said['line_saturates_below_bits_per_s'])} in one direction"
     )

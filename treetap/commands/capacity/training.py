@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import cycle, islice
@@ -12,6 +12,9 @@ import numpy as np
 from party.boosting.layout import layout
 from treetap.additive.sums.counted_products import CountedProducts, candidate_products
 from treetap.additive.sums.joint_cells import Codes
+from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.histogram_scheme import parameters_of, rounded_up
+from treetap.lattice.histogram_ways import Needs, built_nodes
 from treetap.protocols.growth import PlannedTree, TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import Members
@@ -70,6 +73,7 @@ class Training:
     levels: tuple[Level, ...]  # of a tree, from the root
     key: KeyKind
     obfuscation: str
+    agreed: HistogramParameters | None = None  # of a lattice
 
     @property
     def drawn(self) -> int:
@@ -105,7 +109,7 @@ class Training:
             params=self.params,
             records=self.records,
             drawn=self.drawn,
-            per_ciphertext=self.candidates_per_ciphertext,
+            per_ciphertext=1 if self.agreed else self.candidates_per_ciphertext,
             offered={name: (0, columns.candidates) for name, columns in self.others.items()},
             handles=self.params.n_estimators << len(self.levels),
             planned=planned,
@@ -140,6 +144,17 @@ def full_levels(drawn: int, depth: int, columns: Sequence[int], smaller_share: f
         sizes = [part for size, small in zip(sizes, built, strict=True) for part in (small, size - small)]
         parents = tuple(owner for owner in won for _ in range(2))
     return tuple(levels)
+
+
+def agreed_sizes(params: BoostingParams, records: int, parties: Iterable[PartyColumns]) -> HistogramParameters:
+    """The sizes that the parties of a job on a lattice agree on, where no policy asks for more; one tree a round.
+
+    Raises:
+        BadInput: none fit.
+    """
+    candidates = rounded_up(max(columns.candidates for columns in parties))
+    queries = rounded_up(params.n_estimators * built_nodes(params, Needs()))
+    return parameters_of(records, layout(params, records, 1), params.max_bin, candidates, queries, 1)
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,22 @@
 """Time of one tree of boosting, stage by stage as the parties go through it (docs/protocol-boosting.md).
 
-At the root blocks of ciphertexts pass a line of stations: the label holder's main process and workers, the series of
-messages to each feature party, and there the main process and workers again. The first block passes all of them, then
-the slowest station sets the pace. Everything else is in turn: sums, packing, opening party by party, splits, instance
-spaces. Operations and sizes are those of the protocol; what each takes was measured.
+Stages are in turn: values of nodes, sums, opening party by party, splits, instance spaces. What is encrypted, and how,
+is in `keyed` and `lattice`. Operations and sizes are those of the protocol; what each takes was measured.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from treetap.additive.sums.kernel_timings import KernelCosts
-from treetap.additive.sums.key_holder import block_size
 from treetap.commands.capacity.measuring import HostCosts
 from treetap.commands.capacity.question import Site
-from treetap.commands.capacity.training import HOLDER, Level, PartyCounts, Training
-from treetap.protocols.growth import branches_of_leaves, drawn_sets, left_records, records_of_nodes, sums_of_nodes
+from treetap.commands.capacity.training import HOLDER, Level, Training
+from treetap.protocols.growth import branches_of_leaves, drawn_sets, left_records, records_of_nodes
 from treetap.protocols.messages import Bound, Series
 
 #: The phases of a tree, in the order in which they begin, each with what is at work.
@@ -29,6 +26,7 @@ PHASES = {
     "send": "ciphertexts and sums, between parties",
     "sum": "feature parties' workers",
     "pack": "feature parties' workers",
+    "hide": "feature parties' workers",
     "open": "label holder's workers",
     "decide": "own sums, splits, children, scores",
 }
@@ -36,6 +34,8 @@ PHASES = {
 FRAME = 64
 #: Most bytes of a message.
 MESSAGE = 1 << 20
+#: Bytes of a number of an array, a position, a sum or a value.
+LONG = 8
 
 
 class Part(NamedTuple):
@@ -73,15 +73,18 @@ class Connection:
     seconds: float = 0.0  # in which a message is on its way, until the sender knows that it was taken
 
 
-class Tree:
+class Tree(ABC):
     """One tree: its time, what each party does, and when each phase is under way.
 
-    `streamed_s`: when the last block has been added to the root's cells. `phases`: for how long each is under way, and
-    when it begins and ends.
+    `streamed_s`: when the root's values are with the feature parties. `phases`: for how long each is under way, and
+    when it begins and ends. `once_s`: what the first tree takes longer than the others; `once_cpu`: seconds of workers
+    in that, by party.
     """
 
-    def __init__(self, job: Training, site: Site, host: HostCosts, kernels: KernelCosts) -> None:
-        self.job, self.site, self.host, self.kernels = job, site, host, kernels
+    once_s = 0.0
+
+    def __init__(self, job: Training, site: Site, host: HostCosts) -> None:
+        self.job, self.site, self.host = job, site, host
         self.bytes_per_s = math.inf if site.one_machine else site.bandwidth * 1e6 / 8
         self.inner_bytes_per_s = math.inf if site.one_machine else site.inner_bandwidth * 1e6 / 8
         self._delay_s = 0.0 if site.one_machine else site.delay / 1e3
@@ -90,16 +93,18 @@ class Tree:
         self.others = {name: Party(name, other, other * site.workers_each) for name in job.others}
         self.to = {name: Connection(self.holder, party) for name, party in self.others.items()}
         self.back = {name: Connection(party, self.holder) for name, party in self.others.items()}
-        self.counts = {name: PartyCounts(job, job.others[name], party.workers) for name, party in self.others.items()}
+        self.once_cpu = dict[str, float]()
         self.phases = dict[str, tuple[float, float, float]]()
         self.seconds = 0.0
-        self._width, self._plain = job.key.ciphertext_bytes, 8 * len(job.slots.widths)
+        self._plain = 8 * len(job.slots.widths)
+        self._prepare()
         gradients = job.records * host.gradient_s
         self._together([self._step("prepare"), self._main(self.holder, gradients, "prepare")])
         self._to_all(drawn_sets, "prepare")
-        self._stream()
-        self.streamed_s = self.seconds
+        self.streamed_s = 0.0
         for number, level in enumerate(job.levels):
+            self._values(number)
+            self.streamed_s = self.streamed_s or self.seconds
             self._together(*(self._sums(name, number) for name in self.others))
             self._choose(number, level)
             self._apply(number, level)
@@ -189,99 +194,39 @@ class Tree:
         inner = far * max(size_in, size_out) / self.inner_bytes_per_s
         return into, work + (size_in + size_out) * host.worker_byte_s, out, inner
 
-    def _stream(self) -> None:
-        """Step 1, and step 2 at the root: blocks of ciphertexts pass a line of stations."""
-        job, site, holder, kernels, count = self.job, self.site, self.holder, self.kernels, len(self.others)
-        parties, begin = [holder, *self.others.values()], self.seconds
-        before = [(party.main_s, party.workers_s) for party in parties]
-        size = min(job.drawn, block_size(job.drawn, holder.workers, self._width))
-        blocks, message, plain = job.drawn / size, size * self._width + FRAME, size * self._plain
-        send, on_line, receive = self._message(message)
-        series = send + on_line + receive + 2 * self._delay_s + (count - 1) * max(send, on_line)
-        into, work, out, inner = self._call(holder, blocks, size * kernels.encrypt_s, plain, size * self._width)
-        encrypting = self._work(holder, size, work)
-        # a block leaves when the next is there; workers end their last round together, and its blocks are then to go
-        going = min(math.ceil(blocks), (math.ceil(blocks) - 1) % holder.workers + 2)
-        longest = tail = last = tail_cpu = 0.0
-        for name, party in self.others.items():
-            self._sent(self.to[name], message, blocks, "send")
-            products = self.counts[name].levels[0].products * party.workers / job.drawn
-            adding = size * (products * kernels.product_s + kernels.read_s)
-            row = self._width + job.others[name].row_bytes
-            handing, adding, _, spreading = self._call(party, blocks, adding, size * row, 0)
-            rounds = math.ceil(going / party.workers)
-            tail = max(tail, handing + max(going * series + adding, series + rounds * adding))
-            tail_cpu += going * (send + receive + handing + adding)
-            last = max(last, handing + adding)
-            stations = [  # one block's time at each, and that of all blocks
-                (into + out, blocks * (into + out + count * send)),
-                (work, encrypting),
-                (inner, blocks * inner),
-                (series, blocks * series),
-                (handing, blocks * (receive + handing)),
-                (spreading, blocks * spreading),
-                (adding, self._work(party, size, adding)),
-            ]
-            longest = max(longest, sum(one for one, _ in stations) + max(every - one for one, every in stations))
-        longest = max(longest, into + encrypting + out + tail)
-        spent = [
-            (party.main_s - main, party.workers_s - workers)
-            for party, (main, workers) in zip(parties, before, strict=True)
-        ]
-        on_cores = [
-            (main + workers / party.nodes) / site.cores for (main, workers), party in zip(spent, parties, strict=True)
-        ]
-        if site.one_machine:  # main processes disturb workers, as far as cores are in use; some are idle at the end
-            busy = sum(on_cores)
-            longest += min(1.0, busy / longest) * sum(main for main, _ in spent) / site.cores
-            longest = max(longest, busy + max(0.0, tail - tail_cpu / site.cores))
-        else:
-            longest = max(longest, on_cores[0] + tail, into + work + out + series + max(on_cores[1:]))
-        self.seconds = end = begin + longest
-        sent = begin + into + work + out
-        self._under_way("encrypt", min(encrypting, end - tail - begin), begin, max(sent, end - tail))
-        self._under_way("send", min(blocks * (send + receive), end - sent), sent, end - last)
-        self._under_way("sum", min(blocks * (handing + adding), end - sent - series), sent + series, end)
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Count what follows from the machines, before the tree begins."""
 
-    def _work(self, party: Party, size: int, seconds: float) -> float:
-        """Time of the busiest worker with its share of all blocks, each of `seconds`."""
-        full, rest = divmod(self.job.drawn, size)
-        busiest = seconds * max(-(-full // party.workers), full // party.workers + rest / size)
-        party.busiest_s += busiest
-        party.workers_s += seconds * self.job.drawn / size
-        return busiest
+    @abstractmethod
+    def _values(self, number: int) -> None:
+        """The values of the nodes of a level go to the feature parties, as far as they are not there yet."""
 
+    @abstractmethod
     def _sums(self, name: str, number: int) -> list[Part]:
-        """Step 2: bins of every node, merged to candidates, packed and sent."""
-        party, columns, kernels = self.others[name], self.job.others[name], self.kernels
-        built = self.job.levels[number].built
-        counts, workers, nodes = self.counts[name].levels[number], party.workers, len(built)
-        below = sum(built) if number else 0  # the root's products were made while blocks came
-        bins, merged = nodes * columns.bins * self._width, nodes * columns.candidates * self._width / workers
-        summing = (counts.products if number else 0) * kernels.product_s + nodes * columns.bins * kernels.write_s
-        merging = counts.merging * kernels.product_s + workers * nodes * columns.bins * kernels.read_s
-        merging += nodes * columns.candidates * kernels.write_s
-        most = -(-counts.packings // workers)
-        packed = [min(most, counts.packings - start) for start in range(0, counts.packings, max(most, 1))]
-        return [
-            self._step("sum"),
-            self._main(party, below * self.host.space_s, "sum"),
-            self._calls(party, [summing] * workers, 8 * below / workers, bins, "sum"),
-            self._calls(party, [merging / workers] * workers, bins, merged, "sum"),
-            self._calls(party, [count * kernels.pack_s for count in packed], merged, most * self._width, "pack"),
-            self._series(self.back[name], sums_of_nodes, "send", number),
-        ]
+        """Step 2: the sums of every node's candidates, made and sent."""
+
+    @abstractmethod
+    def _open(self, number: int) -> None:
+        """The sums of each feature party, opened in turn."""
+
+    @abstractmethod
+    def operations(self) -> dict[str, dict[str, int]]:
+        """Operations of all trees by party and by the names of its account."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, int | float | str]:
+        """What the answer says of the scheme."""
+
+    @abstractmethod
+    def worker_bytes(self, party: Party) -> float:
+        """Memory of a worker at its fullest, beside that of one without ciphertexts."""
 
     def _choose(self, number: int, level: Level) -> None:
-        """Step 3: own candidate sums, then those of each feature party opened in turn."""
+        """Step 3: own candidate sums, then those of the feature parties."""
         own = sum(level.built) * len(self.job.own.shapes) * self.host.histogram_s
         self._together([self._step("decide"), self._main(self.holder, own, "decide")])
-        workers, opened = self.holder.workers, self._plain * self.job.candidates_per_ciphertext
-        for counts in self.counts.values():
-            packed = counts.levels[number].packings
-            shares = [packed // workers + (worker < packed % workers) for worker in range(min(packed, workers))]
-            most, works = max(shares, default=0), [share * self.kernels.open_s for share in shares]
-            self._together([self._calls(self.holder, works, most * self._width, most * opened, "open")])
+        self._open(number)
 
     def _apply(self, number: int, level: Level) -> None:
         """Steps 4 and 5: owners divide their nodes, the label holder checks the children and relays them."""

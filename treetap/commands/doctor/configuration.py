@@ -112,7 +112,7 @@ def _party(path: Path) -> Checks:
         **_serve(config),
         f"state = {config.state}": partial(check_state, config.state),
         "folders": partial(_folders, config),
-        "libraries": _libraries,
+        "libraries": partial(_libraries, config),
         "arithmetic": partial(_arithmetic, config),
         **({CLUSTER: partial(_cluster, config)} if config.engine == "ray" else {}),
         **{f"table {name}": partial(_table, name, table) for name, table in config.tables.items()},
@@ -189,18 +189,21 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
     return [Finding("ok", "folders", "those of tables and data are there")]
 
 
-def _libraries() -> list[Finding]:
+def _libraries(config: party_config.PartyConfig) -> list[Finding]:
     """The optional libraries: a party without one refuses the jobs of the protocols that need it, and those alone."""
     findings = []
     for name, extra, protocols in libraries():
         needed, version = f"protocol {' and '.join(protocols)}", installed_version(name)
         absent = f"is not installed: jobs of {needed} are refused; pip install 'treetap[{extra}]' if there will be any"
         findings.append(Finding("ok", f"library {name}", f"{version}, for {needed}" if version else absent))
-    return [*findings, _kernels()]
+    return [*findings, _kernels(config)]
 
 
-def _kernels() -> Finding:
-    """The compiled kernels: without them a party refuses the jobs that need them, and those alone."""
+def _kernels(config: party_config.PartyConfig) -> Finding:
+    """The compiled kernels: without them a party refuses the jobs that need them, and those alone.
+
+    A fault if the policy names the scheme.
+    """
     from treetap.lattice.histogram_scheme import kernels
 
     needed = f"protocol {' and '.join(kernels_protocols())} or scheme {LATTICE}"
@@ -208,6 +211,9 @@ def _kernels() -> Finding:
         said = f"{native.instructions()} instructions for polynomials, for jobs of {needed}"
         kernels()
     except library.Unavailable as why:
+        if LATTICE in config.policy.schemes:
+            said = f"the policy names {LATTICE!r} among its schemes, but {why}"
+            return Finding("fault", "native kernels", f"{said}: {library.REMEDY}, or take it out of schemes")
         said = f"jobs of {needed} are refused, as {why}; {library.REMEDY} if there will be any"
     except BadInput as why:
         return Finding("fault", "native kernels", str(why))

@@ -505,6 +505,7 @@ class PublicKeyMessage(google.protobuf.message.Message):
     QUERIES_FIELD_NUMBER: builtins.int
     MERGES_BINS_FIELD_NUMBER: builtins.int
     KEEPS_SECOND_HALVES_FIELD_NUMBER: builtins.int
+    HIDING_FIELD_NUMBER: builtins.int
     modulus: builtins.bytes
     label_slots: builtins.int
     """Of these, the last ones that hold the class of a record beside what the protocol sums."""
@@ -522,6 +523,8 @@ class PublicKeyMessage(google.protobuf.message.Message):
     the layout between the two ways to sum on a lattice.
     """
     keeps_second_halves: builtins.bool
+    hiding: builtins.int
+    """The most bits of hiding that a party's policy asks for."""
     @property
     def slot_widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths in bits of the slots of one record's plaintext, least significant first."""
@@ -538,8 +541,9 @@ class PublicKeyMessage(google.protobuf.message.Message):
         queries: builtins.int = ...,
         merges_bins: builtins.bool = ...,
         keeps_second_halves: builtins.bool = ...,
+        hiding: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "keeps_second_halves", b"keeps_second_halves", "label_slots", b"label_slots", "merges_bins", b"merges_bins", "modulus", b"modulus", "own_rounds", b"own_rounds", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding", "keeps_second_halves", b"keeps_second_halves", "label_slots", b"label_slots", "merges_bins", b"merges_bins", "modulus", b"modulus", "own_rounds", b"own_rounds", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
 
 Global___PublicKeyMessage: typing_extensions.TypeAlias = PublicKeyMessage
 
@@ -552,19 +556,23 @@ class CandidateCount(google.protobuf.message.Message):
     CANDIDATES_FIELD_NUMBER: builtins.int
     MERGES_BINS_FIELD_NUMBER: builtins.int
     KEEPS_SECOND_HALVES_FIELD_NUMBER: builtins.int
+    HIDING_FIELD_NUMBER: builtins.int
     candidates: builtins.int
     merges_bins: builtins.bool
     """The sender has `min_cell_records`, so that every node has other bins."""
     keeps_second_halves: builtins.bool
     """By the sender's policy, and since all trees have the same columns, its second halves serve all trees of an attempt."""
+    hiding: builtins.int
+    """Bits by which its policy wants its sets of records hidden in a job."""
     def __init__(
         self,
         *,
         candidates: builtins.int = ...,
         merges_bins: builtins.bool = ...,
         keeps_second_halves: builtins.bool = ...,
+        hiding: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "keeps_second_halves", b"keeps_second_halves", "merges_bins", b"merges_bins"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding", "keeps_second_halves", b"keeps_second_halves", "merges_bins", b"merges_bins"]) -> None: ...
 
 Global___CandidateCount: typing_extensions.TypeAlias = CandidateCount
 

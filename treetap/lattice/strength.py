@@ -1,0 +1,44 @@
+"""Bits that an attack on ring LWE takes, as estimated: the formula of docs/histogram-lattice.md, for both lattices."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+#: Deviation of a coefficient of a ternary secret.
+_SECRET = math.sqrt(2 / 3)
+#: The least and the most block size that is tried.
+_BLOCKS = (60, 8192)
+
+
+@cache
+def estimated_bits(unknown: int, samples: int, modulus_bits: int, deviation: float) -> float:
+    """Least log2 of the cost of the primal attack, classical: 0.292·β + 16.4 + log2(8d).
+
+    Secrets are rescaled by ν = σ/√(2/3) (Bai and Galbraith 2014); the block size β is the least at which some m of the
+    samples, d = n + m + 1, give σ·√β ≤ δ^(2β-d-1)·(q^m·ν^n)^(1/d).
+
+    Args:
+        unknown: places of the ternary secret that are not known.
+        samples: equations, most of them used.
+        modulus_bits: log2 q.
+        deviation: of an error, σ.
+    """
+
+    def broken(block: int) -> bool:
+        return any(_short(block, unknown, used, modulus_bits, deviation) for used in range(step, samples + 1, step))
+
+    step, (low, high) = max(samples // 64, 1), _BLOCKS
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if broken(middle) else (middle + 1, high)
+    used = next(m for m in range(step, samples + 1, step) if _short(low, unknown, m, modulus_bits, deviation))
+    return 0.292 * low + 16.4 + math.log2(8 * (unknown + used + 1))
+
+
+def _short(block: int, unknown: int, used: int, modulus_bits: int, deviation: float) -> bool:
+    """True if blocks of that size reach the secret, with that many samples."""
+    d = unknown + used + 1
+    root = ((math.pi * block) ** (1 / block) * block / (2 * math.pi * math.e)) ** (1 / (2 * block - 2))
+    volume = (used * modulus_bits + unknown * math.log2(deviation / _SECRET)) / d
+    return math.log2(deviation * math.sqrt(block)) <= (2 * block - d - 1) * math.log2(root) + volume
