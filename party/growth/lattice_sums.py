@@ -111,7 +111,7 @@ class SumsOfWords:
         assert self._way is not None
         if isinstance(self._way, _Sets):
             for node in nodes:  # all before the first is shown
-                await self._context.offload(partial(tree.columns.bins.see, node, tree.rows_of(node)))
+                await self._context.offload(partial(tree.columns.bins.see, node, _summed(tree, node)))
             return self._way.sum(tree, nodes)
         return self._way.sum(tree, stage, nodes)
 
@@ -211,10 +211,8 @@ class _Sets:
         sets, context, columns = required(self._sets), self._context, tree.columns
         bins, shapes, before = columns.bins, columns.candidates.shapes, dict(sets.operations)
         context.progress.done, context.progress.total = 0, len(nodes)
-        spaces = {node: rows[tree.summed[rows]] for node in nodes for rows in [tree.rows_of(node)]}
-        for node, rows in spaces.items():
-            await context.offload(partial(bins.see, node, rows))
-        for node, rows in spaces.items():
+        for node in nodes:
+            rows = _summed(tree, node)
             codes = await context.offload(partial(bins.codes, node, rows))
             first, second = await sets.answer(rows, codes, shapes, columns.order(node))
             yield Sums(first, len(columns.candidates) * (self._parameters.words + 1), second)
@@ -225,6 +223,13 @@ class _Sets:
         if self._sets is not None:
             sets, self._sets = self._sets, None
             await sets.close()
+
+
+def _summed(tree: OwnTree, node: int) -> Rows:
+    """The records of a node that its sums hold."""
+    rows = tree.rows_of(node)
+    summed: Rows = rows[tree.summed[rows]]
+    return summed
 
 
 async def _take_words(

@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 from tests.blindness.observed import Crossed
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
-from treetap.lattice.histogram_ways import Needs, Way, way_of
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
 from treetap.trees import sampling
@@ -76,16 +75,27 @@ class Cost:
     """Messages, bytes, ciphertexts and operations by party."""
 
     def __init__(
-        self, spec: setup_pb2.JobSpec, records: int, shapes: Mapping[str, Sequence[tuple[int, bool]]], slots: Slots
+        self,
+        spec: setup_pb2.JobSpec,
+        records: int,
+        shapes: Mapping[str, Sequence[tuple[int, bool]]],
+        slots: Slots,
+        *,
+        by_sets: bool = False,
     ) -> None:
-        """`shapes`: (bins, has missing) of each column, by feature party; a party has one worker."""
+        """`shapes`: (bins, has missing) of each column, by feature party; a party has one worker.
+
+        `by_sets`: words of a tree's root serve all of its nodes.
+        """
         self._spec, self._records, self._shapes = spec, records, shapes
         self._params = params_of(spec)
         key = KeyKind.of(spec)
         self._width = key.ciphertext_bytes
         self._groups, self._widths = slots.groups_per_plaintext(key.plain_bits), slots.widths
         self._agreed = self._lattice(slots) if key.on_lattice else None
-        self._by_sets = self._agreed is not None and way_of(self._agreed, self._built, self._needs) is Way.SETS
+        self._by_sets = by_sets
+        #: Words for sets serve all trees.
+        self._once = by_sets and isinstance(self._params, ForestParams) and not self._params.bootstrap
         self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
         self.messages: Counter[tuple[str, str, str]] = Counter()
         self.ciphertexts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -107,9 +117,9 @@ class Cost:
             self._send(holder, party, "public_key", [key])
         if self._agreed is not None:
             self._draw_seed([holder, *members])
-            if self._by_sets and self._needs.once:
+            if self._once:
                 self._words(self._agreed, 0, 0, [1])
-        if forest and self._agreed is None:
+        elif forest:
             self._encrypt(members, "encrypted_labels", forest_pb2.EncryptedLabels, 0, self._records)
         for tree in range(topology.trees):
             for party in members:
@@ -121,16 +131,10 @@ class Cost:
                 self._send(holder, party, "sampled_records", samples, tree)
             if not forest and self._agreed is None:
                 self._encrypt(members, "gradients", boosting_pb2.Gradients, tree, self._summed(tree))
-            if self._agreed is not None and self._by_sets and not self._needs.once:
-                self._words(self._agreed, tree, 0, [1])
             asked = 0
             for level, nodes in sorted(topology.built(tree).items()):
                 if self._agreed is not None:
-                    if not self._by_sets:
-                        self._words(self._agreed, tree, level, nodes)
-                    most = 1 if self._by_sets else self._agreed.queries_per_second_half
-                    renewed = sum(not (asked + number) % most for number in range(len(nodes)))
-                    self._halves(self._agreed, tree, level, nodes, renewed)
+                    self._of_words(self._agreed, tree, level, nodes, asked)
                     asked += len(nodes)
                     continue
                 for party in members:
@@ -200,13 +204,10 @@ class Cost:
     def _lattice(self, slots: Slots) -> HistogramParameters:
         params = self._params
         assert isinstance(params, BoostingParams | ForestParams)
-        self._needs = Needs(
-            own_bins=params.bins_per_node, once=isinstance(params, ForestParams) and not params.bootstrap
-        )
-        # all nodes, or of two siblings one
-        self._built = (1 << params.max_depth) - 1 if params.bins_per_node else 1 << (params.max_depth - 1)
+        both = params.bins_per_node  # else of two siblings one
+        nodes = params.n_estimators * ((1 << params.max_depth) - 1 if both else 1 << (params.max_depth - 1))
         largest = max(map(_candidates, self._shapes.values()))
-        candidates, queries = rounded_up(largest), rounded_up(params.n_estimators * self._built)
+        candidates, queries = rounded_up(largest), rounded_up(nodes)
         return parameters_of(self._records, slots, params.max_bin, candidates, queries, 1)
 
     def _draw_seed(self, parties: Sequence[str]) -> None:
@@ -234,18 +235,25 @@ class Cost:
         for party in members:
             self._send(holder, party, "encrypted_words", queries, tree, level)
 
-    def _halves(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], renewed: int) -> None:
-        """First halves of all candidates for every node, and second ones for some of them."""
+    def _of_words(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], asked: int) -> None:
+        """Words for every node, unless those of the root are there; halves of its candidates.
+
+        `asked`: nodes of the tree before these.
+        """
         holder, n = self._spec.aggregator, self._records
+        if not self._by_sets or not (level or self._once):
+            self._words(agreed, tree, level, nodes)
+        renews = [self._by_sets or not (asked + k) % agreed.queries_per_second_half for k in range(len(nodes))]
+        renewed = sum(renews)
         for party in self._spec.feature_parties:
             candidates = _candidates(self._shapes[party])
-            firsts = len(nodes) * -(-candidates * agreed.words * agreed.reply_bits // 8)
-            seconds = renewed * candidates * agreed.second_half_bytes
-            parts = [growth_pb2.CandidateSums(nodes=nodes, candidates=candidates, ciphertexts=bytes(firsts))]
-            parts += [
-                growth_pb2.CandidateSums(candidates=candidates, second_halves=bytes(min(1 << 20, seconds - start)))
-                for start in range(0, seconds, 1 << 20)
-            ]
+            firsts = bytes(-(-candidates * agreed.words * agreed.reply_bits // 8))
+            seconds = bytes(candidates * agreed.second_half_bytes)
+            parts = []
+            for renewing in renews:
+                parts.append(growth_pb2.CandidateSums(candidates=candidates, ciphertexts=firsts))
+                parts += [growth_pb2.CandidateSums(candidates=candidates, second_halves=seconds)] * renewing
+            parts[0].nodes.extend(nodes)
             self._send(party, holder, "candidate_sums", parts, tree, level)
             self.operations[holder]["openings"] += candidates * len(nodes)
             self.operations[party] += Counter(
