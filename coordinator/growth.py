@@ -32,8 +32,8 @@ async def grow_tree(
     comparison need precede; nodes of earlier stages may win there.
 
     A feature party that the tree drops (party-wise dropout) only stores it. With `alone` all do: the label holder has
-    no stages for others, and goes from step 1 to step 6. With `pad_trees` every party applies splits at every stage, and
-    the label holder says neither whose they are nor where.
+    no stages for others, and goes from step 1 to step 6. With `pad_trees` every party applies splits at every stage,
+    and the label holder says neither whose they are nor where.
     """
     label_holder, features = spec.aggregator, taking_part(spec, tree)
     padded = params_as(spec, TreeParams).pad_trees  # type: ignore[type-abstract] # of either protocol

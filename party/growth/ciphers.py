@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from party.growth.feature_party import OwnTree, Sums
@@ -35,6 +35,14 @@ class EncryptedValues(KeyMaker, Protocol):
         ...
 
 
+class SharedValues(EncryptedValues, Protocol):
+    """The same for trees that are grown on equal values of a record."""
+
+    async def share(self, values: Ints) -> None:
+        """Send the feature parties what of these values (N, S), one draw of each record, serves all trees."""
+        ...
+
+
 class SummedValues(Protocol):
     """Sums for one attempt at a job."""
 
@@ -46,8 +54,8 @@ class SummedValues(Protocol):
         """Begin tree `t` over these records."""
         ...
 
-    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
-        """The left sums of every candidate of these nodes, in this party's secret order."""
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums | AsyncIterator[Sums]:
+        """The left sums of every candidate of these nodes, in this party's secret order: at once or node by node."""
         ...
 
     async def drop(self) -> None:
@@ -56,4 +64,12 @@ class SummedValues(Protocol):
 
     async def close(self) -> None:
         """Release all that the workers hold."""
+        ...
+
+
+class SumsOfShared(SummedValues, Protocol):
+    """The same for trees that are grown on equal values of a record."""
+
+    async def take_shared(self) -> None:
+        """Receive what serves all trees."""
         ...

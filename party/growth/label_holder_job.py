@@ -200,14 +200,14 @@ class LabelHolderJob:
             None if self.data.clean is None else self.clean.values,
         )
 
-    async def make_keys(self) -> None:
+    async def make_keys(self) -> setup_pb2.PlannedTraffic | None:
         """Generate the attempt's key pair; feature parties get the public key, the workers the secret key.
 
-        Under a lattice agree on the attempt's sizes and public polynomials instead.
+        Under a lattice agree on the attempt's sizes and public polynomials instead, and report the bytes that follow.
         """
         labels = self.data.labels
         label_slots, own_rounds = self._label_slots(labels), self.withholding.own_trees
-        await self._keys.make(self._slots(labels), label_slots=label_slots, own_rounds=own_rounds)
+        return await self._keys.make(self._slots(labels), label_slots=label_slots, own_rounds=own_rounds)
 
     @step()
     async def publish(self) -> setup_pb2.PublishedModel:
@@ -260,7 +260,7 @@ class LabelHolderJob:
             **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
             **_cells(lines[self.base_trees :]),
-            **mode_of(self._params, self._base and self._base.manifest),
+            **mode_of(self._params, self._base.manifest if self._base else None),
             **(self._base.described() if self._base else {}),
             **state.summary(),
             "importance_by_party": {

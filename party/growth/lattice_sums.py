@@ -48,7 +48,7 @@ class SumsOfWords:
             Malformed: the label holder's bounds are below this party's figures, or no sizes follow from them.
         """
         context, job = self._context, self._job
-        params, count = job.sizes.params, sum(shape.sums for shape in job.split_table.binned.shapes)
+        params, count = job.sizes.params, sum(shape.sums for shape in job.shapes)
         if count > MOST["candidates"]:
             raise BadInput(
                 f"{context.party} has {count} candidates of a node, scheme = {LATTICE!r} takes {MOST['candidates']}: "
@@ -82,7 +82,7 @@ class SumsOfWords:
         else:
             self._way = _Queries(context, self._sender, agreed, seed, keeps=keeps)
 
-    async def take_words(self) -> None:
+    async def take_shared(self) -> None:
         """Receive the words that serve all trees, where some do.
 
         Raises:
@@ -96,8 +96,8 @@ class SumsOfWords:
         assert self._way is not None
         await self._way.begin(t, columns)
 
-    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
-        """Add up the words of each node, and hide the sums.
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> AsyncIterator[Sums]:
+        """Add up the words of each node, and hide the sums, one node after the other as they are asked for.
 
         Raises:
             OutOfOrder: the records of a node are not known here, and so not what its sums show.
@@ -110,8 +110,10 @@ class SumsOfWords:
             raise Malformed(f"{self._sender} asks for more than the {said} nodes that it said")
         assert self._way is not None
         if isinstance(self._way, _Sets):
-            return await self._way.sum(tree, nodes)
-        return await self._way.sum(tree, stage, nodes)
+            for node in nodes:  # all before the first is shown
+                await self._context.offload(partial(tree.columns.bins.see, node, _summed(tree, node)))
+            return self._way.sum(tree, nodes)
+        return self._way.sum(tree, stage, nodes)
 
     async def drop(self) -> None:
         if isinstance(self._way, _Sets) and not self._once:
@@ -153,23 +155,21 @@ class _Queries:
         self._sums = HistogramSums(engine, self._parameters, self._seed, codes, shapes, token)
         await self._sums.start()
 
-    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> AsyncIterator[Sums]:
         """Add up the words of each node while they arrive, and hide the sums."""
         sums, parameters, context = required(self._sums), self._parameters, self._context
-        order, firsts, seconds = tree.columns.order(nodes[0]), [], []
-        before, most = dict(sums.operations), parameters.queries_per_second_half
+        order, most = tree.columns.order(nodes[0]), parameters.queries_per_second_half
+        before = dict(sums.operations)
         context.progress.done, context.progress.total = 0, sums.expected * len(nodes)
         series = context.mailbox.series(self._sender, "encrypted_words", tree.index, stage)
         for node in nodes:
             await _take_words(context, self._sender, series, tree.index, node, sums)
-            if not (self._asked if self._keeps else self._asked % most):
-                seconds.append(await sums.renew(order))
+            renews = not (self._asked if self._keeps else self._asked % most)
             self._asked += 1
-            firsts.append(await sums.answer(order))
+            second = await sums.renew(order) if renews else b""
+            yield Sums(await sums.answer(order), len(order) * (parameters.words + renews), second)
         await _check_end(self._sender, series, tree.index)
         context.costs.operations.update(since(before, sums.operations))
-        halves = len(order) * (parameters.words * len(firsts) + len(seconds))
-        return Sums(b"".join(firsts), halves, b"".join(seconds))
 
     async def close(self) -> None:
         if self._sums is not None:
@@ -206,28 +206,30 @@ class _Sets:
         if not self._once:
             await self.take_words(t)
 
-    async def sum(self, tree: OwnTree, nodes: Sequence[int]) -> Sums:
-        """Add up the words of each node's records that the sums hold, and hide the sums."""
+    async def sum(self, tree: OwnTree, nodes: Sequence[int]) -> AsyncIterator[Sums]:
+        """Add up the words of each node's records that the sums hold, and hide the sums; their bins are known."""
         sets, context, columns = required(self._sets), self._context, tree.columns
-        bins, shapes, firsts, seconds = columns.bins, columns.candidates.shapes, [], []
-        before = dict(sets.operations)
+        bins, shapes, before = columns.bins, columns.candidates.shapes, dict(sets.operations)
+        context.progress.done, context.progress.total = 0, len(nodes)
         for node in nodes:
-            await context.offload(partial(bins.see, node, tree.rows_of(node)))
-        for node in nodes:
-            rows = tree.rows_of(node)
-            rows = rows[tree.summed[rows]]
+            rows = _summed(tree, node)
             codes = await context.offload(partial(bins.codes, node, rows))
             first, second = await sets.answer(rows, codes, shapes, columns.order(node))
-            firsts.append(first)
-            seconds.append(second)
+            yield Sums(first, len(columns.candidates) * (self._parameters.words + 1), second)
+            context.progress.done += 1
         context.costs.operations.update(since(before, sets.operations))
-        halves = len(columns.candidates) * (self._parameters.words + 1) * len(nodes)
-        return Sums(b"".join(firsts), halves, b"".join(seconds))
 
     async def close(self) -> None:
         if self._sets is not None:
             sets, self._sets = self._sets, None
             await sets.close()
+
+
+def _summed(tree: OwnTree, node: int) -> Rows:
+    """The records of a node that its sums hold."""
+    rows = tree.rows_of(node)
+    summed: Rows = rows[tree.summed[rows]]
+    return summed
 
 
 async def _take_words(

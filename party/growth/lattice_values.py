@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from party.growth.offered_candidates import Offer
+from party.growth.split_table import with_zeros
 from party.runtime.context import StepContext, required
 from party.runtime.messages import CiphertextBody, Rows
 from party.setup.joint_seed import draw_joint_seed
@@ -28,7 +29,7 @@ from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
-from treetap.lattice.histogram_ways import Needs, Way, built_nodes, way_of
+from treetap.lattice.histogram_ways import Needs, Way, built_nodes, bytes_of_tree, way_of
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
@@ -73,6 +74,7 @@ class WordsOfNodes:
         self._way = Way.QUERIES
         self._shared = b""  # the seed of the query that serves further nodes
         self._queries: dict[int, Query] = {}
+        self._values: Ints | None = None  # of the tree, by queries
         self._asked = 0  # nodes of the tree
         self._keeping: set[str] = set()  # parties whose second halves serve all trees
         self._kept: set[str] = set()  # of these, those that have sent them
@@ -82,8 +84,10 @@ class WordsOfNodes:
         fitting(slots, labels, KeyKind.of(self._spec), remedy)
         self._parameters(slots, len(labels.values), 1, Needs(own_bins=self._sizes().params.bins_per_node))
 
-    async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> None:
+    async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> setup_pb2.PlannedTraffic:
         """Agree with all feature parties on the sizes and on the public polynomials of this attempt.
+
+        Returns the bytes that these sizes take.
 
         Raises:
             BadInput: no sizes hide and decrypt the sums of such a job.
@@ -126,6 +130,7 @@ class WordsOfNodes:
         token = f"{context.job}/{context.attempt}"
         self._holder = HistogramKeyHolder(context.key_engine, parameters, slots, seed, token)
         await self._holder.start()
+        return self._planned(parameters, needs)
 
     @property
     def goes_once(self) -> bool:
@@ -139,22 +144,29 @@ class WordsOfNodes:
         if self.goes_once:
             self._await([ROOT], parties)
             return
-        self._shared = secrets.token_bytes(SEED_BYTES) if self._way is Way.SETS else b""
+        self._values = None
+        if self._way is Way.SETS:
+            self._shared = secrets.token_bytes(SEED_BYTES)
+        else:
+            self._values = with_zeros(values, self._sizes().records)
         self._await([ROOT], parties)
         await self._send(t, 0, {ROOT: rows}, values, parties)
 
-    async def share(self, values: Ints, rows: Rows) -> None:
+    async def share(self, values: Ints) -> None:
         """Send all feature parties the query that serves all trees, where one does: see `begin`."""
         if self.goes_once:
             self._shared = secrets.token_bytes(SEED_BYTES)
-            await self._send(0, 0, {ROOT: rows}, values, self._spec.feature_parties)
+            await self._send(0, 0, {ROOT: np.arange(len(values))}, values, self._spec.feature_parties)
 
     async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
         """Make ready for the sums of the nodes that are asked for at this stage: by queries, send one for each."""
-        parties, asked = taking_part(self._spec, t), growing.asked
+        if not (parties := taking_part(self._spec, t)):
+            return
+        asked = growing.asked
         self._await(asked, parties)
         if self._way is Way.QUERIES:
-            await self._send(t, stage, {node: growing.rows_asked(node) for node in asked}, growing.values, parties)
+            nodes = {node: growing.rows_asked(node) for node in asked}
+            await self._send(t, stage, nodes, required(self._values), parties)
 
     async def open_offer(self, offer: Offer) -> Ints:
         """The sums (sums, S) of a feature party.
@@ -172,23 +184,31 @@ class WordsOfNodes:
             raise
 
     async def _opened(self, offer: Offer) -> Ints:
-        holder, costs = required(self._holder), self._context.costs
-        queries = [self._queries[node] for node in offer.nodes]
-        width = first_halves_bytes(holder.parameters, offer.candidates)
+        """Open one node after the other while halves come, so that the second ones of many need not be held."""
+        holder, costs, parts = required(self._holder), self._context.costs, required(offer.halves)
+        queries, opened = [self._queries[node] for node in offer.nodes], []
         renewing = self._renewing(offer.party, queries)
-        halves = offer.candidates * holder.parameters.second_half_bytes
-        if len(offer.ciphertexts) != len(queries) * width or len(offer.second_halves) != len(renewing) * halves:
-            raise Malformed(f"sums of {offer.sums} candidates have other sizes")
-        renewed, opened = 0, []
-        for number, query in enumerate(queries):
-            if query in renewing:
-                part = offer.second_halves[renewed * halves : (renewed + 1) * halves]
-                await holder.keep_second_halves(offer.party, part, offer.candidates)
+        width = first_halves_bytes(holder.parameters, offer.candidates)
+        firsts, seconds = bytearray(), bytearray()
+        for query in queries:
+            renews = query in renewing
+            size = offer.candidates * holder.parameters.second_half_bytes if renews else 0
+            while len(firsts) < width or len(seconds) < size:
+                if (part := await anext(parts, None)) is None:
+                    raise _other_sizes(offer)
+                firsts += part[0]
+                seconds += part[1]
+            if renews:
+                await holder.keep_second_halves(offer.party, bytes(seconds[:size]), offer.candidates)
                 self._kept.add(offer.party)
-                renewed += 1
-            firsts = offer.ciphertexts[number * width : (number + 1) * width]
-            opened.append(await holder.open(offer.party, firsts, offer.candidates, query.seed))
+            opened.append(await holder.open(offer.party, bytes(firsts[:width]), offer.candidates, query.seed))
             query.awaited.discard(offer.party)
+            del firsts[:width], seconds[:size]
+        async for part in parts:
+            firsts += part[0]
+            seconds += part[1]
+        if firsts or seconds:
+            raise _other_sizes(offer)
         costs.operations["openings"] += offer.sums
         for node in [node for node, query in self._queries.items() if not query.awaited]:
             del self._queries[node]
@@ -238,6 +258,19 @@ class WordsOfNodes:
                 context.costs.ciphertexts["encrypted_words"] += count * len(streams)
         await together(*(stream.close() for stream in streams))
 
+    def _planned(self, parameters: HistogramParameters, needs: Needs) -> setup_pb2.PlannedTraffic:
+        """The most bytes of the attempt's trees between this party and all others."""
+        counts, trees, built = self._sizes().announced, self._trees(), built_nodes(self._sizes().params, needs)
+        words, halves = bytes_of_tree(self._way, parameters, built, needs)
+        firsts = built * sum(first_halves_bytes(parameters, count) for count in counts.values())
+        seconds = halves * sum(counts.values()) // parameters.candidates
+        planned = setup_pb2.PlannedTraffic(words=trees * words * len(counts), sums=trees * (firsts + seconds))
+        log.info(
+            "job %s: its %d trees take at most %d bytes of words and %d of sums",
+            *(self._context.job, trees, planned.words, planned.sums),
+        )
+        return planned
+
     def _parameters(self, slots: Slots, records: int, candidates: int, needs: Needs) -> HistogramParameters:
         params = self._sizes().params
         queries = rounded_up(self._trees() * built_nodes(params, needs))
@@ -251,3 +284,7 @@ class WordsOfNodes:
                 f"{party} says that it has {count.candidates} candidates, a lattice takes {MOST['candidates']}"
             )
         return count
+
+
+def _other_sizes(offer: Offer) -> Malformed:
+    return Malformed(f"sums of {offer.sums} candidates have other sizes")

@@ -128,7 +128,7 @@ def _child(node: int, handle: int, left: types_pb2.RecordChunk) -> growth_pb2.Ch
 async def take_children(
     messages: AsyncIterator[exchange_pb2.PeerMessage], total: int, *, of_all: bool = False
 ) -> tuple[set[int], Iterator[tuple[int, int, Rows]]]:
-    """The nodes that an owner divides, and of each (node, handle, rows that go left), as the label holder receives them.
+    """The nodes that an owner divides, and of each (node, handle, rows that go left), as the label holder gets them.
 
     `of_all`: the rows of one node may be in those of another. They are decoded node by node.
     """
@@ -205,7 +205,10 @@ def _item(node: int, partition: Partition | None, sizes: Sequence[int]) -> Count
 
 
 def leaf_paths(made: Mapping[int, Made], party: int, leaves: Sequence[int]) -> list[growth_pb2.LeafPaths]:
-    """For each leaf in order, the branches at the splits of party number `party`; a leaf may be below one of the tree."""
+    """For each leaf in order, the branches at the splits of party number `party`.
+
+    `leaves`: of the tree, or of a full one that has it at its top.
+    """
     paths = []
     for leaf in leaves:
         branches = []

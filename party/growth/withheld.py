@@ -1,9 +1,9 @@
 """Trees whose feature parties get no set of records (`instance_spaces = "withheld"`), under a lattice alone.
 
 A node's records have words of values there, all others words of zeros: a feature party sums the words of all, and need
-not know which are which. It learns which of its candidates won at which node. Of a split that it wins it tells the label
-holder the left records among all N, and the label holder takes those of the node. So it knows the records of a node only
-if all splits above are its own.
+not know which are which. It learns which of its candidates won at which node. Of a split that it wins it tells the
+label holder the left records among all N; the label holder takes those of the node. So it knows the records of a node
+only if all splits above are its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NoSpaces(ShownSpaces):
 
 
 class UncountedCells(ColumnAccount):
-    """The account of a feature party that does not know in how small a group its cells lie: it counts none, and says so."""
+    """The account of a feature party that does not know how small the groups of its cells are: it counts none."""
 
     def open(self, ids: Ids, columns: Sequence[str]) -> None:
         """Note the job."""

@@ -216,7 +216,8 @@ def _print_columns(accounts: OwnAccounts) -> None:
     for row in accounts.tables:
         shares = [f"{count / max(row.cells, 1):.2%}" for count in (row.counted, row.by_sums, row.by_left_sets)]
         cells = f"{row.records:,} x {row.columns:,}"
-        table.add_row(row.label_holder, row.table, cells, *shares, terminal.text(", ".join(map(_named, row.jobs.items()))))
+        jobs = terminal.text(", ".join(map(_named, row.jobs.items())))
+        table.add_row(row.label_holder, row.table, cells, *shares, jobs)
     terminal.out.print(table)
     limit = "its policy has no max_column_leakage" if accounts.limit is None else f"the limit is {accounts.limit:.2%}"
     said = (

@@ -38,6 +38,8 @@ _PLACE, _SPLIT = 5, 32
 _PARTITION = 32
 #: Most records in a block of a lattice's words, of zeros too; most bytes of a word; most of a number of a reply.
 _BLOCK, _WORD, _REPLY = 4096, 13, 8
+#: Bytes of a switch, its tag included.
+_SWITCH = 2
 #: Bytes of a branch beside its handle.
 _BRANCH = 6
 
@@ -96,8 +98,8 @@ class TreeSizes(JobSizes):
         self.stages = self.params.expansion.most_stages
 
     def nodes(self, depth: int) -> int:
-        """Most nodes of a depth: each has a record."""
-        return min(1 << depth, max(self.records, 1))
+        """Most nodes of a depth: each has a record, unless trees are padded."""
+        return 1 << depth if self.params.pad_trees else min(1 << depth, max(self.records, 1))
 
     def built(self, stage: int) -> int:
         """Most nodes whose sums are made at a stage."""
@@ -143,8 +145,8 @@ def words_of_nodes(sizes: TreeSizes, series: Series) -> int:
 
 
 def number_of_candidates(_sizes: TreeSizes, _series: Series) -> int:
-    """One number."""
-    return _NODE
+    """One number and two switches, their tags included."""
+    return _NODE + 1 + 2 * _SWITCH
 
 
 def two_digests(_sizes: TreeSizes, _series: Series) -> int:
@@ -214,6 +216,7 @@ ON_LATTICE = (
     MessageRow("candidate_count", to_label_holder, once, number_of_candidates, step="take_key", when=by_lattice),
     MessageRow("seed_commitment", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
     MessageRow("seed_nonce", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
+    MessageRow("planned_traffic", label_holder_reports, step="make_keys", when=by_lattice),
     MessageRow("encrypted_words", to_feature_parties, each_stage, words_of_nodes, step="begin_tree", when=by_lattice),
 )
 #: Of every training that grows trees, in the order in which they come.

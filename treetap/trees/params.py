@@ -111,11 +111,14 @@ class TreeParams(JobParams):
         if not isinstance(self.pad_trees, bool):
             faults.append(f"pad_trees must be true or false, not {self.pad_trees!r}")
         elif self.pad_trees and not self.withheld:
-            faults.append('pad_trees = true hides the shape of trees, which instance spaces show: set instance_spaces = "withheld"')
+            faults.append(
+                "pad_trees = true hides the shape of trees, which instance spaces show: set "
+                'instance_spaces = "withheld"'
+            )
         if self.pad_trees is True and self.max_depth > MOST_PADDED_DEPTH:
             faults.append(
-                f"max_depth = {self.max_depth}: must be at most {MOST_PADDED_DEPTH} with pad_trees, since a node of every "
-                "full level is encrypted"
+                f"max_depth = {self.max_depth}: must be at most {MOST_PADDED_DEPTH} with pad_trees, which builds full "
+                "trees"
             )
         return faults
 
