@@ -28,7 +28,8 @@ from treetap.commands.local_federation import to_toml
 from treetap.errors import Malformed
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import train
-from treetap.trees.params import BoostingParams
+from treetap.trees.centralised_forest import train_forest
+from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v2.transcript_pb2 import OwnSplit as RecordedSplit
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
@@ -180,6 +181,23 @@ def test_padded_trees_are_read(tmp_path: Path) -> None:
     assert len(opened.trees[0].sums[B]) < 15  # the tree is not full, and its messages are
     assert {split.node for split in opened.trees[0].won} == {it.node for it in opened.left_sets} != set()
     assert read_view(transcript(states, C), party=C).trees[0].won
+
+
+def test_a_forest_is_read_alike(tmp_path: Path) -> None:
+    """Nodes and sides as the forest of the joined table foretells them."""
+    params = ForestParams(n_estimators=2, max_depth=3, max_bin=5, instance_spaces="withheld")
+    states = trained(tmp_path, HERE, params, job=ON_LATTICE)
+    model = train_forest(HERE.parties, HERE.y, params, HERE.classes)
+    won = 0
+    for party in (B, C):
+        foretold = expected_views(model, HERE.parties, party, HERE.tables[party][0])
+        for tree, other in zip(read_view(transcript(states, party), party=party).trees, foretold, strict=True):
+            assert known(tree) == known(other)
+            assert [(cut.node, cut.left.tolist(), cut.split) for cut in tree.cuts] == [
+                (cut.node, cut.left.tolist(), cut.split) for cut in other.cuts
+            ]
+            won += len(tree.cuts)
+    assert won
 
 
 def split(node: int) -> OwnSplit:
