@@ -5,7 +5,7 @@ It is the same for every training protocol; the protocol's feature party adds th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
@@ -13,9 +13,10 @@ from party.config import PartyConfig
 from party.defences.checks import check_cells, refuse_cells
 from party.defences.column_account import ColumnAccount
 from party.growth.continuation import BaseModel
-from party.growth.feature_party import SITS_OUT, TAKES_PART
+from party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
+from party.growth.withheld import BlindTree, UncountedCells, mode_of
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Conditions, Next, Outcome, step
 from party.setup.evaluated import described, load_records
@@ -37,9 +38,10 @@ from treetap.protocols.messages import members_of
 from treetap.tables.binned import partitioned
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table
-from treetap.trees.candidates import Kind
+from treetap.trees.candidates import Kind, Shape
 from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots
+from treetap.trees.tree_bins import widest
 from treetap.wire.v2 import setup_pb2
 
 
@@ -53,6 +55,8 @@ class FeaturePartyJob:
         min_cell_records: the fewest drawn records of a cell that this party sums; 0: any number.
         stored: the trees on disk.
         account: of what the label holder can read in the columns.
+        kind: of its trees while they grow.
+        shapes: of all columns, each with the most bins that a node has; known once they are binned.
     """
 
     def __init__(
@@ -71,9 +75,12 @@ class FeaturePartyJob:
         """
         self._config, self._context, self._spec, self._params = config, context, spec, params
         self._implied = implied
+        self.shapes: Sequence[Shape] = ()
         self.min_cell_records = config.defences.min_cell_records or 0
         self.stored = StoredTrees(context, "splits")
-        self.account = ColumnAccount(context, config.state, spec.aggregator, spec.table, params)
+        account = UncountedCells if params.withheld else ColumnAccount
+        self.account = account(context, config.state, spec.aggregator, spec.table, params)
+        self.kind = BlindTree if params.withheld else OwnTree
         self._records: JobRecords | None = None
         self._base = BaseModel.of(context, spec, params)
         members, rounds = members_of(spec, context.coordinator), self.base_trees + trees
@@ -134,8 +141,12 @@ class FeaturePartyJob:
         await self._context.offload(lambda: account.open(ids, table.columns), whole=True)
         binned = await bin_features(self._context, table, self._params, records.training)
         self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
+        self.shapes = binned.shapes
+        if self._params.bins_per_node:
+            values, most = table.features[: records.training], self._params.max_bin
+            self.shapes = await self._context.offload(lambda: widest(values, most))
         # missing values on either side of each cut, and against all others; the sides of any may be exchanged
-        self.sizes.places = sum(4 * (shape.n_bins + 1) for shape in binned.shapes)
+        self.sizes.places = sum(4 * (shape.n_bins + 1) for shape in self.shapes)
         self.sizes.categories = [shape.n_bins for shape in binned.shapes if shape.kind is Kind.PARTITIONS]
         return Outcome(first_rounds=self._first_rounds)
 
@@ -158,6 +169,7 @@ class FeaturePartyJob:
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
                 **described(self._spec),
                 **({CELLS: self.min_cell_records} if self.min_cell_records else {}),
+                **mode_of(self._params, self._base.manifest if self._base else None),
             }
             self._context.store.publish(manifest, (TREES,))
 

@@ -48,7 +48,7 @@ class SumsOfWords:
             Malformed: the label holder's bounds are below this party's figures, or no sizes follow from them.
         """
         context, job = self._context, self._job
-        params, count = job.sizes.params, sum(shape.sums for shape in job.split_table.binned.shapes)
+        params, count = job.sizes.params, sum(shape.sums for shape in job.shapes)
         if count > MOST["candidates"]:
             raise BadInput(
                 f"{context.party} has {count} candidates of a node, scheme = {LATTICE!r} takes {MOST['candidates']}: "
@@ -78,7 +78,8 @@ class SumsOfWords:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
         own_bins, kept = params.bins_per_node, key.keeps_second_halves
         self._once = self._once and not key.label_slots
-        needs = Needs(own_bins=own_bins, merged=key.merges_bins, kept=kept, once=self._once)
+        merged, withheld = key.merges_bins, params.withheld
+        needs = Needs(own_bins=own_bins, merged=merged, withheld=withheld, kept=kept, once=self._once)
         by_sets = way_of(agreed, built_nodes(params, needs), needs) is Way.SETS
         job.sizes.words, job.sizes.by_sets = agreed.words, by_sets
         self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)
@@ -87,7 +88,7 @@ class SumsOfWords:
         else:
             self._way = _Queries(context, self._sender, agreed, seed, keeps=keeps)
 
-    async def take_words(self) -> None:
+    async def take_shared(self) -> None:
         """Receive the words that serve all trees, where some do.
 
         Raises:
@@ -116,7 +117,7 @@ class SumsOfWords:
         assert self._way is not None
         if isinstance(self._way, _Sets):
             for node in nodes:  # all before the first is shown
-                await self._context.offload(partial(tree.columns.bins.see, node, tree.rows_of(node)))
+                await self._context.offload(partial(tree.columns.bins.see, node, _summed(tree, node)))
             return self._way.sum(tree, nodes)
         return self._way.sum(tree, stage, nodes)
 
@@ -217,8 +218,7 @@ class _Sets:
         bins, shapes, before = columns.bins, columns.candidates.shapes, dict(sets.operations)
         context.progress.done, context.progress.total = 0, len(nodes)
         for node in nodes:
-            rows = tree.rows_of(node)
-            rows = rows[tree.summed[rows]]
+            rows = _summed(tree, node)
             codes = await context.offload(partial(bins.codes, node, rows))
             first, second = await sets.answer(rows, codes, shapes, columns.order(node))
             yield Sums(first, len(columns.candidates) * (self._parameters.words + 1), second)
@@ -229,6 +229,13 @@ class _Sets:
         if self._sets is not None:
             sets, self._sets = self._sets, None
             await sets.close()
+
+
+def _summed(tree: OwnTree, node: int) -> Rows:
+    """The records of a node that its sums hold."""
+    rows = tree.rows_of(node)
+    summed: Rows = rows[tree.summed[rows]]
+    return summed
 
 
 async def _take_words(

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from party.growth.offered_candidates import Offer
+from party.growth.split_table import with_zeros
 from party.runtime.context import StepContext, required
 from party.runtime.messages import CiphertextBody, Rows
 from party.setup.joint_seed import draw_joint_seed
@@ -28,7 +29,7 @@ from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
-from treetap.lattice.histogram_ways import Needs, Way, built_nodes, way_of
+from treetap.lattice.histogram_ways import Needs, Way, built_nodes, bytes_of_tree, way_of
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
@@ -73,6 +74,7 @@ class WordsOfNodes:
         self._way = Way.QUERIES
         self._shared = b""  # the seed of the query that serves further nodes
         self._queries: dict[int, Query] = {}
+        self._values: Ints | None = None  # of the tree, by queries
         self._asked = 0  # nodes of the tree
         self._keeping: set[str] = set()  # parties whose second halves serve all trees
         self._kept: set[str] = set()  # of these, those that have sent them
@@ -83,8 +85,10 @@ class WordsOfNodes:
         hiding = self._context.policy.min_hiding_bits
         self._parameters(slots, len(labels.values), 1, Needs(own_bins=self._sizes().params.bins_per_node), hiding)
 
-    async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> None:
+    async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> setup_pb2.PlannedTraffic:
         """Agree with all feature parties on the sizes and on the public polynomials of this attempt.
+
+        Returns the bytes that these sizes take.
 
         Raises:
             BadInput: no sizes hide and decrypt the sums of such a job.
@@ -97,8 +101,8 @@ class WordsOfNodes:
         sizes.merging = frozenset(party for party, count in counts.items() if count.merges_bins)
         self._keeping = {party for party, count in counts.items() if count.keeps_second_halves}
         kept = len(self._keeping) == len(parties)
-        own_bins = sizes.params.bins_per_node
-        needs = Needs(own_bins=own_bins, merged=bool(sizes.merging), kept=kept, once=self._once)
+        own_bins, withheld = sizes.params.bins_per_node, sizes.params.withheld
+        needs = Needs(own_bins=own_bins, merged=bool(sizes.merging), withheld=withheld, kept=kept, once=self._once)
         hiding = max(context.policy.min_hiding_bits, *(count.hiding for count in counts.values()))
         candidates = rounded_up(max(sizes.announced.values()))
         parameters = self._parameters(slots, sizes.records, candidates, needs, hiding)
@@ -130,6 +134,7 @@ class WordsOfNodes:
         token = f"{context.job}/{context.attempt}"
         self._holder = HistogramKeyHolder(context.key_engine, parameters, slots, seed, token)
         await self._holder.start()
+        return self._planned(parameters, needs)
 
     @property
     def goes_once(self) -> bool:
@@ -143,22 +148,29 @@ class WordsOfNodes:
         if self.goes_once:
             self._await([ROOT], parties)
             return
-        self._shared = secrets.token_bytes(SEED_BYTES) if self._way is Way.SETS else b""
+        self._values = None
+        if self._way is Way.SETS:
+            self._shared = secrets.token_bytes(SEED_BYTES)
+        else:
+            self._values = with_zeros(values, self._sizes().records)
         self._await([ROOT], parties)
         await self._send(t, 0, {ROOT: rows}, values, parties)
 
-    async def share(self, values: Ints, rows: Rows) -> None:
+    async def share(self, values: Ints) -> None:
         """Send all feature parties the query that serves all trees, where one does: see `begin`."""
         if self.goes_once:
             self._shared = secrets.token_bytes(SEED_BYTES)
-            await self._send(0, 0, {ROOT: rows}, values, self._spec.feature_parties)
+            await self._send(0, 0, {ROOT: np.arange(len(values))}, values, self._spec.feature_parties)
 
     async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
-        """Make ready for the sums of the nodes that are built at this stage: by queries, send one for each."""
-        parties = taking_part(self._spec, t)
-        self._await(growing.build, parties)
+        """Make ready for the sums of the nodes that are asked for at this stage: by queries, send one for each."""
+        if not (parties := taking_part(self._spec, t)):
+            return
+        asked = growing.asked
+        self._await(asked, parties)
         if self._way is Way.QUERIES:
-            await self._send(t, stage, {node: growing.rows[node] for node in growing.build}, growing.values, parties)
+            nodes = {node: growing.rows_asked(node) for node in asked}
+            await self._send(t, stage, nodes, required(self._values), parties)
 
     async def open_offer(self, offer: Offer) -> Ints:
         """The sums (sums, S) of a feature party.
@@ -249,6 +261,19 @@ class WordsOfNodes:
                 context.costs.operations["encryptions"] += count
                 context.costs.ciphertexts["encrypted_words"] += count * len(streams)
         await together(*(stream.close() for stream in streams))
+
+    def _planned(self, parameters: HistogramParameters, needs: Needs) -> setup_pb2.PlannedTraffic:
+        """The most bytes of the attempt's trees between this party and all others."""
+        counts, trees, built = self._sizes().announced, self._trees(), built_nodes(self._sizes().params, needs)
+        words, halves = bytes_of_tree(self._way, parameters, built, needs)
+        firsts = built * sum(first_halves_bytes(parameters, count) for count in counts.values())
+        seconds = halves * sum(counts.values()) // parameters.candidates
+        planned = setup_pb2.PlannedTraffic(words=trees * words * len(counts), sums=trees * (firsts + seconds))
+        log.info(
+            "job %s: its %d trees take at most %d bytes of words and %d of sums",
+            *(self._context.job, trees, planned.words, planned.sums),
+        )
+        return planned
 
     def _parameters(
         self, slots: Slots, records: int, candidates: int, needs: Needs, hiding: int

@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 from tests.blindness.observed import Crossed
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
-from treetap.lattice.histogram_ways import Needs, Way, built_nodes, way_of
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
 from treetap.trees import sampling
@@ -76,18 +75,27 @@ class Cost:
     """Messages, bytes, ciphertexts and operations by party."""
 
     def __init__(
-        self, spec: setup_pb2.JobSpec, records: int, shapes: Mapping[str, Sequence[tuple[int, bool]]], slots: Slots
+        self,
+        spec: setup_pb2.JobSpec,
+        records: int,
+        shapes: Mapping[str, Sequence[tuple[int, bool]]],
+        slots: Slots,
+        *,
+        by_sets: bool = False,
     ) -> None:
-        """`shapes`: (bins, has missing) of each column, by feature party; a party has one worker."""
+        """`shapes`: (bins, has missing) of each column, by feature party; a party has one worker.
+
+        `by_sets`: words of a tree's root serve all of its nodes.
+        """
         self._spec, self._records, self._shapes = spec, records, shapes
         self._params = params_of(spec)
         key = KeyKind.of(spec)
         self._width = key.ciphertext_bytes
         self._groups, self._widths = slots.groups_per_plaintext(key.plain_bits), slots.widths
         self._agreed = self._lattice(slots) if key.on_lattice else None
-        needs, agreed = Needs(), self._agreed
-        #: Words of a tree's root serve all of its nodes.
-        self.by_sets = agreed is not None and way_of(agreed, built_nodes(self._params, needs), needs) is Way.SETS
+        self._by_sets = by_sets
+        #: Words for sets serve all trees.
+        self._once = by_sets and isinstance(self._params, ForestParams) and not self._params.bootstrap
         self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
         self.messages: Counter[tuple[str, str, str]] = Counter()
         self.ciphertexts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -110,12 +118,18 @@ class Cost:
             self._send(holder, party, "public_key", [key])
         if self._agreed is not None:
             self._draw_seed([holder, *members])
-        if forest:
+            if self._once:
+                self._words(self._agreed, 0, 0, [1])
+        elif forest:
             self._encrypt(members, "encrypted_labels", forest_pb2.EncryptedLabels, 0, self._records)
         for tree in range(topology.trees):
             for party in members:
-                sample = growth_pb2.SampledRecords(chunks=[self._bitmap()], times=int(forest))
-                self._send(holder, party, "sampled_records", [sample], tree)
+                often = int(self._params.drawn(tree, self._records).max()) if forest else 0
+                samples = [
+                    growth_pb2.SampledRecords(chunks=[self._bitmap()], times=times)
+                    for times in (range(1, often + 1) if forest else [0])
+                ]
+                self._send(holder, party, "sampled_records", samples, tree)
             if not forest and self._agreed is None:
                 self._encrypt(members, "gradients", boosting_pb2.Gradients, tree, self._summed(tree))
             asked = 0
@@ -190,8 +204,9 @@ class Cost:
 
     def _lattice(self, slots: Slots) -> HistogramParameters:
         params = self._params
-        assert isinstance(params, BoostingParams)
-        nodes = params.n_estimators << (params.max_depth - 1)  # of two siblings one
+        assert isinstance(params, BoostingParams | ForestParams)
+        both = params.bins_per_node  # else of two siblings one
+        nodes = params.n_estimators * ((1 << params.max_depth) - 1 if both else 1 << (params.max_depth - 1))
         largest = max(map(_candidates, self._shapes.values()))
         candidates, queries = rounded_up(largest), rounded_up(nodes)
         return parameters_of(self._records, slots, params.max_bin, candidates, queries, 1)
@@ -208,25 +223,30 @@ class Cost:
                 self._send(party, other, "seed_commitment", [committed])
                 self._send(party, other, "seed_nonce", [setup_pb2.SeedNonce(nonce=bytes(32))])
 
+    def _words(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int]) -> None:
+        """Words of all records and of a block of zeros for every node."""
+        holder, members, n = self._spec.aggregator, list(self._spec.feature_parties), self._records
+        queries = [
+            growth_pb2.EncryptedWords(node=node, first=first, count=count, ciphertexts=bytes(13 * agreed.words * count))
+            for node in nodes
+            for first, count in ((0, n), (n, 4096))
+        ]
+        self.operations[holder]["encryptions"] += len(nodes) * (n + 4096)
+        self.ciphertexts[holder]["encrypted_words"] += len(members) * len(nodes) * (n + 4096)
+        for party in members:
+            self._send(holder, party, "encrypted_words", queries, tree, level)
+
     def _of_words(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], asked: int) -> None:
-        """Words of all records and of a block of zeros for every node, or the root alone; halves of its candidates.
+        """Words for every node, unless those of the root are there; halves of its candidates.
 
         `asked`: nodes of the tree before these.
         """
-        holder, members, n = self._spec.aggregator, list(self._spec.feature_parties), self._records
-        encrypted = nodes if not self.by_sets else nodes[: not level]
-        queries = [
-            growth_pb2.EncryptedWords(node=node, first=first, count=count, ciphertexts=bytes(13 * agreed.words * count))
-            for node in encrypted
-            for first, count in ((0, n), (n, 4096))
-        ]
-        self.operations[holder]["encryptions"] += len(encrypted) * (n + 4096)
-        self.ciphertexts[holder]["encrypted_words"] += len(members) * len(encrypted) * (n + 4096)
-        renews = [self.by_sets or not (asked + k) % agreed.queries_per_second_half for k in range(len(nodes))]
+        holder, n = self._spec.aggregator, self._records
+        if not self._by_sets or not (level or self._once):
+            self._words(agreed, tree, level, nodes)
+        renews = [self._by_sets or not (asked + k) % agreed.queries_per_second_half for k in range(len(nodes))]
         renewed = sum(renews)
-        for party in members:
-            if queries:
-                self._send(holder, party, "encrypted_words", queries, tree, level)
+        for party in self._spec.feature_parties:
             candidates = _candidates(self._shapes[party])
             firsts = bytes(-(-candidates * agreed.words * agreed.reply_bits // 8))
             seconds = bytes(candidates * agreed.second_half_bytes)

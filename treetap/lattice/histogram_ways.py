@@ -67,19 +67,25 @@ def way_of(parameters: HistogramParameters, built: int, needs: Needs) -> Way:
         BadInput: neither way gives what is needed.
     """
     if needs.both_children and needs.withheld:
-        cause = "binning = 'per-node'" if needs.own_bins else "min_cell_records at a feature party"
         raise BadInput(
-            f"scheme = 'lattice': {cause} and instance_spaces = 'withheld' do not go together: bins of a node follow "
-            "from its records; leave one of them out"
+            "scheme = 'lattice': a party's bins of a node follow from records that it is not to know: give all nodes "
+            "the bins of the job"
         )
     if needs.both_children:
         return Way.SETS
     if needs.withheld:
         return Way.QUERIES
+    return min(Way, key=lambda way: sum(bytes_of_tree(way, parameters, built, needs)))
+
+
+def bytes_of_tree(way: Way, parameters: HistogramParameters, built: int, needs: Needs) -> tuple[int, int]:
+    """Bytes of words to a party and of second halves from it, for a tree, with as many candidates as sizes have.
+
+    First halves are the same in either way. Arguments as for `way_of`.
+    """
     trees = max(1, parameters.queries // built)
     halves = parameters.candidates * parameters.second_half_bytes
+    if way is Way.SETS:
+        return parameters.query_bytes // (trees if needs.once else 1), built * halves
     renewals = -(-built // parameters.queries_per_second_half)
-    # by tree; first halves are the same in either way
-    by_queries = built * parameters.query_bytes + (halves // trees if needs.kept else renewals * halves)
-    by_sets = parameters.query_bytes // (trees if needs.once else 1) + built * halves
-    return Way.QUERIES if by_queries <= by_sets else Way.SETS
+    return built * parameters.query_bytes, halves // trees if needs.kept else renewals * halves

@@ -38,6 +38,8 @@ _PLACE, _SPLIT = 5, 32
 _PARTITION = 32
 #: Most records in a block of a lattice's words, of zeros too; most bytes of a word; most of a number of a reply.
 _BLOCK, _WORD, _REPLY = 4096, 13, 8
+#: Bytes of a switch, its tag included.
+_SWITCH = 2
 #: Bytes of a branch beside its handle.
 _BRANCH = 6
 
@@ -96,8 +98,8 @@ class TreeSizes(JobSizes):
         self.stages = self.params.expansion.most_stages
 
     def nodes(self, depth: int) -> int:
-        """Most nodes of a depth: each has a record."""
-        return min(1 << depth, max(self.records, 1))
+        """Most nodes of a depth: each has a record, unless trees are padded."""
+        return 1 << depth if self.params.pad_trees else min(1 << depth, max(self.records, 1))
 
     def built(self, stage: int) -> int:
         """Most nodes whose sums are made at a stage."""
@@ -143,8 +145,8 @@ def words_of_nodes(sizes: TreeSizes, series: Series) -> int:
 
 
 def number_of_candidates(_sizes: TreeSizes, _series: Series) -> int:
-    """Two numbers, their tags included."""
-    return 2 * (_NODE + 1)
+    """Two numbers and two switches, their tags included."""
+    return 2 * (_NODE + 1) + 2 * _SWITCH
 
 
 def two_digests(_sizes: TreeSizes, _series: Series) -> int:
@@ -155,6 +157,19 @@ def two_digests(_sizes: TreeSizes, _series: Series) -> int:
 def by_lattice(spec: setup_pb2.JobSpec) -> bool:
     """True if a lattice takes the place of a key."""
     return KeyKind.of(spec).on_lattice
+
+
+def sets_sent(spec: setup_pb2.JobSpec) -> bool:
+    """True if feature parties get the drawn records and instance spaces."""
+    from treetap.protocols.job_spec import params_as  # it imports the registry, which names this module's users
+    from treetap.trees.params import TreeParams
+
+    return not params_as(spec, TreeParams).withheld  # type: ignore[type-abstract] # of any protocol
+
+
+def sets_permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
+    """The switch of a feature party's policy that a job needs which shows it no set of records."""
+    return () if sets_sent(spec) else ("withheld_spaces",)
 
 
 def by_key(spec: setup_pb2.JobSpec) -> bool:
@@ -174,9 +189,11 @@ def partitions_of_nodes(sizes: TreeSizes, _series: Series) -> int:
 
 
 def left_records(sizes: TreeSizes, series: Series) -> int:
-    """The records that go left, of each node that the sender won."""
+    """The records that go left, of each node that the sender won: of the node, or of all."""
     if sizes.planned is not None:
         return sizes.record_sets(sizes.planned.won[series.sender][series.stage])
+    if sizes.params.withheld:
+        return sizes.nodes(sizes.params.max_depth - 1) * sizes.record_set()
     return sizes.record_sets(sizes.nodes(sizes.params.max_depth))
 
 
@@ -199,6 +216,7 @@ ON_LATTICE = (
     MessageRow("candidate_count", to_label_holder, once, number_of_candidates, step="take_key", when=by_lattice),
     MessageRow("seed_commitment", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
     MessageRow("seed_nonce", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
+    MessageRow("planned_traffic", label_holder_reports, step="make_keys", when=by_lattice),
     MessageRow(
         "encrypted_words",
         to_feature_parties,
@@ -213,7 +231,7 @@ ON_LATTICE = (
 GROWTH = (
     planned_rounds("bin"),
     *PUBLIC_KEY,
-    MessageRow("sampled_records", to_feature_parties, each_round, drawn_sets, step="begin_tree"),
+    MessageRow("sampled_records", to_feature_parties, each_round, drawn_sets, step="begin_tree", when=sets_sent),
     MessageRow(
         "candidate_sums",
         to_label_holder,
@@ -228,7 +246,9 @@ GROWTH = (
         "chosen_partitions", to_feature_parties, each_stage, partitions_of_nodes, step="choose_splits", by_tables=True
     ),
     MessageRow("children", to_label_holder, each_stage, left_records, step="apply_splits"),
-    MessageRow("instance_spaces", to_feature_parties, each_stage, records_of_nodes, step="relay_children"),
+    MessageRow(
+        "instance_spaces", to_feature_parties, each_stage, records_of_nodes, step="relay_children", when=sets_sent
+    ),
     MessageRow("relayed_children", label_holder_reports, step="relay_children"),
     MessageRow("leaf_paths", to_feature_parties, each_round, branches_of_leaves, step="finish_tree"),
     MessageRow("finished_tree", label_holder_reports, step="finish_tree"),
