@@ -345,9 +345,8 @@ class Jobs:
         """Begin an attempt; `before`: the job's state so far."""
         number = next_attempt(self._journal, job)
         submitted = self._journal.submitted(job)
-        status = jobs_pb2.JobStatus(
-            job=job, kind=submitted.kind, state="running", attempt=number, protocol=submitted.protocol
-        )
+        status = submitted.status(number)
+        status.state = "running"
         progress = self._progress[job] = Progress(status)
         attempt = Attempt(job, submitted, progress, self._parties, self._journal)
         task = asyncio.ensure_future(self._run(job, attempt))

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError, Message
 
-from treetap.protocols.registry import prediction_name, training_name
+from treetap.protocols.key_options import KeyKind
+from treetap.protocols.registry import prediction_name, training, training_name
 from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, setup_pb2
 
@@ -58,6 +59,14 @@ class Submitted:
         return training_name(self.spec) if self.kind == "train" else prediction_name(self.opening)
 
     @property
+    def scheme(self) -> str:
+        """That of encrypted sums; empty: there is none to choose."""
+        if self.kind == "train" and training(self.protocol).grows_trees:
+            return KeyKind.of(self.spec).scheme
+        by_eini = self.protocol == "eini"
+        return KeyKind.of(self.opening.parameters.eini).scheme if by_eini else ""
+
+    @property
     def members(self) -> list[str]:
         """The job's parties, its aggregator or recipient first."""
         if self.kind == "align":
@@ -65,6 +74,12 @@ class Submitted:
         if self.kind == "train":
             return [self.spec.aggregator, *self.spec.feature_parties]
         return [self.opening.recipient, *self.opening.feature_parties]
+
+    def status(self, attempt: int) -> jobs_pb2.JobStatus:
+        """What is known of an attempt when it begins."""
+        return jobs_pb2.JobStatus(
+            job=self.job, kind=self.kind, attempt=attempt, protocol=self.protocol, scheme=self.scheme
+        )
 
 
 def submission_of(job: str, events: Sequence[Event]) -> Submitted:
@@ -116,7 +131,7 @@ def is_cut_off(events: Sequence[Event]) -> bool:
 def status_of(job: str, events: Sequence[Event]) -> jobs_pb2.JobStatus:
     """The status of a job that does not run; one that ran when the coordinator stopped is interrupted."""
     submitted = submission_of(job, events)
-    status = jobs_pb2.JobStatus(job=job, kind=submitted.kind, attempt=attempts(events), protocol=submitted.protocol)
+    status = submitted.status(attempts(events))
     again = f"go on with: {again_by(status.kind, job)}"
     if status.kind == "serve":
         again = "the job goes on by itself when the coordinator is back"

@@ -250,34 +250,30 @@ async def take_key(
     this party knows the job. Wider slots would leave room in a plaintext for more than sums, narrower ones would add up
     what the job keeps apart.
     """
-    async for message in context.mailbox.series(label_holder, "public_key", 0, 0):
-        key = message.setup.public_key
-        if key.scheme != expected.scheme:
-            raise Malformed(
-                f"the key of {label_holder} is one of scheme {key.scheme!r}, the job says {expected.scheme!r}"
-            )
-        if expected.on_lattice and key.modulus:
-            raise Malformed(f"{label_holder} sent a modulus, and scheme {key.scheme!r} has none")
-        length = int.from_bytes(key.modulus, "big").bit_length()
-        if length != expected.bits:
-            raise Malformed(f"the key of {label_holder} has {length} bits, the job says {expected.bits}")
-        try:
-            public = None
-            if not expected.on_lattice:
-                public = public_key(key.scheme, key.modulus, allow_breakable=expected.breakable)
-            slots = Slots(tuple(key.slot_widths))
-            slots.groups_per_plaintext(expected.plain_bits)
-            layout = implied(len(slots.widths), key.label_slots)
-        except (BadInput, PlaintextOverflow, Malformed) as failure:
-            raise Malformed(f"the key of {label_holder} cannot be used: {failure}") from failure
-        if slots != layout:
-            raise Malformed(
-                f"the key of {label_holder} cannot be used: it comes with slots of {_listed(slots)} bits, the job "
-                f"implies {_listed(layout)}"
-            )
-        lattice = key.candidates, key.queries, key.merges_bins, key.keeps_second_halves, key.hiding
-        return ReceivedKey(public, slots, key.own_rounds, key.label_slots, *lattice)
-    raise Malformed(f"{label_holder} sent no public key")
+    key: setup_pb2.PublicKeyMessage = await context.mailbox.only(label_holder, "public_key")
+    if key.scheme != expected.scheme:
+        raise Malformed(f"the key of {label_holder} is one of scheme {key.scheme!r}, the job says {expected.scheme!r}")
+    if expected.on_lattice and key.modulus:
+        raise Malformed(f"{label_holder} sent a modulus, and scheme {key.scheme!r} has none")
+    length = int.from_bytes(key.modulus, "big").bit_length()
+    if length != expected.bits:
+        raise Malformed(f"the key of {label_holder} has {length} bits, the job says {expected.bits}")
+    try:
+        public = None
+        if not expected.on_lattice:
+            public = public_key(key.scheme, key.modulus, allow_breakable=expected.breakable)
+        slots = Slots(tuple(key.slot_widths))
+        slots.groups_per_plaintext(expected.plain_bits)
+        layout = implied(len(slots.widths), key.label_slots)
+    except (BadInput, PlaintextOverflow, Malformed) as failure:
+        raise Malformed(f"the key of {label_holder} cannot be used: {failure}") from failure
+    if slots != layout:
+        raise Malformed(
+            f"the key of {label_holder} cannot be used: it comes with slots of {_listed(slots)} bits, the job "
+            f"implies {_listed(layout)}"
+        )
+    lattice = key.candidates, key.queries, key.merges_bins, key.keeps_second_halves, key.hiding
+    return ReceivedKey(public, slots, key.own_rounds, key.label_slots, *lattice)
 
 
 def _listed(slots: Slots) -> str:

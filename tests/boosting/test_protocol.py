@@ -121,14 +121,14 @@ def test_the_federation_finds_and_uses_the_oracles_model(
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
         trained = await federation.train(spec(params, len(here.blocks), scheme=scheme))
-        assert (trained.state, trained.error) == ("finished", "")
+        assert (trained.state, trained.error, trained.scheme) == ("finished", "", scheme)
         states = {name: federation.state(name) for name in here.tables}
         assert_oracles_model(states, oracle)
         assert manifest(states["label-holder"])["best_round"] == oracle.best_round
         assert any(len(tree.nodes) > 1 for tree in oracle)
         for table, parties, first in (("train", here.parties, 0), ("", here.newcomers, len(here.y))):
             predicted = await federation.predict(predict_request(model="job", table=table, block=17))
-            assert (predicted.state, predicted.error) == ("finished", "")
+            assert (predicted.state, predicted.error, predicted.scheme) == ("finished", "", "")
             assert_oracles_scores(predicted.predictions, oracle, parties, first)
         await federation.close()
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +26,7 @@ from tests.worlds import (
 )
 from treetap.commands import local_federation
 from treetap.commands.local_federation import LocalFederation
+from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v2 import jobs_pb2, setup_pb2
@@ -38,7 +40,7 @@ FOREST = ForestParams(n_estimators=2, max_depth=3, max_bin=6)
 
 def _federation(folder: Path, cluster: RayCluster, *on_cluster: str, **policy: bool) -> LocalFederation:
     """Three parties, some of which have two workers on the cluster."""
-    parties = settings(folder, {"here": HERE}, **policy)
+    parties = settings(folder, {"here": HERE}, schemes=[PAILLIER, LATTICE], **policy)
     for name in on_cluster:
         table = {"address": cluster.address, "cpus": 0.25, "start_s": 30.0}
         parties[name] |= {"engine": "ray", "workers": 2, "silence_s": 20.0, "cluster": table}
@@ -100,11 +102,15 @@ def everywhere(ray_cluster: RayCluster, tmp_path: Path, request: pytest.FixtureR
 
 
 def test_every_kind_of_job_runs_on_a_cluster(everywhere: LocalFederation) -> None:
-    """Boosting after a private alignment, a forest, and encrypted predictions of both schemes are the oracle's."""
+    """Boosting after a private alignment and on a lattice, a forest, predictions of both schemes are the oracle's."""
     shown = states(everywhere, HERE)
     status = _trained(everywhere, "boosting", spec(PARAMS, table="here", alignment="psi"))
     assert status.state == "finished", status.error
     assert_oracles_model(shown, HERE.oracle(PARAMS), "boosting")
+    few = replace(PARAMS, n_estimators=2)
+    status = _trained(everywhere, "on-a-lattice", spec(few, table="here", scheme=LATTICE))
+    assert status.state == "finished", status.error
+    assert_oracles_model(shown, HERE.oracle(few), "on-a-lattice")
     status = _trained(everywhere, "forest", spec(FOREST, table="here"))
     assert status.state == "finished", status.error
     assert_oracles_model(shown, HERE.oracle(FOREST), "forest")

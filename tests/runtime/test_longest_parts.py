@@ -122,8 +122,12 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "public_key": lambda: [
         setup_pb2.PublicKeyMessage(modulus=bytes(384), slot_widths=[64] * 100),
         setup_pb2.PublicKeyMessage(
-            **{"slot_widths": [64] * 100, "candidates": 2**31, "queries": 2**31, "hiding": 2**31},
-            **{"merges_bins": True, "keeps_second_halves": True},
+            slot_widths=[64] * 100,
+            candidates=2**31,
+            queries=2**31,
+            merges_bins=True,
+            keeps_second_halves=True,
+            hiding=2**31,
         ),
     ],
     "record_digest": lambda: [alignment_pb2.RecordDigest(digest=bytes(32), records=LONG)],
@@ -135,7 +139,7 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     ],
     "candidate_count": lambda: [
         setup_pb2.CandidateCount(
-            candidates=LONG % 2**32, hiding=LONG % 2**32, merges_bins=True, keeps_second_halves=True
+            candidates=LONG % 2**32, merges_bins=True, keeps_second_halves=True, hiding=LONG % 2**32
         )
     ],
     "seed_commitment": lambda: [
