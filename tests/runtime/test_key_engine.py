@@ -58,6 +58,18 @@ ELSEWHERE = {
         "_answer": "sums of words, the seed of their flood",
         "_close": "nothing more",
     },
+    "treetap.lattice.histogram_sets": {
+        "_open_words": "the seed that all parties drew",
+        "_keep": "words of all records",
+        "_keep_zeros": "words of a block of zeros",
+        "_sum": "records of nodes, by number, and their bins",
+        "_take": "nothing more",
+        "_begin": "numbers of bins",
+        "_place": "records of nodes, by number, and their bins",
+        "_multiply": "nothing more",
+        "_hide": "sums of words, the seeds of what hides sets of records from the label holder, and of their flood",
+        "_close": "nothing more",
+    },
     "treetap.psi.kernels": {"check_points": "blinded identifiers"},
 }
 #: Kernels that get a key, an exponent, or values in plain: never a cluster's without `cluster_holds_key`.
@@ -69,7 +81,7 @@ WITH_SECRETS = {
     "treetap.lattice.kernels": {"_take_key", "_encrypt", "_open", "_forget"},
     "treetap.psi.kernels": {"blind", "raise_points"},
 }
-STORIES = ("psi", "boosting on a lattice", "forest", "pivodl, gains compared", "eini", "eini-lattice")
+STORIES = ("psi", "boosting on a lattice", "forest on a lattice", "forest", "pivodl, gains compared", "eini", "eini-lattice")
 
 
 @dataclass
