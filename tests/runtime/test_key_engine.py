@@ -58,6 +58,18 @@ ELSEWHERE = {
         "_answer": "sums of words, the seed of their flood",
         "_close": "nothing more",
     },
+    "treetap.lattice.histogram_sets": {
+        "_open_words": "the seed that all parties drew",
+        "_keep": "words of records",
+        "_keep_zeros": "words of zeros",
+        "_sum": "records of a node, by number, and their bins",
+        "_take": "nothing more",
+        "_begin": "nothing more",
+        "_place": "records of a node, by number, and their bins",
+        "_multiply": "nothing more",
+        "_hide": "sums of words, the seeds of the ternary polynomials that hide sets of records, and of their flood",
+        "_close": "nothing more",
+    },
     "treetap.psi.kernels": {"check_points": "blinded identifiers"},
 }
 #: Kernels that get a key, an exponent, or values in plain: never a cluster's without `cluster_holds_key`.
