@@ -60,14 +60,14 @@ ELSEWHERE = {
     },
     "treetap.lattice.histogram_sets": {
         "_open_words": "the seed that all parties drew",
-        "_keep": "words of all records",
-        "_keep_zeros": "words of a block of zeros",
-        "_sum": "records of nodes, by number, and their bins",
+        "_keep": "words of records",
+        "_keep_zeros": "words of zeros",
+        "_sum": "records of a node, by number, and their bins",
         "_take": "nothing more",
-        "_begin": "numbers of bins",
-        "_place": "records of nodes, by number, and their bins",
+        "_begin": "nothing more",
+        "_place": "records of a node, by number, and their bins",
         "_multiply": "nothing more",
-        "_hide": "sums of words, the seeds of what hides sets of records from the label holder, and of their flood",
+        "_hide": "sums of words, the seeds of the ternary polynomials that hide sets of records, and of their flood",
         "_close": "nothing more",
     },
     "treetap.psi.kernels": {"check_points": "blinded identifiers"},
@@ -81,7 +81,7 @@ WITH_SECRETS = {
     "treetap.lattice.kernels": {"_take_key", "_encrypt", "_open", "_forget"},
     "treetap.psi.kernels": {"blind", "raise_points"},
 }
-STORIES = ("psi", "boosting on a lattice", "forest on a lattice", "forest", "pivodl, gains compared", "eini", "eini-lattice")
+STORIES = ("psi", "boosting on a lattice", "forest", "pivodl, gains compared", "eini", "eini-lattice")
 
 
 @dataclass
