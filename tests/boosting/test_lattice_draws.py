@@ -1,0 +1,152 @@
+"""What a job on a lattice draws: which seeds its kernels get, how often a mask serves, and what is forgotten, and when."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party.growth.lattice_values import WordsOfNodes
+from tests.simulator import Federation, run
+from tests.worlds import assert_oracles_model, spec, world
+from treetap.lattice import histogram_key_holder, histogram_scheme, histogram_sums
+from treetap.protocols.key_options import LATTICE
+from treetap.trees.params import BoostingParams
+from treetap.workers.engines import InProcessEngine
+
+#: Trees with more built nodes than one second half serves, and columns of two parties.
+PARAMS = BoostingParams(n_estimators=2, max_depth=5, max_bin=4, min_child_weight=0.0)
+HERE = world(90, (1, 2, 2), missing=0.1)
+
+
+class Watched:
+    """The kernels, which note by what each call draws."""
+
+    def __init__(self) -> None:
+        self._kernels = histogram_scheme.kernels()
+        self.blocks: list[tuple[bytes, int]] = []  # (seed, block) of words
+        self.masks: list[tuple[bytes, int]] = []  # (seed, candidate) of u_k and e'
+        self.floods: list[tuple[bytes, int]] = []
+        self.widths: set[int] = set()
+        self.served: Counter[bytes] = Counter()  # u_k → queries
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernels, name)
+
+    def encrypt(self, public: Any, first: int, secrets: Any, seed: bytes, moduli: Any, values: Any) -> Any:
+        """Words of blocks."""
+        self.blocks += [(seed, first + place) for place in range(len(public))]
+        return self._kernels.encrypt(public, first, secrets, seed, moduli, values)
+
+    def hide(self, sums: Any, zero: Any, bits: int, seed: bytes, first: int) -> Any:
+        """Second halves."""
+        self.masks += [(seed, first + place) for place in range(len(sums))]
+        return self._kernels.hide(sums, zero, bits, seed, first)
+
+    def answer(self, sums: Any, zero: Any, u: Any, flood: int, bits: int, seed: bytes, first: int) -> Any:
+        """First halves."""
+        self.floods += [(seed, first + place) for place in range(len(sums))]
+        self.served.update(row.tobytes() for row in u)
+        self.widths.add(flood)
+        return self._kernels.answer(sums, zero, u, flood, bits, seed, first)
+
+
+class TwoWorkers(InProcessEngine):
+    """Two workers in this process."""
+
+    workers = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_each = [InProcessEngine() for _ in range(self.workers)]
+
+    async def call(self, worker: int, kernel: Any, *args: Any) -> Any:
+        return await self.of_each[worker].call(0, kernel, *args)
+
+    def forget(self, kernel: Any, *args: Any) -> None:
+        for one in self.of_each:
+            one.forget(kernel, *args)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    """The kernels of all parties of a process."""
+    kernels = Watched()
+    for module in (histogram_key_holder, histogram_sums):
+        monkeypatch.setattr(module, "kernels", lambda: kernels)
+    return kernels
+
+
+def test_no_draw_is_used_twice(watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of a query is encrypted once, a mask hides once and serves four queries, a flood is of one answer.
+
+    Two of either would show differences of plaintexts, or of sets, or cancel the flood. Both workers of a party have
+    draws of their own.
+    """
+    sizes: dict[str, Any] = {}
+    choose = histogram_scheme.HistogramParameters.choose
+
+    def chosen(*args: Any) -> Any:
+        made = choose(*args)
+        if made.candidates > 1:  # not the least that a label holder tries before
+            sizes["agreed"] = made
+        return made
+
+    monkeypatch.setattr(histogram_scheme.HistogramParameters, "choose", chosen)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, engine=lambda _: TwoWorkers())
+        status = await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE))
+        assert (status.state, status.error) == ("finished", "")
+        assert_oracles_model(federation.states, HERE.oracle(PARAMS))
+        await federation.close()
+
+    run(main())
+    for draws in (watched.blocks, watched.masks, watched.floods):
+        assert len(draws) > 20
+        assert not [draw for draw, times in Counter(draws).items() if times > 1]
+    assert watched.widths == {sizes["agreed"].flood_bits}
+    assert len(watched.served) == len(watched.masks)
+    assert max(watched.served.values()) == sizes["agreed"].queries_per_second_half == 4
+    queries = {seed for seed, _ in watched.blocks}
+    assert len(queries) * 2 == len(watched.blocks)  # one block of records, and one of zeros
+
+
+def test_a_querys_seed_is_forgotten_when_all_sums_are_opened(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at the end of the tree: after each opening, the label holder keeps seeds that a party's sums still need."""
+    kept: defaultdict[int, list[int]] = defaultdict(list)
+    values: list[WordsOfNodes] = []
+    opened, close = WordsOfNodes.open_offer, WordsOfNodes.close
+
+    async def noted(self: WordsOfNodes, offer: Any) -> Any:
+        values.append(self)
+        for query in [self._queries[node] for node in offer.nodes]:
+            assert offer.party in query.awaited
+        sums = await opened(self, offer)
+        kept[offer.stage].append(len(self._queries))
+        assert all(query.awaited for query in self._queries.values())
+        return sums
+
+    async def closed(self: WordsOfNodes) -> None:
+        await close(self)
+        assert not self._queries
+
+    monkeypatch.setattr(WordsOfNodes, "open_offer", noted)
+    monkeypatch.setattr(WordsOfNodes, "close", closed)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        job = spec(replace(PARAMS, n_estimators=1), len(HERE.blocks), scheme=LATTICE)
+        assert (await federation.train(job)).state == "finished"
+        await federation.close()
+
+    run(main())
+    assert len(kept) > 2
+    assert all(left[-1] == 0 for left in kept.values())
+    assert any(left[0] for left in kept.values())
