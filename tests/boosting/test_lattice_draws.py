@@ -16,6 +16,7 @@ from tests.worlds import assert_oracles_model, spec, world
 from treetap.lattice import histogram_key_holder, histogram_scheme, histogram_sums
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
+from treetap.wire.v2 import exchange_pb2
 from treetap.workers.engines import InProcessEngine
 
 #: Trees with more built nodes than one second half serves, and columns of two parties.
@@ -121,11 +122,9 @@ def test_a_querys_seed_is_forgotten_when_all_sums_are_opened(
 ) -> None:
     """Not at the end of the tree: after each opening, the label holder keeps seeds that a party's sums still need."""
     kept: defaultdict[int, list[int]] = defaultdict(list)
-    values: list[WordsOfNodes] = []
-    opened, close = WordsOfNodes.open_offer, WordsOfNodes.close
+    opened = WordsOfNodes.open_offer
 
     async def noted(self: WordsOfNodes, offer: Any) -> Any:
-        values.append(self)
         for query in [self._queries[node] for node in offer.nodes]:
             assert offer.party in query.awaited
         sums = await opened(self, offer)
@@ -133,12 +132,7 @@ def test_a_querys_seed_is_forgotten_when_all_sums_are_opened(
         assert all(query.awaited for query in self._queries.values())
         return sums
 
-    async def closed(self: WordsOfNodes) -> None:
-        await close(self)
-        assert not self._queries
-
     monkeypatch.setattr(WordsOfNodes, "open_offer", noted)
-    monkeypatch.setattr(WordsOfNodes, "close", closed)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -150,3 +144,34 @@ def test_a_querys_seed_is_forgotten_when_all_sums_are_opened(
     assert len(kept) > 2
     assert all(left[-1] == 0 for left in kept.values())
     assert any(left[0] for left in kept.values())
+
+
+def test_a_refused_opening_forgets_what_others_sums_still_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt ends; the seeds of its open queries are gone from the label holder and its workers."""
+    ended: list[tuple[int, int]] = []
+    close = WordsOfNodes.close
+
+    async def closed(self: WordsOfNodes) -> None:
+        before = len(self._queries)
+        await close(self)
+        ended.append((before, len(self._queries)))
+
+    def lied(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if sender == "feature-b" and (halves := parcel.growth.candidate_sums.ciphertexts):
+            parcel.growth.candidate_sums.ciphertexts = bytes(len(halves))
+        return parcel
+
+    monkeypatch.setattr(WordsOfNodes, "close", closed)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = lied
+        status = await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE))
+        assert status.state == "failed"
+        assert "feature-b has offered what is no sum over its columns" in status.error
+        assert federation.remembered("label-holder") == {}
+        await federation.close()
+
+    run(main())
+    assert ended[0][0] > 0
+    assert not any(after for _, after in ended)
