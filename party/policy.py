@@ -46,6 +46,7 @@ class Policy(Strict):
     record_sums: bool = False
     schemes: Annotated[list[Literal[tuple(SCHEMES)]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
+    second_halves: Literal["tree", "job"] = "tree"
     expansion_order: bool = False
     min_common_records: Annotated[int, Field(ge=1, le=MOST_IDS)] = 30
     preview: Literal["off", "count", "records"] = "off"

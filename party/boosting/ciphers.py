@@ -1,7 +1,7 @@
 """Encryption of a tree's values at both roles: with a key pair, or on a lattice.
 
-With a key pair every drawn record has one ciphertext for all nodes of a tree. On a lattice each node has words of its
-own: see `lattice_values` and `lattice_sums` in `party.growth`.
+With a key pair every drawn record has one ciphertext for all nodes of a tree. On a lattice each node, or the root for
+all nodes, has words of every record: see `lattice_values` and `lattice_sums` in `party.growth`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from treetap.wire.v2 import boosting_pb2, setup_pb2
 
 
 def encrypted_values(
-    context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes], queries: Callable[[], int]
+    context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes], trees: Callable[[], int]
 ) -> EncryptedValues:
-    """By the job's scheme. `sizes`: the job's; `queries`: the most nodes of an attempt that are built."""
+    """By the job's scheme. `sizes`: the job's; `trees`: the most of an attempt."""
     if not KeyKind.of(spec).on_lattice:
         return _OneForEachRecord(context, spec)
     from party.growth.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
 
-    return WordsOfNodes(context, spec, sizes, queries)
+    return WordsOfNodes(context, spec, sizes, trees)
 
 
 class _OneForEachRecord(JobKeys):

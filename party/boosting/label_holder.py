@@ -50,7 +50,7 @@ class LabelHolder:
         withholding = self._withholding = config.withholding
         self._limited = withholding.xi is not None
         trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
-        encrypted = self._encrypted = encrypted_values(context, spec, lambda: self.sizes, self._most_built)
+        encrypted = self._encrypted = encrypted_values(context, spec, lambda: self.sizes, self._most_trees)
         job = self._job = LabelHolderJob(
             config, context, spec, self._params, trees, self._slots, encrypted, self._classes_in_slots
         )
@@ -131,12 +131,9 @@ class LabelHolder:
         """Delete the key in the workers."""
         await self._encrypted.close()
 
-    def _most_built(self) -> int:
-        """The most nodes of the job that are built in an attempt: of two siblings one, by subtraction."""
-        params, classes = self._params, len(self._job.data.labels.classes)
-        rules = params.expansion
-        built = sum((rules.most_compared(stage) + 1) // 2 for stage in range(rules.most_stages))
-        return params.n_estimators * params.trees_per_round(classes) * built
+    def _most_trees(self) -> int:
+        """The most trees of an attempt."""
+        return self._params.n_estimators * self._params.trees_per_round(len(self._job.data.labels.classes))
 
     def _slots(self, labels: Labels) -> Slots:
         """The layout of a record's plaintext: see `party.boosting.layout`.

@@ -1,11 +1,14 @@
-"""The sums of a tree's nodes on a lattice at a feature party: words of every record, added up by its own bins.
+"""The sums of a tree's nodes on a lattice at a feature party, by one of two ways (`treetap.lattice.histogram_ways`).
 
-Which records are in a node does not matter here: those outside of it have words of zeros.
+*Queries*: for every node words of all records come, which are added up by the party's own bins. Which records are in a
+node does not matter here: those outside of it have words of zeros. *Sets*: words of the root come alone, and those of a
+node's records are added up, in the node's own bins where it has some.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 from party.growth.feature_party import OwnTree, Sums, since
 from party.growth.feature_party_job import FeaturePartyJob
@@ -16,23 +19,26 @@ from party.setup.joint_seed import draw_joint_seed
 from treetap.errors import BadInput, Malformed
 from treetap.lattice.histogram_parameters import MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
-from treetap.lattice.histogram_sums import HistogramSums
+from treetap.lattice.histogram_sets import HistogramSets
+from treetap.lattice.histogram_sums import HistogramSums, ReceivedWords
+from treetap.lattice.histogram_ways import Needs, Way, built_nodes, way_of
 from treetap.protocols.key_options import LATTICE, PAILLIER
+from treetap.trees.ensemble import ROOT
 from treetap.wire.v2 import exchange_pb2, setup_pb2
 
 
 class SumsOfWords:
-    """Answers the label holder's queries, one for each node."""
+    """Answers for the nodes that the label holder builds, by the way that the layout and settings say."""
 
-    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob) -> None:
-        self._context, self._spec, self._job = context, spec, job
+    def __init__(
+        self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, *, once: bool = False
+    ) -> None:
+        """`once`: values of records are those of all trees, unless a plaintext has slots for the class of a record."""
+        self._context, self._spec, self._job, self._once = context, spec, job, once
         self._sender, self._parties = spec.aggregator, [spec.aggregator, *spec.feature_parties]
         self._parameters: HistogramParameters | None = None
-        self._seed = b""
-        self._sums: HistogramSums | None = None
-        self._kept: tuple[int, ...] = ()
-        self._asked = 0  # queries of the tree
-        self._answered = 0  # of the attempt
+        self._way: _Queries | _Sets | None = None
+        self._answered = 0  # nodes of the attempt
 
     async def take_key(self) -> None:
         """Say how many candidates there are; receive the layout, and draw the seed of the public polynomials with all.
@@ -42,14 +48,14 @@ class SumsOfWords:
             Malformed: the label holder's bounds are below this party's figures, or no sizes follow from them.
         """
         context, job = self._context, self._job
-        shapes = job.split_table.binned.shapes
-        count = sum(shape.sums for shape in shapes)
+        params, count = job.sizes.params, sum(shape.sums for shape in job.split_table.binned.shapes)
         if count > MOST["candidates"]:
             raise BadInput(
                 f"{context.party} has {count} candidates of a node, scheme = {LATTICE!r} takes {MOST['candidates']}: "
                 f"use a smaller max_bin, fewer columns, or scheme = {PAILLIER!r}"
             )
-        message = setup_pb2.CandidateCount(candidates=count)
+        merges, keeps = job.min_cell_records > 0, context.policy.second_halves == "job" and params.same_columns
+        message = setup_pb2.CandidateCount(candidates=count, merges_bins=merges, keeps_second_halves=keeps)
         await context.outbox.send(self._sender, "candidate_count", [message])
         key = await job.receive_key()
         if key.candidates < count or key.queries < 1:
@@ -57,81 +63,198 @@ class SumsOfWords:
                 f"{self._sender} says that a party has at most {key.candidates} candidates, and that {key.queries} "
                 f"nodes are built; {context.party} has {count} candidates"
             )
-        max_bin, records = job.sizes.params.max_bin, len(job.table.ids)
+        if key.merges_bins < merges or key.keeps_second_halves > keeps:
+            raise Malformed(f"{self._sender} does not say of all parties what {context.party} has said of its sums")
+        max_bin, records = params.max_bin, len(job.table.ids)
         try:
-            self._parameters = parameters_of(records, key.slots, max_bin, key.candidates, key.queries, context.attempt)
+            agreed = parameters_of(records, key.slots, max_bin, key.candidates, key.queries, context.attempt)
         except BadInput as failure:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
-        job.sizes.words = self._parameters.words
-        self._seed = await draw_joint_seed(context, self._parties)
+        own_bins, kept = params.bins_per_node, key.keeps_second_halves
+        self._once = self._once and not key.label_slots
+        needs = Needs(own_bins=own_bins, merged=key.merges_bins, kept=kept, once=self._once)
+        by_sets = way_of(agreed, built_nodes(params, needs), needs) is Way.SETS
+        job.sizes.words, job.sizes.by_sets = agreed.words, by_sets
+        self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)
+        if by_sets:
+            self._way = _Sets(context, self._sender, agreed, seed, once=self._once)
+        else:
+            self._way = _Queries(context, self._sender, agreed, seed, keeps=keeps)
+
+    async def take_words(self) -> None:
+        """Receive the words that serve all trees, where some do.
+
+        Raises:
+            Malformed: they come out of place, or lack.
+        """
+        if isinstance(self._way, _Sets) and self._once:
+            await self._way.take_words(0)
 
     async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
-        """Hand the columns to the workers, unless the tree before had the same ones."""
-        del t, sampled
-        self._asked = 0
-        kept = tuple(int(column) for column in columns.bins.kept)
-        if self._sums is not None and kept == self._kept:
-            return
-        await self.close()
-        token = f"{self._context.job}/{self._context.attempt}/{self._answered}"
-        shapes = columns.candidates.shapes
-        self._kept, self._sums = (
-            kept,
-            HistogramSums(self._context.engine, required(self._parameters), self._seed, columns.codes, shapes, token),
-        )
-        await self._sums.start()
+        del sampled
+        assert self._way is not None
+        await self._way.begin(t, columns)
 
     async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
-        """Add up the words of each node while they arrive, and hide the sums.
+        """Add up the words of each node, and hide the sums.
 
         Raises:
             OutOfOrder: the records of a node are not known here, and so not what its sums show.
             Malformed: words come out of place, or more nodes are asked for than the label holder said.
         """
         for node in nodes:
-            tree.rows_of(node)  # words need them not, but the account of what is shown does
-        sums, parameters, context = required(self._sums), required(self._parameters), self._context
+            tree.rows_of(node)  # queries need them not, but the account of what is shown does
+        self._answered += len(nodes)
+        if self._answered > (said := required(self._parameters).queries):
+            raise Malformed(f"{self._sender} asks for more than the {said} nodes that it said")
+        assert self._way is not None
+        if isinstance(self._way, _Sets):
+            return await self._way.sum(tree, nodes)
+        return await self._way.sum(tree, stage, nodes)
+
+    async def drop(self) -> None:
+        if isinstance(self._way, _Sets) and not self._once:
+            await self._way.close()  # the next tree has other words
+
+    async def close(self) -> None:
+        if self._way is not None:
+            await self._way.close()
+
+
+class _Queries:
+    """Words of all records for every node, over the same columns for as many trees as have them.
+
+    `keeps`: second halves serve all of these trees, in one order.
+    """
+
+    def __init__(
+        self, context: StepContext, sender: str, parameters: HistogramParameters, seed: bytes, *, keeps: bool
+    ) -> None:
+        self._context, self._sender, self._parameters, self._seed = context, sender, parameters, seed
+        self._keeps = keeps
+        self._sums: HistogramSums | None = None
+        self._columns: TreeColumns | None = None
+        self._asked = 0  # queries under these second halves, or of the tree
+
+    async def begin(self, t: int, columns: TreeColumns) -> None:
+        """Hand the columns to the workers, unless the tree before had the same ones."""
+        before, self._columns = self._columns, columns
+        if self._sums is not None and before is not None and (before.bins.kept == columns.bins.kept).all():
+            if self._keeps:
+                columns.follow(before)
+            else:
+                self._asked = 0
+            return
+        await self.close()
+        self._asked = 0
+        token, shapes = f"{self._context.job}/{self._context.attempt}/{t}", columns.candidates.shapes
+        engine, codes = self._context.engine, columns.codes
+        self._sums = HistogramSums(engine, self._parameters, self._seed, codes, shapes, token)
+        await self._sums.start()
+
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
+        """Add up the words of each node while they arrive, and hide the sums."""
+        sums, parameters, context = required(self._sums), self._parameters, self._context
         order, firsts, seconds = tree.columns.order(nodes[0]), [], []
-        before = dict(sums.operations)
+        before, most = dict(sums.operations), parameters.queries_per_second_half
         context.progress.done, context.progress.total = 0, sums.expected * len(nodes)
         series = context.mailbox.series(self._sender, "encrypted_words", tree.index, stage)
         for node in nodes:
-            if self._answered == parameters.queries:
-                raise Malformed(f"{self._sender} asks for more than the {parameters.queries} nodes that it said")
-            self._answered += 1
-            await self._take_words(series, tree.index, node)
-            if not self._asked % parameters.queries_per_second_half:
+            await _take_words(context, self._sender, series, tree.index, node, sums)
+            if not (self._asked if self._keeps else self._asked % most):
                 seconds.append(await sums.renew(order))
             self._asked += 1
             firsts.append(await sums.answer(order))
-        async for _ in series:
-            raise Malformed(f"{self._sender} sent words of more nodes than are built in tree {tree.index}")
+        await _check_end(self._sender, series, tree.index)
         context.costs.operations.update(since(before, sums.operations))
         halves = len(order) * (parameters.words * len(firsts) + len(seconds))
         return Sums(b"".join(firsts), halves, b"".join(seconds))
-
-    async def _take_words(self, series: AsyncIterator[exchange_pb2.PeerMessage], t: int, node: int) -> None:
-        """Add up the words of one node, which are the next of the series."""
-        sums, received = required(self._sums), 0
-        async for message in series:
-            words = message.growth.encrypted_words
-            if words.node != node or words.first != received:
-                raise Malformed(f"{self._sender} sent words out of place in tree {t}")
-            try:
-                await sums.add_block(words.first, words.count, words.ciphertexts)
-            except Malformed as failure:
-                raise Malformed(f"{self._sender} sent what are no words of node {node}: {failure}") from failure
-            received += words.count
-            self._context.progress.done += words.count
-            if received >= sums.expected:
-                break
-        if received != sums.expected:
-            raise Malformed(f"{self._sender} sent {received} words of node {node}, not {sums.expected}")
-
-    async def drop(self) -> None:
-        """The next tree has the same columns, most often: their part of the work is kept."""
 
     async def close(self) -> None:
         if self._sums is not None:
             sums, self._sums = self._sums, None
             await sums.close()
+
+
+class _Sets:
+    """Words of the root for all nodes of a tree, or of all trees (`once`)."""
+
+    def __init__(
+        self, context: StepContext, sender: str, parameters: HistogramParameters, seed: bytes, *, once: bool
+    ) -> None:
+        self._context, self._sender, self._parameters, self._seed = context, sender, parameters, seed
+        self._once = once
+        self._sets: HistogramSets | None = None
+
+    async def take_words(self, t: int) -> None:
+        """Receive words into the workers."""
+        await self.close()
+        context = self._context
+        sets = self._sets = HistogramSets(
+            context.engine, self._parameters, self._seed, f"{context.job}/{context.attempt}/{t}"
+        )
+        await sets.start()
+        context.progress.done, context.progress.total = 0, sets.expected
+        series = context.mailbox.series(self._sender, "encrypted_words", t, 0)
+        await _take_words(context, self._sender, series, t, ROOT, sets)
+        await _check_end(self._sender, series, t)
+
+    async def begin(self, t: int, columns: TreeColumns) -> None:
+        """Receive the words of the tree."""
+        del columns
+        if not self._once:
+            await self.take_words(t)
+
+    async def sum(self, tree: OwnTree, nodes: Sequence[int]) -> Sums:
+        """Add up the words of each node's records that the sums hold, and hide the sums."""
+        sets, context, columns = required(self._sets), self._context, tree.columns
+        bins, shapes, firsts, seconds = columns.bins, columns.candidates.shapes, [], []
+        before = dict(sets.operations)
+        for node in nodes:
+            await context.offload(partial(bins.see, node, tree.rows_of(node)))
+        for node in nodes:
+            rows = tree.rows_of(node)
+            rows = rows[tree.summed[rows]]
+            codes = await context.offload(partial(bins.codes, node, rows))
+            first, second = await sets.answer(rows, codes, shapes, columns.order(node))
+            firsts.append(first)
+            seconds.append(second)
+        context.costs.operations.update(since(before, sets.operations))
+        halves = len(columns.candidates) * (self._parameters.words + 1) * len(nodes)
+        return Sums(b"".join(firsts), halves, b"".join(seconds))
+
+    async def close(self) -> None:
+        if self._sets is not None:
+            sets, self._sets = self._sets, None
+            await sets.close()
+
+
+async def _take_words(
+    context: StepContext,
+    sender: str,
+    series: AsyncIterator[exchange_pb2.PeerMessage],
+    t: int,
+    node: int,
+    to: ReceivedWords,
+) -> None:
+    """Hand over the words of one node, which are the next of the series."""
+    received = 0
+    async for message in series:
+        words = message.growth.encrypted_words
+        if words.node != node or words.first != received:
+            raise Malformed(f"{sender} sent words out of place in tree {t}")
+        try:
+            await to.add_block(words.first, words.count, words.ciphertexts)
+        except Malformed as failure:
+            raise Malformed(f"{sender} sent what are no words of node {node}: {failure}") from failure
+        received += words.count
+        context.progress.done += words.count
+        if received >= to.expected:
+            break
+    if received != to.expected:
+        raise Malformed(f"{sender} sent {received} words of node {node}, not {to.expected}")
+
+
+async def _check_end(sender: str, series: AsyncIterator[exchange_pb2.PeerMessage], t: int) -> None:
+    async for _ in series:
+        raise Malformed(f"{sender} sent words of more nodes than are built in tree {t}")

@@ -1,8 +1,13 @@
-"""The values of a tree's nodes on a lattice at the label holder: for each node to build a query of its own.
+"""The values of a tree's nodes on a lattice at the label holder, by one of two ways (`treetap.lattice.histogram_ways`).
 
-A query has words of every record under fresh secrets, those of records outside of the node of zeros, and a block of
-zeros, with which a feature party hides. One second half of a candidate serves a few queries of a tree; then the party
-draws and sends it anew. A query's seed, from which its secrets come, is forgotten when all parties' sums are opened.
+A query has words of every record under fresh secrets, and a block of zeros, with which a feature party hides.
+
+*Queries*: each node to build has one of its own, in which records outside of the node are zeros. One second half of a
+candidate serves a few queries of a tree, or all of an attempt; then the party draws and sends it anew. The query's
+seed, from which its secrets come, is forgotten when all parties' sums are opened.
+
+*Sets*: the root's serves all nodes, the sums of which the feature parties choose. Every node has second halves of its
+own. The seed is forgotten when the next tree begins, or once an opening is refused: no further one follows under it.
 """
 
 from __future__ import annotations
@@ -19,10 +24,11 @@ from party.runtime.context import StepContext, required
 from party.runtime.messages import CiphertextBody, Rows
 from party.setup.joint_seed import draw_joint_seed
 from party.setup.keys import fitting
-from treetap.errors import Malformed
+from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
+from treetap.lattice.histogram_ways import Needs, Way, built_nodes, way_of
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
@@ -39,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Query:
-    """A node under encryption: its place among the tree's queries, its seed, and the parties that have not answered."""
+    """A node under encryption: its place among the tree's, its seed, and the parties that have not answered."""
 
     place: int
     seed: bytes
@@ -50,17 +56,31 @@ class WordsOfNodes:
     """Encrypts the values of each node for the feature parties, and opens the sums that they return."""
 
     def __init__(
-        self, context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes], queries: Callable[[], int]
+        self,
+        context: StepContext,
+        spec: setup_pb2.JobSpec,
+        sizes: Callable[[], TreeSizes],
+        trees: Callable[[], int],
+        *,
+        once: bool = False,
     ) -> None:
-        self._context, self._spec, self._sizes, self._most_built = context, spec, sizes, queries
+        """`sizes`: the job's; `trees`: the most of an attempt.
+
+        `once`: values of records are those of all trees, unless a plaintext has slots for the class of a record.
+        """
+        self._context, self._spec, self._sizes, self._trees, self._once = context, spec, sizes, trees, once
         self._holder: HistogramKeyHolder | None = None
+        self._way = Way.QUERIES
+        self._shared = b""  # the seed of the query that serves further nodes
         self._queries: dict[int, Query] = {}
-        self._asked = 0  # queries of the tree
+        self._asked = 0  # nodes of the tree
+        self._keeping: set[str] = set()  # parties whose second halves serve all trees
+        self._kept: set[str] = set()  # of these, those that have sent them
 
     def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
         """`BadInput` if not even one candidate's sums can be hidden and opened, or not in a further attempt."""
         fitting(slots, labels, KeyKind.of(self._spec), remedy)
-        self._parameters(slots, len(labels.values), candidates=1)
+        self._parameters(slots, len(labels.values), 1, Needs(own_bins=self._sizes().params.bins_per_node))
 
     async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> None:
         """Agree with all feature parties on the sizes and on the public polynomials of this attempt.
@@ -69,19 +89,28 @@ class WordsOfNodes:
             BadInput: no sizes hide and decrypt the sums of such a job.
         """
         context, parties, sizes = self._context, list(self._spec.feature_parties), self._sizes()
+        self._once = self._once and not label_slots
+        counts = {party: await self._count_of(party) for party in parties}
         # the mailbox bounds a party's sums by its number
-        sizes.announced = {party: await self._count_of(party) for party in parties}
-        candidates = rounded_up(max(sizes.announced.values()))
-        parameters = self._parameters(slots, sizes.records, candidates)
+        sizes.announced = {party: count.candidates for party, count in counts.items()}
+        sizes.merging = frozenset(party for party, count in counts.items() if count.merges_bins)
+        self._keeping = {party for party, count in counts.items() if count.keeps_second_halves}
+        kept = len(self._keeping) == len(parties)
+        own_bins = sizes.params.bins_per_node
+        needs = Needs(own_bins=own_bins, merged=bool(sizes.merging), kept=kept, once=self._once)
+        parameters = self._parameters(slots, sizes.records, rounded_up(max(sizes.announced.values())), needs)
+        self._way = way_of(parameters, built_nodes(sizes.params, needs), needs)
         log.info(
-            "job %s: %d words for each record, halves of %d bits; sums of %d attempts are hidden by %.1f bits",
+            "job %s: nodes are summed by %s; %d words for each record, halves of %d bits; sums of %d attempts are "
+            "hidden by %.1f bits",
             context.job,
+            self._way,
             parameters.words,
             parameters.reply_bits,
             parameters.attempts,
             parameters.hiding_bits,
         )
-        sizes.words = parameters.words
+        sizes.words, sizes.by_sets = parameters.words, self._way is Way.SETS
         message = setup_pb2.PublicKeyMessage(
             scheme=LATTICE,
             slot_widths=list(slots.widths),
@@ -89,6 +118,8 @@ class WordsOfNodes:
             own_rounds=own_rounds,
             candidates=parameters.candidates,
             queries=parameters.queries,
+            merges_bins=needs.merged,
+            keeps_second_halves=needs.kept,
         )
         await together(*(context.outbox.send(party, "public_key", [message]) for party in parties))
         seed = await draw_joint_seed(context, [self._spec.aggregator, *parties])
@@ -96,27 +127,55 @@ class WordsOfNodes:
         self._holder = HistogramKeyHolder(context.key_engine, parameters, slots, seed, token)
         await self._holder.start()
 
+    @property
+    def goes_once(self) -> bool:
+        """True if one query serves all trees of the attempt, by sets."""
+        return self._once and self._way is Way.SETS
+
     async def begin(self, t: int, values: Ints, rows: Rows, parties: Sequence[str]) -> None:
-        """Send `parties` the query of the root: the values (N, S) of the records `rows`."""
+        """Send `parties` the query of the root, unless they have it: the values (N, S) of the records `rows`."""
         self._asked = 0
         self._queries.clear()
-        await self._ask(t, 0, {ROOT: rows}, values, parties)
+        if self.goes_once:
+            self._await([ROOT], parties)
+            return
+        self._shared = secrets.token_bytes(SEED_BYTES) if self._way is Way.SETS else b""
+        self._await([ROOT], parties)
+        await self._send(t, 0, {ROOT: rows}, values, parties)
+
+    async def share(self, values: Ints, rows: Rows) -> None:
+        """Send all feature parties the query that serves all trees, where one does: see `begin`."""
+        if self.goes_once:
+            self._shared = secrets.token_bytes(SEED_BYTES)
+            await self._send(0, 0, {ROOT: rows}, values, self._spec.feature_parties)
 
     async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
-        """Send the parties of the tree a query for each node that is built at this stage."""
-        nodes = {node: growing.rows[node] for node in growing.build}
-        await self._ask(t, stage, nodes, growing.values, taking_part(self._spec, t))
+        """Make ready for the sums of the nodes that are built at this stage: by queries, send one for each."""
+        parties = taking_part(self._spec, t)
+        self._await(growing.build, parties)
+        if self._way is Way.QUERIES:
+            await self._send(t, stage, {node: growing.rows[node] for node in growing.build}, growing.values, parties)
 
     async def open_offer(self, offer: Offer) -> Ints:
         """The sums (sums, S) of a feature party.
 
         Raises:
             Malformed: they are not as many as asked for, or a sum is none: the attempt ends.
+            OutOfOrder: the secrets of a node are forgotten, as after a refused opening.
         """
+        if not set(offer.nodes) <= set(self._queries):
+            raise OutOfOrder("sums of nodes whose secrets are forgotten are not opened")
+        try:
+            return await self._opened(offer)
+        except Malformed:
+            self._forget_secrets()  # what came of one opening tells nothing about others
+            raise
+
+    async def _opened(self, offer: Offer) -> Ints:
         holder, costs = required(self._holder), self._context.costs
         queries = [self._queries[node] for node in offer.nodes]
         width = first_halves_bytes(holder.parameters, offer.candidates)
-        renewing = [query for query in queries if not query.place % holder.parameters.queries_per_second_half]
+        renewing = self._renewing(offer.party, queries)
         halves = offer.candidates * holder.parameters.second_half_bytes
         if len(offer.ciphertexts) != len(queries) * width or len(offer.second_halves) != len(renewing) * halves:
             raise Malformed(f"sums of {offer.sums} candidates have other sizes")
@@ -125,6 +184,7 @@ class WordsOfNodes:
             if query in renewing:
                 part = offer.second_halves[renewed * halves : (renewed + 1) * halves]
                 await holder.keep_second_halves(offer.party, part, offer.candidates)
+                self._kept.add(offer.party)
                 renewed += 1
             firsts = offer.ciphertexts[number * width : (number + 1) * width]
             opened.append(await holder.open(offer.party, firsts, offer.candidates, query.seed))
@@ -136,22 +196,41 @@ class WordsOfNodes:
 
     async def close(self) -> None:
         """Forget all seeds, and what the workers hold."""
-        self._queries.clear()
+        self._forget_secrets()
         if self._holder is not None:
             holder, self._holder = self._holder, None
             await holder.close()
 
-    async def _ask(self, t: int, stage: int, nodes: Mapping[int, Rows], values: Ints, parties: Sequence[str]) -> None:
+    def _forget_secrets(self) -> None:
+        self._queries.clear()
+        self._shared = b""
+
+    def _await(self, nodes: Sequence[int], parties: Sequence[str]) -> None:
+        for node in nodes:
+            seed = self._shared or secrets.token_bytes(SEED_BYTES)
+            self._queries[node] = Query(self._asked, seed, set(parties))
+            self._asked += 1
+
+    def _renewing(self, party: str, queries: Sequence[Query]) -> Sequence[Query]:
+        """Those of the nodes before whose sums new second halves of a party come."""
+        if self._way is Way.SETS:
+            return queries
+        if party in self._keeping:
+            return queries[: party not in self._kept]
+        most = required(self._holder).parameters.queries_per_second_half
+        return [query for query in queries if not query.place % most]
+
+    async def _send(self, t: int, stage: int, nodes: Mapping[int, Rows], values: Ints, parties: Sequence[str]) -> None:
+        """Send words of the values (N, S) of nodes under the seeds that their sums await."""
         context, holder = self._context, required(self._holder)
         streams = [context.outbox.open(party, "encrypted_words", t, stage) for party in parties]
         total = self._sizes().records
         context.progress.done, context.progress.total = 0, (total + DEGREE) * len(nodes)
         for node, rows in nodes.items():
-            query = self._queries[node] = Query(self._asked, secrets.token_bytes(SEED_BYTES), set(parties))
-            self._asked += 1
+            seed = self._shared or self._queries[node].seed
             of_node = np.zeros((total, values.shape[1]), dtype=np.int64)
             of_node[rows] = values[rows]
-            async for first, count, words in holder.encrypt(of_node, query.seed):
+            async for first, count, words in holder.encrypt(of_node, seed):
                 body = CiphertextBody(growth_pb2.EncryptedWords(node=node, first=first, count=count), words)
                 await together(*(stream.put(body) for stream in streams))
                 context.progress.done += count
@@ -159,13 +238,16 @@ class WordsOfNodes:
                 context.costs.ciphertexts["encrypted_words"] += count * len(streams)
         await together(*(stream.close() for stream in streams))
 
-    def _parameters(self, slots: Slots, records: int, candidates: int) -> HistogramParameters:
-        max_bin, queries = self._sizes().params.max_bin, rounded_up(self._most_built())
-        return parameters_of(records, slots, max_bin, candidates, queries, self._context.attempt)
+    def _parameters(self, slots: Slots, records: int, candidates: int, needs: Needs) -> HistogramParameters:
+        params = self._sizes().params
+        queries = rounded_up(self._trees() * built_nodes(params, needs))
+        return parameters_of(records, slots, params.max_bin, candidates, queries, self._context.attempt)
 
-    async def _count_of(self, party: str) -> int:
-        """The candidates that a feature party has."""
-        count: int = (await self._context.mailbox.only(party, "candidate_count")).candidates
-        if count > MOST["candidates"]:
-            raise Malformed(f"{party} says that it has {count} candidates, a lattice takes {MOST['candidates']}")
+    async def _count_of(self, party: str) -> setup_pb2.CandidateCount:
+        """The candidates that a feature party has, and what its settings say about sums."""
+        count: setup_pb2.CandidateCount = await self._context.mailbox.only(party, "candidate_count")
+        if count.candidates > MOST["candidates"]:
+            raise Malformed(
+                f"{party} says that it has {count.candidates} candidates, a lattice takes {MOST['candidates']}"
+            )
         return count

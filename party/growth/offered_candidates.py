@@ -90,6 +90,8 @@ class OfferedCandidates:
                 raise Malformed(f"{party} changed its number of candidates within tree {t}, stage {stage}")
         if nodes != build or candidates is None:
             raise Malformed(f"{party} sent candidates of nodes {nodes}, expected {build}")
+        if not stage and self._sizes.words and (party in self.cells) != (party in self._sizes.merging):
+            raise Malformed(f"{party} does not say of tree {t} what it said with the key, whether it merges its bins")
         # the mailbox bounds the party's next messages by this number
         self._sizes.offered[party] = t, candidates
         if partitioned:
@@ -137,8 +139,6 @@ class OfferedCandidates:
 
     def _take_cells(self, party: str, t: int, stage: int, least: int) -> None:
         """Note that a party merges its bins, so that its sums of a node do not follow from those of its sibling."""
-        if self._sizes.words:  # more nodes would be built than the other parties have heard of
-            raise Malformed(f"{party} says that it merges its bins, which a lattice does not sum")
         if stage or party in self.cells:
             raise Malformed(f"{party} says in the middle of tree {t} that it merges its bins")
         self.cells[party] = least

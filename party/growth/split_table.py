@@ -174,6 +174,10 @@ class TreeColumns:
             self._orders[key] = np.array(order, dtype=np.int64)
         return self._orders[key]
 
+    def follow(self, other: TreeColumns) -> None:
+        """Have the order of candidates of another tree with the same columns."""
+        self._orders, self._groups_sent = other._orders, other._groups_sent
+
     @property
     def group_sizes(self) -> list[int]:
         """The numbers of categories of the columns that are partitioned, in the order in which their sums are sent."""

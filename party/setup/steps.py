@@ -221,7 +221,8 @@ class ReceivedKey:
     """The label holder's key, the layout of a record's plaintext, and the rounds that the label holder does alone.
 
     `label_slots`: those slots, the last ones, that hold a record's class beside what the protocol sums. A lattice has
-    no key, and bounds on the candidates of a party in a node and on the nodes of an attempt that are summed.
+    no key, and bounds on the candidates of a party in a node and on the nodes of an attempt that are summed; some party
+    may merge its bins, and second halves of all may serve all trees.
     """
 
     key: PublicKey | None
@@ -230,6 +231,8 @@ class ReceivedKey:
     label_slots: int
     candidates: int = 0
     queries: int = 0
+    merges_bins: bool = False
+    keeps_second_halves: bool = False
 
     @property
     def public(self) -> PublicKey:
@@ -271,7 +274,8 @@ async def take_key(
                 f"the key of {label_holder} cannot be used: it comes with slots of {_listed(slots)} bits, the job "
                 f"implies {_listed(layout)}"
             )
-        return ReceivedKey(public, slots, key.own_rounds, key.label_slots, key.candidates, key.queries)
+        lattice = key.candidates, key.queries, key.merges_bins, key.keeps_second_halves
+        return ReceivedKey(public, slots, key.own_rounds, key.label_slots, *lattice)
     raise Malformed(f"{label_holder} sent no public key")
 
 

@@ -1,4 +1,4 @@
-"""Sums on a lattice: every feature of boosting finds the model that a naive trainer finds on the joined table."""
+"""Sums on a lattice, by either way: every feature of boosting finds a naive trainer's model on the joined table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,17 @@ import pytest
 from tests import worlds
 from tests.boosting import test_base_model, test_categories, test_gradient_bits, test_protocol
 from tests.defences import test_label_dp, test_repair, test_withholding
-from tests.growth import test_eval_table, test_expansion, test_monotone, test_small_spaces
+from tests.growth import test_cell_merging, test_eval_table, test_expansion, test_monotone, test_small_spaces
+from tests.lattice_ways import take_way
 from tests.oracle import OracleSplit
 from tests.prediction import test_grafted
 from tests.simulator import Federation, run
 from tests.worlds import FOUR, World, assert_oracles_model, manifest, spec, world
+from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams, ForestParams
-from treetap.wire.v2 import setup_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2, setup_pb2
 
 #: Every shape of a world, and every objective with some of them.
 SHAPES = list(zip(reversed(test_protocol.SHAPES), cycle(test_protocol.OBJECTIVES), strict=False))
@@ -75,28 +78,40 @@ CASES = {
 }
 
 
-async def _trained(folder: Path, here: World, params: BoostingParams, **more: Any) -> Federation:
-    federation = Federation(folder, here.tables, **more)
+async def _trained(folder: Path, here: World, params: BoostingParams) -> set[int]:
+    """The stages of trees at which words are sent in a training that finds the oracle's model."""
+    federation, stages = Federation(folder, here.tables), set[int]()
+
+    def seen(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) == "encrypted_words":
+            stages.add(parcel.stage)
+        return parcel
+
+    federation.tamper = seen
     status = await federation.train(spec(params, len(here.blocks), scheme=LATTICE))
     assert (status.state, status.error) == ("finished", "")
     oracle = here.oracle(params)
     assert_oracles_model(federation.states, oracle)
     assert manifest(federation.state("label-holder"))["best_round"] == oracle.best_round
-    return federation
+    await federation.close()
+    return stages
 
 
-@pytest.mark.second_tier(but=2)
-@pytest.mark.parametrize("case", CASES)
-def test_the_federation_finds_the_oracles_model(case: str, tmp_path: Path) -> None:
+@pytest.mark.second_tier(but=3)
+@pytest.mark.parametrize(("case", "way"), list(product(CASES, Way)))
+def test_the_federation_finds_the_oracles_model(
+    case: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Deep trees, few bits, blocks of records, many classes, columns with one candidate or none."""
     params, here = CASES[case].params, CASES[case].world()
+    chosen = take_way(monkeypatch, way)
 
     async def main() -> None:
-        federation = await _trained(tmp_path, here, params)
-        await federation.close()
-        assert {message.word for message in federation.log} >= {"encrypted_words", "candidate_sums"}
+        stages = await _trained(tmp_path, here, params)
+        assert stages == {0} if way is Way.SETS else stages >= {0, min(1, params.max_depth - 1)}
 
     run(main())
+    assert set(chosen) == {way}
 
 
 def test_cases_are_what_they_say() -> None:
@@ -123,8 +138,12 @@ def test_cases_are_what_they_say() -> None:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("shape", "objective"), SHAPES)
-def test_worlds_of_every_shape(shape: str, objective: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", Way)
+def test_worlds_of_every_shape(
+    way: Way, shape: str, objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The tests of the other schemes."""
+    take_way(monkeypatch, way)
     test_protocol.test_the_federation_finds_and_uses_the_oracles_model(objective, shape, LATTICE, tmp_path)
 
 
@@ -144,6 +163,7 @@ FEATURES: tuple[Callable[..., None], ...] = (
     test_withholding.test_the_federation_finds_the_oracles_trees_and_shows_no_more,
     test_repair.test_a_federation_repairs_as_the_joined_table_does,
     test_grafted.test_every_way_gives_a_record_the_value_of_its_subtree,
+    test_cell_merging.test_the_federation_finds_the_joined_tables_trees,
     test_small_spaces.test_no_party_knows_a_node_smaller_than_the_policy_says,
 )
 
@@ -166,11 +186,13 @@ def _instances() -> Iterator[Any]:
 
 @pytest.mark.second_tier
 @pytest.mark.parametrize(("feature", "given"), list(_instances()))
+@pytest.mark.parametrize("way", Way)
 def test_features(
-    feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    way: Way, feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models, metrics and what is shown are those that the feature has under the other schemes."""
     schemes: set[str] = set()
+    chosen = take_way(monkeypatch, way)
     train = Federation.train
 
     async def noted(federation: Federation, job: setup_pb2.JobSpec, *args: Any, **more: Any) -> Any:
@@ -183,3 +205,4 @@ def test_features(
     wanted = inspect.signature(feature).parameters
     feature(**given, **{name: fixture for name, fixture in fixtures.items() if name in wanted})
     assert schemes == {LATTICE}
+    assert way in chosen or feature is test_cell_merging.test_the_federation_finds_the_joined_tables_trees

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from party.growth import lattice_values
+from tests.lattice_ways import take_way
 from tests.replay import HERE, ORACLE, PARAMS
 from tests.simulator import Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.errors import Conflict
+from treetap.lattice.histogram_ways import Way
 from treetap.lattice.joint_seed import self_test
 from treetap.native import histograms
 from treetap.native.histograms import SEED_BYTES
@@ -158,7 +160,7 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
         r"label-holder sent what are no words of node \d: words of 0 records from 0 on are not those that are due",
     ),
     "zeros that are cut": (
-        *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 1, 1)),
+        *("encrypted_words", LABEL_HOLDER, FEATURE, (1, 0, 1)),
         _bytes_of("ciphertexts", lambda words: words[: len(words) // 2]),
         r"label-holder sent what are no words of node \d: words of 4096 records from 16 on are not those that are due",
     ),
@@ -215,7 +217,22 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     "merged bins": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
         _set(min_cell_records=3),
-        "feature-b says that it merges its bins, which a lattice does not sum",
+        "feature-b does not say of tree 0 what it said with the key, whether it merges its bins",
+    ),
+    "bins that are merged by the key alone": (
+        *("candidate_count", FEATURE, LABEL_HOLDER, (0, 0, 0)),
+        _set(merges_bins=True),
+        "feature-b does not say of tree 0 what it said with the key, whether it merges its bins",
+    ),
+    "second halves that a party does not keep": (
+        *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
+        _set(keeps_second_halves=True),
+        "label-holder does not say of all parties what feature-b has said of its sums",
+    ),
+    "second halves that the label holder is to keep": (
+        *("candidate_count", FEATURE, LABEL_HOLDER, (0, 0, 0)),
+        _set(keeps_second_halves=True),
+        f"{NO_SUM}sums of 2 candidates have other sizes",
     ),
     "sums of another node": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
@@ -223,6 +240,10 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
         r"feature-b sent candidates of nodes \[7\], expected \[1\]",
     ),
 }
+
+
+#: Second halves come with every node by sets, whoever keeps them.
+HARMLESS = ("second halves that the label holder is to keep", Way.SETS)
 
 
 class Line:
@@ -248,10 +269,13 @@ async def _resumes(federation: Federation) -> None:
 
 
 @pytest.mark.second_tier(but=4)
-@pytest.mark.parametrize("case", FALSE)
-def test_false_contents_are_named_and_not_kept(case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("case", "way"), [(case, way) for case in FALSE for way in Way if (case, way) != HARMLESS])
+def test_false_contents_are_named_and_not_kept(
+    case: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One parcel changed on its way: the party is named at once, none hangs, and resuming gives the oracle's model."""
     *which, change, message = FALSE[case]
+    take_way(monkeypatch, way)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, silence_s=1000.0)
@@ -287,9 +311,13 @@ def test_transforms_that_are_not_exact_enough_end_the_attempt_by_name(
     run(main())
 
 
+@pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize("kind", ["encrypted_words", "candidate_sums"])
-def test_contents_of_another_time_are_no_sums(kind: str, tmp_path: Path) -> None:
+def test_contents_of_another_time_are_no_sums(
+    kind: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Words, or both halves of sums, of the first tree in the place of those of the second."""
+    take_way(monkeypatch, way)
     sender, to = (LABEL_HOLDER, FEATURE) if kind == "encrypted_words" else (FEATURE, LABEL_HOLDER)
     kept: dict[int, Any] = {}
 
@@ -316,8 +344,12 @@ def test_contents_of_another_time_are_no_sums(kind: str, tmp_path: Path) -> None
     run(main())
 
 
-def test_nodes_whose_records_are_not_known_are_not_summed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", Way)
+def test_nodes_whose_records_are_not_known_are_not_summed(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Words select a node's records by themselves; a party that does not know these still sends no sums of it."""
+    take_way(monkeypatch, way)
     sent: list[str] = []
 
     def withheld(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
@@ -421,11 +453,12 @@ def _fields(parcel: exchange_pb2.PeerMessage) -> list[bytes]:
     return [data for name in names if len(data := getattr(content, name, b"")) >= 16]
 
 
-@pytest.mark.parametrize("victim", [LABEL_HOLDER, pytest.param(FEATURE, marks=pytest.mark.second_tier)])
-def test_every_attempt_draws_all_anew(victim: str, tmp_path: Path) -> None:
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize(("victim", "way"), [(victim, way) for victim in (LABEL_HOLDER, FEATURE) for way in Way])
+def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Path) -> None:
     """Killed in a tree: no nonce, word or half of the first attempt comes again in the second, nor a half of a tree."""
     by_attempt: defaultdict[int, set[bytes]] = defaultdict(set)
-    halves: dict[tuple[int, str, int], bytes] = {}
+    halves: dict[tuple[int, str, int, int], bytes] = {}
     seeds: list[bytes] = []
 
     async def main() -> None:
@@ -435,11 +468,11 @@ def test_every_attempt_draws_all_anew(victim: str, tmp_path: Path) -> None:
             if name_of(parcel) in (*OWN, "candidate_sums"):
                 by_attempt[parcel.attempt].update(_fields(parcel))
             if parcel.growth.candidate_sums.second_halves:
-                halves[parcel.attempt, sender, parcel.round] = parcel.growth.candidate_sums.second_halves
+                halves[parcel.attempt, sender, parcel.round, parcel.stage] = parcel.growth.candidate_sums.second_halves
             return parcel
 
         def hook(message: Message) -> None:
-            if message.word == "encrypted_words" and len(by_attempt[1]) > 20:
+            if message.word == "candidate_sums" and len(by_attempt[1]) > 20:
                 federation.hook = None
                 federation.kill(victim)
                 federation.start(victim)
@@ -458,6 +491,7 @@ def test_every_attempt_draws_all_anew(victim: str, tmp_path: Path) -> None:
             return seeds[-1]
 
         patch.setattr("party.growth.lattice_values.secrets.token_bytes", drawn)
+        take_way(patch, way)
         run(main())
     assert set(by_attempt) == {1, 2}
     assert all(len(contents) > 10 for contents in by_attempt.values())
@@ -466,8 +500,12 @@ def test_every_attempt_draws_all_anew(victim: str, tmp_path: Path) -> None:
     assert len(set(seeds)) == len(seeds)
 
 
-def test_a_repeat_within_an_attempt_is_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", Way)
+def test_a_repeat_within_an_attempt_is_the_same_bytes(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lost answers and copies: a parcel that is sent again is what was sent, never words encrypted again."""
+    take_way(monkeypatch, way)
     contents: defaultdict[tuple[Any, ...], list[bytes]] = defaultdict(list)
 
     def seen(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:

@@ -18,10 +18,12 @@ from pathlib import Path
 import pytest
 
 from tests.campaign.cipher import KeysMade, ciphers
+from tests.lattice_ways import take_way
 from tests.oracle import OracleSplit
 from tests.replay import HERE, JOB, ORACLE, PARAMS, faultless
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec
+from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import PATHS
@@ -130,14 +132,21 @@ def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
 
 @pytest.mark.second_tier
 @pytest.mark.long
+@pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
-def test_killed_at_every_message_of_a_lattice(victim: str, tmp_path: Path) -> None:
-    """The same with words of a lattice for each node, that are drawn anew: no word of the attempt before comes."""
+def test_killed_at_every_message_of_a_lattice(
+    victim: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with words of a lattice, for each node or tree, that are drawn anew."""
+    take_way(monkeypatch, way)
     _killed_at(faultless(tmp_path / "faultless", job=ON_LATTICE), victim, tmp_path, ON_LATTICE)
 
 
-def test_killed_between_encryption_and_delivery(tmp_path: Path) -> None:
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize("way", Way)
+def test_killed_between_encryption_and_delivery(way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some messages that only a lattice has, before and after they arrive; by turns their sender and receiver die."""
+    take_way(monkeypatch, way)
     own = ("candidate_count", "seed_commitment", "seed_nonce", "encrypted_words")
     words = [each for each in faultless(tmp_path / "faultless", job=ON_LATTICE) if each.word in own]
     for turn, message in enumerate(words[::9]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.system.federations import ended, settings, states
 from tests.system.test_sockets import COUNTED
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.commands.local_federation import LocalFederation
+from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import TranscriptReader, summarise
@@ -21,11 +23,14 @@ pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("sockets")]
 
 #: Two blocks of records and a rest, so that workers share them.
 HERE = world(8_200, (0, 1, 2), missing=0.1, seed=8)
-PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=4)
+PARAMS = BoostingParams(n_estimators=2, max_depth=2)
+#: Bins with which a node's candidates are so few that sets are taken, and so many that queries are.
+BINS = {Way.SETS: 4, Way.QUERIES: 16}
 WORKERS = dict(zip(PARTIES, (2, 3, 2), strict=True))
 
 
-def test_a_training_over_sockets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", Way)
+def test_a_training_over_sockets(way: Way, tmp_path: Path) -> None:
     """Model node for node; what was sent is what arrived, byte for byte; only contents of a lattice come to b and c."""
     given: dict[str, dict[str, Any]] = settings(
         tmp_path, {"wide": HERE}, record="both", schemes=["lattice"], min_key_bits=3072
@@ -33,11 +38,12 @@ def test_a_training_over_sockets(tmp_path: Path) -> None:
     for party, workers in WORKERS.items():
         given[party]["workers"] = workers
     with LocalFederation(tmp_path, given) as federation:
-        job = spec(PARAMS, scheme=LATTICE, table="wide")
+        params = replace(PARAMS, max_bin=BINS[way])
+        job = spec(params, scheme=LATTICE, table="wide")
         federation.operator.submit(jobs_pb2.SubmitRequest(job="job", spec=job))
         status = ended(federation, "job")
         assert (status.state, status.error) == ("finished", "")
-        assert_oracles_model(states(federation, HERE), HERE.oracle(PARAMS))
+        assert_oracles_model(states(federation, HERE), HERE.oracle(params))
         transcripts = {party: federation.state(party) / "transcripts" / "job" for party in PARTIES}
     for receiver, path in transcripts.items():
         assert not TranscriptReader(path).torn
@@ -58,4 +64,6 @@ def test_a_training_over_sockets(tmp_path: Path) -> None:
                 "seed_commitment",
                 "public_key",
             }
+            words = [record for record in TranscriptReader(path) if record.step == "encrypted_words"]
+            assert {record.stage for record in words} == ({0} if way is Way.SETS else {0, 1})
             assert "gradients" not in {step for _, step, _ in arrived}

@@ -10,6 +10,7 @@ A worker holds 64 kB for a candidate and 4 kB for its u_k, all codes, and the tr
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -42,7 +43,91 @@ Codes = npt.NDArray[np.uint8]
 PRODUCTS_PER_CALL, CANDIDATES_PER_CALL = 8192, 1024
 
 
-class HistogramSums:
+class ReceivedWords(ABC):
+    """Words of every record as they come, and of the block of zeros behind them; dealt out to workers in turn.
+
+    Args:
+        engine: workers.
+        parameters: those of the job.
+        name: of what the workers keep.
+
+    Attributes:
+        expected: words that come, of every record and of a block of zeros.
+        operations: "additions" of words, candidates "hidden" and "answered" so far; no count depends on the data.
+    """
+
+    def __init__(self, engine: Engine, parameters: HistogramParameters, name: str) -> None:
+        self._engine, self._parameters, self._name = engine, parameters, name
+        self.expected = parameters.records + DEGREE
+        self.operations: dict[str, int] = {"additions": 0, "hidden": 0, "answered": 0}
+        self._received = self._turn = 0
+
+    @abstractmethod
+    async def add_block(self, first: int, count: int, words: bytes) -> None:
+        """Take the words of the next records, some at a time; those of the block of zeros are the last.
+
+        Raises:
+            Malformed: they are not the next ones, or their number is another.
+        """
+
+    def _due(self, first: int, count: int, words: bytes) -> int | None:
+        """The worker whose turn it is to take these words; None: they are of the block of zeros.
+
+        Raises:
+            Malformed: they are not the next ones, or their number is another.
+        """
+        records, width = self._parameters.records, self._parameters.words * WORD_BYTES
+        zeros = first >= records
+        end = self.expected if zeros else records
+        if first != self._received or not 0 < count <= end - first or len(words) != count * width:
+            raise Malformed(f"words of {count} records from {first} on are not those that are due")
+        self._received += count
+        if zeros:
+            return None
+        worker, self._turn = self._turn, (self._turn + 1) % self._engine.workers
+        return worker
+
+    def _check_whole(self) -> None:
+        if self._received != self.expected:
+            raise Malformed(f"a query has {self._received} words, not {self.expected}")
+
+    async def _everywhere(self, kernel: Any, *args: tuple[Any, ...]) -> list[Any]:
+        """One call per argument tuple, the k-th in worker k."""
+        return await together(
+            *(self._engine.call(worker, kernel, self._name, *values) for worker, values in enumerate(args))
+        )
+
+
+def codes_of(codes: Rows, records: int, shapes: Sequence[Shape]) -> Codes:
+    """Bins of records (records, d), missing = n_bins, as kernels take them: (d, records) uint8.
+
+    Raises:
+        ValueError: codes and shapes disagree.
+    """
+    cells = radices(shapes)
+    if codes.shape != (records, len(shapes)) or max(cells, default=0) > MOST_BINS:
+        raise ValueError(f"codes of shape {codes.shape} are not bins of {len(shapes)} features")
+    if codes.size and ((codes.min(axis=0) < 0).any() or (codes.max(axis=0) >= np.array(cells)).any()):
+        raise ValueError("a bin is outside its feature's range")
+    return np.ascontiguousarray(codes.T, dtype=np.uint8)
+
+
+def features_of(shapes: Sequence[Shape], workers: int) -> list[range]:
+    """The features whose candidates a worker hides, with as many cells for each worker as can be."""
+    ends = np.cumsum([0, *radices(shapes)])
+    cuts = np.searchsorted(ends, np.linspace(0, ends[-1], workers + 1)).tolist()
+    return [range(first, max(first, last)) for first, last in pairwise(cuts)]
+
+
+def carried(partial: Sequence[Words]) -> Words:
+    """Sums of workers, of two halves each, added up: both halves come out below 2^52."""
+    cells: Words = np.stack(partial).sum(axis=0, dtype=np.uint64)
+    cells[..., 1] += cells[..., 0] >> HALF_BITS  # the kernel takes no sums over cells times workers uncarried
+    cells &= (1 << HALF_BITS) - 1
+    return cells
+
+
+class HistogramSums(ReceivedWords):
     """Answers one query after the other over the same columns; learns nothing of the values, since it has no secret.
 
     Args:
@@ -52,10 +137,6 @@ class HistogramSums:
         codes: (N, d) bins, missing = n_bins.
         shapes: those of the features.
         token: names these columns in the workers' memory.
-
-    Attributes:
-        expected: words that a query has, of every record and of a block of zeros.
-        operations: "additions" of words, candidates "hidden" and "answered" so far; no count depends on the data.
 
     Raises:
         ValueError: codes and shapes disagree.
@@ -70,21 +151,10 @@ class HistogramSums:
         shapes: Sequence[Shape],
         token: str,
     ) -> None:
-        cells = radices(shapes)
-        if codes.shape != (parameters.records, len(shapes)) or max(cells, default=0) > MOST_BINS:
-            raise ValueError(f"codes of shape {codes.shape} are not bins of {len(shapes)} features")
-        if codes.size and ((codes.min(axis=0) < 0).any() or (codes.max(axis=0) >= np.array(cells)).any()):
-            raise ValueError("a bin is outside its feature's range")
-        self._engine, self._parameters, self._seed, self._name = engine, parameters, seed, f"histograms/{token}"
-        self._codes = np.ascontiguousarray(codes.T, dtype=np.uint8)
-        self._shapes = list(shapes)
-        ends = np.cumsum([0, *cells])
-        cuts = np.searchsorted(ends, np.linspace(0, ends[-1], engine.workers + 1)).tolist()
-        self._features = [range(first, max(first, last)) for first, last in pairwise(cuts)]
-        self.expected = parameters.records + DEGREE
-        self.operations: dict[str, int] = {"additions": 0, "hidden": 0, "answered": 0}
+        super().__init__(engine, parameters, f"histograms/{token}")
+        self._seed, self._codes, self._shapes = seed, codes_of(codes, parameters.records, shapes), list(shapes)
+        self._features = features_of(shapes, engine.workers)
         self._zeros = b""
-        self._received = self._turn = 0
         self._counted = [sum(shapes[f].sums for f in features) for features in self._features]
 
     async def start(self) -> None:
@@ -95,23 +165,12 @@ class HistogramSums:
         )
 
     async def add_block(self, first: int, count: int, words: bytes) -> None:
-        """Take the words of the next records of a query, some at a time; those of the block of zeros are the last.
-
-        Raises:
-            Malformed: they are not the next ones, or their number is another.
-        """
-        records, width = self._parameters.records, self._parameters.words * WORD_BYTES
-        zeros = first >= records
-        end = self.expected if zeros else records
-        if first != self._received or not 0 < count <= end - first or len(words) != count * width:
-            raise Malformed(f"words of {count} records from {first} on are not those that are due")
+        worker = self._due(first, count, words)
         if not first:
             await self._everywhere(_clear, *[()] * self._engine.workers)
-        self._received += count
-        if zeros:
-            self._zeros = words if first == records else self._zeros + words
+        if worker is None:
+            self._zeros = words if first == self._parameters.records else self._zeros + words
             return
-        worker, self._turn = self._turn, (self._turn + 1) % self._engine.workers
         await self._engine.call(worker, _add, self._name, first, words)
         self.operations["additions"] += count * len(self._shapes)
 
@@ -129,14 +188,10 @@ class HistogramSums:
     async def answer(self, order: Rows) -> bytes:
         """The first halves of all candidates under the query whose words have come, in the order of `renew`."""
         agreed = self._parameters
-        if self._received != self.expected:
-            raise Malformed(f"a query has {self._received} words, not {self.expected}")
+        self._check_whole()
         self._received = 0
         partial = await self._everywhere(_take, *[()] * self._engine.workers)
-        cells: Words = np.stack(partial).sum(axis=0, dtype=np.uint64)
-        cells[..., 1] += cells[..., 0] >> HALF_BITS  # the kernel takes no sums over cells times workers uncarried
-        cells &= (1 << HALF_BITS) - 1
-        left, at, calls = left_sums(cells, self._shapes), 0, []
+        left, at, calls = left_sums(carried(partial), self._shapes), 0, []
         for worker, count in enumerate(self._counted):
             part = np.ascontiguousarray(left[at : at + count])
             calls.append(self._engine.call(worker, _answer, self._name, part, self._zeros, os.urandom(SEED_BYTES)))
@@ -163,12 +218,6 @@ class HistogramSums:
     async def _sum_in(self, worker: int) -> None:
         while await self._engine.call(worker, _multiply, self._name):
             pass
-
-    async def _everywhere(self, kernel: Any, *args: tuple[Any, ...]) -> list[Any]:
-        """One call per argument tuple, the k-th in worker k."""
-        return await together(
-            *(self._engine.call(worker, kernel, self._name, *values) for worker, values in enumerate(args))
-        )
 
 
 class _Columns:

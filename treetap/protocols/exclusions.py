@@ -169,12 +169,6 @@ TRAININGS: tuple[Exclusion, ...] = (
     Exclusion(F.OKAMOTO_UCHIYAMA, OTHERS, "it sums ciphertexts of paillier alone", "use scheme = 'paillier'"),
     Exclusion(F.LATTICE, OTHERS, "it encrypts no value anew for every node", "use scheme = 'paillier'"),
     Exclusion(
-        F.LATTICE,
-        F.MIN_CELL_RECORDS,
-        "a node's merged bins are none of the columns' own, which all nodes of a tree share there",
-        "use scheme = 'paillier', or leave min_cell_records out",
-    ),
-    Exclusion(
         F.GRADIENT_BITS,
         OTHERS,
         "it sums no gradients in trees, and counts of classes take one bit for each record as they are",

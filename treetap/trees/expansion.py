@@ -37,6 +37,11 @@ class ExpansionRules:
         """The most nodes that are compared for the first time at a stage."""
         return min(2, 1 << stage) if self.one_by_one else 1 << stage
 
+    def most_summed(self, *, subtract: bool) -> int:
+        """The most nodes of a tree that are summed; `subtract`: of two siblings one."""
+        compared = map(self.most_compared, range(self.most_stages))
+        return sum((count + 1) // 2 if subtract else count for count in compared)
+
     def at_bottom(self, node: int) -> bool:
         """True for a node at the greatest depth, which is a leaf."""
         return node.bit_length() > self.max_depth

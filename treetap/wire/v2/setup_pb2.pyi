@@ -475,6 +475,8 @@ class PublicKeyMessage(google.protobuf.message.Message):
     SCHEME_FIELD_NUMBER: builtins.int
     CANDIDATES_FIELD_NUMBER: builtins.int
     QUERIES_FIELD_NUMBER: builtins.int
+    MERGES_BINS_FIELD_NUMBER: builtins.int
+    KEEPS_SECOND_HALVES_FIELD_NUMBER: builtins.int
     modulus: builtins.bytes
     label_slots: builtins.int
     """Of these, the last ones that hold the class of a record beside what the protocol sums."""
@@ -487,6 +489,11 @@ class PublicKeyMessage(google.protobuf.message.Message):
     nodes of an attempt that are summed.
     """
     queries: builtins.int
+    merges_bins: builtins.bool
+    """Some feature party merges its bins; second halves of every feature party serve all trees. Parties choose by these and by
+    the layout between the two ways to sum on a lattice.
+    """
+    keeps_second_halves: builtins.bool
     @property
     def slot_widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths in bits of the slots of one record's plaintext, least significant first."""
@@ -501,8 +508,10 @@ class PublicKeyMessage(google.protobuf.message.Message):
         scheme: builtins.str = ...,
         candidates: builtins.int = ...,
         queries: builtins.int = ...,
+        merges_bins: builtins.bool = ...,
+        keeps_second_halves: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "label_slots", b"label_slots", "modulus", b"modulus", "own_rounds", b"own_rounds", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "keeps_second_halves", b"keeps_second_halves", "label_slots", b"label_slots", "merges_bins", b"merges_bins", "modulus", b"modulus", "own_rounds", b"own_rounds", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
 
 Global___PublicKeyMessage: typing_extensions.TypeAlias = PublicKeyMessage
 
@@ -513,13 +522,21 @@ class CandidateCount(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CANDIDATES_FIELD_NUMBER: builtins.int
+    MERGES_BINS_FIELD_NUMBER: builtins.int
+    KEEPS_SECOND_HALVES_FIELD_NUMBER: builtins.int
     candidates: builtins.int
+    merges_bins: builtins.bool
+    """The sender has `min_cell_records`, so that every node has other bins."""
+    keeps_second_halves: builtins.bool
+    """By the sender's policy, and since all trees have the same columns, its second halves serve all trees of an attempt."""
     def __init__(
         self,
         *,
         candidates: builtins.int = ...,
+        merges_bins: builtins.bool = ...,
+        keeps_second_halves: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "keeps_second_halves", b"keeps_second_halves", "merges_bins", b"merges_bins"]) -> None: ...
 
 Global___CandidateCount: typing_extensions.TypeAlias = CandidateCount
 

@@ -1,0 +1,227 @@
+"""Second halves of candidates: how long they serve, what they link, and what a refused opening ends."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from party.growth.split_table import TreeColumns
+from tests.lattice_ways import take_way
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES, assert_oracles_model, spec, world
+from treetap.errors import Malformed
+from treetap.lattice.histogram_key_holder import HistogramKeyHolder
+from treetap.lattice.histogram_ways import Way
+from treetap.protocols.key_options import LATTICE
+from treetap.trees.params import BoostingParams
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
+
+LABEL_HOLDER, FEATURE, OTHER = PARTIES
+PARAMS = BoostingParams(n_estimators=3, max_depth=4, max_bin=4, min_child_weight=0.0)
+HERE = world(80, (1, 2, 2), missing=0.1)
+#: A policy that lets second halves serve all trees.
+JOB = {"second_halves": "job"}
+
+
+class Halves:
+    """Second halves of a training, as they were sent, by attempt, party and tree; and orders of candidates."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent: defaultdict[tuple[int, str, int], bytes] = defaultdict(bytes)
+        self.orders: list[tuple[int, ...]] = []
+        order = TreeColumns.order
+
+        def noted(columns: TreeColumns, node: int) -> Any:
+            made = order(columns, node)
+            if columns._permuted and columns._table.party == FEATURE and (key := tuple(made.tolist())):
+                self.orders += [key] if not self.orders or self.orders[-1] != key else []
+            return made
+
+        monkeypatch.setattr(TreeColumns, "order", noted)
+
+    def __call__(self, sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        """See a parcel on its way."""
+        if name_of(parcel) == "candidate_sums" and parcel.growth.candidate_sums.second_halves:
+            self.sent[parcel.attempt, sender, parcel.round] += parcel.growth.candidate_sums.second_halves
+        return parcel
+
+
+def _train(folder: Path, halves: Halves, params: BoostingParams, keeping: Sequence[str], way: Way, **more: Any) -> None:
+    """A training that finds the oracle's model; `keeping`: the parties whose second halves may serve all trees."""
+
+    async def main() -> None:
+        federation = Federation(folder, HERE.tables, policies=dict.fromkeys(keeping, JOB), **more)
+        federation.tamper = halves
+        status = await federation.train(spec(params, scheme=LATTICE))
+        assert (status.state, status.error) == ("finished", "")
+        assert_oracles_model(federation.states, HERE.oracle(params))
+        await federation.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        chosen = take_way(patch, way)
+        run(main())
+        assert set(chosen) == {way}
+
+
+def test_second_halves_of_a_job_are_sent_once_in_one_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a party whose policy says so, more queries than four; another party draws them anew in every tree."""
+    halves = Halves(monkeypatch)
+    _train(tmp_path, halves, PARAMS, [FEATURE], Way.QUERIES)
+    assert {tree for _, party, tree in halves.sent if party == FEATURE} == {0}
+    assert {tree for _, party, tree in halves.sent if party == OTHER} == {0, 1, 2}
+    sizes = {party: len(halves.sent[1, party, 0]) for party in (FEATURE, OTHER)}
+    assert sizes[OTHER] > sizes[FEATURE]  # of a tree with more than four queries, twice
+    assert len(halves.orders) == 1
+
+
+@pytest.mark.parametrize(
+    ("keeping", "params", "way"),
+    [
+        ([], PARAMS, Way.QUERIES),
+        ([FEATURE, OTHER], replace(PARAMS, colsample_bytree=0.5), Way.QUERIES),
+        ([FEATURE, OTHER], PARAMS, Way.SETS),
+    ],
+)
+def test_second_halves_are_drawn_anew_otherwise(
+    keeping: list[str], params: BoostingParams, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the policy's word, where trees have other columns, and by sets: no half of a tree comes again."""
+    halves = Halves(monkeypatch)
+    _train(tmp_path, halves, params, keeping, way)
+    assert {tree for _, _, tree in halves.sent} == {0, 1, 2}
+    parts = [data[at : at + 1000] for data in halves.sent.values() for at in range(0, len(data), 1000)]
+    assert len(set(parts)) == len(parts)
+    assert len(halves.orders) >= 2
+
+
+@pytest.mark.parametrize("keeping", [True, False])
+def test_candidates_are_linked_over_trees_by_kept_halves_alone(
+    keeping: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A label holder tries second halves of the first tree on first halves of the last one, each on each."""
+    kept: list[tuple[bytes, int]] = []
+    links: list[tuple[int, int]] = []
+    keep, open_halves = HistogramKeyHolder.keep_second_halves, HistogramKeyHolder.open
+
+    async def noted(holder: HistogramKeyHolder, party: str, halves: bytes, candidates: int) -> None:
+        if party == FEATURE:
+            kept.append((halves, candidates))
+        await keep(holder, party, halves, candidates)
+
+    queries: list[bytes] = []
+
+    async def tried(holder: HistogramKeyHolder, party: str, firsts: bytes, candidates: int, query: bytes) -> Any:
+        opened = await open_halves(holder, party, firsts, candidates, query)
+        queries.append(query)
+        if party == FEATURE and len(set(queries)) == 1 + opened_nodes:
+            width = holder.parameters.second_half_bytes
+            first_tree = np.frombuffer(kept[0][0], dtype=np.uint8).reshape(candidates, width)
+            for shift in range(candidates):
+                await keep(holder, party, np.roll(first_tree, shift, axis=0).tobytes(), candidates)
+                try:
+                    await open_halves(holder, party, firsts, candidates, query)
+                except Malformed:
+                    continue
+                links.append((shift, len(links)))
+            await keep(holder, party, *kept[-1])
+        return opened
+
+    params = replace(PARAMS, n_estimators=2, max_depth=1)
+    opened_nodes = 1  # of the first tree: its root alone
+    monkeypatch.setattr(HistogramKeyHolder, "keep_second_halves", noted)
+    monkeypatch.setattr(HistogramKeyHolder, "open", tried)
+    halves = Halves(monkeypatch)
+    _train(tmp_path, halves, params, [FEATURE] if keeping else [], Way.QUERIES)
+    assert len(set(queries)) == 2
+    # halves as they lie open all candidates, and so say which is which; turned, or of another tree, they open none
+    assert links == ([(0, 0)] if keeping else [])
+    assert len(halves.orders) == (1 if keeping else 2)
+
+
+def test_a_resumed_job_draws_kept_halves_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second attempt sends its own, once."""
+    halves = Halves(monkeypatch)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: JOB, OTHER: JOB})
+        federation.tamper = halves
+
+        def hook(message: Any) -> None:
+            if message.word == "store_tree" and message.to == FEATURE:
+                federation.hook = None
+                federation.kill(FEATURE)
+                federation.start(FEATURE)
+
+        federation.hook = hook
+        assert (await federation.train(spec(PARAMS, scheme=LATTICE))).state == "interrupted"
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, HERE.oracle(PARAMS))
+        await federation.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        take_way(patch, Way.QUERIES)
+        run(main())
+    by_attempt = {attempt: data for (attempt, party, _), data in halves.sent.items() if party == FEATURE}
+    assert len([key for key in halves.sent if key[1] == FEATURE]) == 2
+    assert set(by_attempt) == {1, 2}
+    assert by_attempt[1][:1000] != by_attempt[2][:1000]
+
+
+# ---- a refused opening by sets
+
+
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize("place", [0, 16, 24])
+@pytest.mark.parametrize("field", ["ciphertexts", "second_halves"])
+def test_a_refused_opening_ends_the_attempt_and_says_nothing_of_where(
+    field: str, place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some numbers are changed: nothing is opened under the same secrets after that, and no text names a half."""
+    opened: list[tuple[str, bytes]] = []
+    open_halves = HistogramKeyHolder.open
+
+    async def noted(holder: HistogramKeyHolder, party: str, firsts: bytes, candidates: int, query: bytes) -> Any:
+        opened.append((party, query))
+        return await open_halves(holder, party, firsts, candidates, query)
+
+    monkeypatch.setattr(HistogramKeyHolder, "open", noted)
+    chosen = take_way(monkeypatch, Way.SETS)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def changed(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            sums = parcel.growth.candidate_sums
+            if (sender, parcel.round, parcel.stage) == (FEATURE, 0, 1) and (data := bytearray(getattr(sums, field))):
+                data[place : place + 16] = bytes(byte ^ 0xFF for byte in data[place : place + 16])
+                setattr(sums, field, bytes(data))
+            return parcel
+
+        federation.tamper = changed
+        status = await federation.train(spec(PARAMS, scheme=LATTICE))
+        assert status.state == "failed"
+        assert re.fullmatch(
+            r"Malformed: feature-b has offered what is no sum over its columns: (a sum has more noise "
+            r"than sums of words can have|a plaintext .* has bits left above the last slot|sums of node [23] are such "
+            r"that no records of it can have them)",
+            status.error,
+        ), status.error
+        (query,) = {query for _, query in opened}  # that of the tree: the changed sums were the last ones
+        assert opened[-1][0] == FEATURE
+        federation.tamper, before = None, len(opened)
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, HERE.oracle(PARAMS))
+        assert [query] * before == [query for _, query in opened[:before]]
+        assert query not in {query for _, query in opened[before:]}
+        await federation.close()
+
+    run(main())
+    assert set(chosen) == {Way.SETS}

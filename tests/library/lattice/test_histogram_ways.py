@@ -1,0 +1,68 @@
+"""The way to sum nodes on a lattice: by bytes, which follow from layout, and by what settings need."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from party.boosting.layout import layout
+from treetap.errors import BadInput
+from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.histogram_scheme import parameters_of, rounded_up
+from treetap.lattice.histogram_ways import Needs, Way, built_nodes, way_of
+from treetap.trees.params import BoostingParams, ForestParams
+
+PARAMS = BoostingParams(n_estimators=5, max_depth=3, max_bin=32)
+
+
+def _agreed(records: int, columns: int, params: BoostingParams, needs: Needs) -> tuple[HistogramParameters, int]:
+    built = built_nodes(params, needs)
+    candidates, queries = columns * (params.max_bin - 1), built * params.n_estimators
+    sizes = rounded_up(candidates), rounded_up(queries)
+    return parameters_of(records, layout(params, records, 1), params.max_bin, *sizes, 1), built
+
+
+def _way(records: int, columns: int, params: BoostingParams = PARAMS, needs: Needs = Needs()) -> Way:  # noqa: B008
+    return way_of(*_agreed(records, columns, params, needs), needs)
+
+
+def test_the_way_of_fewer_bytes() -> None:
+    """Many records for each candidate speak for sets, few for queries; deep trees do not change that."""
+    assert _way(30_000, 11) is Way.QUERIES
+    assert _way(1_000_000, 25) is Way.SETS
+    assert _way(1_000_000, 25, replace(PARAMS, max_depth=6)) is Way.SETS
+    assert _way(1_000_000, 25, replace(PARAMS, max_bin=255)) is Way.QUERIES
+    assert _way(10_000_000, 20) is Way.SETS
+    assert _way(100, 1, replace(PARAMS, max_bin=2)) is Way.SETS
+
+
+def test_bytes_are_counted_as_they_are_sent() -> None:
+    """Where both ways cost the same queries are taken; one candidate's half less, and sets are."""
+    agreed, built = _agreed(1_000_000, 25, PARAMS, Needs())
+    halves = agreed.candidates * agreed.second_half_bytes
+    assert agreed.queries_per_second_half == built == 4
+    # 4 queries and the halves once against one query and the halves four times
+    assert (way_of(agreed, 4, Needs()) is Way.SETS) == (3 * halves < 3 * agreed.query_bytes)
+    assert agreed.query_bytes > halves
+
+
+def test_what_is_kept_over_trees_counts_by_its_share() -> None:
+    """Second halves of all trees, and words of all trees, each of 100."""
+    params = replace(PARAMS, n_estimators=100)
+    records = next(n for n in range(50_000, 2_000_000, 25_000) if _way(n, 11, params) is Way.SETS)
+    assert _way(records, 11, params, Needs(kept=True)) is Way.QUERIES
+    assert _way(records - 25_000, 11, params, Needs(once=True)) is Way.SETS
+
+
+def test_settings_go_before_bytes() -> None:
+    """Bins of a node are by sets alone, unknown records by queries alone; both children are then summed."""
+    for needs in (Needs(merged=True), Needs(own_bins=True)):
+        assert _way(30_000, 11, needs=needs) is Way.SETS
+        assert built_nodes(PARAMS, needs) == 1 + 2 + 4
+        with pytest.raises(BadInput, match="and instance_spaces = 'withheld' do not go together"):
+            way_of(*_agreed(1_000, 2, PARAMS, needs), replace(needs, withheld=True))
+    assert built_nodes(PARAMS, Needs()) == 1 + 1 + 2
+    assert built_nodes(replace(PARAMS, grow_policy="lossguide", max_leaves=5), Needs(merged=True)) == 1 + 3 * 2
+    assert built_nodes(ForestParams(max_depth=4), Needs()) == 1 + 1 + 2 + 4
+    assert _way(1_000_000, 25, needs=Needs(withheld=True)) is Way.QUERIES

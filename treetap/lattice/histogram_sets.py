@@ -1,0 +1,275 @@
+"""A feature party's encrypted histograms by sets: the words of a tree's root serve all of its nodes.
+
+A node's sums are over its own records, in bins that may be its own too, so that every candidate of every node has a
+u_k, a second half and first halves of its own. A worker keeps words and the zeros; a node's codes are brought with it:
+
+    words     records dealt out in turn ──► worker: those of the node, added to its cells
+    products  range of features ──► worker: sums of a·I of some columns' cells, over blocks with a record of the node;
+              then the candidates of one column after the other, hidden and answered in one call
+
+A worker holds the words that it got, 13 bytes each, and 64 kB for each cell of some columns, `CELLS_AT_ONCE` at most
+where one column has no more. Its u_k are forgotten with the call that draws them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.histogram_scheme import Words, kernels, left_sums, radices
+from treetap.lattice.histogram_sums import (
+    PRODUCTS_PER_CALL,
+    Codes,
+    ReceivedWords,
+    Rows,
+    carried,
+    codes_of,
+    features_of,
+)
+from treetap.native.histogram_arrays import DEGREE, MOST_BLOCKS, SEED_BYTES, WORD_BYTES, ZERO_BLOCK, Binned, Reals
+from treetap.process.together import in_order, together
+from treetap.trees.candidates import Shape
+from treetap.workers.engines import Engine, call_all
+
+Places = npt.NDArray[np.uint32]
+#: Cells of the columns whose products a worker has at once, unless one column has more.
+CELLS_AT_ONCE = 512
+#: Words' calls that are under way in a worker.
+_AHEAD = 2
+
+
+class HistogramSets(ReceivedWords):
+    """Answers for any sets of records under one query's words; learns nothing of the values.
+
+    Args:
+        engine: workers.
+        parameters: those of the job.
+        seed: of the public polynomials.
+        token: names these words in the workers' memory.
+    """
+
+    def __init__(self, engine: Engine, parameters: HistogramParameters, seed: bytes, token: str) -> None:
+        super().__init__(engine, parameters, f"sets/{token}")
+        self._seed, self._kept = seed, dict[int, tuple[int, int]]()
+
+    async def start(self) -> None:
+        """Have every worker make ready for words."""
+        await call_all(self._engine, _open_words, self._name, self._parameters, self._seed)
+
+    async def add_block(self, first: int, count: int, words: bytes) -> None:
+        worker = self._due(first, count, words)
+        if worker is None:
+            await call_all(self._engine, _keep_zeros, self._name, words)
+            return
+        self._kept[first] = count, worker
+        await self._engine.call(worker, _keep, self._name, first, words)
+
+    async def answer(self, rows: Rows, codes: Rows, shapes: Sequence[Shape], order: Rows) -> tuple[bytes, bytes]:
+        """First and second halves of all candidates of a node, drawn anew; candidate `order[k]` at place k.
+
+        Args:
+            rows: (n,) its records, ascending, each once; there may be none.
+            codes: (n, d) their bins in this node, missing = n_bins.
+            shapes: those of the d features, of which the candidates follow.
+            order: the canonical numbers of the candidates.
+
+        Raises:
+            Malformed: words lack.
+            ValueError: rows, codes and shapes disagree.
+        """
+        self._check_whole()
+        agreed, columns = self._parameters, codes_of(codes, len(rows), shapes)
+        if len(rows) and not (rows[0] >= 0 and rows[-1] < agreed.records and (np.diff(rows) > 0).all()):
+            raise ValueError("the records of a node are not ascending numbers of records")
+        left, at, calls = left_sums(await self._cells(rows, columns, shapes), shapes), 0, []
+        for worker, features in enumerate(features_of(shapes, self._engine.workers)):
+            count = sum(shapes[f].sums for f in features)
+            own = columns[features.start : features.stop], shapes[features.start : features.stop]
+            calls.append(self._halves(worker, rows, *own, left[at : at + count]))
+            at += count
+        halves = [pair for of_worker in await together(*calls) for pair in of_worker]
+        self.operations["additions"] += agreed.records * len(shapes)
+        self.operations["hidden"] += len(order)
+        self.operations["answered"] += len(order)
+        firsts = np.concatenate([np.empty((0, agreed.words), dtype=np.uint64), *(first for first, _ in halves)])
+        seconds = np.frombuffer(b"".join(second for _, second in halves), dtype=np.uint8)
+        seconds = seconds.reshape(len(order), agreed.second_half_bytes)[order]
+        return kernels().write(np.ascontiguousarray(firsts[order]), agreed.reply_bits), seconds.tobytes()
+
+    async def close(self) -> None:
+        """Free the workers' memory of these words."""
+        self._engine.forget(_close, self._name)
+
+    async def _cells(self, rows: Rows, columns: Codes, shapes: Sequence[Shape]) -> Words:
+        """Sums of the words of a node's records by cell: (cells, words, 2)."""
+        workers, bins = self._engine.workers, tuple(radices(shapes))
+        firsts = list(self._kept)
+        cuts = np.searchsorted(rows, [*firsts, self._parameters.records]).tolist()
+        calls = (
+            (
+                first,
+                self._engine.call(
+                    self._kept[first][1],
+                    _sum,
+                    self._name,
+                    first,
+                    (rows[start:end] - first).astype(np.uint32),
+                    np.ascontiguousarray(columns[:, start:end]),
+                    bins,
+                ),
+            )
+            for first, (start, end) in zip(firsts, pairwise(cuts), strict=True)
+            if end > start
+        )
+        async with aclosing(in_order(calls, _AHEAD * workers)) as summed:
+            async for _ in summed:
+                pass
+        return carried(await self._everywhere(_take, *[(sum(bins),)] * workers))
+
+    async def _halves(
+        self, worker: int, rows: Rows, columns: Codes, shapes: Sequence[Shape], left: Words
+    ) -> list[tuple[Words, bytes]]:
+        """Both halves of the candidates of a worker's features, of one after the other.
+
+        `left`: their sums of words.
+        """
+        halves, at = [], 0
+        for features in _at_once(shapes):
+            some = shapes[features.start : features.stop]
+            await self._engine.call(worker, _begin, self._name, tuple(radices(some)))
+            for blocks, start, end, places in _groups(rows):
+                codes = np.ascontiguousarray(columns[features.start : features.stop, start:end])
+                await self._engine.call(worker, _place, self._name, blocks, places, codes)
+                while await self._engine.call(worker, _multiply, self._name):
+                    pass
+            for number, shape in enumerate(some):
+                part = np.ascontiguousarray(left[at : at + shape.sums])
+                seeds = os.urandom(SEED_BYTES), os.urandom(SEED_BYTES)
+                halves.append(await self._engine.call(worker, _hide, self._name, number, shape, part, *seeds))
+                at += shape.sums
+        return halves
+
+
+def _at_once(shapes: Sequence[Shape]) -> Iterator[range]:
+    """Neighbouring features of some cells together."""
+    first, cells = 0, 0
+    for feature, radix in enumerate(radices(shapes)):
+        if cells and cells + radix > CELLS_AT_ONCE:
+            yield range(first, feature)
+            first, cells = feature, 0
+        cells += radix
+    if cells:
+        yield range(first, len(shapes))
+
+
+def _groups(rows: Rows) -> Iterator[tuple[list[int], int, int, Places]]:
+    """Blocks that have records, as many as a transform takes: their numbers, the range of rows, places among them."""
+    blocks = np.unique(rows // DEGREE)
+    for at in range(0, len(blocks), MOST_BLOCKS):
+        some = blocks[at : at + MOST_BLOCKS]
+        start, end = np.searchsorted(rows, [some[0] * DEGREE, (some[-1] + 1) * DEGREE]).tolist()
+        here = rows[start:end]
+        places = np.searchsorted(some, here // DEGREE) * DEGREE + here % DEGREE
+        yield some.tolist(), start, end, places.astype(np.uint32)
+
+
+class _Words:
+    """A worker's part: words of records, and what it sums and multiplies of one node."""
+
+    def __init__(self, agreed: HistogramParameters, seed: bytes) -> None:
+        self.agreed, self._seed = agreed, seed
+        self.words: dict[int, npt.NDArray[np.uint8]] = {}
+        self.packed_zeros = b""
+        self.zero = kernels().public(seed, ZERO_BLOCK, 1)
+        self.sums: Words | None = None
+        self.starts, self._bins = [0], tuple[int, ...]()
+        self.products = np.zeros((0, 2, DEGREE), dtype=np.uint64)
+        self._public: Reals = self.zero
+        self._binned, self._inside, self._next = Binned(np.zeros((0, 0), dtype=np.uint8), ()), np.zeros(0, np.uint8), 0
+
+    def begin(self, bins: tuple[int, ...]) -> None:
+        """Begin with the products of some features' cells."""
+        self._bins, self.starts = bins, np.cumsum([0, *bins]).tolist()
+        self.products = np.zeros((self.starts[-1], 2, DEGREE), dtype=np.uint64)
+
+    def place(self, blocks: Sequence[int], places: Places, codes: Codes) -> None:
+        """Take the codes (features, n) of records at `places` of these blocks."""
+        whole = np.zeros((len(codes), len(blocks) * DEGREE), dtype=np.uint8)
+        whole[:, places] = codes
+        inside = np.zeros(len(blocks) * DEGREE, dtype=np.uint8)
+        inside[places] = 1
+        self._binned, self._inside, self._next = Binned(whole, self._bins), inside, 0
+        self._public = np.concatenate([kernels().public(self._seed, block, 1) for block in blocks])
+
+    def multiply(self) -> bool:
+        """Add the products of these blocks and of the next cells; True if more cells follow."""
+        first = self._next
+        end = min(first + max(1, PRODUCTS_PER_CALL // len(self._public)), len(self.products))
+        kernels().cells(self._public, self._binned, 0, range(first, end), self.products[first:end], self._inside)
+        self._next = end
+        return end < len(self.products)
+
+
+def _open_words(state: dict[str, Any], name: str, agreed: HistogramParameters, seed: bytes) -> None:
+    state[name] = _Words(agreed, seed)
+
+
+def _keep(state: dict[str, Any], name: str, first: int, words: bytes) -> None:
+    job: _Words = state[name]
+    job.words[first] = np.frombuffer(words, dtype=np.uint8).reshape(-1, job.agreed.words * WORD_BYTES)
+
+
+def _keep_zeros(state: dict[str, Any], name: str, words: bytes) -> None:
+    job: _Words = state[name]
+    job.packed_zeros += words
+
+
+def _sum(state: dict[str, Any], name: str, first: int, places: Places, codes: Codes, bins: tuple[int, ...]) -> None:
+    job: _Words = state[name]
+    words, binned = kernels().unpack(job.words[first][places].reshape(-1), job.agreed.words), Binned(codes, bins)
+    if job.sums is None:
+        job.sums = np.zeros((binned.cells, job.agreed.words, 2), dtype=np.uint64)
+    kernels().sum_words(words, binned, 0, job.sums)
+
+
+def _take(state: dict[str, Any], name: str, cells: int) -> Words:
+    job: _Words = state[name]
+    sums, job.sums = job.sums, None
+    return np.zeros((cells, job.agreed.words, 2), dtype=np.uint64) if sums is None else sums
+
+
+def _begin(state: dict[str, Any], name: str, bins: tuple[int, ...]) -> None:
+    job: _Words = state[name]
+    job.begin(bins)
+
+
+def _place(state: dict[str, Any], name: str, blocks: Sequence[int], places: Places, codes: Codes) -> None:
+    job: _Words = state[name]
+    job.place(blocks, places, codes)
+
+
+def _multiply(state: dict[str, Any], name: str) -> bool:
+    job: _Words = state[name]
+    return job.multiply()
+
+
+def _hide(
+    state: dict[str, Any], name: str, feature: int, shape: Shape, left: Words, seed: bytes, flood: bytes
+) -> tuple[Words, bytes]:
+    job: _Words = state[name]
+    agreed, products = job.agreed, job.products[job.starts[feature] : job.starts[feature + 1]]
+    masks, seconds, _ = kernels().hide(left_sums(products, [shape]), job.zero, agreed.reply_bits, seed, 0)
+    zeros = kernels().unpack(job.packed_zeros, agreed.words)
+    firsts = kernels().answer(left, zeros, masks, agreed.flood_bits, agreed.reply_bits, flood, 0)
+    return firsts, kernels().write(seconds, agreed.reply_bits)
+
+
+def _close(state: dict[str, Any], name: str) -> None:
+    state.pop(name, None)

@@ -1,0 +1,85 @@
+"""The way by which the sums of a job's nodes are made on a lattice: a function of layout, the same at all parties.
+
+*Queries*: for every node that is built all records are encrypted anew, those outside of it as zeros. A feature party
+adds the words of all records in the same bins, so that a second half serves several nodes. *Sets*: the words of the
+root serve all nodes of a tree. A feature party adds those of a node's records, whose candidates have second halves of
+their own.
+
+Queries cost words, sets cost second halves. Nothing here depends on data: only on numbers of records, candidates and
+nodes, and on what parties' settings need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from treetap.errors import BadInput
+from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.trees.params import TreeParams
+
+
+class Way(StrEnum):
+    """A way to sum nodes."""
+
+    QUERIES = "queries"
+    SETS = "sets"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a job or a party's settings say about sums.
+
+    Attributes:
+        own_bins: every node has bins of its own, by the job.
+        merged: a feature party merges its bins (`min_cell_records`), in every node others.
+        withheld: feature parties do not know which records are in a node.
+        kept: second halves of every feature party serve all trees of an attempt.
+        once: words for sets serve all trees of an attempt.
+    """
+
+    own_bins: bool = False
+    merged: bool = False
+    withheld: bool = False
+    kept: bool = False
+    once: bool = False
+
+    @property
+    def both_children(self) -> bool:
+        """True if a node's sums do not follow from those of its parent and its sibling."""
+        return self.own_bins or self.merged
+
+
+def built_nodes(params: TreeParams, needs: Needs) -> int:
+    """The most nodes of a tree that are summed."""
+    return params.expansion.most_summed(subtract=not needs.both_children)
+
+
+def way_of(parameters: HistogramParameters, built: int, needs: Needs) -> Way:
+    """The way of a job.
+
+    Args:
+        parameters: its sizes, by the key step.
+        built: the most nodes of a tree that are summed (`built_nodes`).
+        needs: as all parties know them after the key step.
+
+    Raises:
+        BadInput: neither way gives what is needed.
+    """
+    if needs.both_children and needs.withheld:
+        cause = "binning = 'per-node'" if needs.own_bins else "min_cell_records at a feature party"
+        raise BadInput(
+            f"scheme = 'lattice': {cause} and instance_spaces = 'withheld' do not go together: bins of a node follow "
+            "from its records; leave one of them out"
+        )
+    if needs.both_children:
+        return Way.SETS
+    if needs.withheld:
+        return Way.QUERIES
+    trees = max(1, parameters.queries // built)
+    halves = parameters.candidates * parameters.second_half_bytes
+    renewals = -(-built // parameters.queries_per_second_half)
+    # by tree; first halves are the same in either way
+    by_queries = built * parameters.query_bytes + (halves // trees if needs.kept else renewals * halves)
+    by_sets = parameters.query_bytes // (trees if needs.once else 1) + built * halves
+    return Way.QUERIES if by_queries <= by_sets else Way.SETS
