@@ -80,7 +80,8 @@ def test_sizes_hide_and_decrypt_and_none_is_larger_than_it_must_be(job):
         narrow = max(16, plain if fewer == 1 else plain // fewer + 1)  # the moduli are below 2^tb, but for one
         assert narrow > 42 or not any(
             fits(chosen.records, chosen.noise, less, narrow, flood_bits, reply)[1] for reply in range(narrow, 53)
-        )
+        ) or 2 * chosen.candidates > 420 * 3**fewer
+    assert chosen.nodes_per_secret == 420 * 3**chosen.words // (2 * chosen.candidates) > 0
     places = chosen.places_per_word
     assert 3 ** (places + 1) <= 2 ** (104 - chosen.flood_bits) < 3 ** (places + 2)
     assert chosen.queries_per_second_half <= 4
@@ -158,6 +159,16 @@ def test_a_job_that_no_sizes_fit_is_refused_by_name(change, message):
     assert HistogramParameters.choose(**job)
     with pytest.raises(BadInput, match=message):
         HistogramParameters.choose(**{**job, **change})
+
+
+def test_candidates_that_lie_are_told_apart_by_more_words():
+    """A word more where a node would tell too much of the secrets of one word less; the figures are the page's."""
+    job = {"records": 1000, "widths": (12, 12), "bins": 256, "queries": 1}
+    chosen = {count: HistogramParameters.choose(candidates=count, **job) for count in (1, 630, 631, 1890, 1891, 5670)}
+    assert {count: sizes.words for count, sizes in chosen.items()} == {1: 1, 630: 1, 631: 2, 1890: 2, 1891: 3, 5670: 3}
+    assert [sizes.nodes_per_secret for sizes in chosen.values()] == [630, 1, 2, 1, 2, 1]
+    with pytest.raises(BadInput, match="words 1 let a party that lies read more than 420 places .* by 631 candidates"):
+        replace(chosen[630], candidates=631, flood_bits=70)
 
 
 def test_borders_themselves_are_taken():
