@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 
 from party.growth.lattice_values import Query, WordsOfNodes
+from tests.lattice_ways import take_way
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_model, spec, world
-from treetap.lattice import histogram_key_holder, histogram_scheme, histogram_sums
+from treetap.lattice import histogram_key_holder, histogram_parameters, histogram_scheme, histogram_sets, histogram_sums
+from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
+from treetap.wire.v2 import exchange_pb2
 from treetap.workers.engines import InProcessEngine
 
 #: Trees with more built nodes than one second half serves, and columns of two parties.
@@ -29,7 +33,7 @@ class Watched:
 
     def __init__(self) -> None:
         self._kernels = histogram_scheme.kernels()
-        self.blocks: list[tuple[bytes, int]] = []  # (seed, block) of words
+        self.blocks: list[tuple[bytes, int]] = []  # (seed of a query, block) of words
         self.masks: list[tuple[bytes, int]] = []  # (seed, candidate) of u_k and e'
         self.floods: list[tuple[bytes, int]] = []
         self.widths: set[int] = set()
@@ -77,30 +81,40 @@ class TwoWorkers(InProcessEngine):
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     """The kernels of all parties of a process."""
     kernels = Watched()
-    for module in (histogram_key_holder, histogram_sums):
+    for module in (histogram_key_holder, histogram_sets, histogram_sums):
         monkeypatch.setattr(module, "kernels", lambda: kernels)
     return kernels
 
 
-def test_no_draw_is_used_twice(watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("way", "told"), [(Way.QUERIES, 420), (Way.SETS, 420), (Way.SETS, 8)])
+def test_no_draw_is_used_twice(
+    way: Way, told: int, watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A block of a query is encrypted once, a mask hides once and serves four queries, a flood is of one answer.
 
     Two of either would show differences of plaintexts, or of sets, or cancel the flood. Both workers of a party have
-    draws of their own.
+    draws of their own. By sets a mask serves once, and secrets some nodes; with 8 places that may be told, these are 3.
     """
-    sizes: dict[str, Any] = {}
-    choose = histogram_scheme.HistogramParameters.choose
+    agreed: list[HistogramParameters] = []
+    built: defaultdict[int, list[int]] = defaultdict(list)
+    choose = HistogramParameters.choose
 
-    def chosen(*args: Any) -> Any:
-        made = choose(*args)
-        if made.candidates > 1:  # not the least that a label holder tries before
-            sizes["agreed"] = made
-        return made
+    def chosen(*args: Any) -> HistogramParameters:
+        agreed.append(choose(*args))
+        return agreed[-1]
 
-    monkeypatch.setattr(histogram_scheme.HistogramParameters, "choose", chosen)
+    def seen(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if sender == "feature-b":
+            built[parcel.round] += parcel.growth.candidate_sums.nodes
+        return parcel
+
+    monkeypatch.setattr(HistogramParameters, "choose", chosen)
+    monkeypatch.setattr(histogram_parameters, "MOST_TOLD", told)
+    take_way(monkeypatch, way)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, engine=lambda _: TwoWorkers())
+        federation.tamper = seen
         status = await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE))
         assert (status.state, status.error) == ("finished", "")
         assert_oracles_model(federation.states, HERE.oracle(PARAMS))
@@ -108,12 +122,20 @@ def test_no_draw_is_used_twice(watched: Watched, tmp_path: Path, monkeypatch: py
 
     run(main())
     for draws in (watched.blocks, watched.masks, watched.floods):
-        assert len(draws) > 20
+        assert len(draws) >= 4
         assert not [draw for draw, times in Counter(draws).items() if times > 1]
-    assert watched.widths == {sizes["agreed"].flood_bits}
+    sizes = agreed[-1]
+    assert watched.widths == {sizes.flood_bits}
     assert len(watched.served) == len(watched.masks)
-    assert max(watched.served.values()) == sizes["agreed"].queries_per_second_half == 4
+    by_sets = way is Way.SETS
+    assert max(watched.served.values()) == (1 if by_sets else 4)
+    assert sizes.queries_per_second_half == 4
+    serves = way.nodes_per_query(sizes)
+    assert serves == {420: 177 if by_sets else 1, 8: 3}[told]
+    nodes = [len(of_tree) for of_tree in built.values() if of_tree]
+    assert min(nodes) > 4
     queries = {seed for seed, _ in watched.blocks}
+    assert len(queries) == sum(-(-number // serves) for number in nodes)
     assert len(queries) * 2 == len(watched.blocks)  # one block of records, and one of zeros
 
 

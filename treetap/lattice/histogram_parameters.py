@@ -310,8 +310,8 @@ def _places(flood_bits: int) -> int:
 
 
 def _nodes(words: int, candidates: int) -> int:
-    """Equation 10: of candidates that lie, a node and its sibling tell 3^-r of the places."""
-    return MOST_TOLD * 3**words // (2 * candidates)
+    """Equation 10: a candidate that lies tells at most 2·3^-r places at a node, and as many at its sibling."""
+    return MOST_TOLD * 3**words // (4 * candidates)
 
 
 def _holds(moduli: Sequence[int], plain_bits: int) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from tests.lattice.histogram_twin import (
     Twin,
     centred,
+    combined,
     errors,
     fits,
     half_of,
@@ -24,6 +25,7 @@ from tests.lattice.histogram_twin import (
     ternary,
     whole,
 )
+from treetap.lattice.histogram_parameters import MOST_TOLD, HistogramParameters
 
 N = 4096
 
@@ -133,3 +135,73 @@ def test_refusals_that_end_no_attempt_read_the_secrets(names, ends, read):
     right = [[int(secret[N - 1 - place]) for secret in holder.secrets] for place in range(40)]
     assert (known == right) == read
     assert read or most <= 2
+
+
+# ---- comparisons
+
+
+class Comparing:
+    """Opens candidates of a node, and of its sibling, and says which have the largest sum of the first slot.
+
+    After `nodes` nodes it encrypts anew, under other secrets.
+    """
+
+    def __init__(self, rng, job, nodes):
+        self._rng, self._job, self._twin, self._nodes = rng, job, Twin.of(job), nodes
+        self.a, self._asked = self._twin.public(rng), 0
+        self.plain = whole(rng.integers(0, 2, N) + (rng.integers(0, 2, N) << job.widths[0]))
+
+    def _encrypt(self):
+        secrets = [ternary(self._rng, N) for _ in self._job.moduli]
+        encoded = [self._twin.encoded(self.plain, t, self._rng) for t in self._job.moduli]
+        self._secrets, own = secrets, zip(secrets, encoded, strict=True)
+        self.words = [self._twin.words(self.a, secret, errors(self._rng, N), part) for secret, part in own]
+
+    def next_node(self):
+        """Go on to a node and its sibling; True if its words are new."""
+        self._asked += 1
+        if renewed := not (self._asked - 1) % self._nodes:
+            self._encrypt()
+        return renewed
+
+    def tied(self, halves):
+        """Places of the winners among halves, (second, firsts) each."""
+        sums = []
+        for second, firsts in halves:
+            parts = zip(firsts, self._secrets, self._job.moduli, strict=True)
+            opened = [self._twin.opened(first, second, secret, t) for first, secret, t in parts]
+            assert all(share <= self._job.noise_share for _, share in opened)  # none is refused
+            sums.append(combined([residue for residue, _ in opened], self._job.moduli) % (1 << self._job.widths[0]))
+        return [place for place, total in enumerate(sums) if total == max(sums)]
+
+
+@pytest.mark.parametrize(("limited", "read"), [(False, True), (True, False)])
+def test_comparisons_of_lying_candidates_read_the_secret_and_then_all_values(limited, read):
+    """Copies of one candidate, each with s at another place less a guess of it: those that tie are guessed right.
+
+    Nothing is refused, and 300 candidates read the secret of one word in 14 nodes, and with it every record's plaintext.
+    Within the limit they read no more of it than the page's 420 places; that decrypts nothing.
+    """
+    rng, job = np.random.default_rng(25), HistogramParameters.choose(N, (14, 14), 2, 300, 20)
+    assert (job.words, job.nodes_per_secret) == (1, 1)
+    twin, holder = Twin.of(job), Comparing(rng, job, job.nodes_per_secret if limited else 1000)
+    inside, step = half_of(rng), (1 << job.reply_bits) // job.moduli[0]
+    second = twin.reply(twin.second_half([holder.a], [inside])).astype(np.int64)
+    guessed, told = np.zeros(N, int), 0
+    for first_place in range(0, N, job.candidates):
+        places = range(first_place, min(first_place + job.candidates, N))
+        if holder.next_node():
+            guessed[:], told = 0, 0  # of secrets that are gone
+        base = int(twin.reply(twin.first_half(holder.words[0], inside)))
+        for guess in (1, -1):
+            halves = []
+            for place in places:
+                lie = second.copy()
+                lie[N - 1 - place] = (lie[N - 1 - place] + guess * step) % (1 << job.reply_bits)
+                halves.append((lie, [(base - step) % (1 << job.reply_bits)]))
+            guessed[[places[at] for at in holder.tied(halves)]] = guess
+        told += len(places)  # places that are neither 1 nor -1 are 0
+    words = holder.words[0]
+    opened = ((words + product(holder.a, guessed)) * job.moduli[0] + twin.q // 2) // twin.q % job.moduli[0]
+    assert (opened == holder.plain).mean() == (1.0 if read else 0.0)
+    assert read or told <= MOST_TOLD
