@@ -197,7 +197,7 @@ class _Sets:
         self._asked = 0
 
     async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
-        """Add up the words of each node's records that the sums hold, and hide the sums; take words where they are due."""
+        """Add up the words of each node's records that the sums hold, and hide the sums; take words that are due."""
         context, columns = self._context, tree.columns
         bins, shapes, firsts, seconds = columns.bins, columns.candidates.shapes, [], []
         for node in nodes:

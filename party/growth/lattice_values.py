@@ -101,7 +101,10 @@ class WordsOfNodes:
         own_bins = sizes.params.bins_per_node
         needs = Needs(own_bins=own_bins, merged=bool(sizes.merging), kept=kept, once=self._once)
         parameters = self._parameters(slots, sizes.records, rounded_up(max(sizes.announced.values())), needs)
-        self._way, self._once = way_of(parameters, built_nodes(sizes.params, needs), needs), once_an_attempt(parameters, needs)
+        self._way, self._once = (
+            way_of(parameters, built_nodes(sizes.params, needs), needs),
+            once_an_attempt(parameters, needs),
+        )
         log.info(
             "job %s: nodes are summed by %s; %d words for each record, halves of %d bits; sums of %d attempts are "
             "hidden by %.1f bits",

@@ -1,4 +1,4 @@
-"""What a job on a lattice draws: which seeds its kernels get, how often a mask serves, and what is forgotten, and when."""
+"""What a job on a lattice draws: which seeds its kernels get, how often a mask serves, and what is forgotten when."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from party.growth import lattice_values
 from party.growth.lattice_values import Query, WordsOfNodes
 from tests.lattice_ways import take_way
 from tests.simulator import Federation, run
@@ -177,3 +178,33 @@ def test_the_end_of_an_attempt_forgets_what_others_sums_still_need() -> None:
     asyncio.run(values.close())
     assert not values._queries
     assert not values._shared
+
+
+@pytest.mark.parametrize("refuses", ["label-holder", "feature-b"])
+def test_the_ninth_attempt_is_refused(refuses: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ended those before: each party counts by itself, a feature party before it sends a sum."""
+    if refuses != "label-holder":
+        counted = lattice_values.parameters_of
+        monkeypatch.setattr(lattice_values, "parameters_of", lambda *sizes: counted(*sizes[:-1], 1))
+
+    def cut(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if sender == "feature-c" and parcel.setup.seed_nonce.nonce:
+            parcel.setup.seed_nonce.nonce = b""
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = cut
+        status = await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE))
+        for _ in range(7):
+            assert "the nonce of feature-c is not the one" in status.error
+            status = await federation.resume()
+        assert "the nonce of feature-c is not the one" in status.error
+        federation.tamper = None
+        status = await federation.resume()
+        assert status.state == "failed"
+        assert "attempt 9 of a job on a lattice: sums are hidden in 8 attempts together" in status.error
+        assert not {message.word for message in federation.log} & {"candidate_sums"}
+        await federation.close()
+
+    run(main())

@@ -48,10 +48,11 @@ class Party:
     def __init__(self, wire: Wire, name: str) -> None:
         self.party, self._wire = name, wire
         self.outbox = self.mailbox = self
+        self._sending: list[asyncio.Task[None]] = []
 
     async def send(self, to: str, kind: str, contents: Sequence[Any]) -> None:
         (content,) = contents
-        asyncio.ensure_future(self._wire.send(kind, self.party, to, content))
+        self._sending.append(asyncio.ensure_future(self._wire.send(kind, self.party, to, content)))
 
     async def only(self, sender: str, kind: str) -> Any:
         return await self._wire.box(kind, sender, self.party)

@@ -136,8 +136,9 @@ def sums_of_nodes(sizes: TreeSizes, series: Series) -> int:
 
 
 def words_of_nodes(sizes: TreeSizes, series: Series) -> int:
-    """For each node that is built, or for as many as share a query, the words of every record and of a block of zeros."""
-    return -(-sizes.built(series.stage) // sizes.nodes_per_query) * (_NODE + (sizes.records + _BLOCK) * sizes.words * _WORD)
+    """For each node that is built, or as many as share a query, the words of every record and of a block of zeros."""
+    queries = -(-sizes.built(series.stage) // sizes.nodes_per_query)
+    return queries * (_NODE + (sizes.records + _BLOCK) * sizes.words * _WORD)
 
 
 def number_of_candidates(_sizes: TreeSizes, _series: Series) -> int:

@@ -111,8 +111,8 @@ def tried(holder, job, place, guess):
 def test_refusals_that_end_no_attempt_read_the_secrets(names, ends, read):
     """Lying halves add s_j at one place to a sum, and take a guess of it away: whether the sum is refused tells.
 
-    A label holder that names the word is asked for three guesses of a place, one that does not for 27. Where a refusal ends
-    the attempt, and with it the secrets, eight attempts tell a few places of secrets that are gone.
+    A label holder that names the word is asked for three guesses of a place, one that does not for 27. Where a refusal
+    ends the attempt, and with it the secrets, eight attempts tell a few places of secrets that are gone.
     """
     rng, job = np.random.default_rng(24), sizes(N)
     assert job.words == 3
@@ -179,7 +179,7 @@ class Comparing:
 def test_comparisons_of_lying_candidates_read_the_secret_and_then_all_values(limited, read):
     """Copies of one candidate, each with s at another place less a guess of it: those that tie are guessed right.
 
-    Nothing is refused, and 300 candidates read the secret of one word in 14 nodes, and with it every record's plaintext.
+    Nothing is refused, and 300 candidates read the secret of one word in 14 nodes, and with it every plaintext.
     Within the limit they read no more of it than the page's 420 places; that decrypts nothing.
     """
     rng, job = np.random.default_rng(25), HistogramParameters.choose(N, (14, 14), 2, 300, 20)

@@ -30,7 +30,9 @@ def pairs(numbers):
 
 def public(block):
     """The public polynomial of a block that the kernels make of the seed."""
-    return whole(sum(int(x) << 26 * k for k, x in enumerate(row)) % (1 << 104) for row in kernels().limbs(SEED, block, 1)[0])
+    return whole(
+        sum(int(x) << 26 * k for k, x in enumerate(row)) % (1 << 104) for row in kernels().limbs(SEED, block, 1)[0]
+    )
 
 
 def nodes(rng, first):

@@ -78,9 +78,13 @@ def test_sizes_hide_and_decrypt_and_none_is_larger_than_it_must_be(job):
         fewer, less = chosen.words - 1, chosen.first_halves // chosen.words * (chosen.words - 1)
         flood_bits = math.ceil(math.log2(chosen.noise * math.sqrt(4.57 * less)) + 39 - 1e-9)
         narrow = max(16, plain if fewer == 1 else plain // fewer + 1)  # the moduli are below 2^tb, but for one
-        assert narrow > 42 or not any(
-            fits(chosen.records, chosen.noise, less, narrow, flood_bits, reply)[1] for reply in range(narrow, 53)
-        ) or 4 * chosen.candidates > 420 * 3**fewer
+        assert (
+            narrow > 42
+            or not any(
+                fits(chosen.records, chosen.noise, less, narrow, flood_bits, reply)[1] for reply in range(narrow, 53)
+            )
+            or 4 * chosen.candidates > 420 * 3**fewer
+        )
     assert chosen.nodes_per_secret == 420 * 3**chosen.words // (4 * chosen.candidates) > 0
     places = chosen.places_per_word
     assert 3 ** (places + 1) <= 2 ** (104 - chosen.flood_bits) < 3 ** (places + 2)
@@ -167,7 +171,7 @@ def test_candidates_that_lie_are_told_apart_by_more_words():
     chosen = {count: HistogramParameters.choose(candidates=count, **job) for count in (1, 315, 316, 945, 946, 2835)}
     assert {count: sizes.words for count, sizes in chosen.items()} == {1: 1, 315: 1, 316: 2, 945: 2, 946: 3, 2835: 3}
     assert [sizes.nodes_per_secret for sizes in chosen.values()] == [315, 1, 2, 1, 2, 1]
-    with pytest.raises(BadInput, match="words 1 let a party that lies read more than 420 places .* by 316 candidates"):
+    with pytest.raises(BadInput, match=r"words 1 let a party that lies read more than 420 places .* by 316 candidates"):
         replace(chosen[315], candidates=316, flood_bits=70)
 
 
@@ -399,7 +403,8 @@ JOBS = {
 
 def table():
     """The page's table of sizes."""
-    head = "job|bits|r × tb|log₂ V|fb|qp|hidden, bits|chosen errors|places a query|queries under one uₖ|nodes a secret|second half, kB"
+    head = "job|bits|r × tb|log₂ V|fb|qp|hidden, bits|chosen errors|places a query|queries under one uₖ|nodes a secret"
+    head += "|second half, kB"
     lines = [f"| {head.replace('|', ' | ')} |\n", "|---" * (head.count("|") + 1) + "|\n"]
     for name, job in JOBS.items():
         sizes = sizes_of(*job)
