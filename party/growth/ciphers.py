@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from party.growth.feature_party import OwnTree, Sums
@@ -46,8 +46,8 @@ class SummedValues(Protocol):
         """Begin tree `t` over these records."""
         ...
 
-    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
-        """The left sums of every candidate of these nodes, in this party's secret order."""
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums | AsyncIterator[Sums]:
+        """The left sums of every candidate of these nodes, in this party's secret order: at once or node by node."""
         ...
 
     async def drop(self) -> None:

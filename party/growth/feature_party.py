@@ -7,7 +7,7 @@ after a tree.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +47,7 @@ AFTER_STORING = (
 
 
 class Sums(NamedTuple):
-    """The sums of the candidates of some nodes as they are sent (`CandidateSums`), of `number` ciphertexts."""
+    """The sums of all candidates of a stage's nodes, or of the next ones, as they are sent: `number` ciphertexts."""
 
     ciphertexts: bytes
     number: int
@@ -100,8 +100,8 @@ class FeaturePartyGrowth:
         tree.rows.update(await take_spaces(relayed, tree.total))
         return tree
 
-    async def send_sums(self, tree: OwnTree, stage: int, nodes: list[int], sums: Sums) -> None:
-        """Send the candidate sums of these nodes, node by node, including empty candidates.
+    async def send_sums(self, tree: OwnTree, stage: int, nodes: list[int], sums: Sums | AsyncIterator[Sums]) -> None:
+        """Send the candidate sums of these nodes, node by node, including empty candidates; many while more are made.
 
         At the root also the marks of the candidates of constrained columns, if this party has any, and the fewest
         records in a cell.
@@ -111,26 +111,25 @@ class FeaturePartyGrowth:
         """
         bins, account = tree.columns.bins, self._account
         await self._context.offload(lambda: account.charge_sums(tree, bins, nodes), whole=True)
-        self._context.costs.ciphertexts["candidate_sums"] += sums.number
-        marks = tree.columns.marks() if stage == 0 else None
-        bodies = [
-            growth_pb2.CandidateSums(
-                nodes=nodes if start == 0 else [],
-                marks=[] if start or marks is None else marks.tolist(),
-                candidates=len(tree.columns.candidates),
-                ciphertexts=sums.ciphertexts[start : start + SUMS_BYTES],
-                partitioned=tree.columns.group_sizes if stage == 0 and start == 0 else [],
-                min_cell_records=tree.columns.bins.min_cell_records if stage == 0 and start == 0 else 0,
-            )
-            for start in range(0, max(len(sums.ciphertexts), 1), SUMS_BYTES)
-        ]
-        bodies += [
-            growth_pb2.CandidateSums(
-                candidates=len(tree.columns.candidates), second_halves=sums.second_halves[start : start + SUMS_BYTES]
-            )
-            for start in range(0, len(sums.second_halves), SUMS_BYTES)
-        ]
-        await self._context.outbox.send(self._label_holder, "candidate_sums", bodies, round=tree.index, stage=stage)
+        candidates = len(tree.columns.candidates)
+        body = growth_pb2.CandidateSums(nodes=nodes, candidates=candidates)
+        if stage == 0:
+            marks = tree.columns.marks()
+            body.marks.extend([] if marks is None else marks.tolist())
+            body.partitioned.extend(tree.columns.group_sizes)
+            body.min_cell_records = bins.min_cell_records
+        stream = self._context.outbox.open(self._label_holder, "candidate_sums", tree.index, stage)
+        held = True  # what comes first has not been sent
+        async for part in _at_once(sums) if isinstance(sums, Sums) else sums:
+            self._context.costs.ciphertexts["candidate_sums"] += part.number
+            for name, halves in (("ciphertexts", part.ciphertexts), ("second_halves", part.second_halves)):
+                for start in range(0, len(halves), SUMS_BYTES):
+                    setattr(body, name, halves[start : start + SUMS_BYTES])
+                    await stream.put(body)
+                    body, held = growth_pb2.CandidateSums(candidates=candidates), False
+        if held:
+            await stream.put(body)
+        await stream.close()
 
     @step(Next("build_histograms", NEXT_STAGE), Next("store_tree", THIS_ROUND))
     async def apply_splits(self, request: control_pb2.StepRequest) -> None:
@@ -197,6 +196,10 @@ class FeaturePartyGrowth:
         if self._tree is None or self._tree.index != t:
             raise OutOfOrder(f"tree {t} is not being grown at {self._context.party}")
         return self._tree
+
+
+async def _at_once(sums: Sums) -> AsyncIterator[Sums]:
+    yield sums
 
 
 def nodes_of(request: control_pb2.StepRequest) -> list[int]:

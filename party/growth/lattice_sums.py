@@ -95,8 +95,8 @@ class SumsOfWords:
         assert self._way is not None
         await self._way.begin(t, columns)
 
-    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
-        """Add up the words of each node, and hide the sums.
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> AsyncIterator[Sums]:
+        """Add up the words of each node, and hide the sums, one node after the other as they are asked for.
 
         Raises:
             OutOfOrder: the records of a node are not known here, and so not what its sums show.
@@ -108,7 +108,10 @@ class SumsOfWords:
         if self._answered > (said := required(self._parameters).queries):
             raise Malformed(f"{self._sender} asks for more than the {said} nodes that it said")
         assert self._way is not None
-        return await self._way.sum(tree, stage, nodes)
+        if isinstance(self._way, _Sets):
+            for node in nodes:  # all before the first is shown
+                await self._context.offload(partial(tree.columns.bins.see, node, tree.rows_of(node)))
+        return self._way.sum(tree, stage, nodes)
 
     async def drop(self) -> None:
         if isinstance(self._way, _Sets) and not self._once:
@@ -150,23 +153,21 @@ class _Queries:
         self._sums = HistogramSums(engine, self._parameters, self._seed, codes, shapes, token)
         await self._sums.start()
 
-    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> AsyncIterator[Sums]:
         """Add up the words of each node while they arrive, and hide the sums."""
         sums, parameters, context = required(self._sums), self._parameters, self._context
-        order, firsts, seconds = tree.columns.order(nodes[0]), [], []
-        before, most = dict(sums.operations), parameters.queries_per_second_half
+        order, most = tree.columns.order(nodes[0]), parameters.queries_per_second_half
+        before = dict(sums.operations)
         context.progress.done, context.progress.total = 0, sums.expected * len(nodes)
         series = context.mailbox.series(self._sender, "encrypted_words", tree.index, stage)
         for node in nodes:
             await _take_words(context, self._sender, series, tree.index, node, sums)
-            if not (self._asked if self._keeps else self._asked % most):
-                seconds.append(await sums.renew(order))
+            renews = not (self._asked if self._keeps else self._asked % most)
             self._asked += 1
-            firsts.append(await sums.answer(order))
+            second = await sums.renew(order) if renews else b""
+            yield Sums(await sums.answer(order), len(order) * (parameters.words + renews), second)
         await _check_end(self._sender, series, tree.index)
         context.costs.operations.update(since(before, sums.operations))
-        halves = len(order) * (parameters.words * len(firsts) + len(seconds))
-        return Sums(b"".join(firsts), halves, b"".join(seconds))
 
     async def close(self) -> None:
         if self._sums is not None:
@@ -196,15 +197,17 @@ class _Sets:
         del t, columns
         self._asked = 0
 
-    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
-        """Add up the words of each node's records that the sums hold, and hide the sums; take words that are due."""
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> AsyncIterator[Sums]:
+        """Add up the words of each node's records that the sums hold, and hide the sums; their bins are known.
+
+        Words that are due come before the node with which their query begins.
+        """
         context, columns = self._context, tree.columns
-        bins, shapes, firsts, seconds = columns.bins, columns.candidates.shapes, [], []
-        for node in nodes:
-            await context.offload(partial(bins.see, node, tree.rows_of(node)))
-        serves = self._parameters.nodes_per_secret
+        bins, shapes, serves = columns.bins, columns.candidates.shapes, self._parameters.nodes_per_secret
         due = set() if self._once else {node for at, node in enumerate(nodes, self._asked) if not at % serves}
         series = context.mailbox.series(self._sender, "encrypted_words", tree.index, stage) if due else None
+        if series is None:
+            context.progress.done, context.progress.total = 0, len(nodes)
         for node in nodes:
             if series is not None and node in due:
                 await self._take(series, tree.index, node)
@@ -214,13 +217,11 @@ class _Sets:
             codes = await context.offload(partial(bins.codes, node, rows))
             first, second = await sets.answer(rows, codes, shapes, columns.order(node))
             context.costs.operations.update(since(before, sets.operations))
-            firsts.append(first)
-            seconds.append(second)
+            yield Sums(first, len(columns.candidates) * (self._parameters.words + 1), second)
+            context.progress.done += series is None
         self._asked += len(nodes)
         if series is not None:
             await _check_end(self._sender, series, tree.index)
-        halves = len(columns.candidates) * (self._parameters.words + 1) * len(nodes)
-        return Sums(b"".join(firsts), halves, b"".join(seconds))
 
     async def close(self) -> None:
         if self._sets is not None:

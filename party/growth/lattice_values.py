@@ -175,23 +175,31 @@ class WordsOfNodes:
             raise
 
     async def _opened(self, offer: Offer) -> Ints:
-        holder, costs = required(self._holder), self._context.costs
-        queries = [self._queries[node] for node in offer.nodes]
-        width = first_halves_bytes(holder.parameters, offer.candidates)
+        """Open one node after the other while halves come, so that the second ones of many need not be held."""
+        holder, costs, parts = required(self._holder), self._context.costs, required(offer.halves)
+        queries, opened = [self._queries[node] for node in offer.nodes], []
         renewing = self._renewing(offer.party, queries)
-        halves = offer.candidates * holder.parameters.second_half_bytes
-        if len(offer.ciphertexts) != len(queries) * width or len(offer.second_halves) != len(renewing) * halves:
-            raise Malformed(f"sums of {offer.sums} candidates have other sizes")
-        renewed, opened = 0, []
-        for number, query in enumerate(queries):
-            if query in renewing:
-                part = offer.second_halves[renewed * halves : (renewed + 1) * halves]
-                await holder.keep_second_halves(offer.party, part, offer.candidates)
+        width = first_halves_bytes(holder.parameters, offer.candidates)
+        firsts, seconds = bytearray(), bytearray()
+        for query in queries:
+            renews = query in renewing
+            size = offer.candidates * holder.parameters.second_half_bytes if renews else 0
+            while len(firsts) < width or len(seconds) < size:
+                if (part := await anext(parts, None)) is None:
+                    raise _other_sizes(offer)
+                firsts += part[0]
+                seconds += part[1]
+            if renews:
+                await holder.keep_second_halves(offer.party, bytes(seconds[:size]), offer.candidates)
                 self._kept.add(offer.party)
-                renewed += 1
-            firsts = offer.ciphertexts[number * width : (number + 1) * width]
-            opened.append(await holder.open(offer.party, firsts, offer.candidates, query.seed))
+            opened.append(await holder.open(offer.party, bytes(firsts[:width]), offer.candidates, query.seed))
             query.awaited.discard(offer.party)
+            del firsts[:width], seconds[:size]
+        async for part in parts:
+            firsts += part[0]
+            seconds += part[1]
+        if firsts or seconds:
+            raise _other_sizes(offer)
         costs.operations["openings"] += offer.sums
         for node in [node for node, query in self._queries.items() if not query.awaited]:
             del self._queries[node]
@@ -261,3 +269,7 @@ class WordsOfNodes:
                 f"{party} says that it has {count.candidates} candidates, a lattice takes {MOST['candidates']}"
             )
         return count
+
+
+def _other_sizes(offer: Offer) -> Malformed:
+    return Malformed(f"sums of {offer.sums} candidates have other sizes")

@@ -6,7 +6,7 @@ over categories (groups). Only the label holder opens the sums. Candidates that 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -19,6 +19,7 @@ from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.trees.candidates import MARKS, Group
 from treetap.trees.growing_tree import Choice, GrowingTree, Ints
+from treetap.wire.v2 import exchange_pb2, growth_pb2
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Offer:
         nodes: whose sums they are, in this order.
         candidates: of each node.
         ciphertexts: of the sums.
-        second_halves: of a lattice, those that came with them.
+        halves: of a lattice in their place: first and second halves as they come, some at a time.
     """
 
     party: str
@@ -41,7 +42,7 @@ class Offer:
     nodes: Sequence[int]
     candidates: int
     ciphertexts: bytes
-    second_halves: bytes = b""
+    halves: AsyncIterator[tuple[bytes, bytes]] | None = None
 
     @property
     def sums(self) -> int:
@@ -51,6 +52,18 @@ class Offer:
 
 #: Opens sums: an offer → the criterion's slots (sums, S).
 OpenSums = Callable[[Offer], Awaitable[Ints]]
+
+
+async def _halves(
+    first: growth_pb2.CandidateSums, series: AsyncIterator[exchange_pb2.PeerMessage]
+) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Ciphertexts or first halves, and second halves, of a message and of those that follow it."""
+    yield first.ciphertexts, first.second_halves
+    async for message in series:
+        body = message.growth.candidate_sums
+        if body.candidates != first.candidates or body.nodes or body.marks or body.partitioned or body.min_cell_records:
+            raise Malformed("its number of candidates has changed, or what is said once comes again")
+        yield body.ciphertexts, body.second_halves
 
 
 class OfferedCandidates:
@@ -69,35 +82,29 @@ class OfferedCandidates:
 
     async def take(self, party: str, t: int, stage: int) -> Ints:
         """The decrypted candidate sums of one feature party at a stage: (nodes, candidates, slots) int64."""
-        nodes: list[int] = []
-        packed: list[bytes] = []
-        halves: list[bytes] = []
-        candidates: int | None = None
-        partitioned: list[int] = []
         build = self._growing.build
-        async for message in self._context.mailbox.series(party, "candidate_sums", t, stage):
-            body = message.growth.candidate_sums
-            nodes += body.nodes
-            packed.append(body.ciphertexts)
-            halves.append(body.second_halves)
-            partitioned += body.partitioned
-            candidates = body.candidates if candidates is None else candidates
-            if body.min_cell_records:
-                self._take_cells(party, t, stage, body.min_cell_records)
-            if body.marks:
-                self._take_marks(party, t, stage, candidates, list(body.marks))
-            if body.candidates != candidates:
-                raise Malformed(f"{party} changed its number of candidates within tree {t}, stage {stage}")
-        if nodes != build or candidates is None:
+        series = self._context.mailbox.series(party, "candidate_sums", t, stage)
+        first = (await anext(series)).growth.candidate_sums
+        nodes, candidates = list(first.nodes), first.candidates
+        if nodes != build:
             raise Malformed(f"{party} sent candidates of nodes {nodes}, expected {build}")
+        if first.min_cell_records:
+            self._take_cells(party, t, stage, first.min_cell_records)
+        if first.marks:
+            self._take_marks(party, t, stage, candidates, list(first.marks))
         if not stage and self._sizes.words and (party in self.cells) != (party in self._sizes.merging):
             raise Malformed(f"{party} does not say of tree {t} what it said with the key, whether it merges its bins")
         # the mailbox bounds the party's next messages by this number
         self._sizes.offered[party] = t, candidates
-        if partitioned:
-            self._take_groups(party, t, stage, partitioned, candidates)
+        if first.partitioned:
+            self._take_groups(party, t, stage, list(first.partitioned), candidates)
+        halves = _halves(first, series)
         try:
-            offer = Offer(party, t, stage, nodes, candidates, b"".join(packed), b"".join(halves))
+            if self._sizes.words:
+                offer = Offer(party, t, stage, nodes, candidates, b"", halves)
+            else:
+                packed = b"".join([part async for part, _ in halves])
+                offer = Offer(party, t, stage, nodes, candidates, packed)
             sums = await self._open_sums(offer)
             offered = sums.reshape(len(nodes), candidates, sums.shape[1])
             await self._context.offload(lambda: self._growing.check_offered(offered))

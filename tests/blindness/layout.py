@@ -75,15 +75,25 @@ class Cost:
     """Messages, bytes, ciphertexts and operations by party."""
 
     def __init__(
-        self, spec: setup_pb2.JobSpec, records: int, shapes: Mapping[str, Sequence[tuple[int, bool]]], slots: Slots
+        self,
+        spec: setup_pb2.JobSpec,
+        records: int,
+        shapes: Mapping[str, Sequence[tuple[int, bool]]],
+        slots: Slots,
+        *,
+        by_sets: bool = False,
     ) -> None:
-        """`shapes`: (bins, has missing) of each column, by feature party; a party has one worker."""
+        """`shapes`: (bins, has missing) of each column, by feature party; a party has one worker.
+
+        `by_sets`: words of a tree's root serve all of its nodes.
+        """
         self._spec, self._records, self._shapes = spec, records, shapes
         self._params = params_of(spec)
         key = KeyKind.of(spec)
         self._width = key.ciphertext_bytes
         self._groups, self._widths = slots.groups_per_plaintext(key.plain_bits), slots.widths
         self._agreed = self._lattice(slots) if key.on_lattice else None
+        self._by_sets = by_sets
         self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
         self.messages: Counter[tuple[str, str, str]] = Counter()
         self.ciphertexts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -116,7 +126,7 @@ class Cost:
             asked = 0
             for level, nodes in sorted(topology.built(tree).items()):
                 if self._agreed is not None:
-                    self._query(self._agreed, tree, level, nodes, asked)
+                    self._of_words(self._agreed, tree, level, nodes, asked)
                     asked += len(nodes)
                     continue
                 for party in members:
@@ -203,27 +213,33 @@ class Cost:
                 self._send(party, other, "seed_commitment", [committed])
                 self._send(party, other, "seed_nonce", [setup_pb2.SeedNonce(nonce=bytes(32))])
 
-    def _query(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], asked: int) -> None:
-        """Words of all records and of a block of zeros for every node; halves of its candidates.
+    def _of_words(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], asked: int) -> None:
+        """Words of all records and of a block of zeros for every node, or the root alone; halves of its candidates.
 
         `asked`: nodes of the tree before these.
         """
         holder, members, n = self._spec.aggregator, list(self._spec.feature_parties), self._records
+        encrypted = nodes if not self._by_sets else nodes[: not level]
         queries = [
             growth_pb2.EncryptedWords(node=node, first=first, count=count, ciphertexts=bytes(13 * agreed.words * count))
-            for node in nodes
+            for node in encrypted
             for first, count in ((0, n), (n, 4096))
         ]
-        self.operations[holder]["encryptions"] += len(nodes) * (n + 4096)
-        self.ciphertexts[holder]["encrypted_words"] += len(members) * len(nodes) * (n + 4096)
-        renewed = sum(not (asked + number) % agreed.queries_per_second_half for number in range(len(nodes)))
+        self.operations[holder]["encryptions"] += len(encrypted) * (n + 4096)
+        self.ciphertexts[holder]["encrypted_words"] += len(members) * len(encrypted) * (n + 4096)
+        renews = [self._by_sets or not (asked + k) % agreed.queries_per_second_half for k in range(len(nodes))]
+        renewed = sum(renews)
         for party in members:
-            self._send(holder, party, "encrypted_words", queries, tree, level)
+            if queries:
+                self._send(holder, party, "encrypted_words", queries, tree, level)
             candidates = _candidates(self._shapes[party])
-            firsts = len(nodes) * -(-candidates * agreed.words * agreed.reply_bits // 8)
-            seconds = renewed * candidates * agreed.second_half_bytes
-            parts = [growth_pb2.CandidateSums(nodes=nodes, candidates=candidates, ciphertexts=bytes(firsts))]
-            parts += [growth_pb2.CandidateSums(candidates=candidates, second_halves=bytes(seconds))] * bool(seconds)
+            firsts = bytes(-(-candidates * agreed.words * agreed.reply_bits // 8))
+            seconds = bytes(candidates * agreed.second_half_bytes)
+            parts = []
+            for renewing in renews:
+                parts.append(growth_pb2.CandidateSums(candidates=candidates, ciphertexts=firsts))
+                parts += [growth_pb2.CandidateSums(candidates=candidates, second_halves=seconds)] * renewing
+            parts[0].nodes.extend(nodes)
             self._send(party, holder, "candidate_sums", parts, tree, level)
             self.operations[holder]["openings"] += candidates * len(nodes)
             self.operations[party] += Counter(

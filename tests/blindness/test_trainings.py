@@ -17,8 +17,10 @@ import pytest
 from tests.blindness.comparison import PLAIN, RECORDS, Shown, between_parties, of_coordinator, shown
 from tests.blindness.layout import Cost, Topology
 from tests.blindness.observed import Act, Crossed, Observed, observed, with_cell
+from tests.lattice_ways import take_way
 from tests.simulator import COORDINATOR
 from tests.worlds import PARTIES, Tables, spec, weighted, world
+from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
@@ -38,6 +40,7 @@ JOBS: dict[str, TreeParams] = {
         **{"early_stopping_rounds": 1, "validation_share": 0.2},
     ),
     "boosting on a lattice": BoostingParams(n_estimators=2, max_depth=4, max_bin=BINS, min_child_weight=0.1),
+    "boosting on a lattice by sets": BoostingParams(n_estimators=2, max_depth=3, max_bin=BINS, min_child_weight=0.1),
     "boosting by loss guide": BoostingParams(
         **{"n_estimators": 2, "max_depth": 3, "max_bin": BINS, "min_child_weight": 0.1},
         **{"grow_policy": "lossguide", "max_leaves": 5, "max_delta_step": 0.7, "reg_alpha": 0.1},
@@ -94,6 +97,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("party.growth.split_table.secrets.SystemRandom", generator)
         patch.setattr("party.setup.joint_seed.secrets", SimpleNamespace(token_bytes=bytes))
+        take_way(patch, Way.SETS if "by sets" in request.param else Way.QUERIES)
         act = training(job_of(request.param))
         tables = (HERE.tables, _moved(far=False), _moved(far=True))
         yield Runs(request.param, *(Run(*observed(folder, each, act)) for each in tables))
@@ -157,8 +161,9 @@ def _assert_counts_by_layout(job: str, crossed: list[Crossed], accounts: list[jo
     params = JOBS[job]
     bounds = [*loss_for("binary:logistic", 2).bounds(), 1] if isinstance(params, BoostingParams) else [1, 1]
     slots = Slots(tuple(width_for(N, largest) for largest in bounds))
-    shapes = {party: [(BINS, bool(np.isnan(column).any())) for column in block.T] for party, block in HERE.parties[1:]}
-    cost = Cost(job_of(job), N, shapes, slots).of(Topology.of(crossed))
+    blocks = HERE.parties[1:]
+    shapes = {party: [(BINS, bool(np.isnan(column).any())) for column in block.T] for party, block in blocks}
+    cost = Cost(job_of(job), N, shapes, slots, by_sets="by sets" in job).of(Topology.of(crossed))
     of_party = {each.party: each.account for each in accounts if each.party != COORDINATOR}
     for party, account in of_party.items():
         assert {each.name: each.count for each in account.operations} == cost.operations[party]

@@ -15,9 +15,10 @@ import pytest
 from party.growth.split_table import TreeColumns
 from tests.lattice_ways import take_way
 from tests.simulator import Federation, run
-from tests.worlds import PARTIES, assert_oracles_model, spec, world
+from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
 from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
+from treetap.lattice.histogram_sets import HistogramSets
 from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
@@ -54,15 +55,17 @@ class Halves:
         return parcel
 
 
-def _train(folder: Path, halves: Halves, params: BoostingParams, keeping: Sequence[str], way: Way, **more: Any) -> None:
+def _train(
+    folder: Path, halves: Halves, params: BoostingParams, keeping: Sequence[str], way: Way, here: World = HERE
+) -> None:
     """A training that finds the oracle's model; `keeping`: the parties whose second halves may serve all trees."""
 
     async def main() -> None:
-        federation = Federation(folder, HERE.tables, policies=dict.fromkeys(keeping, JOB), **more)
+        federation = Federation(folder, here.tables, policies=dict.fromkeys(keeping, JOB))
         federation.tamper = halves
-        status = await federation.train(spec(params, scheme=LATTICE))
+        status = await federation.train(spec(params, len(here.blocks), scheme=LATTICE))
         assert (status.state, status.error) == ("finished", "")
-        assert_oracles_model(federation.states, HERE.oracle(params))
+        assert_oracles_model(federation.states, here.oracle(params))
         await federation.close()
 
     with pytest.MonkeyPatch.context() as patch:
@@ -173,6 +176,35 @@ def test_a_resumed_job_draws_kept_halves_anew(tmp_path: Path, monkeypatch: pytes
     assert len([key for key in halves.sent if key[1] == FEATURE]) == 2
     assert set(by_attempt) == {1, 2}
     assert by_attempt[1][:1000] != by_attempt[2][:1000]
+
+
+def test_halves_of_a_node_are_sent_before_the_next_ones_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By sets every node has second halves: neither role holds those of a stage."""
+    events: list[str] = []
+    answer, keep = HistogramSets.answer, HistogramKeyHolder.keep_second_halves
+
+    async def answered(sets: HistogramSets, *given: Any) -> Any:
+        events.append("made")
+        return await answer(sets, *given)
+
+    async def kept(holder: HistogramKeyHolder, party: str, halves: bytes, candidates: int) -> None:
+        assert len(halves) == candidates * holder.parameters.second_half_bytes
+        await keep(holder, party, halves, candidates)
+
+    class Seen(Halves):
+        def __call__(self, sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if name_of(parcel) == "candidate_sums":
+                events.append(f"sent {parcel.stage} {bool(parcel.growth.candidate_sums.nodes)}")
+            return super().__call__(sender, to, parcel)
+
+    monkeypatch.setattr(HistogramSets, "answer", answered)
+    monkeypatch.setattr(HistogramKeyHolder, "keep_second_halves", kept)
+    deep = replace(PARAMS, n_estimators=1)
+    _train(tmp_path, Seen(monkeypatch), deep, [], Way.SETS, here=world(80, (1, 3), missing=0.1))
+    first = events.index("sent 3 True")
+    assert events[first:].count("made") > 1
 
 
 # ---- a refused opening by sets

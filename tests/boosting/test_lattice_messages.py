@@ -207,7 +207,7 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     "second halves that are not due": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 1, 0)),
         _set(second_halves=bytes(1000)),
-        f"{NO_SUM}sums of 2 candidates have other sizes",
+        f"{NO_SUM}(sums of 2 candidates have other sizes|a sum has more noise than|.*above the last slot)",
     ),
     "other candidates than before": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
@@ -232,7 +232,7 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     "second halves that the label holder is to keep": (
         *("candidate_count", FEATURE, LABEL_HOLDER, (0, 0, 0)),
         _set(keeps_second_halves=True),
-        f"{NO_SUM}sums of 2 candidates have other sizes",
+        f"{NO_SUM}(sums of 2 candidates have other sizes|a sum has more noise than|.*above the last slot)",
     ),
     "sums of another node": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
