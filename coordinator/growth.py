@@ -8,8 +8,9 @@ from __future__ import annotations
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, answered
 from treetap.process.together import together
-from treetap.protocols.job_spec import taking_part
+from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.ensemble import ROOT
+from treetap.trees.params import TreeParams
 from treetap.wire.v2 import growth_pb2, setup_pb2
 
 
@@ -31,9 +32,11 @@ async def grow_tree(
     comparison need precede; nodes of earlier stages may win there.
 
     A feature party that the tree drops (party-wise dropout) only stores it. With `alone` all do: the label holder has
-    no stages for others, and goes from step 1 to step 6.
+    no stages for others, and goes from step 1 to step 6. With `pad_trees` every party applies splits at every stage,
+    and the label holder says neither whose they are nor where.
     """
     label_holder, features = spec.aggregator, taking_part(spec, tree)
+    padded = params_as(spec, TreeParams).pad_trees  # type: ignore[type-abstract] # of either protocol
     if alone:
         await roster.ask(label_holder, "begin_tree", growth_pb2.BeginTree(), tree)
     build, stage = [] if alone else [ROOT], 0
@@ -46,9 +49,11 @@ async def grow_tree(
             await sums
         chosen = await roster.ask(label_holder, "choose_splits", growth_pb2.ChooseSplits(), tree, stage)
         decisions = answered(label_holder, chosen, "chosen_splits").decisions
-        if not decisions:
-            break
         owners = list(dict.fromkeys(decision.owner for decision in decisions))
+        if padded:
+            owners = [*features, label_holder]
+        elif not owners:
+            break
         await roster.ask_all(owners, "apply_splits", growth_pb2.ApplySplits(), tree, stage)
         relayed = await roster.ask(label_holder, "relay_children", growth_pb2.RelayChildren(), tree, stage)
         build, stage = list(answered(label_holder, relayed, "relayed_children").build), stage + 1

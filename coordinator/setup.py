@@ -16,6 +16,7 @@ from treetap.errors import ConfigError, Malformed, ProtocolError
 from treetap.process.together import together
 from treetap.protocols.alignment import turns
 from treetap.protocols.job_spec import continued_from
+from treetap.protocols.key_options import KeyKind
 from treetap.wire.metric_history import columns, merged, rows
 from treetap.wire.v2 import setup_pb2, types_pb2
 
@@ -99,8 +100,12 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
 async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec, progress: Progress) -> None:
     """The label holder makes the key pair; the feature parties take its public half."""
     progress.phase("keys")
-    making = roster.ask(spec.aggregator, "make_keys", setup_pb2.MakeKeys())
-    await together(making, roster.ask_all(spec.feature_parties, "take_key", setup_pb2.TakeKey()))
+    made, _ = await together(
+        roster.ask_all([spec.aggregator], "make_keys", setup_pb2.MakeKeys()),
+        roster.ask_all(spec.feature_parties, "take_key", setup_pb2.TakeKey()),
+    )
+    if KeyKind.of(spec).on_lattice:
+        progress.planned(answered(spec.aggregator, made[spec.aggregator], "planned_traffic"))
 
 
 async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, state: Found, progress: Progress) -> Plan:

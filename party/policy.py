@@ -28,8 +28,14 @@ if TYPE_CHECKING:
 EVERYBODY = "*"
 #: Switches of a policy that no other party's is asked for.
 _OF_LABEL_HOLDERS = frozenset({"expansion_order"})
+#: Switches of a policy that no label holder's is asked for.
+_OF_FEATURE_PARTIES = frozenset({"withheld_spaces"})
 #: Switch of a policy → the line of a job that needs it, where that is not the switch itself.
-_ASKED_BY = {"expansion_order": 'grow_policy = "lossguide"', "pivodl_as_published": "as_published = true"}
+_ASKED_BY = {
+    "expansion_order": 'grow_policy = "lossguide"',
+    "pivodl_as_published": "as_published = true",
+    "withheld_spaces": 'instance_spaces = "withheld"',
+}
 
 
 class Policy(Strict):
@@ -67,6 +73,7 @@ class Policy(Strict):
     max_leakage: Annotated[float, Field(ge=0)] | None = None
     on_max_leakage: Literal["stop", "withdraw"] = "stop"
     max_column_leakage: Annotated[float, Field(ge=0, le=1)] | None = None
+    withheld_spaces: bool = False
     cluster_holds_key: bool = False
     emits: dict[str, list[str]] = {}
 
@@ -179,8 +186,9 @@ class Policy(Strict):
 
     def check_permissions(self, party: str, names: Iterable[str], *, label_holder: bool = False) -> None:
         """Raise `Refused` if a job needs one of these switches of the policy, which is off."""
+        spared = _OF_FEATURE_PARTIES if label_holder else _OF_LABEL_HOLDERS
         for name in names:
-            if not getattr(self, name) and (label_holder or name not in _OF_LABEL_HOLDERS):
+            if not getattr(self, name) and name not in spared:
                 asked = _ASKED_BY.get(name, f"{name} = true")
                 raise Refused(
                     f"{party} takes no part in a job with {asked}: its policy says {name} = false; if it should, write "

@@ -413,6 +413,7 @@ class Federation:
                 "min_key_bits": 512,
                 "min_common_records": 1,
                 "expansion_order": True,
+                "withheld_spaces": True,
                 "min_evaluated_records": 2,
                 "coordinators": list(self.coordinators),
                 "label_holders": others,

@@ -47,6 +47,11 @@ class Progress:
         self._turn.clear()
         self.touch()
 
+    def planned(self, traffic: setup_pb2.PlannedTraffic) -> None:
+        """Set the most bytes of words and sums that an attempt takes on a lattice."""
+        self.status.planned_bytes = min(traffic.words + traffic.sums, MOST)
+        self.touch()
+
     def grown(self, trees: int) -> None:
         """Set the number of a training's trees that every party has stored."""
         self.status.stored_trees = trees

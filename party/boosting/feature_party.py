@@ -40,7 +40,7 @@ class FeatureParty:
         self._params = params_as(spec, BoostingParams)
         trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, partial(implied, self._params))
-        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account)
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account, job.kind)
         self._sums = summed_values(context, spec, job)
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)
@@ -88,9 +88,11 @@ class FeatureParty:
             t, self._params, permuted=True, min_cell_records=self._job.min_cell_records
         )
         total = len(self._job.table.ids)
-        sampled = await take_sampled(mailbox.series(sender, "sampled_records", t, 0), total)
+        sampled = np.arange(total)  # words of records that are not drawn are of zeros
+        if not self._params.withheld:
+            sampled = await take_sampled(mailbox.series(sender, "sampled_records", t, 0), total)
+            check_drawn(sender, t, draws_evaluated=bool((sampled >= split_table.training).any()))
         columns.bins.see(ROOT, sampled)
-        check_drawn(sender, t, draws_evaluated=bool((sampled >= split_table.training).any()))
         await self._sums.begin(t, columns, sampled)
         summed = np.zeros(total, dtype=bool)
         summed[sampled] = True

@@ -24,7 +24,6 @@ from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
 from treetap.errors import DataError
-from treetap.process.together import together
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
@@ -83,9 +82,9 @@ class LabelHolder:
         return await self._job.bin(state)
 
     @step(Next("begin_tree", RESUMED), Next("publish"))
-    async def make_keys(self) -> None:
+    async def make_keys(self) -> setup_pb2.PlannedTraffic | None:
         """Generate the attempt's key pair, and send the public key."""
-        await self._job.make_keys()
+        return await self._job.make_keys()
 
     @step(*AFTER_BEGINNING)
     async def begin_tree(self, request: control_pb2.StepRequest) -> Outcome:
@@ -105,9 +104,7 @@ class LabelHolder:
         rows = np.arange(len(values)) if limit is not None and withholding.shown else np.flatnonzero(sampled)
         total = len(self._job.data.records.table.ids)
         if not alone and (parties := taking_part(self._spec, t)):
-            send = self._context.outbox.send
-            sending = (send(party, "sampled_records", sampled_messages(rows, total), round=t) for party in parties)
-            await together(*sending)
+            await self._growth.shown.show_draw(t, parties, lambda: sampled_messages(rows, total))
             await self._encrypted.begin(t, values, rows, parties)
         split_table = self._job.split_table
         split_table.next_handle_is(self._job.stored.first_handle(t))

@@ -21,6 +21,9 @@ from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
+#: Features that a party's policy asks for.
+_OF_POLICIES = (Feature.MAX_LEAKAGE, Feature.MAX_COLUMN_LEAKAGE, Feature.MIN_INSTANCE_SPACE)
+
 
 def check_own(
     party: str,
@@ -50,7 +53,7 @@ def check_own(
     if rows := broken_by(spec, used):
         said = "\n".join(map(str, rows))
         # a policy refuses a job; what only this party's file asks for is a fault of the file
-        if all(row.feature in (Feature.MAX_LEAKAGE, Feature.MAX_COLUMN_LEAKAGE) for row in rows):
+        if all(row.feature in _OF_POLICIES for row in rows):
             raise Refused(f"{party} takes no part in this job by its policy: {said}")
         raise ConfigError(said)
     # the marks of constrained columns go to the label holder with the sums
@@ -89,6 +92,7 @@ def _of_columns(party: str, defences: Defences, policy: Policy, spec: setup_pb2.
     """The features by which a party protects columns of which others learn."""
     used, params = {Feature(name) for name in defences.named(columns=True)}, params_of(spec)
     used |= set() if policy.max_column_leakage is None else {Feature.MAX_COLUMN_LEAKAGE}
+    used |= {Feature.MIN_INSTANCE_SPACE} if policy.min_instance_space > 1 else set()
     if isinstance(params, SplitnnParams):
         bottom = params.bottom_of(party)
         used |= {Feature.BATCH_NORM} if bottom.kind != "mlp" and bottom.norm == "batch" else set()

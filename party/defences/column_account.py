@@ -85,7 +85,7 @@ class CountedCells:
         records: (R,) hash of each record that a job has trained on, in the order in which they came.
         columns: names of the C columns that a job has trained on.
         bits: way → (C, ⌈R / 8⌉), a bit for each cell.
-        jobs: job → the number of cells that it has added, by way.
+        jobs: job → the number of cells that it has added, by way; none of a job whose cells could not be counted.
         stopped: the limit at which a job was stopped; None: none was.
     """
 
@@ -238,6 +238,25 @@ class ColumnAccount:
         with _one_at_a_time:
             self._load()
             self._check(self._cells.count(), self._of_job, "before its first tree")
+
+    def open_uncounted(self, ids: Ids, columns: Sequence[str]) -> None:
+        """Begin a job whose cells cannot be counted, and note that, durably, beside what other jobs have added.
+
+        Raises:
+            DataError: the account is damaged.
+            OSError: it cannot be written.
+        """
+        self._ids, self._columns = ids, list(columns)
+        job = self._context.job
+        with _one_at_a_time:
+            self._load()
+            if self._columns and job not in self._cells.jobs:
+                self._cells.jobs = {**self._cells.jobs, job: {}}
+                self._file.write(self._cells)
+        log.warning(
+            "job %s: instance spaces are withheld, so the cells of table %s that %s can read are not counted",
+            job, self._file.table, self._file.label_holder,
+        )  # fmt: skip
 
     def charge_sums(self, tree: Grown, bins: Bins, built: Sequence[int]) -> None:
         """Count, durably, the cells that the sums of these nodes show, before they are sent.

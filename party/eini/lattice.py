@@ -306,7 +306,7 @@ def layout_messages(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.C
         lattice_pb2.TreeColumns(
             tree=tree.index,
             outputs=tree.outputs,
-            leaves=len(tree.leaves),
+            leaves=len(tree.shown_leaves),
             columns=[
                 lattice_pb2.ColumnPath(branches=[types_pb2.Branch(handle=handle, left=left) for handle, left in way])
                 for way in ways

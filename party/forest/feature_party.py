@@ -43,7 +43,7 @@ class FeatureParty:
         self._params = params_as(spec, ForestParams)
         trees = self._params.n_estimators
         job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, partial(implied, self._params))
-        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account)
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account, job.kind)
         self._pool: PooledSums | None = None
         self._drawn: Rows | None = None
         self._sums_of_all = False  # of the current tree

@@ -75,9 +75,9 @@ class LabelHolder:
         return await self._job.bin(state)
 
     @step(Next("share_labels"), Next("publish"))
-    async def make_keys(self) -> None:
+    async def make_keys(self) -> setup_pb2.PlannedTraffic | None:
         """Generate the attempt's key pair, and send the public key."""
-        await self._job.make_keys()
+        return await self._job.make_keys()
 
     @step(Next("begin_tree", RESUMED))
     async def share_labels(self) -> None:

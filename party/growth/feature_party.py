@@ -57,13 +57,27 @@ class Sums(NamedTuple):
 class OwnTree:
     """A tree under construction: the instance spaces that this party has, and its own splits.
 
-    `summed`: (N,) the records that its sums hold.
+    `summed`: (N,) the records that its sums hold. `offered`: the nodes whose sums were sent.
     """
+
+    #: True if the label holder relays instance spaces.
+    takes_spaces = True
 
     def __init__(self, index: int, columns: TreeColumns, summed: Bools) -> None:
         self.index, self.columns, self.total, self.summed = index, columns, len(summed), summed
         self.rows: dict[int, Rows] = {ROOT: np.arange(self.total, dtype=np.int64)}
         self.splits: list[OwnSplit] = []
+        self.offered: set[int] = set()
+
+    def rows_of_won(self, node: int) -> Rows:
+        """The records that the split of a node is to divide."""
+        return self.rows_of(node)
+
+    def divide(self, node: int, left: Rows) -> tuple[Rows, Rows]:
+        """Divide these records of a node; returns those that go left, and the others."""
+        self.rows[2 * node] = left
+        self.rows[2 * node + 1] = np.setdiff1d(self.rows_of(node), left, assume_unique=True)
+        return self.rows[2 * node], self.rows[2 * node + 1]
 
     def rows_of(self, node: int) -> Rows:
         """The instance space of a node, received or derived as the parent's records without the sibling's."""
@@ -77,14 +91,22 @@ class OwnTree:
 class FeaturePartyGrowth:
     """A growing tree at a feature party, from the root to the stored line of the shard."""
 
-    def __init__(self, context: StepContext, label_holder: str, stored: StoredTrees, account: ColumnAccount) -> None:
-        """`account`: of what the label holder can read in this party's columns."""
+    def __init__(
+        self,
+        context: StepContext,
+        label_holder: str,
+        stored: StoredTrees,
+        account: ColumnAccount,
+        kind: type[OwnTree] = OwnTree,
+    ) -> None:
+        """`account`: of what the label holder can read in this party's columns; `kind`: of the trees."""
         self._context, self._label_holder, self._stored, self._account = context, label_holder, stored, account
+        self._kind = kind
         self._tree: OwnTree | None = None
 
     def plant(self, t: int, columns: TreeColumns, summed: Bools) -> OwnTree:
         """Begin a tree; `summed`: (N,) the records that its sums hold."""
-        self._tree = OwnTree(t, columns, summed)
+        self._tree = self._kind(t, columns, summed)
         return self._tree
 
     def forget(self) -> None:
@@ -96,8 +118,9 @@ class FeaturePartyGrowth:
         The instance space of a node that was not relayed is its parent's without its sibling's.
         """
         tree = self._growing(t)
-        relayed = self._context.mailbox.series(self._label_holder, "instance_spaces", t, stage)
-        tree.rows.update(await take_spaces(relayed, tree.total))
+        if tree.takes_spaces:
+            relayed = self._context.mailbox.series(self._label_holder, "instance_spaces", t, stage)
+            tree.rows.update(await take_spaces(relayed, tree.total))
         return tree
 
     async def send_sums(self, tree: OwnTree, stage: int, nodes: list[int], sums: Sums | AsyncIterator[Sums]) -> None:
@@ -110,6 +133,7 @@ class FeaturePartyGrowth:
             Refused: the label holder could read more of the columns than the policy lets it; nothing is sent.
         """
         bins, account = tree.columns.bins, self._account
+        tree.offered.update(nodes)
         await self._context.offload(lambda: account.charge_sums(tree, bins, nodes), whole=True)
         candidates = len(tree.columns.candidates)
         body = growth_pb2.CandidateSums(nodes=nodes, candidates=candidates)
@@ -146,16 +170,15 @@ class FeaturePartyGrowth:
         partitions = await self._take_partitions(tree, stage)
         children: list[tuple[int, int, Rows]] = []
         for node, candidates in won.items():
-            rows = tree.rows_of(node)
+            rows = tree.rows_of_won(node)
             split, left = tree.columns.split(node, rows, candidates, partitions.get(node, []))
             tree.splits.append(split)
-            tree.rows[2 * node] = left
-            tree.rows[2 * node + 1] = np.setdiff1d(rows, left, assume_unique=True)
-            for child in (2 * node, 2 * node + 1):
-                count = int((tree.rows[child] < tree.columns.training).sum())  # without those of an eval table
+            sides = tree.divide(node, left)
+            for child, side in zip((2 * node, 2 * node + 1), sides, strict=True):
+                count = int((side < tree.columns.training).sum())  # without those of an eval table
                 self._context.policy.check_space(self._context.party, self._label_holder, child, count)
             children.append((node, split.handle, left))
-            self._record(t, stage, tree, split)
+            self._record(t, stage, tree, split, sides)
         own = tree.splits[len(tree.splits) - len(won) :]
         await self._context.offload(lambda: self._account.charge_left_sets(tree, own), whole=True)
         await self._context.outbox.send(
@@ -184,12 +207,11 @@ class FeaturePartyGrowth:
             self._context.mailbox.series(self._label_holder, "chosen_partitions", tree.index, stage), sizes
         )
 
-    def _record(self, t: int, stage: int, tree: OwnTree, split: OwnSplit) -> None:
+    def _record(self, t: int, stage: int, tree: OwnTree, split: OwnSplit, sides: tuple[Rows, Rows]) -> None:
         """Record an own split in the party's transcript, if it keeps one."""
         if not self._context.recorder.on:
             return
-        left, right = tree.rows[2 * split.node], tree.rows[2 * split.node + 1]
-        entry = tree.columns.own_record(split, left, right, tree.total)
+        entry = tree.columns.own_record(split, *sides, tree.total)
         self._context.recorder.own(t, stage, self._context.attempt, entry)
 
     def _growing(self, t: int) -> OwnTree:

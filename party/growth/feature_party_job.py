@@ -13,9 +13,10 @@ from party.config import PartyConfig
 from party.defences.checks import check_cells, refuse_cells
 from party.defences.column_account import ColumnAccount
 from party.growth.continuation import BaseModel
-from party.growth.feature_party import SITS_OUT, TAKES_PART
+from party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
+from party.growth.withheld import BlindTree, UncountedCells, mode_of
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Conditions, Next, Outcome, step
 from party.setup.evaluated import described, load_records
@@ -53,6 +54,7 @@ class FeaturePartyJob:
         min_cell_records: the fewest drawn records of a cell that this party sums; 0: any number.
         stored: the trees on disk.
         account: of what the label holder can read in the columns.
+        kind: of its trees while they grow.
     """
 
     def __init__(
@@ -73,7 +75,9 @@ class FeaturePartyJob:
         self._implied = implied
         self.min_cell_records = config.defences.min_cell_records or 0
         self.stored = StoredTrees(context, "splits")
-        self.account = ColumnAccount(context, config.state, spec.aggregator, spec.table, params)
+        account = UncountedCells if params.withheld else ColumnAccount
+        self.account = account(context, config.state, spec.aggregator, spec.table, params)
+        self.kind = BlindTree if params.withheld else OwnTree
         self._records: JobRecords | None = None
         self._base = BaseModel.of(context, spec, params)
         members, rounds = members_of(spec, context.coordinator), self.base_trees + trees
@@ -158,6 +162,7 @@ class FeaturePartyJob:
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
                 **described(self._spec),
                 **({CELLS: self.min_cell_records} if self.min_cell_records else {}),
+                **mode_of(self._params, self._base.manifest if self._base else None),
             }
             self._context.store.publish(manifest, (TREES,))
 

@@ -17,18 +17,20 @@ from party.growth.offered_candidates import OfferedCandidates, OpenSums
 from party.growth.recorded_sums import RecordedSums
 from party.growth.shown_spaces import ShownSpaces
 from party.growth.split_table import TreeColumns
+from party.growth.withheld import NoSpaces
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import CELLS
 from treetap.process.together import together
-from treetap.protocols.job_spec import taking_part
+from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.grower import Entry, finish
 from treetap.trees.growing_tree import Floats, GrowingTree, Ints
+from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import left_sums_of
 from treetap.trees.withholding import InformationLimit
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2, types_pb2
@@ -90,7 +92,8 @@ class LabelHolderGrowth:
         self._feature_parties = list(spec.feature_parties)
         self._parties = [spec.aggregator, *self._feature_parties]
         self._tree: PlantedTree | None = None
-        self.shown = ShownSpaces(context, spec)
+        params = self._params = params_as(spec, TreeParams)  # type: ignore[type-abstract] # of either protocol
+        self.shown = (NoSpaces if params.withheld else ShownSpaces)(context, spec)
         self._recorded = RecordedSums(context)
 
     def plant(
@@ -111,7 +114,17 @@ class LabelHolderGrowth:
         `rules`: the order of splits, and their limits. `subtract`: derive the candidate sums of a sibling by
         subtraction from the parent's. `limit`: on what other parties may see. `alone`: no other party takes part.
         """
-        growing = GrowingTree(values, criterion, rules, subtract=subtract, limit=limit, alone=alone)
+        params = self._params
+        growing = GrowingTree(
+            values,
+            criterion,
+            rules,
+            subtract=subtract,
+            limit=limit,
+            alone=alone,
+            left_first=params.withheld,
+            padded=params.pad_trees,
+        )
         if alone:
             growing.constrain([columns.marks()])
         offered = OfferedCandidates(self._context, self._job.sizes, self._open_sums, growing)
@@ -151,10 +164,12 @@ class LabelHolderGrowth:
         choices = await self._context.offload(growing.choose)
         won = {party: [c for c in choices if self._parties[c.party] == party] for party in self._feature_parties}
         self._recorded.won(t, stage, won)
-        await together(*(tree.offered.send_won(party, t, stage, won[party]) for party in won if won[party]))
-        decisions = [growth_pb2.Decision(node=c.node, owner=self._parties[c.party]) for c in choices]
+        padded = growing.padded
+        winners = there if padded else [party for party in won if won[party]]
+        await together(*(tree.offered.send_won(party, t, stage, won[party]) for party in winners))
+        decisions = [growth_pb2.Decision(node=c.node, owner=self._parties[c.party]) for c in choices if not padded]
         # the own splits are applied by a step of their own, which the coordinator must not call in vain
-        own_won = any(choice.party == 0 for choice in choices)
+        own_won = padded or any(choice.party == 0 for choice in choices)
         return Outcome(
             OWN_WON if own_won else OTHERS_WON if choices else NONE_SPLITS,
             answer=growth_pb2.ChosenSplits(decisions=decisions),
@@ -179,24 +194,25 @@ class LabelHolderGrowth:
         """
         t, stage = request.round, request.stage
         tree = self._growing(t)
-        growing = tree.growing
+        growing, withheld, there = tree.growing, self._params.withheld, taking_part(self._spec, t)
         for number, party in enumerate(self._feature_parties, start=1):
             expected = {node for node, choice in growing.choices.items() if choice.party == number}
-            if not expected:
+            if not expected and not (growing.padded and party in there):
                 continue
             received = self._context.mailbox.series(party, "children", t, stage)
-            children = await take_children(received, len(growing.values))
-            if set(children) != expected:
-                raise Malformed(f"{party} sent children of nodes {sorted(children)}, expected {sorted(expected)}")
-            for node, (handle, left) in children.items():
-                growing.split(node, handle, left)
+            nodes, children = await take_children(received, len(growing.values), of_all=withheld)
+            if nodes != expected:
+                raise Malformed(f"{party} sent children of nodes {sorted(nodes)}, expected {sorted(expected)}")
+            for node, handle, left in children:
+                growing.split(node, handle, left, of_all=withheld)
         growing.next_stage()
-        if self._encrypt is not None and growing.build:
+        asked = growing.asked
+        if self._encrypt is not None and asked:
             await self._encrypt(t, stage + 1, growing)
         await self.shown.show(t, stage + 1, growing, tree.columns.training)
         return Outcome(
-            SPLITTABLE if growing.build else NONE_SPLITTABLE,
-            answer=growth_pb2.RelayedChildren(frontier=growing.frontier, build=growing.build),
+            SPLITTABLE if asked else NONE_SPLITTABLE,
+            answer=growth_pb2.RelayedChildren(frontier=[] if growing.padded else growing.frontier, build=asked),
         )
 
     @step(Next("store_tree", THIS_ROUND))
@@ -208,7 +224,8 @@ class LabelHolderGrowth:
         t = request.round
         tree = self._growing(t)
         growing, state = tree.growing, tree.state
-        leaves = growing.leaves()
+        depth = self._params.max_depth
+        leaves = [*range(1 << depth, 2 << depth)] if growing.padded else growing.leaves()
         finished, values = await self._context.offload(lambda: self._finished(tree))
         tree.finished = finished
         state.add(finished, values)

@@ -22,6 +22,7 @@ from party.growth.continuation import BaseModel, keep_continuation
 from party.growth.label_state import LabelState, finite, published_model, stored_rounds, stored_trees
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
+from party.growth.withheld import mode_of
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Next, Outcome, step
 from party.setup.evaluated import check_evaluated, described
@@ -199,14 +200,14 @@ class LabelHolderJob:
             None if self.data.clean is None else self.clean.values,
         )
 
-    async def make_keys(self) -> None:
+    async def make_keys(self) -> setup_pb2.PlannedTraffic | None:
         """Generate the attempt's key pair; feature parties get the public key, the workers the secret key.
 
-        Under a lattice agree on the attempt's sizes and public polynomials instead.
+        Under a lattice agree on the attempt's sizes and public polynomials instead, and report the bytes that follow.
         """
         labels = self.data.labels
         label_slots, own_rounds = self._label_slots(labels), self.withholding.own_trees
-        await self._keys.make(self._slots(labels), label_slots=label_slots, own_rounds=own_rounds)
+        return await self._keys.make(self._slots(labels), label_slots=label_slots, own_rounds=own_rounds)
 
     @step()
     async def publish(self) -> setup_pb2.PublishedModel:
@@ -259,6 +260,7 @@ class LabelHolderJob:
             **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
             **_cells(lines[self.base_trees :]),
+            **mode_of(self._params, self._base.manifest if self._base else None),
             **(self._base.described() if self._base else {}),
             **state.summary(),
             "importance_by_party": {

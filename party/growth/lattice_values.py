@@ -29,7 +29,7 @@ from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
-from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_attempt, way_of
+from treetap.lattice.histogram_ways import Needs, Way, built_nodes, bytes_of_tree, once_an_attempt, way_of
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
@@ -84,8 +84,10 @@ class WordsOfNodes:
         fitting(slots, labels, KeyKind.of(self._spec), remedy)
         self._parameters(slots, len(labels.values), 1, Needs(own_bins=self._sizes().params.bins_per_node))
 
-    async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> None:
+    async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> setup_pb2.PlannedTraffic:
         """Agree with all feature parties on the sizes and on the public polynomials of this attempt.
+
+        Returns the bytes that these sizes take.
 
         Raises:
             BadInput: no sizes hide and decrypt the sums of such a job.
@@ -98,8 +100,8 @@ class WordsOfNodes:
         sizes.merging = frozenset(party for party, count in counts.items() if count.merges_bins)
         self._keeping = {party for party, count in counts.items() if count.keeps_second_halves}
         kept = len(self._keeping) == len(parties)
-        own_bins = sizes.params.bins_per_node
-        needs = Needs(own_bins=own_bins, merged=bool(sizes.merging), kept=kept, once=self._once)
+        own_bins, withheld = sizes.params.bins_per_node, sizes.params.withheld
+        needs = Needs(own_bins=own_bins, merged=bool(sizes.merging), withheld=withheld, kept=kept, once=self._once)
         parameters = self._parameters(slots, sizes.records, rounded_up(max(sizes.announced.values())), needs)
         self._way, self._once = (
             way_of(parameters, built_nodes(sizes.params, needs), needs),
@@ -131,6 +133,7 @@ class WordsOfNodes:
         token = f"{context.job}/{context.attempt}"
         self._holder = HistogramKeyHolder(context.key_engine, parameters, slots, seed, token)
         await self._holder.start()
+        return self._planned(parameters, needs)
 
     @property
     def goes_once(self) -> bool:
@@ -152,11 +155,10 @@ class WordsOfNodes:
             await self._send(0, 0, {ROOT: rows}, values, self._spec.feature_parties)
 
     async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
-        """Make ready for the sums of the nodes that are built at this stage: send the queries that begin with them."""
-        parties = taking_part(self._spec, t)
-        by_sets = self._way is Way.SETS
-        if beginning := self._await(growing.build, parties):
-            nodes = {node: self._root if by_sets else growing.rows[node] for node in beginning}
+        """Make ready for the sums of the nodes that are asked for at this stage: send the queries that begin there."""
+        parties, by_sets = taking_part(self._spec, t), self._way is Way.SETS
+        if beginning := self._await(growing.asked, parties):
+            nodes = {node: self._root if by_sets else growing.rows_asked(node) for node in beginning}
             await self._send(t, stage, nodes, growing.values, parties)
 
     async def open_offer(self, offer: Offer) -> Ints:
@@ -255,6 +257,19 @@ class WordsOfNodes:
                 context.costs.operations["encryptions"] += count
                 context.costs.ciphertexts["encrypted_words"] += count * len(streams)
         await together(*(stream.close() for stream in streams))
+
+    def _planned(self, parameters: HistogramParameters, needs: Needs) -> setup_pb2.PlannedTraffic:
+        """The most bytes of the attempt's trees between this party and all others."""
+        counts, trees, built = self._sizes().announced, self._trees(), built_nodes(self._sizes().params, needs)
+        words, halves = bytes_of_tree(self._way, parameters, built, needs)
+        firsts = built * sum(first_halves_bytes(parameters, count) for count in counts.values())
+        seconds = halves * sum(counts.values()) // parameters.candidates
+        planned = setup_pb2.PlannedTraffic(words=trees * words * len(counts), sums=trees * (firsts + seconds))
+        log.info(
+            "job %s: its %d trees take at most %d bytes of words and %d of sums",
+            *(self._context.job, trees, planned.words, planned.sums),
+        )
+        return planned
 
     def _parameters(self, slots: Slots, records: int, candidates: int, needs: Needs) -> HistogramParameters:
         params = self._sizes().params

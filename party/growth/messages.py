@@ -125,8 +125,13 @@ def _child(node: int, handle: int, left: types_pb2.RecordChunk) -> growth_pb2.Ch
     return growth_pb2.Child(node=node, handle=handle, left=left)
 
 
-async def take_children(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> dict[int, tuple[int, Rows]]:
-    """Node → (handle, rows that go left), as the label holder receives them."""
+async def take_children(
+    messages: AsyncIterator[exchange_pb2.PeerMessage], total: int, *, of_all: bool = False
+) -> tuple[set[int], Iterator[tuple[int, int, Rows]]]:
+    """The nodes that an owner divides, and of each (node, handle, rows that go left), as the label holder gets them.
+
+    `of_all`: the rows of one node may be in those of another. They are decoded node by node.
+    """
     chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
     handles: dict[int, int] = {}
     async for message in messages:
@@ -134,7 +139,8 @@ async def take_children(messages: AsyncIterator[exchange_pb2.PeerMessage], total
             if handles.setdefault(child.node, child.handle) != child.handle:
                 raise Malformed(f"two handles for the split of node {child.node}")
             chunks[child.node].append(child.left)
-    return {node: (handles[node], rows) for node, rows in _disjoint(chunks, total)}
+    sets = ((node, rows_of(parts, total)) for node, parts in chunks.items()) if of_all else _disjoint(chunks, total)
+    return set(handles), ((node, handles[node], rows) for node, rows in sets)
 
 
 def _disjoint(chunks: Mapping[int, list[types_pb2.RecordChunk]], total: int) -> Iterator[tuple[int, Rows]]:
@@ -199,14 +205,17 @@ def _item(node: int, partition: Partition | None, sizes: Sequence[int]) -> Count
 
 
 def leaf_paths(made: Mapping[int, Made], party: int, leaves: Sequence[int]) -> list[growth_pb2.LeafPaths]:
-    """For each leaf in order, the branches at the splits of party number `party`."""
+    """For each leaf in order, the branches at the splits of party number `party`.
+
+    `leaves`: of the tree, or of a full one that has it at its top.
+    """
     paths = []
     for leaf in leaves:
         branches = []
         for up in range(leaf.bit_length() - 1, 0, -1):
             parent, child = leaf >> up, leaf >> (up - 1)
-            if made[parent].party == party:
-                branches.append(types_pb2.Branch(handle=made[parent].handle, left=child % 2 == 0))
+            if (split := made.get(parent)) is not None and split.party == party:
+                branches.append(types_pb2.Branch(handle=split.handle, left=child % 2 == 0))
         paths.append(growth_pb2.LeafPath(branches=branches))
     return [
         growth_pb2.LeafPaths(leaves=paths[start : start + LEAVES_PER_MESSAGE])

@@ -82,7 +82,7 @@ class OfferedCandidates:
 
     async def take(self, party: str, t: int, stage: int) -> Ints:
         """The decrypted candidate sums of one feature party at a stage: (nodes, candidates, slots) int64."""
-        build = self._growing.build
+        build = self._growing.asked
         series = self._context.mailbox.series(party, "candidate_sums", t, stage)
         first = (await anext(series)).growth.candidate_sums
         nodes, candidates = list(first.nodes), first.candidates
@@ -110,7 +110,7 @@ class OfferedCandidates:
             await self._context.offload(lambda: self._growing.check_offered(offered))
         except Malformed as failure:
             raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
-        return offered
+        return self._growing.take_asked(offered)
 
     def groups_of(self, party: str) -> Sequence[Group]:
         """The places of a party's sums over categories."""

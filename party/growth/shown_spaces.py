@@ -6,10 +6,12 @@ it, after its account of what they tell of the labels, and if its policy lets se
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from party.defences.released_sets import ReleasedSets
 from party.growth.messages import space_messages
 from party.runtime.context import StepContext
-from party.runtime.messages import Rows
+from party.runtime.messages import CountedBody, Rows
 from treetap.process.together import together
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.growing_tree import GrowingTree
@@ -24,6 +26,11 @@ class ShownSpaces:
         self._numbers = {party: number for number, party in enumerate(spec.feature_parties, start=1)}
         #: The account of the sets; None where labels are no classes.
         self.released: ReleasedSets | None = None
+
+    async def show_draw(self, t: int, parties: list[str], bodies: Callable[[], Iterable[CountedBody]]) -> None:
+        """Send the parties of tree `t` the records that it draws; `bodies` makes the messages of one series."""
+        sending = (self._context.outbox.send(party, "sampled_records", bodies(), round=t) for party in parties)
+        await together(*sending)
 
     def open_tree(self) -> None:
         if self.released is not None:
@@ -41,9 +48,7 @@ class ShownSpaces:
         parties = taking_part(self._spec, t)
         await self._context.offload(lambda: self._account(parties, t, growing, training))
         if growing.build:
-            for party in parties:
-                self._check(party, growing, training)
-            await together(*(self._relay(party, t, stage, growing) for party in parties))
+            await self._send(parties, t, stage, growing, training)
 
     async def close_tree(self, t: int) -> None:
         if (released := self.released) is not None:
@@ -54,8 +59,17 @@ class ShownSpaces:
             return
         for party in parties:
             # what is known of records of an eval table depends on no label of theirs
-            known = {node: growing.rows[node] for node in growing.known_to(self._numbers[party])}
+            known = {node: growing.rows[node] for node in self._known(self._numbers[party], growing)}
             self.released.release(party, t, {node: rows[rows < training] for node, rows in known.items()})
+
+    def _known(self, number: int, growing: GrowingTree) -> list[int]:
+        """The nodes of the stage just begun whose records party `number` comes to know."""
+        return growing.known_to(number)
+
+    async def _send(self, parties: list[str], t: int, stage: int, growing: GrowingTree, training: int) -> None:
+        for party in parties:
+            self._check(party, growing, training)
+        await together(*(self._relay(party, t, stage, growing) for party in parties))
 
     def _check(self, party: str, growing: GrowingTree, training: int) -> None:
         """`Refused` if a node that a feature party would know has too few records: one relayed, or the sibling of one.

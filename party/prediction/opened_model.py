@@ -28,12 +28,20 @@ from party.runtime.step_order import Next, step
 from party.setup.steps import load_table, table_config
 from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import Array
-from treetap.models.store import HIDES_CONSTANTS, VALUES, read_manifest, read_model, read_repaired, read_weights
+from treetap.models.store import (
+    HIDES_CONSTANTS,
+    SPACES,
+    VALUES,
+    read_manifest,
+    read_model,
+    read_repaired,
+    read_weights,
+)
 from treetap.process.grouped_rows import Open, PlacedRows, Raw
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
 from treetap.protocols.messages import JobSizes
 from treetap.protocols.prediction import features_of
-from treetap.protocols.registry import prediction_name, training
+from treetap.protocols.registry import prediction, prediction_name, training
 from treetap.tables.categories import Category
 from treetap.tables.features import Features, Held
 from treetap.tables.reading import Floats, Table
@@ -324,7 +332,8 @@ class OpenedModel:
 
 
 def check_private_values(manifest: Mapping[str, Any], config: PartyConfig, opening: prediction_pb2.OpenModel) -> None:
-    """`ConfigError` listing all that is asked of a model and would show such values; other models pass.
+    """`ConfigError` listing all that is asked of a model and would show such values, or instance spaces that its
+    training withheld; other models pass.
 
     Scores of repaired trees depend on clean labels, which no feature party may compare with the noisy ones that it has
     seen.
@@ -332,6 +341,10 @@ def check_private_values(manifest: Mapping[str, Any], config: PartyConfig, openi
     faults, model = list[str](), opening.model
     if manifest.get(HIDES_CONSTANTS):
         rows = broken(PREDICTIONS, features_of(opening) | {Feature.HIDDEN_VALUES})
+        faults += [f"model {model}: {row}" for row in rows]
+    if manifest.get(SPACES):
+        name = prediction_name(opening)
+        rows = broken(PREDICTIONS, {Feature.WITHHELD_MODEL}, name, prediction(name).capabilities)
         faults += [f"model {model}: {row}" for row in rows]
     if manifest.get(VALUES) and opening.serve and config.serve is not None:
         named = [name for name in config.serve.clients if name in manifest["feature_parties"]]

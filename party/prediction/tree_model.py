@@ -106,7 +106,8 @@ class TreeModel:
         )
         same = trees.valued is trees.public
         self.ensemble = self.public if same else replace(self.public, trees=trees.valued)
-        self.hides_constants = bool(manifest.get(HIDES_CONSTANTS, False))
+        # which entries are constant would tell where padded trees end
+        self.hides_constants = bool(manifest.get(HIDES_CONSTANTS)) or any(tree.padded for tree in trees.public)
         self.own = OwnSplits(opened, trees.own)
 
     def imputed(self, goes_left: GoesLeft, n: int, away: Collection[str]) -> Floats:

@@ -38,8 +38,11 @@ def fitting(slots: Slots, labels: Labels, key: KeyKind, remedy: str) -> Slots:
 class KeyMaker(Protocol):
     """Key pair of a label holder in one attempt at a job, or its substitute, from its making to its end."""
 
-    async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> None:
-        """Make it, and send the feature parties what they need of it; see `JobKeys.make`."""
+    async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> setup_pb2.PlannedTraffic | None:
+        """Make it, and send the feature parties what they need of it; see `JobKeys.make`.
+
+        Returns the bytes that the attempt's trees take, where they are many and follow from the layout.
+        """
         ...
 
     async def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, product
@@ -168,24 +168,29 @@ FEATURES: tuple[Callable[..., None], ...] = (
 )
 
 
-def _instances() -> Iterator[Any]:
-    """Each of these tests with the values of its parameters, without forests."""
-    for test in FEATURES:
+def names_forest(parts: Sequence[Any]) -> bool:
+    """True if parameters of a test are a forest's."""
+    return any(isinstance(part, ForestParams) or part == "forest" for part in parts)
+
+
+def instances(features: Sequence[Callable[..., None]], suits: Callable[[Sequence[Any]], bool]) -> Iterator[Any]:
+    """Each of these tests with the values of its parameters, if they suit."""
+    for test in features:
         cases = getattr(sys.modules[test.__module__], "CASES", {})
         name, marks = test.__name__, [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
-        if not marks:
+        if not marks and suits(()):
             yield pytest.param(test, {}, id=name)
         for mark in marks:
             names, values = mark.args
             for number, value in enumerate(values):
                 given = dict(zip(names, value, strict=True)) if not isinstance(names, str) else {names: value}
                 parts = [*given.values(), *(cases[value] if isinstance(value, str) and value in cases else ())]
-                if not any(isinstance(part, ForestParams) or part == "forest" for part in parts):
+                if suits(parts):
                     yield pytest.param(test, given, id=f"{name}-{number}")
 
 
 @pytest.mark.second_tier
-@pytest.mark.parametrize(("feature", "given"), list(_instances()))
+@pytest.mark.parametrize(("feature", "given"), list(instances(FEATURES, lambda parts: not names_forest(parts))))
 @pytest.mark.parametrize("way", Way)
 def test_features(
     way: Way, feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,7 +20,7 @@ from tests.trainings import jobs_of
 from tests.worlds import PARTIES, spec
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.job_file import JobTableOfFederation
-from treetap.models.store import HIDES_CONSTANTS
+from treetap.models.store import HIDES_CONSTANTS, SPACES
 from treetap.neural.params import Bottom
 from treetap.protocols.exclusions import OTHERS, PREDICTIONS, TRAININGS, Exclusion, broken, gated
 from treetap.protocols.exclusions import Feature as F
@@ -34,6 +34,7 @@ HOLDER, FEATURE_PARTY, _ = PARTIES
 DOCS = Path(__file__).parents[2] / "docs"
 TABLE = TableConfig(path=Path("t.csv"), id="id", columns=["a"], label="y")
 DP: dict[str, Any] = {"label_dp": {"epsilon": 1.0}}
+ON_LATTICE: dict[str, Any] = {"scheme": "lattice", "key_bits": 0, "obfuscation": ""}
 #: Feature of a training → what it changes in the parameters, the job, [defences], the policy and the party's table.
 GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.EVAL_TABLE: {"job": {"eval_table": "eval"}},
@@ -50,7 +51,11 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.REGRESSION: {"params": {"objective": "reg:squarederror"}},
     F.NETWORK: {},
     F.OKAMOTO_UCHIYAMA: {"job": {"scheme": "okamoto-uchiyama", "key_bits": 2048}},
-    F.LATTICE: {"job": {"scheme": "lattice", "key_bits": 0, "obfuscation": ""}},
+    F.LATTICE: {"job": ON_LATTICE},
+    F.WITHHELD: {"params": {"instance_spaces": "withheld"}, "job": ON_LATTICE},
+    F.PAD_TREES: {"params": {"instance_spaces": "withheld", "pad_trees": True}, "job": ON_LATTICE},
+    F.KEYED: {"job": {"scheme": "paillier", "key_bits": 1024, "obfuscation": "standard"}},
+    F.LOSSGUIDE: {"params": {"grow_policy": "lossguide"}},
     F.SCHEME: {"job": {"scheme": "paillier"}},
     F.KEY_BITS: {"job": {"key_bits": 1024}},
     F.OBFUSCATION: {"job": {"obfuscation": "standard"}},
@@ -59,6 +64,7 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.NO_COLUMNS: {"table": {"columns": []}},
     F.MAX_LEAKAGE: {"policy": {"max_leakage": 0.3}},
     F.MAX_COLUMN_LEAKAGE: {"policy": {"max_column_leakage": 0.3}},
+    F.MIN_INSTANCE_SPACE: {"policy": {"min_instance_space": 2}},
     F.WITHDRAW: {"policy": {"max_leakage": 0.3, "on_max_leakage": "withdraw"}},
     F.ID_LMID: {"defences": {"id_lmid": {"xi": 1.0}}},
     F.ID_LMID_PAPER: {"defences": {"id_lmid": {"xi": 1.0, "counts": "paper"}}},
@@ -75,7 +81,7 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.BINS_PER_NODE: {"params": {"binning": "per-node"}},
 }
 #: Features of the files of an experiment.
-OF_EXPERIMENTS = {F.EXPERIMENT, F.EVALUATE_ROUNDS, F.EARLY_STOPPING}
+OF_EXPERIMENTS = {F.EXPERIMENT, F.EVALUATE_ROUNDS}
 #: Features that a job has by its file alone, and their lines.
 OF_JOB_FILES = {
     F.VALIDATION_SHARE: {"eval_table": "eval", "validation_share": 0.2},
@@ -99,6 +105,7 @@ ASKED: dict[F, dict[str, Any]] = {
     F.KEY_BITS: {"key_bits": 1024},
     F.OBFUSCATION: {"obfuscation": "standard"},
     F.HIDDEN_VALUES: {},
+    F.WITHHELD_MODEL: {},
 }
 
 
@@ -113,7 +120,8 @@ def _train(protocol: str, *features: F) -> None:
         params = {"criterion": "squared_error"}
     job = spec(replace(jobs_of(protocol).PARAMS, **params), **given.get("job", {}))
     check_spec(job)
-    of_columns = {F.SENSITIVITY, F.DP_SGD, F.MIN_CELL_RECORDS, F.MAX_COLUMN_LEAKAGE} & set(features)
+    of_feature_parties = {F.SENSITIVITY, F.DP_SGD, F.MIN_CELL_RECORDS, F.MAX_COLUMN_LEAKAGE, F.MIN_INSTANCE_SPACE}
+    of_columns = of_feature_parties & set(features)
     if of_columns and {F.ID_LMID, F.WITHDRAW}.intersection(features):  # of two parties' files: the one finds the other
         refuse_cells(HOLDER)
     party = FEATURE_PARTY if of_columns else HOLDER
@@ -144,9 +152,10 @@ def _predict(protocol: str, *features: F) -> None:
                 setattr(opening, field, value)
     assert request.model == "job"
     check_prediction(opening)
-    if F.HIDDEN_VALUES in features:
+    manifests = {F.HIDDEN_VALUES: {HIDES_CONSTANTS: True}, F.WITHHELD_MODEL: {SPACES: "withheld"}}
+    for feature in manifests.keys() & set(features):
         config = PartyConfig.model_construct(name=HOLDER, serve=None)
-        check_private_values({HIDES_CONSTANTS: True}, config, opening)
+        check_private_values(manifests[feature], config, opening)
 
 
 def _protocols(row: Exclusion, table: tuple[Exclusion, ...]) -> Iterator[str]:

@@ -41,7 +41,7 @@ from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
 from treetap.api.remote import Connection, RemoteFitted, connect
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends, rounds
-from treetap.protocols.registry import training
+from treetap.protocols.prediction import predicting
 from treetap.tables.config import OTHERS
 from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.params import BoostingParams
@@ -270,7 +270,7 @@ class FederatedEstimator(Parameters, ABC):
     @property
     def _protocol(self) -> str:
         """The protocol of predictions. Raises InvalidInput: models of boosting have no such one."""
-        known = training(PROTOCOL).predicts
+        known = predicting(PROTOCOL, withheld=self.instance_spaces == "withheld")
         if self.prediction is not None and self.prediction not in known:
             raise InvalidInput(f"prediction = {self.prediction!r}: must be one of {', '.join(known)}")
         return self.prediction or known[0]

@@ -45,6 +45,7 @@ POLICY: Mapping[str, Any] = {
     "min_key_bits": 512,
     "min_common_records": 1,
     "expansion_order": True,
+    "withheld_spaces": True,
     "category_partitions": True,
     "emits": {"MONOTONE_DIRECTION": ["parties"]},
 }

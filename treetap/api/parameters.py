@@ -64,7 +64,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         encode: "ordinal", "one-hot" or "categorical" for columns of text, "days" for dates; or {column: one of them}.
         defences: the label holder's table `[defences]`; docs/defences.md.
         policy: lines of every party's policy file; docs/configuration.md.
-        prediction: the protocol of predictions: "interactive" (default), "eini" or "eini-lattice".
+        prediction: the protocol of predictions: "interactive" (default), "eini" or "eini-lattice"; "eini" is the
+            default where instance_spaces = "withheld".
         workers: worker processes of each party; None: the number of cores.
         federation: a running one of `treetap.federation`; None: one that stays up for the next fit.
         workdir: a folder in which configurations, certificates, states and logs are kept; None: a temporary one.
@@ -100,6 +101,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         max_cat_to_onehot: int = 4,
         max_cat_threshold: int = 64,
         gradient_bits: int | None = None,
+        instance_spaces: str = "sent",
+        pad_trees: bool = False,
         missing: float = math.nan,
         seed: int = 0,
         party_dropout: Mapping[str, float] | None = None,
@@ -143,6 +146,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         self.max_cat_to_onehot = max_cat_to_onehot
         self.max_cat_threshold = max_cat_threshold
         self.gradient_bits = gradient_bits
+        self.instance_spaces = instance_spaces
+        self.pad_trees = pad_trees
         self.missing = missing
         self.seed = seed
         self.party_dropout = party_dropout

@@ -59,6 +59,8 @@ class Account(Part):
 class ColumnAccount(Part):
     """The counted cells of a table to a label holder: by any way, by sums, by left sets alone; what each job added.
 
+    `jobs`: nothing of a job with instance spaces withheld, where cells cannot be counted.
+
     `share`: of all cells, R records × C columns.
     """
 
@@ -214,13 +216,19 @@ def _print_columns(accounts: OwnAccounts) -> None:
     for row in accounts.tables:
         shares = [f"{count / max(row.cells, 1):.2%}" for count in (row.counted, row.by_sums, row.by_left_sets)]
         cells = f"{row.records:,} x {row.columns:,}"
-        table.add_row(row.label_holder, row.table, cells, *shares, terminal.text(", ".join(row.jobs)))
+        jobs = terminal.text(", ".join(map(_named, row.jobs.items())))
+        table.add_row(row.label_holder, row.table, cells, *shares, jobs)
     terminal.out.print(table)
     limit = "its policy has no max_column_leakage" if accounts.limit is None else f"the limit is {accounts.limit:.2%}"
     said = (
         "a cell counts once it lay in a group of at most three records that was summed, follows from sums, or is shown"
     )
     terminal.out.print(f"{accounts.party}: {said}; {limit}", soft_wrap=True)
+
+
+def _named(job: tuple[str, dict[str, int]]) -> str:
+    name, added = job
+    return name if added else f"{name} (not counted: instance spaces withheld)"
 
 
 def _print_previews(accounts: OwnAccounts) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
 
 from treetap.errors import BadInput
 from treetap.lattice.histogram_parameters import HistogramParameters
@@ -86,11 +85,19 @@ def way_of(parameters: HistogramParameters, built: int, needs: Needs) -> Way:
         return Way.SETS
     if needs.withheld:
         return Way.QUERIES
+    return min(Way, key=lambda way: sum(bytes_of_tree(way, parameters, built, needs)))
+
+
+def bytes_of_tree(way: Way, parameters: HistogramParameters, built: int, needs: Needs) -> tuple[int, int]:
+    """Bytes of words to a party and of second halves from it, for a tree, with as many candidates as sizes have.
+
+    First halves are the same in either way. Arguments as for `way_of`.
+    """
     trees = max(1, parameters.queries // built)
     halves = parameters.candidates * parameters.second_half_bytes
+    if way is Way.SETS:
+        if once_an_attempt(parameters, needs):
+            return parameters.query_bytes // trees, built * halves
+        return -(-built // parameters.nodes_per_secret) * parameters.query_bytes, built * halves
     renewals = -(-built // parameters.queries_per_second_half)
-    # by tree; first halves are the same in either way
-    by_queries = built * parameters.query_bytes + (halves // trees if needs.kept else renewals * halves)
-    sent = Fraction(1, trees) if once_an_attempt(parameters, needs) else -(-built // parameters.nodes_per_secret)
-    by_sets = int(sent * parameters.query_bytes) + built * halves
-    return Way.QUERIES if by_queries <= by_sets else Way.SETS
+    return built * parameters.query_bytes, halves // trees if needs.kept else renewals * halves

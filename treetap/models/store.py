@@ -34,6 +34,8 @@ REPAIRED = "repaired.jsonl"
 VALUES = "values"
 #: Entry of a manifest, of stored trees and of a job's notes: the fewest drawn records of a cell that is summed.
 CELLS = "min_cell_records"
+#: Entry of a manifest: "withheld" if no instance spaces were shown while trees grew, of the base model's trees too.
+SPACES = "instance_spaces"
 #: Entry of a label holder's manifest: true where no entry of an encrypted prediction may count as constant.
 HIDES_CONSTANTS = "hides_constants"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
-from treetap.protocols.growth import GROWTH, ON_LATTICE, by_key, ciphertexts
+from treetap.protocols.growth import GROWTH, ON_LATTICE, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, each_round, label_holder_opens, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
@@ -65,7 +65,8 @@ def _binned(tables: Tables, params: BoostingParams) -> list[tuple[str, BinnedTab
 def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
     from treetap.protocols.job_spec import params_as  # it imports the registry, which names this module
 
-    return ("expansion_order",) if params_as(spec, BoostingParams).expansion.one_by_one else ()
+    one_by_one = params_as(spec, BoostingParams).expansion.one_by_one
+    return (*(("expansion_order",) if one_by_one else ()), *sets_permissions(spec))
 
 
 PROTOCOL = TrainingProtocol(
@@ -81,6 +82,6 @@ PROTOCOL = TrainingProtocol(
     trees=Trees(sequential=True),
     permissions=_permissions,
     capabilities=OF_GROWN_TREES
-    | {Feature.LATTICE, Feature.BASE_MODEL, Feature.GRADIENT_BITS, Feature.MONOTONE, Feature.WEIGHT},
+    | {Feature.LATTICE, Feature.WITHHELD, Feature.BASE_MODEL, Feature.GRADIENT_BITS, Feature.MONOTONE, Feature.WEIGHT},
     noise=Noise(by_own_trees),
 )

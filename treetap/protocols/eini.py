@@ -122,5 +122,7 @@ PROTOCOL = PredictionProtocol(
         MessageRow("attribution_entries", along_chain, each_round, ciphertexts_of_sets, step="attribute_block"),
         MessageRow("attribution_sums", from_last, each_round, ciphertexts_of_players, step="mask_attributions"),
     ),
-    capabilities=frozenset({Feature.SERVE, Feature.DEGRADE, Feature.EXPLAIN, Feature.ATTRIBUTIONS}),
+    capabilities=frozenset(
+        {Feature.WITHHELD_MODEL, Feature.SERVE, Feature.DEGRADE, Feature.EXPLAIN, Feature.ATTRIBUTIONS}
+    ),
 )

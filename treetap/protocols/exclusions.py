@@ -31,6 +31,10 @@ class Feature(StrEnum):
     NETWORK = "a network"
     OKAMOTO_UCHIYAMA = "scheme = 'okamoto-uchiyama'"
     LATTICE = "scheme = 'lattice'"
+    KEYED = "a scheme with keys"
+    LOSSGUIDE = "grow_policy = 'lossguide'"
+    WITHHELD = "instance_spaces = 'withheld'"
+    PAD_TREES = "pad_trees = true"
     # of a party's table
     MONOTONE = "monotone_constraints"
     WEIGHT = "weight"
@@ -39,6 +43,7 @@ class Feature(StrEnum):
     MAX_LEAKAGE = "max_leakage"
     WITHDRAW = "on_max_leakage = 'withdraw'"
     MAX_COLUMN_LEAKAGE = "max_column_leakage"
+    MIN_INSTANCE_SPACE = "min_instance_space"
     # of [defences]
     ID_LMID = "id_lmid"
     ID_LMID_PAPER = "id_lmid with counts = 'paper'"
@@ -56,6 +61,7 @@ class Feature(StrEnum):
     EXPERIMENT = "an experiment"
     # of a prediction, and of its model
     HIDDEN_VALUES = "a model with a defence that gives leaves values by the label holder's own columns"
+    WITHHELD_MODEL = "a model that was trained with instance_spaces = 'withheld'"
     SERVE = "serve"
     SERVE_DEGRADED = "serve with away = 'degrade'"
     DEGRADE = "away = 'degrade'"
@@ -168,6 +174,49 @@ TRAININGS: tuple[Exclusion, ...] = (
     ),
     Exclusion(F.OKAMOTO_UCHIYAMA, OTHERS, "it sums ciphertexts of paillier alone", "use scheme = 'paillier'"),
     Exclusion(F.LATTICE, OTHERS, "it encrypts no value anew for every node", "use scheme = 'paillier'"),
+    Exclusion(
+        F.WITHHELD,
+        OTHERS,
+        "it encrypts no value anew for every node, with zeros in the place of the records outside",
+        "train by boosting, or leave it out",
+    ),
+    Exclusion(
+        F.WITHHELD,
+        F.KEYED,
+        "a feature party multiplies the ciphertexts of a node's records, which it has to know for that",
+        "use scheme = 'lattice'",
+    ),
+    Exclusion(
+        F.WITHHELD,
+        F.BINS_PER_NODE,
+        "a node's bins are quantiles of its records, which a feature party would not know",
+        "set binning = 'global', or leave it out",
+    ),
+    Exclusion(
+        F.MIN_CELL_RECORDS,
+        F.WITHHELD,
+        "a feature party does not know how many records of a node lie in a bin",
+        "leave one of them out",
+    ),
+    *_each(
+        (F.MAX_COLUMN_LEAKAGE, F.MIN_INSTANCE_SPACE),
+        F.WITHHELD,
+        "a feature party does not know how few records a sum or a left set is about, and the label holder may have it "
+        "sum a single one",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.PAD_TREES,
+        F.EARLY_STOPPING,
+        "the number of trees would depend on labels",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.PAD_TREES,
+        F.LOSSGUIDE,
+        "which node is built next depends on labels, whatever is built beside it",
+        "set grow_policy = 'depthwise', or leave it out",
+    ),
     Exclusion(
         F.GRADIENT_BITS,
         OTHERS,
@@ -398,6 +447,18 @@ PREDICTIONS: tuple[Exclusion, ...] = (
         F.ATTRIBUTIONS, OTHERS, "they are masked sums of an encrypted prediction", "use protocol eini, or leave it out"
     ),
     Exclusion(F.ATTRIBUTIONS, F.HIDDEN_VALUES, "they divide values among splits that all parties know", "leave it out"),
+    Exclusion(
+        F.WITHHELD_MODEL,
+        "interactive",
+        "feature parties get the records that reach their nodes, as sets",
+        "use protocol eini or eini-lattice",
+    ),
+    Exclusion(
+        F.WITHHELD_MODEL,
+        OTHERS,
+        "it does not say that it keeps from feature parties which records reach their nodes",
+        "use protocol eini or eini-lattice",
+    ),
     Exclusion(
         F.DEGRADE,
         F.HIDDEN_VALUES,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols.exclusions import OF_GROWN_TREES
-from treetap.protocols.growth import GROWTH, ciphertexts
+from treetap.protocols.growth import GROWTH, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
@@ -57,6 +57,7 @@ PROTOCOL = TrainingProtocol(
     opens_sums=label_holder_opens,
     centrally=Centrally(predict_centrally, train_centrally),
     trees=Trees(sequential=False, drawn=True),
+    permissions=sets_permissions,
     capabilities=OF_GROWN_TREES,
     noise=Noise(by_own_trees),
 )

@@ -156,6 +156,19 @@ def by_lattice(spec: setup_pb2.JobSpec) -> bool:
     return KeyKind.of(spec).on_lattice
 
 
+def sets_sent(spec: setup_pb2.JobSpec) -> bool:
+    """True if feature parties get the drawn records and instance spaces."""
+    from treetap.protocols.job_spec import params_as  # it imports the registry, which names this module's users
+    from treetap.trees.params import TreeParams
+
+    return not params_as(spec, TreeParams).withheld  # type: ignore[type-abstract] # of any protocol
+
+
+def sets_permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
+    """The switch of a feature party's policy that a job needs which shows it no set of records."""
+    return () if sets_sent(spec) else ("withheld_spaces",)
+
+
 def by_key(spec: setup_pb2.JobSpec) -> bool:
     """True if ciphertexts are added under a key."""
     return not by_lattice(spec)
@@ -173,9 +186,11 @@ def partitions_of_nodes(sizes: TreeSizes, _series: Series) -> int:
 
 
 def left_records(sizes: TreeSizes, series: Series) -> int:
-    """The records that go left, of each node that the sender won."""
+    """The records that go left, of each node that the sender won: of the node, or of all."""
     if sizes.planned is not None:
         return sizes.record_sets(sizes.planned.won[series.sender][series.stage])
+    if sizes.params.withheld:
+        return sizes.nodes(sizes.params.max_depth - 1) * sizes.record_set()
     return sizes.record_sets(sizes.nodes(sizes.params.max_depth))
 
 
@@ -198,13 +213,14 @@ ON_LATTICE = (
     MessageRow("candidate_count", to_label_holder, once, number_of_candidates, step="take_key", when=by_lattice),
     MessageRow("seed_commitment", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
     MessageRow("seed_nonce", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
+    MessageRow("planned_traffic", label_holder_reports, step="make_keys", when=by_lattice),
     MessageRow("encrypted_words", to_feature_parties, each_stage, words_of_nodes, step="begin_tree", when=by_lattice),
 )
 #: Of every training that grows trees, in the order in which they come.
 GROWTH = (
     planned_rounds("bin"),
     *PUBLIC_KEY,
-    MessageRow("sampled_records", to_feature_parties, each_round, drawn_sets, step="begin_tree"),
+    MessageRow("sampled_records", to_feature_parties, each_round, drawn_sets, step="begin_tree", when=sets_sent),
     MessageRow(
         "candidate_sums",
         to_label_holder,
@@ -219,7 +235,9 @@ GROWTH = (
         "chosen_partitions", to_feature_parties, each_stage, partitions_of_nodes, step="choose_splits", by_tables=True
     ),
     MessageRow("children", to_label_holder, each_stage, left_records, step="apply_splits"),
-    MessageRow("instance_spaces", to_feature_parties, each_stage, records_of_nodes, step="relay_children"),
+    MessageRow(
+        "instance_spaces", to_feature_parties, each_stage, records_of_nodes, step="relay_children", when=sets_sent
+    ),
     MessageRow("relayed_children", label_holder_reports, step="relay_children"),
     MessageRow("leaf_paths", to_feature_parties, each_round, branches_of_leaves, step="finish_tree"),
     MessageRow("finished_tree", label_holder_reports, step="finish_tree"),

@@ -14,6 +14,7 @@ from treetap.protocols.exclusions import TRAININGS, Exclusion, Feature, broken
 from treetap.protocols.key_options import KEY_FIELDS, LATTICE, OKAMOTO_UCHIYAMA, KeyKind, bin_faults, key_faults
 from treetap.protocols.messages import JOB, MessageRow, Sent, all_report, label_holder_reports, members_of, sent_by
 from treetap.protocols.registry import TRAINING, training, training_name
+from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.job_params import REGRESSIONS, JobParams
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.wire.v2 import protocols_pb2, setup_pb2
@@ -101,6 +102,7 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
         Feature.BASE_MODEL: bool(spec.base_model),
         Feature.OKAMOTO_UCHIYAMA: spec.scheme == OKAMOTO_UCHIYAMA,
         Feature.LATTICE: spec.scheme == LATTICE,
+        Feature.KEYED: spec.scheme != LATTICE,
         Feature.NETWORK: bool(name) and not training(name).grows_trees,
         **{Feature(field): bool(getattr(spec, field)) for field in KEY_FIELDS},
     }
@@ -108,6 +110,11 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
         params = params_of(spec)
         used |= {
             Feature.REGRESSION: params.objective in REGRESSIONS,
+            Feature.EARLY_STOPPING: isinstance(params, EarlyStoppingParams)
+            and params.early_stopping_rounds is not None,
+            Feature.WITHHELD: isinstance(params, TreeParams) and params.withheld,
+            Feature.PAD_TREES: isinstance(params, TreeParams) and params.pad_trees,
+            Feature.LOSSGUIDE: isinstance(params, TreeParams) and params.expansion.one_by_one,
             Feature.MAX_LEAVES: isinstance(params, BoostingParams) and params.max_leaves > 0,
             Feature.MULTI_OUTPUT: isinstance(params, BoostingParams) and params.outputs_per_tree(2) > 1,
             Feature.BOOTSTRAP: isinstance(params, TreeParams) and params.draws_twice,

@@ -59,6 +59,6 @@ PROTOCOL = PredictionProtocol(
         MessageRow("lattice_sums", from_last, each_round, ciphertexts_of_outputs, step="mask_block"),
     ),
     opens_sums=label_holder_opens,
-    capabilities=frozenset({Feature.SERVE, Feature.EXPLAIN}),
+    capabilities=frozenset({Feature.WITHHELD_MODEL, Feature.SERVE, Feature.EXPLAIN}),
     needs=Needs(kernels=True),
 )

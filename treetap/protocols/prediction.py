@@ -11,7 +11,7 @@ from treetap.protocols import codec, scoring
 from treetap.protocols.alignment import ALIGNMENTS
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
 from treetap.protocols.messages import Members, MessageRow, Sent, sent_by
-from treetap.protocols.registry import PREDICTION, Options, prediction, prediction_name
+from treetap.protocols.registry import PREDICTION, Options, prediction, prediction_name, training
 from treetap.wire.v2 import jobs_pb2, prediction_pb2
 
 #: Policies of a prediction for a feature party that does not answer.
@@ -45,6 +45,15 @@ def predict_request(protocol: str = "", **given: Any) -> jobs_pb2.PredictRequest
         raise ConfigError("\n".join(map(str, rows)))
     codec.put(described.options(**asked), getattr(request.parameters, described.field))
     return request
+
+
+def predicting(trained_by: str, *, withheld: bool) -> list[str]:
+    """The protocols that predict by models of a training, the default first.
+
+    `withheld`: the training withheld instance spaces.
+    """
+    used, named = {Feature.WITHHELD_MODEL} if withheld else set[Feature](), training(trained_by).predicts
+    return [name for name in named if not broken(PREDICTIONS, used, name, prediction(name).capabilities)]
 
 
 def id_column_fault(name: str) -> str | None:

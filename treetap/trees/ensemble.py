@@ -67,7 +67,8 @@ class Tree:
 
     `splits` and `leaves` are what all parties know. A leaf at or below the root of a subtree in `local` has not its own
     weight but the value that this subtree gives to the record: see `treetap.trees.local_values`. Roots of `local` do
-    not lie below each other.
+    not lie below each other. `padded`: the depth of the full tree whose leaves the feature parties know in the place of
+    this tree's; 0: they know this tree's.
     """
 
     index: int
@@ -75,6 +76,15 @@ class Tree:
     splits: tuple[Split, ...]
     leaves: tuple[Leaf, ...]
     local: tuple[Subtree, ...] = ()
+    padded: int = 0
+
+    @property
+    def shown_leaves(self) -> list[int]:
+        """Of each leaf that feature parties know, in their order, the place in `leaves`: it, or the one above it."""
+        if not self.padded:
+            return [*range(len(self.leaves))]
+        below = ((place, self.padded + 1 - leaf.node.bit_length()) for place, leaf in enumerate(self.leaves))
+        return [place for place, levels in below for _ in range(1 << levels)]
 
     def values(self, nodes: Ints) -> Floats:
         """Weights (N, outputs) of the leaves with these heap numbers (N,), whatever `local` says."""
@@ -82,7 +92,8 @@ class Tree:
 
     def to_dict(self) -> dict[str, Any]:
         """A structure of plain JSON types; json writes floats so that they read back exactly."""
-        return asdict(self)
+        plain = asdict(self)
+        return plain if self.padded else {name: value for name, value in plain.items() if name != "padded"}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Tree:
@@ -96,6 +107,7 @@ class Tree:
                 local=tuple(
                     Subtree(int(subtree["root"]), _splits(subtree), _leaves(subtree)) for subtree in stored["local"]
                 ),
+                padded=int(stored.get("padded", 0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"not a stored tree: {error!r}") from error

@@ -77,6 +77,8 @@ class GrowingTree:
         subtract: True if a sibling's candidates follow from the parent's.
         limit: the sets of records that other parties may see (ID-LMID); its slots lie behind the criterion's.
         alone: the first party, the label holder, grows the whole tree alone, see `below`.
+        left_first: of siblings the left one is summed, not the one of fewer records.
+        padded: others are asked for the sums of all nodes of a full tree that are no right children.
         root: the node to begin with, and `rows` its records; without them the root of the tree, and all records.
 
     Attributes:
@@ -96,10 +98,13 @@ class GrowingTree:
         subtract: bool,
         limit: InformationLimit | None = None,
         alone: bool = False,
+        left_first: bool = False,
+        padded: bool = False,
         root: int = ROOT,
         rows: Rows | None = None,
     ) -> None:
         self.values, self._criterion, self._rules, self._subtract = values, criterion, rules, subtract
+        self._left_first, self._padded, self._stage = left_first, padded, 0
         self._limit, self._width, self._root = limit, values.shape[1] if limit is None else limit.width, root
         drawn = values[:, self._width - 1] > 0
         # a limit may count records that are not drawn
@@ -135,31 +140,59 @@ class GrowingTree:
         """Have the sums of both children made from now on: a party's do not follow from the parent's."""
         self._subtract = False
 
+    @property
+    def padded(self) -> bool:
+        """True if others are asked for the sums of a full tree's nodes, whatever nodes there are."""
+        return self._padded
+
+    @property
+    def asked(self) -> list[int]:
+        """The nodes whose sums other parties make at this stage: those of `build`, in their order.
+
+        Padded, all nodes of the level that are no right children: those that are not in the tree have no records.
+        """
+        if not self._padded or not self._stage:
+            return self.build
+        return [*range(1 << self._stage, 2 << self._stage, 2)] if self._stage < self._rules.max_depth else []
+
+    def rows_asked(self, node: int) -> Rows:
+        """The records of a node of `asked`."""
+        return self.rows[node] if node in self.build else np.empty(0, dtype=np.int64)
+
+    def take_asked(self, sums: Ints) -> Ints:
+        """Of the sums of all nodes in `asked`, (nodes, ...), those of `build`.
+
+        The others are of nodes that the tree does not have. To look at them would tell a party that lies which these are.
+        """
+        return sums[np.isin(self.asked, self.build)] if self._padded else sums
+
     def summed(self) -> list[Rows]:
         """The records of each node in `build` that sums are to be made of."""
         rows = (self.rows[node] for node in self.build)
         return [here if self._drawn is None else here[self._drawn[here]] for here in rows]
 
     def check_offered(self, sums: Ints) -> None:
-        """Check another party's left sums, one (len(build), candidates, S) array, before anything depends on them.
+        """Check another party's left sums, one (len(asked), candidates, S) array, before anything depends on them.
 
         The bounds follow from numbers of records, which that party knows, and from the range of a record's value: an
-        error depends on no label.
+        error depends on no label. A party from which instance spaces are withheld does not know a node's: there they are
+        those of the root for all nodes.
 
         Raises:
             Malformed: no records of a node can have such sums.
         """
         inner, last = sums[..., : self._width - 1], sums[..., self._width - 1]
         least, most = self._criterion.ranges(self._width)
-        drawn = np.array([self.sums[node][self._width - 1] for node in self.build])[:, np.newaxis]
-        records = np.array([len(self.rows[node]) for node in self.build])[:, np.newaxis]
+        nodes = [self._root for _ in self.asked] if self._left_first else self.build
+        drawn = np.array([self.sums[node][self._width - 1] for node in nodes])[:, np.newaxis]
+        records = np.array([len(self.rows[node]) for node in nodes])[:, np.newaxis]
         impossible = (last < 0) | (last > drawn)
         counts = np.clip(last, 0, drawn)[..., np.newaxis]
         impossible |= ((inner < least * counts) | (inner > most * counts)).any(axis=-1)
         classes = sums[..., self._width :]
         impossible |= (classes < 0).any(axis=-1) | (classes.sum(axis=-1) > records)
         if impossible.any():
-            node = self.build[int(np.flatnonzero(impossible.any(axis=1))[0])]
+            node = self.asked[int(np.flatnonzero(impossible.any(axis=1))[0])]
             raise Malformed(f"sums of node {node} are such that no records of it can have them")
 
     def take_candidates(self, by_party: Sequence[Ints], groups: Sequence[Sequence[Group]]) -> None:
@@ -247,14 +280,20 @@ class GrowingTree:
         children = [*choice.lefts, *(whole - choice.lefts)]
         return not self._rules.at_bottom(2 * choice.node) and any(self._may_be_split(sums) for sums in children)
 
-    def split(self, node: int, handle: int, left: Rows) -> None:
-        """Carry out the choice of a node as its owner says; `Malformed` where the owner's children do not fit."""
+    def split(self, node: int, handle: int, left: Rows, *, of_all: bool = False) -> None:
+        """Carry out the choice of a node as its owner says; `Malformed` where the owner's children do not fit.
+
+        `of_all`: `left` holds records outside of the node too.
+        """
         rows = self.rows[node]
         goes_left = np.zeros(len(self.values), dtype=bool)
         goes_left[left] = True
         within = goes_left[rows]
-        if int(within.sum()) != len(left):
+        count = int(within.sum())
+        if not of_all and count != len(left):
             raise Malformed(f"the children of node {node} hold records that never reached it")
+        if of_all and count in (0, len(rows)):
+            raise Malformed(f"the split of node {node}, which won, sends all of its records to one side")
         sums = self.values[rows[within]].sum(axis=0)
         if tuple(sums) not in [tuple(offered) for offered in self.choices[node].lefts]:
             raise Malformed(f"the children of node {node} do not have the sums that its owner offered")
@@ -276,6 +315,7 @@ class GrowingTree:
     def next_stage(self) -> None:
         """Move to the children of the splits just made: those that may be split, and those to be summed."""
         self.frontier, self.build = [], []
+        self._stage += 1
         for node in self.choices:
             pair = [2 * node, 2 * node + 1]
             open_children = (
@@ -286,8 +326,7 @@ class GrowingTree:
             whole = self._candidates.pop(node)
             if open_children:
                 self.frontier += open_children
-                smaller = min(pair, key=lambda child: int(self.sums[child][self._width - 1]))
-                self.build += [smaller] if self._subtract else open_children
+                self.build += [self._first_of(pair)] if self._subtract else open_children
                 self._parents[node] = whole
         self._compared |= set(self.frontier)
         waiting = self._expansions.first
@@ -295,6 +334,19 @@ class GrowingTree:
             # Children that could have been split cannot, by the candidate that its owner took among tied ones. Other
             # nodes wait, and every stage has sums: those of one of them come again.
             self.build = [waiting]
+
+    def _first_of(self, pair: Sequence[int]) -> int:
+        """The sibling that is summed: the one of fewer drawn records, or the left one, which tells nothing of them."""
+        return pair[0] if self._left_first else min(pair, key=lambda child: int(self.sums[child][self._width - 1]))
+
+    def known_without_relay(self, party: int) -> list[int]:
+        """The nodes of the stage just begun all of whose ancestors a party splits: it knows their records by itself."""
+        children = [child for node in sorted(self.choices) for child in (2 * node, 2 * node + 1)]
+        return [
+            child
+            for child in children
+            if all(self.made[child >> up].party == party for up in range(1, child.bit_length()))
+        ]
 
     def known_to(self, party: int) -> list[int]:
         """The nodes of the stage just begun whose records a party comes to know, if it takes part in the tree.
@@ -338,7 +390,8 @@ class GrowingTree:
         self, index: int, outputs: tuple[int, ...], names: Sequence[str], local: Sequence[Subtree] = ()
     ) -> Tree:
         """The tree as the model has it, its owners by name; `local`: subtrees of the nodes that are withdrawn."""
-        return Tree(index, outputs, self._splits(names), self._leaves(), tuple(local))
+        padded = self._rules.max_depth if self._padded else 0
+        return Tree(index, outputs, self._splits(names), self._leaves(), tuple(local), padded)
 
     def subtree(self, names: Sequence[str]) -> Subtree:
         """The same of a part of a tree."""

@@ -127,7 +127,10 @@ class LeafEntries:
     def hops(self) -> list[list[TreeHop]]:
         """The plan for each member of the chain."""
         return [
-            [TreeHop(tree.index, tree.outputs, *both) for tree, *both in zip(self._trees, here, there, strict=True)]
+            [
+                TreeHop(tree.index, tree.outputs, *(entries[tree.shown_leaves] for entries in both))
+                for tree, *both in zip(self._trees, here, there, strict=True)
+            ]
             for here, there in zip(self._hops, self._hops[1:], strict=False)
         ]
 

@@ -34,6 +34,10 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 
+#: Greatest depth of trees that are padded: a full tree of it has 2,048 leaves.
+MOST_PADDED_DEPTH = 11
+#: What a feature party gets of the records of nodes: the sets themselves, or nothing.
+INSTANCE_SPACES = ("sent", "withheld")
 COMMON = {
     "n_estimators": Range(1, 100_000, integer=True),
     "max_depth": Range(1, 20, integer=True),
@@ -46,13 +50,23 @@ COMMON = {
 
 @dataclass(frozen=True)
 class TreeParams(JobParams):
-    """Parameters that every protocol that grows trees has. A party that sits a tree out offers it no candidates."""
+    """Parameters that every protocol that grows trees has. A party that sits a tree out offers it no candidates.
+
+    `instance_spaces`: "withheld" shows feature parties no set of records. `pad_trees`: all trees look full to them.
+    """
 
     n_estimators: int = 100
     max_depth: int = 6
     max_bin: int = 32
     subsample: float = 1.0
     colsample_bytree: float = 1.0
+    instance_spaces: str = INSTANCE_SPACES[0]
+    pad_trees: bool = False
+
+    @property
+    def withheld(self) -> bool:
+        """True if feature parties get no set of records."""
+        return self.instance_spaces == "withheld"
 
     @property
     @abstractmethod
@@ -91,6 +105,22 @@ class TreeParams(JobParams):
     def expansion(self) -> ExpansionRules:
         """The order in which a tree's nodes are split, and their limits."""
         return ExpansionRules(self.max_depth)
+
+    def common_faults(self) -> list[str]:
+        faults = super().common_faults() + not_a_choice(self, {"instance_spaces": INSTANCE_SPACES})
+        if not isinstance(self.pad_trees, bool):
+            faults.append(f"pad_trees must be true or false, not {self.pad_trees!r}")
+        elif self.pad_trees and not self.withheld:
+            faults.append(
+                "pad_trees = true hides the shape of trees, which instance spaces show: set "
+                'instance_spaces = "withheld"'
+            )
+        if self.pad_trees is True and self.max_depth > MOST_PADDED_DEPTH:
+            faults.append(
+                f"max_depth = {self.max_depth}: must be at most {MOST_PADDED_DEPTH} with pad_trees, which builds full "
+                "trees"
+            )
+        return faults
 
     def trees_per_round(self, classes: int) -> int:  # noqa: ARG002 - boosting looks at the classes
         """Trees that a round grows, of which `n_estimators` are the most."""

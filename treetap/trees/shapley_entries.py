@@ -167,10 +167,11 @@ class AttributionEntries:
     def _hop(self, tree: Tree, terms: Sequence[_Term], hop: int) -> AttributedHop:
         leaves: dict[int, int] = {}
         outgoing: dict[int, int] = {}
+        shown = tree.shown_leaves
         for term in terms:
             entry = term.entries[hop]
             if entry:
-                leaves.setdefault(entry, term.place if self._chain[hop] in term.group else -1)
+                leaves.setdefault(entry, shown.index(term.place) if self._chain[hop] in term.group else -1)
                 outgoing[entry] = term.entries[hop + 1]
         order = sorted(leaves)
         of_entries = tuple(leaves[entry] for entry in order), tuple(outgoing[entry] for entry in order)

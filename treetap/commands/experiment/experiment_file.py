@@ -25,11 +25,12 @@ from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.errors import ConfigError
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.libraries import missing_library
-from treetap.protocols.prediction import FORMATS
+from treetap.protocols.prediction import FORMATS, predicting
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.strict import Strict, unshown
 from treetap.tables.config import CATEGORICAL, OTHERS, Constrained, Direction, Encode, encoded_by_name
 from treetap.tables.source_keys import SourceKeys
+from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
 Value = TypeVar("Value")
@@ -276,7 +277,16 @@ class ExperimentFile(Strict):
     def protocols(self) -> list[str]:
         """The protocols that predict the held-out rows."""
         asked = None if self.predict is None else self.predict.protocols
-        return list(asked or training(self.job.protocol).predicts[:1])
+        return list(asked or self._predicting[:1])
+
+    @property
+    def _predicting(self) -> list[str]:
+        return predicting(self.job.protocol, withheld=self._withheld)
+
+    @property
+    def _withheld(self) -> bool:
+        params = self.job.params()
+        return isinstance(params, TreeParams) and params.withheld
 
     @property
     def format(self) -> str:
@@ -346,8 +356,11 @@ class ExperimentFile(Strict):
             for party in self.party:
                 if party.record == "off" and not party.labels:
                     raise ValueError(f"[audit] reads transcripts, but {party.name} has record = 'off'; leave it out")
-        if foreign := [name for name in self.protocols if name not in training(self.job.protocol).predicts]:
-            raise ValueError(f"{', '.join(foreign)}: does not predict by models of protocol {self.job.protocol!r}")
+        if foreign := [name for name in self.protocols if name not in self._predicting]:
+            mode = " with instance_spaces = 'withheld'" if self._withheld else ""
+            raise ValueError(
+                f"{', '.join(foreign)}: does not predict by models of protocol {self.job.protocol!r}{mode}"
+            )
         if self.data.id is None and any(party.label_rows is not None for party in self.party):
             raise ValueError("label_rows has files of ids: name the id column in [data]")
         if self.job.seed + max(self.data.seeds) >= 1 << 63:

@@ -72,7 +72,8 @@ def _described(status: jobs_pb2.JobStatus, began: list[tuple[float, int]]) -> tu
         total, done = status.records, status.scored
         where = f"turn {status.round}/{status.rounds}, {done}/{total} identifiers"
     shown = [f"{m.name} {m.value:.4f}" for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
-    return done, total, visible(where), visible(", ".join([size(status.bytes), *shown[:2]]))
+    sent = [size(status.bytes), *([f"at most {planned}"] if (planned := planned_bytes(status)) else [])]
+    return done, total, visible(where), visible(", ".join([*sent, *shown[:2]]))
 
 
 @contextmanager
@@ -149,6 +150,11 @@ def counted(unknown_cells: int, empty_columns: int) -> str:
         f"{_count(empty_columns, 'column')} without a value" if empty_columns else "",
     ]
     return " and ".join(filter(None, parts))
+
+
+def planned_bytes(status: jobs_pb2.JobStatus) -> str:
+    """The most bytes of a training's words and sums, in words; empty of another job, and before sizes are known."""
+    return f"{size(status.planned_bytes)} of words and sums" if status.planned_bytes else ""
 
 
 def common_records(status: jobs_pb2.JobStatus) -> str:
@@ -258,6 +264,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
             unlike,
             withheld,
             without,
+            planned_bytes(status) and f"at most {planned_bytes(status)} in an attempt",
             computed,
             status.error if errors else "",
         ):

@@ -53,6 +53,8 @@ class TreeParams(google.protobuf.message.Message):
     MISSING_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     PARTY_DROPOUT_FIELD_NUMBER: builtins.int
+    INSTANCE_SPACES_FIELD_NUMBER: builtins.int
+    PAD_TREES_FIELD_NUMBER: builtins.int
     n_estimators: builtins.int
     max_depth: builtins.int
     max_bin: builtins.int
@@ -61,6 +63,12 @@ class TreeParams(google.protobuf.message.Message):
     missing: builtins.float
     """A cell with this value counts as missing, as do empty cells and NaN."""
     seed: builtins.int
+    instance_spaces: builtins.str
+    """"sent": feature parties get the records of the nodes that are to be split. "withheld": they get no set of records; then
+    there are neither SampledRecords nor InstanceSpaces, and the owner of a split answers for all records.
+    """
+    pad_trees: builtins.bool
+    """Of every tree the nodes of a full tree are built and its leaf paths sent, whatever the tree has."""
     @property
     def party_dropout(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Probability, by feature party, that the party offers no candidates to a tree; the seed decides which trees."""
@@ -76,9 +84,14 @@ class TreeParams(google.protobuf.message.Message):
         missing: builtins.float | None = ...,
         seed: builtins.int = ...,
         party_dropout: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        instance_spaces: builtins.str | None = ...,
+        pad_trees: builtins.bool = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_missing", b"_missing", "missing", b"missing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_missing", b"_missing", "colsample_bytree", b"colsample_bytree", "max_bin", b"max_bin", "max_depth", b"max_depth", "missing", b"missing", "n_estimators", b"n_estimators", "party_dropout", b"party_dropout", "seed", b"seed", "subsample", b"subsample"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_instance_spaces", b"_instance_spaces", "_missing", b"_missing", "instance_spaces", b"instance_spaces", "missing", b"missing"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_instance_spaces", b"_instance_spaces", "_missing", b"_missing", "colsample_bytree", b"colsample_bytree", "instance_spaces", b"instance_spaces", "max_bin", b"max_bin", "max_depth", b"max_depth", "missing", b"missing", "n_estimators", b"n_estimators", "pad_trees", b"pad_trees", "party_dropout", b"party_dropout", "seed", b"seed", "subsample", b"subsample"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_instance_spaces", b"_instance_spaces"]) -> typing.Literal["instance_spaces"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_missing", b"_missing"]) -> typing.Literal["missing"] | None: ...
 
 Global___TreeParams: typing_extensions.TypeAlias = TreeParams
@@ -206,6 +219,8 @@ Global___ChooseSplits: typing_extensions.TypeAlias = ChooseSplits
 
 @typing.final
 class ChosenSplits(google.protobuf.message.Message):
+    """Of padded trees no decisions."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     DECISIONS_FIELD_NUMBER: builtins.int
@@ -274,7 +289,7 @@ class RelayedChildren(google.protobuf.message.Message):
     BUILD_FIELD_NUMBER: builtins.int
     @property
     def frontier(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Children of the splits that may be split themselves."""
+        """Children of the splits that may be split themselves; none of padded trees."""
 
     @property
     def build(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -310,6 +325,7 @@ class FinishedTree(google.protobuf.message.Message):
     METRICS_FIELD_NUMBER: builtins.int
     STOP_FIELD_NUMBER: builtins.int
     leaves: builtins.int
+    """Of padded trees those of a full one."""
     stop: builtins.bool
     """Early stopping: the tree just finished is the last."""
     @property
@@ -587,7 +603,9 @@ Global___ChosenPartition: typing_extensions.TypeAlias = ChosenPartition
 
 @typing.final
 class Children(google.protobuf.message.Message):
-    """Owner of a split to label holder: the records that go left; the others of the node go right."""
+    """Owner of a split to label holder: the records that go left; the others of the node go right. With instance spaces
+    withheld: those of all records that would go left.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -143,6 +143,7 @@ class SetupResult(google.protobuf.message.Message):
     BINNED_FIELD_NUMBER: builtins.int
     ACCOUNTED_FIELD_NUMBER: builtins.int
     PUBLISHED_MODEL_FIELD_NUMBER: builtins.int
+    PLANNED_TRAFFIC_FIELD_NUMBER: builtins.int
     @property
     def done(self) -> Global___Done: ...
     @property
@@ -153,6 +154,8 @@ class SetupResult(google.protobuf.message.Message):
     def accounted(self) -> Global___Accounted: ...
     @property
     def published_model(self) -> Global___PublishedModel: ...
+    @property
+    def planned_traffic(self) -> Global___PlannedTraffic: ...
     def __init__(
         self,
         *,
@@ -161,12 +164,37 @@ class SetupResult(google.protobuf.message.Message):
         binned: Global___Binned | None = ...,
         accounted: Global___Accounted | None = ...,
         published_model: Global___PublishedModel | None = ...,
+        planned_traffic: Global___PlannedTraffic | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["accounted", b"accounted", "binned", b"binned", "done", b"done", "prepared", b"prepared", "published_model", b"published_model", "result", b"result"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounted", b"accounted", "binned", b"binned", "done", b"done", "prepared", b"prepared", "published_model", b"published_model", "result", b"result"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["done", "prepared", "binned", "accounted", "published_model"] | None: ...
+    def HasField(self, field_name: typing.Literal["accounted", b"accounted", "binned", b"binned", "done", b"done", "planned_traffic", b"planned_traffic", "prepared", b"prepared", "published_model", b"published_model", "result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accounted", b"accounted", "binned", b"binned", "done", b"done", "planned_traffic", b"planned_traffic", "prepared", b"prepared", "published_model", b"published_model", "result", b"result"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["done", "prepared", "binned", "accounted", "published_model", "planned_traffic"] | None: ...
 
 Global___SetupResult: typing_extensions.TypeAlias = SetupResult
+
+@typing.final
+class PlannedTraffic(google.protobuf.message.Message):
+    """The label holder's answer to the key step of a training on a lattice: the most bytes between it and all feature parties for
+    the trees of the attempt. They follow from the layout alone.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WORDS_FIELD_NUMBER: builtins.int
+    SUMS_FIELD_NUMBER: builtins.int
+    words: builtins.int
+    """Words of values, from the label holder."""
+    sums: builtins.int
+    """Sums of candidates, to it."""
+    def __init__(
+        self,
+        *,
+        words: builtins.int = ...,
+        sums: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["sums", b"sums", "words", b"words"]) -> None: ...
+
+Global___PlannedTraffic: typing_extensions.TypeAlias = PlannedTraffic
 
 @typing.final
 class Prepare(google.protobuf.message.Message):

@@ -196,7 +196,9 @@ Global___OwnAlignment: typing_extensions.TypeAlias = OwnAlignment
 
 @typing.final
 class OwnSplit(google.protobuf.message.Message):
-    """A split of this party, as its split table holds it, and the records that it sent left and right."""
+    """A split of this party, as its split table holds it, and the records that it sent left and right: those of the node, or,
+    with instance spaces withheld, all records.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

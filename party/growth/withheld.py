@@ -1,0 +1,86 @@
+"""Trees whose feature parties get no set of records (`instance_spaces = "withheld"`), under a lattice alone.
+
+A node's records have words of values there, all others words of zeros: a feature party sums the words of all, and need
+not know which are which. It learns which of its candidates won at which node. Of a split that it wins it tells the
+label holder the left records among all N; the label holder takes those of the node. So it knows the records of a node
+only if all splits above are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from party.defences.column_account import ColumnAccount, Grown
+from party.growth.feature_party import OwnTree
+from party.growth.shown_spaces import ShownSpaces
+from party.runtime.messages import CountedBody, Rows
+from treetap.errors import OutOfOrder
+from treetap.models.own_split import OwnSplit
+from treetap.models.store import SPACES
+from treetap.tables.record_ids import Ids
+from treetap.trees.ensemble import ROOT
+from treetap.trees.growing_tree import GrowingTree
+from treetap.trees.params import TreeParams
+from treetap.trees.tree_bins import Bins
+
+
+def mode_of(params: TreeParams, base: Mapping[str, Any] | None) -> dict[str, str]:
+    """The entry of a model's manifest: of a training, or of the base model (its manifest) from which it continued."""
+    withheld = params.withheld or bool(base and base.get(SPACES))
+    return {SPACES: "withheld"} if withheld else {}
+
+
+class NoSpaces(ShownSpaces):
+    """The label holder's account of what feature parties know of the records by their own splits; it sends no set."""
+
+    async def show_draw(self, t: int, parties: list[str], bodies: Callable[[], Iterable[CountedBody]]) -> None:
+        """Send nothing."""
+
+    def _known(self, number: int, growing: GrowingTree) -> list[int]:
+        return growing.known_without_relay(number)
+
+    async def _send(self, parties: list[str], t: int, stage: int, growing: GrowingTree, training: int) -> None:
+        """Send nothing."""
+
+
+class UncountedCells(ColumnAccount):
+    """The account of a feature party that does not know how small the groups of its cells are: it counts none."""
+
+    def open(self, ids: Ids, columns: Sequence[str]) -> None:
+        """Note the job."""
+        self.open_uncounted(ids, columns)
+
+    def charge_sums(self, tree: Grown, bins: Bins, built: Sequence[int]) -> None:
+        """Count nothing."""
+
+    def charge_left_sets(self, tree: Grown, splits: Sequence[OwnSplit]) -> None:
+        """Count nothing."""
+
+
+class BlindTree(OwnTree):
+    """A tree under construction at a feature party that knows no instance space: it answers for all records."""
+
+    takes_spaces = False
+
+    def rows_of(self, node: int) -> Rows:
+        """All records."""
+        del node
+        return self.rows[ROOT]
+
+    def rows_of_won(self, node: int) -> Rows:
+        """All records.
+
+        Raises:
+            OutOfOrder: this party offered no candidates of the node, nor of its sibling, or the node is split already.
+        """
+        if not {node, node ^ 1} & self.offered or node in {split.node for split in self.splits}:
+            raise OutOfOrder(f"node {node} of tree {self.index} is not to be split")
+        return self.rows[ROOT]
+
+    def divide(self, node: int, left: Rows) -> tuple[Rows, Rows]:
+        """Those of all records that go left, and the others."""
+        del node
+        return left, np.setdiff1d(self.rows[ROOT], left, assume_unique=True)

@@ -1,0 +1,234 @@
+"""Instance spaces withheld: the model stays the oracle's, and encrypted predictions by it give its scores."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
+from tests import worlds
+from tests.boosting import test_base_model, test_categories, test_gradient_bits, test_lattice
+from tests.boosting.categories import categorical_world
+from tests.defences import test_label_dp, test_repair
+from tests.growth import test_eval_table, test_monotone
+from tests.oracle import OracleLeaf
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, lattice_tolerance, spec, world
+from treetap.models.store import read_model
+from treetap.privacy.label_dp import staged
+from treetap.protocols.job_spec import params_of, put_params
+from treetap.protocols.key_options import LATTICE
+from treetap.protocols.prediction import predict_request
+from treetap.trees.params import BoostingParams
+from treetap.wire.v2 import jobs_pb2, setup_pb2
+
+LABEL_HOLDER, FEATURE, OTHER = PARTIES
+SMALL = BoostingParams(
+    n_estimators=2, max_depth=3, max_bin=6, min_child_weight=0.1, instance_spaces="withheld", subsample=0.9
+)
+PADDED = replace(SMALL, pad_trees=True)
+#: A policy under which names and attributions are sent.
+NAMES = {"emits": {"EXPLANATION": ["parties"], "FEATURE_NAME": ["parties"]}}
+#: Messages that show a set of records or its size.
+SHOWN = {"sampled_records", "instance_spaces"}
+
+
+def job_of(params: BoostingParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
+    """A job on a lattice."""
+    return spec(params, parties, scheme=LATTICE, **changes)
+
+
+THREE = partial(world, 90, (1, 2, 2), missing=0.1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A world, the parameters that are tried on it, and how its tables are read."""
+
+    params: BoostingParams
+    world: Callable[[], World] = THREE
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+CASES = {
+    "padded, missing values, drawn records": Case(replace(PADDED, max_depth=4, gamma=0.5)),
+    "classes in vector leaves": Case(
+        replace(SMALL, objective="multi:softprob", multi_strategy="multi_output_tree"),
+        partial(world, 80, (1, 2, 2), objective="multi:softprob", classes=3),
+    ),
+    "a tree for each class, best split first": Case(
+        replace(SMALL, objective="multi:softprob", grow_policy="lossguide", max_leaves=5, n_estimators=1),
+        partial(world, 80, (1, 2, 2), objective="multi:softprob", classes=3, missing=0.1),
+    ),
+    "ties of few values, padded, limited leaves": Case(
+        replace(PADDED, max_leaves=5), partial(world, 80, (2, 2, 2), levels=1, missing=0.1)
+    ),
+    "parties that sit trees out, padded": Case(
+        replace(PADDED, n_estimators=4, party_dropout={FEATURE: 0.4, OTHER: 0.6})
+    ),
+    "label holder without columns, early stopping": Case(
+        replace(SMALL, n_estimators=4, early_stopping_rounds=1, validation_share=0.25),
+        partial(world, 80, (0, 2, 2), missing=0.1),
+    ),
+    "categories, padded": Case(
+        replace(PADDED, max_cat_to_onehot=4, subsample=1.0),
+        lambda: categorical_world(120, {LABEL_HOLDER: (3,), FEATURE: (6, 0), OTHER: (3, 0)}, missing=0.1, seed=3),
+        {
+            "encode": "categorical",
+            "policies": {name: {"category_partitions": True} for name in PARTIES},
+        },
+    ),
+}
+
+
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize("case", CASES)
+def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_path: Path) -> None:
+    """Node for node; no message holds a set of records of the label holder's; encrypted predictions give its scores."""
+    params, here, options = CASES[case].params, CASES[case].world(), CASES[case].options
+    oracle = here.oracle(params)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, **options)
+        status = await federation.train(job_of(params, len(here.blocks)))
+        assert (status.state, status.error) == ("finished", "")
+        assert_oracles_model(federation.states, oracle)
+        words = {message.word for message in federation.log}
+        assert words >= {"encrypted_words", "won_splits", "children", "leaf_paths"}
+        assert not words & SHOWN
+        for protocol, within in (("eini", 1e-6), ("eini-lattice", lattice_tolerance(oracle))):
+            given = {"key_bits": 1024} if protocol == "eini" else {}
+            asked = predict_request(protocol, model="job", block=40, **given)
+            predicted = await federation.predict(asked)
+            assert (predicted.state, predicted.error) == ("finished", "")
+            assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), within)
+        await federation.close()
+
+    run(main())
+
+
+#: Tests of features, whose jobs withhold instance spaces here, and pad trees where they can.
+FEATURES: tuple[Callable[..., None], ...] = (
+    test_base_model.test_a_continued_model_is_the_oracles,
+    test_base_model.test_splits_of_categories_are_continued,
+    test_categories.test_the_model_is_the_oracles,
+    test_gradient_bits.test_the_model_is_the_oracles_with_classes_in_slots,
+    test_eval_table.test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table,
+    test_monotone.test_bounds_hold_in_subtrees_that_the_label_holder_grows_alone,
+    test_monotone.test_partitions_of_categories_beside_constraints,
+    test_label_dp.test_the_model_is_that_of_the_noisy_labels,
+    test_repair.test_a_federation_repairs_as_the_joined_table_does,
+)
+
+
+def _suits(parts: Sequence[Any]) -> bool:
+    return not test_lattice.names_forest(parts)
+
+
+@pytest.mark.second_tier
+@pytest.mark.parametrize(("feature", "given"), list(test_lattice.instances(FEATURES, _suits)))
+def test_features(
+    feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models, metrics and scores are those that the feature has where instance spaces are sent."""
+    trained, words = list[BoostingParams](), set[str]()
+    train, predict = Federation.train, Federation.predict
+
+    async def withholding(federation: Federation, job: setup_pb2.JobSpec, *args: Any, **more: Any) -> Any:
+        params = params_of(job)
+        assert isinstance(params, BoostingParams)
+        repaired = any(own.private_values for own in federation.defences.values())  # compared with trees as they are
+        pads = params.early_stopping_rounds is None and not params.expansion.one_by_one and not repaired
+        trained.append(replace(params, instance_spaces="withheld", pad_trees=pads))
+        put_params(job, trained[-1])
+        status = await train(federation, job, *args, **more)
+        words.update(message.word for message in federation.log)
+        return status
+
+    async def encrypted(federation: Federation, request: jobs_pb2.PredictRequest) -> Any:
+        if request.parameters.WhichOneof("protocol") in (None, "interactive"):
+            request.parameters.CopyFrom(predict_request("eini", key_bits=1024).parameters)
+        return await predict(federation, request)
+
+    monkeypatch.setattr(worlds, "default_scheme", LATTICE)
+    monkeypatch.setattr(Federation, "train", withholding)
+    monkeypatch.setattr(Federation, "predict", encrypted)
+    fixtures = {"tmp_path": tmp_path, "monkeypatch": monkeypatch}
+    wanted = inspect.signature(feature).parameters
+    feature(**given, **{name: fixture for name, fixture in fixtures.items() if name in wanted})
+    assert trained
+    assert "encrypted_words" in words
+    assert not words & SHOWN
+
+
+DEFENDED: dict[str, Defences] = {
+    "sets withdrawn, first trees alone": Defences(id_lmid=IdLmid(xi=0.3), reduced_leakage=ReducedLeakage(trees=1)),
+    "repaired": Defences(label_dp=LabelDp(epsilon=1.0), grafting=True, refit=True),
+}
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize("case", DEFENDED)
+def test_padded_leaves_have_the_values_of_local_subtrees(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trees of defences, padded or not, are the same and give the same scores and, by entries, attributions."""
+    here = world(60, (2, 2, 2), seed=3)
+    scores = list[Any]()
+
+    async def main(params: BoostingParams, folder: Path) -> None:
+        fixed = random.Random(1).randrange
+        monkeypatch.setattr("party.defences.noisy_labels.staged", lambda *drawn: staged(*drawn[:-1], fixed))
+        federation = Federation(folder, here.tables, defences={LABEL_HOLDER: DEFENDED[case]})
+        status = await federation.train(job_of(params))
+        assert (status.state, status.error) == ("finished", "")
+        lines = read_model(federation.state(LABEL_HOLDER) / "models" / "job")[1]
+        assert [line["tree"].pop("padded", 0) for line in lines] == [3 * params.pad_trees] * 3
+        shards = [read_model(federation.state(party) / "models" / "job")[1] for party in PARTIES[1:]]
+        assert {len(line["leaves"]) == 8 for shard in shards for line in shard} >= {params.pad_trees}
+        scores.append([line["tree"] for line in lines])
+        for protocol, given in (("eini", {"key_bits": 1024}), ("eini-lattice", {})):
+            predicted = await federation.predict(predict_request(protocol, model="job", **given))
+            assert (predicted.state, predicted.error) == ("finished", "")
+            scores.append(pq.read_table(predicted.predictions).column("score").to_pylist())
+        await federation.close()
+
+    params = replace(SMALL, n_estimators=3, subsample=1.0, min_child_weight=0.5)
+    run(main(params, tmp_path / "as they are"))
+    run(main(replace(params, pad_trees=True), tmp_path / "padded"))
+    trees, padded = scores[:3], scores[3:]
+    assert trees[0] == padded[0]
+    assert any(tree["local"] for tree in trees[0]) or case == "repaired"
+    assert trees[1] == pytest.approx(padded[1], abs=1e-8)
+    assert trees[2] == pytest.approx(padded[2], abs=1e-3)
+
+
+def test_attributions_and_explanations_of_padded_trees(tmp_path: Path) -> None:
+    """Encrypted ones: values that add up to the score, and the paths of the trees as they are."""
+    here = CASES["padded, missing values, drawn records"].world()
+    oracle = here.oracle(PADDED)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, policies={FEATURE: NAMES, OTHER: NAMES})
+        assert (await federation.train(job_of(PADDED))).state == "finished"
+        asked = predict_request("eini", model="job", key_bits=1024, attributions=True, explain=True)
+        predicted = await federation.predict(asked)
+        assert (predicted.state, predicted.error) == ("finished", "")
+        assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), 1e-8)
+        table = pq.read_table(predicted.attributions)
+        parts = [table.column(name).to_numpy() for name in table.column_names if ":" in name or name == "expected"]
+        assert sum(parts) == pytest.approx(table.column("score").to_numpy(), abs=1e-8)
+        leaves = [{number for number, node in tree.nodes.items() if isinstance(node, OracleLeaf)} for tree in oracle]
+        for paths in pq.read_table(predicted.explanations).column("paths").to_pylist():
+            assert {path["leaf"] for path in paths if path["tree"] == 0} <= leaves[0]
+        await federation.close()
+
+    run(main())

@@ -1,0 +1,267 @@
+"""Instance spaces withheld: policies, left sets and predictions that cannot be, and what is kept of such a job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from party.defences.column_account import AccountFile
+from party.growth.messages import child_messages
+from tests.growth.test_withheld import PADDED, SMALL, job_of
+from tests.simulator import Federation, Message, run
+from tests.worlds import PARTIES, assert_oracles_model, joined_model, manifest, world
+from treetap.errors import ConfigError, Malformed
+from treetap.models.store import read_leakage
+from treetap.protocols.job_spec import check_spec
+from treetap.protocols.key_options import PAILLIER
+from treetap.protocols.prediction import predict_request
+from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.expansion import ExpansionRules
+from treetap.trees.growing_tree import GrowingTree
+from treetap.trees.params import BoostingParams
+from treetap.wire.frame import name_of
+from treetap.wire.records import rows_of
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.v2 import exchange_pb2, transcript_pb2
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+
+LABEL_HOLDER, FEATURE, OTHER = PARTIES
+HERE = world(60, (1, 2, 2), missing=0.1)
+N = len(HERE.y)
+ORACLE = HERE.oracle(SMALL)
+WITH_DATA = {"encrypted_words", "candidate_sums"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "job", "message"),
+    [
+        ({"instance_spaces": "hidden"}, {}, "instance_spaces must be one of sent, withheld, not 'hidden'"),
+        ({"instance_spaces": "sent", "pad_trees": True}, {}, 'pad_trees = true .* set instance_spaces = "withheld"'),
+        ({"pad_trees": 1}, {}, "pad_trees must be true or false, not 1"),
+        ({"pad_trees": True, "max_depth": 12}, {}, "max_depth = 12: must be at most 11 with pad_trees"),
+        ({}, {"scheme": PAILLIER, "key_bits": 1024, "obfuscation": "standard"}, "use scheme = 'lattice'"),
+    ],
+)
+def test_jobs_that_no_party_could_do(changes: dict[str, Any], job: dict[str, Any], message: str) -> None:
+    """Every process refuses them by the names of a job file."""
+    check_spec(job_of(SMALL))
+    check_spec(job_of(PADDED))
+    made = job_of(SMALL)
+    params = replace(SMALL, **changes)
+    with pytest.raises(ConfigError, match=message):  # noqa: PT012 - a value that a message cannot hold
+        params.validate()
+        made = job_of(params)
+        for name, value in job.items():
+            setattr(made, name, value)
+        check_spec(made)
+
+
+POLICIES: dict[str, tuple[dict[str, Any], str]] = {
+    "the default": (
+        {"withheld_spaces": False},
+        'feature-b takes no part in a job with instance_spaces = "withheld": its policy says withheld_spaces = false; '
+        "if it should, write withheld_spaces = true above the tables of feature-b's policy file and restart feature-b",
+    ),
+    "sets of some size": (
+        {"min_instance_space": 2},
+        "feature-b takes no part in this job by its policy: min_instance_space and instance_spaces = 'withheld' do not "
+        "go together: a feature party does not know how few records a sum or a left set is about",
+    ),
+    "an account with a limit": (
+        {"max_column_leakage": 0.5},
+        "feature-b takes no part in this job by its policy: max_column_leakage and instance_spaces = 'withheld'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", POLICIES)
+def test_policies_that_cannot_be_kept(case: str, tmp_path: Path) -> None:
+    """The feature party that has one refuses the job at `prepare`; the same policy binds no label holder."""
+    policy, message = POLICIES[case]
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: policy, LABEL_HOLDER: policy})
+        status = await federation.train(job_of(SMALL))
+        assert status.state == "failed"
+        assert message in status.error
+        assert "label-holder takes no part" not in status.error
+        assert not {each.word for each in federation.log} & {*WITH_DATA, "record_digest"}
+        await federation.close()
+
+    run(main())
+
+
+Change = Callable[[Sequence[int]], Sequence[int]]
+LEFT_SETS: dict[str, tuple[Change, str]] = {
+    "none": (lambda _: [], "the split of node 1, which won, sends all of its records to one side"),
+    "all": (lambda _: range(N), "the split of node 1, which won, sends all of its records to one side"),
+    "others": (
+        lambda left: [row for row in range(N) if row not in left],
+        "do not have the sums that its owner offered",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEFT_SETS)
+def test_left_sets_that_are_not_those_of_the_winner(case: str, tmp_path: Path) -> None:
+    """The label holder compares them, within the node, with the sums of the candidate that won."""
+    change, fault = LEFT_SETS[case]
+
+    def forge(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) == "children" and parcel.stage == 0 and len(parcel.growth.children.children):
+            (child,) = parcel.growth.children.children
+            left = rows_of([child.left], N).tolist()
+            rows = np.array(change(left), dtype=np.int64)
+            (body,) = child_messages([(child.node, child.handle, rows)], N)
+            parcel.growth.children.CopyFrom(body.body)
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = forge
+        status = await federation.train(job_of(SMALL))
+        assert status.state == "failed"
+        assert fault in status.error
+        await federation.close()
+
+    run(main())
+
+
+def test_sums_over_no_records_are_treated_as_others() -> None:
+    """Those of a node that a padded tree does not have: dropped, and refused where a node's own would be."""
+    values = np.array([[2, 1, 1], [-2, 1, 1], [2, 1, 1], [-2, 1, 1]], dtype=np.int64)
+    criterion = BoostingCriterion(1.0, BoostingParams())
+    tree = GrowingTree(values, criterion, ExpansionRules(3), subtract=True, left_first=True, padded=True)
+    tree.next_stage()  # nothing was chosen
+    assert (tree.build, tree.asked) == ([], [2])
+    assert not len(tree.rows_asked(2))
+    assert tree.take_asked(np.zeros((1, 5, 3), dtype=np.int64)).shape == (0, 5, 3)
+    assert not len(tree.take_asked(np.ones((1, 5, 3), dtype=np.int64)))
+    tree.check_offered(np.array([[[2, 1, 4]]]))
+    with pytest.raises(Malformed, match="sums of node 2 are such that no records"):
+        tree.check_offered(np.array([[[2, 1, 5]]]))
+    tree.next_stage()
+    assert tree.asked == [4, 6]
+    tree.next_stage()
+    assert tree.asked == []
+
+
+def test_a_nodes_size_does_not_show_by_what_is_refused() -> None:
+    """Sums of more records than a node has, but no more than the tree: taken where the party does not know its size."""
+    values = np.array([[g << 30, 1 << 30, 1] for g in (2, -2, 2, -2, -2, 2)], dtype=np.int64)
+    for withheld in (False, True):
+        criterion = BoostingCriterion(1.0, BoostingParams(min_child_weight=0.0))
+        tree = GrowingTree(values, criterion, ExpansionRules(3), subtract=True, left_first=withheld)
+        tree.take_candidates([np.array([[values[[0, 2]].sum(axis=0)]])], [()])
+        (choice,) = tree.choose()
+        tree.split(choice.node, 0, np.array([0, 2]))
+        tree.next_stage()
+        more = values[:3].sum(axis=0)[np.newaxis, np.newaxis]
+        assert (tree.build, len(tree.rows[2]), more[0, 0, 2]) == ([2], 2, 3)
+        if withheld:
+            tree.check_offered(more)
+        else:
+            with pytest.raises(Malformed, match="sums of node 2 are such that no records"):
+                tree.check_offered(more)
+
+
+def test_a_node_that_the_party_did_not_offer_is_not_split(tmp_path: Path) -> None:
+    """A label holder that names another node as won, or the same one twice."""
+    seen: list[int] = []
+
+    def forge(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if to == FEATURE and name_of(parcel) == "won_splits" and parcel.growth.won_splits.splits:
+            split = parcel.growth.won_splits.splits[0]
+            seen.append(split.node)
+            split.node = 6 if len(seen) == 1 else split.node
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = forge
+        status = await federation.train(job_of(SMALL))
+        assert status.state == "failed"
+        assert "node 6 of tree 0 is not to be split" in status.error
+        await federation.close()
+
+    run(main())
+
+
+def test_what_is_kept_of_such_a_job(tmp_path: Path) -> None:
+    """Manifests, a continued model's too; accounts of sets and cells; own splits over all records; predictions."""
+    continued = replace(SMALL, instance_spaces="sent", n_estimators=1)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, record="both")
+        assert (await federation.train(job_of(SMALL), "before")).state == "finished"
+        assert (await federation.train(job_of(continued, base_model="before"))).state == "finished"
+        for model in ("before", "job"):
+            for state in federation.states.values():
+                assert manifest(state, model)["instance_spaces"] == "withheld"
+            predicted = await federation.predict(predict_request(job=f"by-{model}", model=model))
+            assert predicted.state == "failed"
+            assert predicted.bad_input
+            assert re.search(
+                f"model {model}: a model that was trained with instance_spaces = 'withheld' and protocol 'interactive' "
+                "do not go together: .*; use protocol eini or eini-lattice",
+                predicted.error,
+            ), predicted.error
+        await federation.close()
+        trees = joined_model(federation.states, "before")
+        assert_oracles_model(federation.states, ORACLE, "before")
+        accounts = read_leakage(federation.state(LABEL_HOLDER) / "models" / "before")
+        for tree, account in zip(trees, accounts, strict=True):
+            owners = {node: what[1] for node, what in tree.items() if what[0] == "split"}
+            for party in PARTIES[1:]:
+                assert account["parties"][party]["sets"] == _known(owners, party)
+        assert sum(account["parties"][party]["sets"] for account in accounts for party in PARTIES[1:])
+        for party in PARTIES[1:]:
+            (file,) = AccountFile.all(federation.state(party))
+            assert file.read().jobs["before"] == {}
+            assert file.read().jobs["job"] != {}
+            for split in _own_splits(federation.state(party) / "transcripts" / "before"):
+                left, right = (rows_of(chunks, N).tolist() for chunks in (split.left, split.right))
+                assert sorted([*left, *right]) == list(range(N))
+
+    run(main())
+
+
+def _known(owners: dict[int, str], party: str) -> int:
+    """The nodes below splits of a party alone."""
+    return sum(2 for node in owners if all(owners[node >> up] == party for up in range(node.bit_length())))
+
+
+def _own_splits(folder: Path) -> list[transcript_pb2.OwnSplit]:
+    records = [record for record in TranscriptReader(folder) if record.kind == TranscriptRecord.OWN]
+    kind = transcript_pb2.OwnSplit.DESCRIPTOR.full_name
+    return [transcript_pb2.OwnSplit.FromString(each.message) for each in records if each.message_type == kind]
+
+
+@pytest.mark.parametrize("victim", [LABEL_HOLDER, pytest.param(FEATURE, marks=pytest.mark.second_tier)])
+def test_a_padded_job_outlives_its_processes(victim: str, tmp_path: Path) -> None:
+    """Killed amid a tree; the resumed job finds the same trees."""
+    killed: list[int] = []
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def hook(message: Message) -> None:
+            if message.word == "relay_children" and message.served and not killed:
+                killed.append(message.number)
+                federation.kill(victim)
+                federation.start(victim)
+
+        federation.hook = hook
+        assert (await federation.train(job_of(PADDED))).state == "interrupted"
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+    assert killed
