@@ -162,7 +162,7 @@ class GrowingTree:
     def take_asked(self, sums: Ints) -> Ints:
         """Of the sums of all nodes in `asked`, (nodes, ...), those of `build`.
 
-        The others are of nodes that the tree does not have. To look at them would tell a party that lies which these are.
+        The others are of nodes that the tree does not have. To look at them would tell a liar which they are.
         """
         return sums[np.isin(self.asked, self.build)] if self._padded else sums
 
@@ -175,8 +175,8 @@ class GrowingTree:
         """Check another party's left sums, one (len(asked), candidates, S) array, before anything depends on them.
 
         The bounds follow from numbers of records, which that party knows, and from the range of a record's value: an
-        error depends on no label. A party from which instance spaces are withheld does not know a node's: there they are
-        those of the root for all nodes.
+        error depends on no label. A party from which instance spaces are withheld does not know a node's: there they
+        are those of the root for all nodes.
 
         Raises:
             Malformed: no records of a node can have such sums.
