@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from party.growth import lattice_sums, lattice_values
+from tests import worlds
+from tests.simulator import Federation
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_ways import Needs, Way
+from treetap.protocols.key_options import LATTICE
+from treetap.trees.params import ForestParams
+from treetap.wire.v2 import setup_pb2
 
 
 def take_way(patch: pytest.MonkeyPatch, way: Way) -> list[Way]:
@@ -19,4 +31,42 @@ def take_way(patch: pytest.MonkeyPatch, way: Way) -> list[Way]:
 
     patch.setattr(lattice_values, "way_of", way_of)
     patch.setattr(lattice_sums, "way_of", way_of)
+    return chosen
+
+
+def instances(features: Sequence[Callable[..., None]], *, of_forests: bool) -> Iterator[Any]:
+    """Each of these tests with the values of its parameters, if these name a forest, or if they do not."""
+    for test in features:
+        cases = getattr(sys.modules[test.__module__], "CASES", {})
+        marks = [mark.args for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
+        choices = [
+            [{names: value} if isinstance(names, str) else dict(zip(names, value, strict=True)) for value in values]
+            for names, values in marks
+        ]
+        for number, chosen in enumerate(product(*choices)):
+            given = {key: value for part in chosen for key, value in part.items()}
+            values = list(given.values())
+            parts = [*values, *(part for v in values if isinstance(v, str) and v in cases for part in cases[v])]
+            if of_forests == any(isinstance(part, ForestParams) or part == "forest" for part in parts):
+                yield pytest.param(test, given, id=f"{test.__name__}-{number}")
+
+
+def carry_out(
+    feature: Callable[..., None], given: dict[str, Any], way: Way, folder: Path, patch: pytest.MonkeyPatch
+) -> list[Way]:
+    """One of these tests, whose jobs name no scheme, on a lattice; returns the ways that its parties choose."""
+    schemes: set[str] = set()
+    chosen = take_way(patch, way)
+    train = Federation.train
+
+    async def noted(federation: Federation, job: setup_pb2.JobSpec, *args: Any, **more: Any) -> Any:
+        schemes.add(job.scheme)
+        return await train(federation, job, *args, **more)
+
+    patch.setattr(worlds, "default_scheme", LATTICE)
+    patch.setattr(Federation, "train", noted)
+    fixtures = {"tmp_path": folder, "monkeypatch": patch}
+    wanted = inspect.signature(feature).parameters
+    feature(**given, **{name: fixture for name, fixture in fixtures.items() if name in wanted})
+    assert schemes == {LATTICE}
     return chosen

@@ -9,6 +9,7 @@ import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
+from party.forest.ciphers import encrypted_labels
 from party.forest.layout import layout
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
@@ -21,9 +22,7 @@ from party.runtime.job_store import JobStore
 from party.runtime.messages import CountedBody
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
-from party.setup.keys import JobKeys, fitting
 from treetap.errors import DataError
-from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
@@ -33,7 +32,7 @@ from treetap.trees.forest_criterion import ForestCriterion, Targets, check_label
 from treetap.trees.growing_tree import Ints
 from treetap.trees.params import ForestParams
 from treetap.trees.slots import Slots
-from treetap.wire.v2 import control_pb2, forest_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, setup_pb2
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -48,15 +47,18 @@ class LabelHolder:
         withholding = self._withholding = config.withholding
         #: Eq. 6 of ID-LMID counts all records of a node, gains count the drawn ones.
         self._sums_of_all = withholding.xi is not None and withholding.shown
-        keys = self._keys = JobKeys(context, spec)
+        trees, on_lattice = self._params.n_estimators, KeyKind.of(spec).on_lattice
+        #: Where each node has words, these classes are in them; ciphertexts serve both sums.
+        self._classes_in_slots = self._sums_of_all and on_lattice
+        encrypted = self._encrypted = encrypted_labels(context, spec, lambda: self.sizes, self._params)
         job = self._job = LabelHolderJob(
-            config, context, spec, self._params, self._params.n_estimators, self._slots, keys
+            config, context, spec, self._params, trees, self._slots, encrypted, self._label_slots
         )
-        growth = self._growth = LabelHolderGrowth(context, spec, job, self._open_sums)
+        growth = self._growth = LabelHolderGrowth(context, spec, job, self._open_sums, encrypted.next_stage)
         self._state: ForestScores | None = None
         self._targets: Targets | None = None
         self.sizes = job.sizes
-        self.sizes.sums_of_each += self._sums_of_all
+        self.sizes.sums_of_each += self._sums_of_all and not on_lattice
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
 
     @step(Next("make_keys"), Next("publish"))
@@ -81,18 +83,22 @@ class LabelHolder:
 
     @step(Next("begin_tree", RESUMED))
     async def share_labels(self) -> None:
-        """Send the feature parties every record's encrypted label (one-hot, or fixed point), once per attempt."""
+        """Send the feature parties every record's encrypted label (one-hot, or fixed point), once per attempt.
+
+        Under a lattice nothing, unless words serve all trees.
+        """
         plain = required(self._targets).values
         if not self._counts:
             plain = np.concatenate([plain, _ones(plain)], axis=1)
-        await self._keys.stream(plain, "encrypted_labels", forest_pb2.EncryptedLabels, list(self._spec.feature_parties))
+        await self._encrypted.share(plain)
 
     @step(*AFTER_BEGINNING)
     async def begin_tree(self, request: control_pb2.StepRequest) -> Outcome:
         """Step 1 of a tree.
 
         1. Draw its records, and take the own columns in the bins of the job or of its nodes.
-        2. Send the draw to every party that takes part; with ID-LMID ask for sums over undrawn records too.
+        2. Send the draw to every party that takes part; with ID-LMID ask for sums over undrawn records too. Under a
+           lattice encrypt the labels of the draw.
         3. Begin the tree, which the label holder may grow alone.
         """
         t = request.round
@@ -102,18 +108,21 @@ class LabelHolder:
         split_table = self._job.split_table
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.own_columns_of_tree(t, params, lambda: table.features)
-        alone, send = self._withholding.grows_alone(t), self._context.outbox.send
+        alone = self._withholding.grows_alone(t)
         parties = [] if alone else taking_part(self._spec, t)
 
         def draw() -> Iterator[CountedBody]:
             return drawn_messages(with_zeros(drawn, total), total, sums_of_all=self._sums_of_all)
 
-        await together(*(send(party, "sampled_records", draw(), round=t) for party in parties))
+        await self._growth.shown.show_draw(t, parties, draw)
         values = np.concatenate([aims.values, _ones(aims.values)], axis=1) * drawn[:, None]
         labels = self._job.data.labels
         values, limit = self._withholding.counted(
             values, labels.values, len(labels.classes), drawn > 0, has_counts=self._counts
         )
+        if parties:
+            encrypted = np.delete(values, aims.values.shape[1], axis=1) if self._counts else values
+            await self._encrypted.begin(t, encrypted, np.arange(len(values)), parties)
         criterion, subtract = ForestCriterion(aims, params), params.binning == "global"
         shared = self._growth.plant(
             t,
@@ -130,17 +139,22 @@ class LabelHolder:
 
     async def close(self) -> None:
         """Delete the key in the workers."""
-        await self._keys.close()
+        await self._encrypted.close()
 
     async def _open_sums(self, offer: Offer) -> Ints:
-        """Decrypt candidate sums; the number of records is not sent where it is the sum of the class counts.
+        """Open candidate sums; the number of records is not sent where it is the sum of the class counts.
 
-        With `sums_of_all` those over all records of the nodes come behind those over the drawn ones.
+        With `sums_of_all` those over all records of the nodes are behind those over the drawn ones.
         """
-        opened = await self._keys.open(offer.ciphertexts, offer.sums * (1 + self._sums_of_all))
-        sums, of_all = opened[: offer.sums], opened[offer.sums :]
-        parts = [sums, sums.sum(axis=-1, keepdims=True)] if self._counts else [sums]
-        return np.concatenate([*parts, of_all] if self._sums_of_all else parts, axis=-1)
+        opened = await self._encrypted.open_offer(offer)
+        if not self._counts:
+            return opened
+        classes = len(self._job.data.labels.classes)
+        return np.insert(opened, classes, opened[:, :classes].sum(axis=1), axis=1)
+
+    def _label_slots(self, labels: Labels) -> int:
+        """The slots for the class of a record that a tree draws or does not, whose sums Eq. 6 of ID-LMID takes."""
+        return len(labels.classes) if self._classes_in_slots else 0
 
     def _slots(self, labels: Labels) -> Slots:
         """The layout of a record's plaintext: see `party.forest.layout`.
@@ -148,11 +162,15 @@ class LabelHolder:
         Raises:
             DataError: the labels do not fit the criterion.
             BadInput: one record does not fit a plaintext of the job's key.
+            Refused: a lattice hides no further attempt.
         """
-        outputs = self._targets_of(labels).values.shape[1]
-        slots = layout(self._params, len(labels.values), outputs)
-        key = KeyKind.of(self._spec)
-        return fitting(slots, labels, key, key.remedy)
+        outputs, key = self._targets_of(labels).values.shape[1], KeyKind.of(self._spec)
+        slots = layout(self._params, len(labels.values), outputs, self._label_slots(labels))
+        remedy = key.remedy if key.bits else "labels of fewer classes"
+        if self._classes_in_slots:
+            remedy += ", or leave out id_lmid, which adds a slot for each class"
+        self._encrypted.fit(slots, labels, remedy)
+        return slots
 
     def _targets_of(self, labels: Labels) -> Targets:
         check_labels(labels.values, self._params.criterion, len(labels.classes))

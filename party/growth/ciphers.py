@@ -35,6 +35,14 @@ class EncryptedValues(KeyMaker, Protocol):
         ...
 
 
+class SharedValues(EncryptedValues, Protocol):
+    """The same for trees that are grown on equal values of a record."""
+
+    async def share(self, values: Ints) -> None:
+        """Send the feature parties what of these values (N, S), one draw of each record, serves all trees."""
+        ...
+
+
 class SummedValues(Protocol):
     """Sums for one attempt at a job."""
 
@@ -56,4 +64,12 @@ class SummedValues(Protocol):
 
     async def close(self) -> None:
         """Release all that the workers hold."""
+        ...
+
+
+class SumsOfShared(SummedValues, Protocol):
+    """The same for trees that are grown on equal values of a record."""
+
+    async def take_shared(self) -> None:
+        """Receive what serves all trees."""
         ...

@@ -5,7 +5,7 @@ It is the same for every training protocol; the protocol's feature party adds th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
@@ -38,9 +38,10 @@ from treetap.protocols.messages import members_of
 from treetap.tables.binned import partitioned
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table
-from treetap.trees.candidates import Kind
+from treetap.trees.candidates import Kind, Shape
 from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots
+from treetap.trees.tree_bins import widest
 from treetap.wire.v2 import setup_pb2
 
 
@@ -55,6 +56,7 @@ class FeaturePartyJob:
         stored: the trees on disk.
         account: of what the label holder can read in the columns.
         kind: of its trees while they grow.
+        shapes: of all columns, each with the most bins that a node has; known once they are binned.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class FeaturePartyJob:
         """
         self._config, self._context, self._spec, self._params = config, context, spec, params
         self._implied = implied
+        self.shapes: Sequence[Shape] = ()
         self.min_cell_records = config.defences.min_cell_records or 0
         self.stored = StoredTrees(context, "splits")
         account = UncountedCells if params.withheld else ColumnAccount
@@ -138,8 +141,12 @@ class FeaturePartyJob:
         await self._context.offload(lambda: account.open(ids, table.columns), whole=True)
         binned = await bin_features(self._context, table, self._params, records.training)
         self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
+        self.shapes = binned.shapes
+        if self._params.bins_per_node:
+            values, most = table.features[: records.training], self._params.max_bin
+            self.shapes = await self._context.offload(lambda: widest(values, most))
         # missing values on either side of each cut, and against all others; the sides of any may be exchanged
-        self.sizes.places = sum(4 * (shape.n_bins + 1) for shape in binned.shapes)
+        self.sizes.places = sum(4 * (shape.n_bins + 1) for shape in self.shapes)
         self.sizes.categories = [shape.n_bins for shape in binned.shapes if shape.kind is Kind.PARTITIONS]
         return Outcome(first_rounds=self._first_rounds)
 

@@ -48,7 +48,7 @@ class SumsOfWords:
             Malformed: the label holder's bounds are below this party's figures, or no sizes follow from them.
         """
         context, job = self._context, self._job
-        params, count = job.sizes.params, sum(shape.sums for shape in job.split_table.binned.shapes)
+        params, count = job.sizes.params, sum(shape.sums for shape in job.shapes)
         if count > MOST["candidates"]:
             raise BadInput(
                 f"{context.party} has {count} candidates of a node, scheme = {LATTICE!r} takes {MOST['candidates']}: "
@@ -82,7 +82,7 @@ class SumsOfWords:
         else:
             self._way = _Queries(context, self._sender, agreed, seed, keeps=keeps)
 
-    async def take_words(self) -> None:
+    async def take_shared(self) -> None:
         """Receive the words that serve all trees, where some do.
 
         Raises:
@@ -111,7 +111,7 @@ class SumsOfWords:
         assert self._way is not None
         if isinstance(self._way, _Sets):
             for node in nodes:  # all before the first is shown
-                await self._context.offload(partial(tree.columns.bins.see, node, tree.rows_of(node)))
+                await self._context.offload(partial(tree.columns.bins.see, node, _summed(tree, node)))
         return self._way.sum(tree, stage, nodes)
 
     async def drop(self) -> None:
@@ -213,8 +213,7 @@ class _Sets:
             if series is not None and node in due:
                 await self._take(series, tree.index, node)
             sets = required(self._sets)
-            before, rows = dict(sets.operations), tree.rows_of(node)
-            rows = rows[tree.summed[rows]]
+            before, rows = dict(sets.operations), _summed(tree, node)
             codes = await context.offload(partial(bins.codes, node, rows))
             first, second = await sets.answer(rows, codes, shapes, columns.order(node))
             context.costs.operations.update(since(before, sets.operations))
@@ -238,6 +237,12 @@ class _Sets:
         await sets.start()
         context.progress.done, context.progress.total = 0, sets.expected
         await _take_words(context, self._sender, series, t, node, sets)
+
+
+def _summed(tree: OwnTree, node: int) -> Rows:
+    """The records of a node that the sums hold."""
+    rows = tree.rows_of(node)
+    return rows[tree.summed[rows]]
 
 
 async def _take_words(

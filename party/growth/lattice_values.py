@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from party.growth.offered_candidates import Offer
+from party.growth.split_table import with_zeros
 from party.runtime.context import StepContext, required
 from party.runtime.messages import CiphertextBody, Rows
 from party.setup.joint_seed import draw_joint_seed
@@ -75,6 +76,7 @@ class WordsOfNodes:
         self._shared = b""  # the seed of the query that serves further nodes
         self._root: Rows = np.empty(0, dtype=np.int64)  # the records of the tree
         self._queries: dict[int, Query] = {}
+        self._values: Ints | None = None  # of the tree
         self._asked = 0  # nodes of the tree
         self._keeping: set[str] = set()  # parties whose second halves serve all trees
         self._kept: set[str] = set()  # of these, those that have sent them
@@ -145,21 +147,22 @@ class WordsOfNodes:
         self._asked, self._root = 0, rows
         self._queries.clear()
         if self._await([ROOT], parties):
-            await self._send(t, 0, {ROOT: rows}, values, parties)
+            self._values = with_zeros(values, self._sizes().records)
+            await self._send(t, 0, {ROOT: rows}, self._values, parties)
 
-    async def share(self, values: Ints, rows: Rows) -> None:
+    async def share(self, values: Ints) -> None:
         """Send all feature parties the query that serves all trees, where one does: see `begin`."""
         if self.goes_once:
             self._shared = secrets.token_bytes(SEED_BYTES)
             self._queries[ROOT] = Query(0, self._shared, set())
-            await self._send(0, 0, {ROOT: rows}, values, self._spec.feature_parties)
+            await self._send(0, 0, {ROOT: np.arange(len(values))}, values, self._spec.feature_parties)
 
     async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
         """Make ready for the sums of the nodes that are asked for at this stage: send the queries that begin there."""
         parties, by_sets = taking_part(self._spec, t), self._way is Way.SETS
         if beginning := self._await(growing.asked, parties):
             nodes = {node: self._root if by_sets else growing.rows_asked(node) for node in beginning}
-            await self._send(t, stage, nodes, growing.values, parties)
+            await self._send(t, stage, nodes, required(self._values), parties)
 
     async def open_offer(self, offer: Offer) -> Ints:
         """The sums (sums, S) of a feature party.

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from tests.blindness.observed import Crossed
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
+from treetap.lattice.histogram_ways import Needs, Way, once_an_attempt, way_of
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
 from treetap.trees import sampling
@@ -93,7 +94,8 @@ class Cost:
         self._width = key.ciphertext_bytes
         self._groups, self._widths = slots.groups_per_plaintext(key.plain_bits), slots.widths
         self._agreed = self._lattice(slots) if key.on_lattice else None
-        self._by_sets = by_sets
+        chosen = self._agreed is not None and way_of(self._agreed, self._built, self._needs) is Way.SETS
+        self._by_sets = by_sets or chosen
         self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
         self.messages: Counter[tuple[str, str, str]] = Counter()
         self.ciphertexts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -115,12 +117,18 @@ class Cost:
             self._send(holder, party, "public_key", [key])
         if self._agreed is not None:
             self._draw_seed([holder, *members])
-        if forest:
+            if self._by_sets and once_an_attempt(self._agreed, self._needs):
+                self._words(self._agreed, 0, 0, [1])
+        if forest and self._agreed is None:
             self._encrypt(members, "encrypted_labels", forest_pb2.EncryptedLabels, 0, self._records)
         for tree in range(topology.trees):
             for party in members:
-                sample = growth_pb2.SampledRecords(chunks=[self._bitmap()], times=int(forest))
-                self._send(holder, party, "sampled_records", [sample], tree)
+                often = int(self._params.drawn(tree, self._records).max()) if forest else 0
+                samples = [
+                    growth_pb2.SampledRecords(chunks=[self._bitmap()], times=times)
+                    for times in (range(1, often + 1) if forest else [0])
+                ]
+                self._send(holder, party, "sampled_records", samples, tree)
             if not forest and self._agreed is None:
                 self._encrypt(members, "gradients", boosting_pb2.Gradients, tree, self._summed(tree))
             asked = 0
@@ -195,10 +203,14 @@ class Cost:
 
     def _lattice(self, slots: Slots) -> HistogramParameters:
         params = self._params
-        assert isinstance(params, BoostingParams)
-        nodes = params.n_estimators << (params.max_depth - 1)  # of two siblings one
+        assert isinstance(params, BoostingParams | ForestParams)
+        self._needs = Needs(
+            own_bins=params.bins_per_node, once=isinstance(params, ForestParams) and not params.bootstrap
+        )
+        # all nodes, or of two siblings one
+        self._built = (1 << params.max_depth) - 1 if params.bins_per_node else 1 << (params.max_depth - 1)
         largest = max(map(_candidates, self._shapes.values()))
-        candidates, queries = rounded_up(largest), rounded_up(nodes)
+        candidates, queries = rounded_up(largest), rounded_up(params.n_estimators * self._built)
         return parameters_of(self._records, slots, params.max_bin, candidates, queries, 1)
 
     def _draw_seed(self, parties: Sequence[str]) -> None:
@@ -213,25 +225,32 @@ class Cost:
                 self._send(party, other, "seed_commitment", [committed])
                 self._send(party, other, "seed_nonce", [setup_pb2.SeedNonce(nonce=bytes(32))])
 
+    def _words(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int]) -> None:
+        """Words of all records and of a block of zeros for each of these nodes."""
+        holder, members, n = self._spec.aggregator, list(self._spec.feature_parties), self._records
+        queries = [
+            growth_pb2.EncryptedWords(node=node, first=first, count=count, ciphertexts=bytes(13 * agreed.words * count))
+            for node in nodes
+            for first, count in ((0, n), (n, 4096))
+        ]
+        self.operations[holder]["encryptions"] += len(nodes) * (n + 4096)
+        self.ciphertexts[holder]["encrypted_words"] += len(members) * len(nodes) * (n + 4096)
+        for party in members:
+            if queries:
+                self._send(holder, party, "encrypted_words", queries, tree, level)
+
     def _of_words(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], asked: int) -> None:
-        """Words of all records and of a block of zeros for every node, or the root alone; halves of its candidates.
+        """Words for the nodes with which a query begins, and halves of the candidates of all.
 
         `asked`: nodes of the tree before these.
         """
         holder, members, n = self._spec.aggregator, list(self._spec.feature_parties), self._records
-        encrypted = nodes if not self._by_sets else nodes[: not level]
-        queries = [
-            growth_pb2.EncryptedWords(node=node, first=first, count=count, ciphertexts=bytes(13 * agreed.words * count))
-            for node in encrypted
-            for first, count in ((0, n), (n, 4096))
-        ]
-        self.operations[holder]["encryptions"] += len(encrypted) * (n + 4096)
-        self.ciphertexts[holder]["encrypted_words"] += len(members) * len(encrypted) * (n + 4096)
+        serves = agreed.nodes_per_secret if self._by_sets else 1
+        shared = self._by_sets and once_an_attempt(agreed, self._needs)
+        self._words(agreed, tree, level, [node for k, node in enumerate(nodes, asked) if not (shared or k % serves)])
         renews = [self._by_sets or not (asked + k) % agreed.queries_per_second_half for k in range(len(nodes))]
         renewed = sum(renews)
         for party in members:
-            if queries:
-                self._send(holder, party, "encrypted_words", queries, tree, level)
             candidates = _candidates(self._shapes[party])
             firsts = bytes(-(-candidates * agreed.words * agreed.reply_bits // 8))
             seconds = bytes(candidates * agreed.second_half_bytes)

@@ -46,6 +46,14 @@ JOBS: dict[str, TreeParams] = {
         **{"grow_policy": "lossguide", "max_leaves": 5, "max_delta_step": 0.7, "reg_alpha": 0.1},
     ),
     "forest": ForestParams(n_estimators=2, max_depth=3, max_bin=BINS, colsample_bytree=1.0),
+    "forest on a lattice": ForestParams(n_estimators=2, max_depth=3, max_bin=BINS, colsample_bytree=1.0),
+    "forest on a lattice, drawn with replacement, bins per node": ForestParams(
+        **{"n_estimators": 2, "max_depth": 3, "max_bin": BINS, "colsample_bytree": 1.0},
+        **{"binning": "per-node", "bootstrap": True, "subsample": 1.0},
+    ),
+    "forest on a lattice, bins per node": ForestParams(
+        n_estimators=2, max_depth=3, max_bin=BINS, binning="per-node", colsample_bytree=1.0
+    ),
     "forest, bins per node": ForestParams(
         n_estimators=2, max_depth=3, max_bin=BINS, binning="per-node", colsample_bytree=1.0
     ),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, product
@@ -14,20 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import worlds
 from tests.boosting import test_base_model, test_categories, test_gradient_bits, test_protocol
 from tests.defences import test_label_dp, test_repair, test_withholding
 from tests.growth import test_cell_merging, test_eval_table, test_expansion, test_monotone, test_small_spaces
-from tests.lattice_ways import take_way
+from tests.lattice_ways import carry_out, instances, take_way
 from tests.oracle import OracleSplit
 from tests.prediction import test_grafted
 from tests.simulator import Federation, run
 from tests.worlds import FOUR, World, assert_oracles_model, manifest, spec, world
 from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
-from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2, setup_pb2
+from treetap.wire.v2 import exchange_pb2
 
 #: Every shape of a world, and every objective with some of them.
 SHAPES = list(zip(reversed(test_protocol.SHAPES), cycle(test_protocol.OBJECTIVES), strict=False))
@@ -168,46 +165,12 @@ FEATURES: tuple[Callable[..., None], ...] = (
 )
 
 
-def names_forest(parts: Sequence[Any]) -> bool:
-    """True if parameters of a test are a forest's."""
-    return any(isinstance(part, ForestParams) or part == "forest" for part in parts)
-
-
-def instances(features: Sequence[Callable[..., None]], suits: Callable[[Sequence[Any]], bool]) -> Iterator[Any]:
-    """Each of these tests with the values of its parameters, if they suit."""
-    for test in features:
-        cases = getattr(sys.modules[test.__module__], "CASES", {})
-        name, marks = test.__name__, [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
-        if not marks and suits(()):
-            yield pytest.param(test, {}, id=name)
-        for mark in marks:
-            names, values = mark.args
-            for number, value in enumerate(values):
-                given = dict(zip(names, value, strict=True)) if not isinstance(names, str) else {names: value}
-                parts = [*given.values(), *(cases[value] if isinstance(value, str) and value in cases else ())]
-                if suits(parts):
-                    yield pytest.param(test, given, id=f"{name}-{number}")
-
-
 @pytest.mark.second_tier
-@pytest.mark.parametrize(("feature", "given"), list(instances(FEATURES, lambda parts: not names_forest(parts))))
+@pytest.mark.parametrize(("feature", "given"), list(instances(FEATURES, of_forests=False)))
 @pytest.mark.parametrize("way", Way)
 def test_features(
     way: Way, feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models, metrics and what is shown are those that the feature has under the other schemes."""
-    schemes: set[str] = set()
-    chosen = take_way(monkeypatch, way)
-    train = Federation.train
-
-    async def noted(federation: Federation, job: setup_pb2.JobSpec, *args: Any, **more: Any) -> Any:
-        schemes.add(job.scheme)
-        return await train(federation, job, *args, **more)
-
-    monkeypatch.setattr(worlds, "default_scheme", LATTICE)
-    monkeypatch.setattr(Federation, "train", noted)
-    fixtures = {"tmp_path": tmp_path, "monkeypatch": monkeypatch}
-    wanted = inspect.signature(feature).parameters
-    feature(**given, **{name: fixture for name, fixture in fixtures.items() if name in wanted})
-    assert schemes == {LATTICE}
+    chosen = carry_out(feature, given, way, tmp_path, monkeypatch)
     assert way in chosen or feature is test_cell_merging.test_the_federation_finds_the_joined_tables_trees

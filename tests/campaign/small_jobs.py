@@ -51,6 +51,7 @@ TRAININGS: dict[str, tuple[World, setup_pb2.JobSpec, Any]] = {
     "psi": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
     "categories": (KINDS, spec(DIVIDED, obfuscation="standard"), KINDS.oracle(DIVIDED)),
     "forest": (HERE, spec(FOREST, obfuscation="standard"), oracle(HERE, FOREST)),
+    "forest on a lattice": (HERE, spec(FOREST, scheme=LATTICE), oracle(HERE, FOREST)),
     "pivodl": (SPREAD, spec(SMALL, obfuscation="standard", key_bits=512), oracle(SPREAD, SMALL)),
     "pivodl, gains compared": (
         SPREAD,

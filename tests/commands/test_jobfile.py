@@ -324,8 +324,8 @@ def test_the_scheme_of_a_job(tmp_path: Path) -> None:
         ),
         ({"scheme": "lattice", "max_bin": 256}, "job: max_bin = 256: must be at most 255 where scheme = 'lattice'"),
         (
-            {"protocol": "forest", "scheme": "lattice"},
-            "scheme = 'lattice' and protocol 'forest' do not go together: it encrypts no value anew for every node",
+            {"protocol": "pivodl", "parties": ["a", "b"], "scheme": "lattice"},
+            "scheme = 'lattice' and protocol 'pivodl' do not go together: it encrypts no value anew for every node",
         ),
         (
             {"protocol": "pivodl", "parties": ["a", "b"], "scheme": "okamoto-uchiyama"},

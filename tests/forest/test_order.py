@@ -6,6 +6,8 @@ Growing a tree is what boosting does too, and is tested there at every message; 
 from __future__ import annotations
 
 import asyncio
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.growth import test_order as growth
 from tests.growth.test_order import Answered, every_step_now
+from tests.oracle import OracleModel
 from tests.replay import Conducted, Replay, conducted, faultless
 from tests.runtime.test_kill_and_resume import REAL
 from tests.runtime.test_malformed import chunk
@@ -21,19 +24,28 @@ from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.step_tables import Asked
 from tests.tampered import Change
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
+from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2, reveals_pb2
+from treetap.wire.v2 import exchange_pb2, reveals_pb2, setup_pb2
 
 pytestmark = pytest.mark.xdist_group("forest-steps")
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 PARAMS = ForestParams(n_estimators=2, max_depth=2, max_bin=3, colsample_bytree=1.0)
+PER_NODE = replace(PARAMS, binning="per-node")
 #: A world in which all three parties win splits, in both trees.
 HERE = world(16, (1, 1, 1), seed=28, fresh=6)
 ORACLE = HERE.oracle(PARAMS)
 JOB = spec(PARAMS, obfuscation="standard")
+ON_LATTICE = spec(PARAMS, scheme=LATTICE)
+#: With the model that is to be found: labels shared under a key, not at all, and in words that serve all trees.
+JOBS = {
+    "with a key": (JOB, ORACLE),
+    "by queries": (ON_LATTICE, ORACLE),
+    "by sets": (spec(PER_NODE, scheme=LATTICE), HERE.oracle(PER_NODE)),
+}
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
 #: Virtual seconds after which everybody who waited for a dead process has given up.
 GIVEN_UP_S = 200.0
@@ -83,11 +95,12 @@ def test_every_wrong_order_of_a_forest_is_refused(played: Conducted, tmp_path: P
 
 
 @pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize(("job", "oracle"), JOBS.values(), ids=JOBS)
 @pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
-def test_killed_and_resumed(victim: str, tmp_path: Path) -> None:
+def test_killed_and_resumed(victim: str, job: setup_pb2.JobSpec, oracle: OracleModel, tmp_path: Path) -> None:
     """Killed while labels are shared, and at some messages of each tree: the resumed job finds the oracle's forest."""
     labels = ("share_labels", "take_labels", "encrypted_labels")
-    messages = [m for m in faultless(tmp_path / "faultless", HERE, JOB) if m.word in labels or m.number % 17 == 4]
+    messages = [m for m in faultless(tmp_path / "faultless", HERE, job) if m.word in labels or m.number % 17 == 4]
     states = set()
     for message in messages:
         back_at_once = message.number % 2 == 0
@@ -102,7 +115,7 @@ def test_killed_and_resumed(victim: str, tmp_path: Path) -> None:
                         federation.start(victim)
 
             federation.hook = kill
-            state = (await federation.train(JOB)).state
+            state = (await federation.train(job)).state
             if not back_at_once:
                 await asyncio.sleep(GIVEN_UP_S)
                 federation.start(victim)
@@ -111,9 +124,9 @@ def test_killed_and_resumed(victim: str, tmp_path: Path) -> None:
                 assert state == "interrupted"
                 resumed = await federation.resume()
                 assert (resumed.state, resumed.error) == ("finished", "")
-            assert_oracles_model(federation.states, ORACLE)
+            assert_oracles_model(federation.states, oracle)
             predicted = await federation.predict(predict_request(model="job"))
-            assert_oracles_scores(predicted.predictions, ORACLE, HERE.newcomers, 16)
+            assert_oracles_scores(predicted.predictions, oracle, HERE.newcomers, 16)
             await federation.close()
             return state
 
@@ -122,8 +135,10 @@ def test_killed_and_resumed(victim: str, tmp_path: Path) -> None:
     assert "interrupted" in states
 
 
-def test_a_resumed_forest_shares_its_labels_once_per_attempt(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "words_of"), [("with a key", "encrypted_labels"), ("by sets", "encrypted_words")])
+def test_a_resumed_forest_shares_its_labels_once_per_attempt(name: str, words_of: str, tmp_path: Path) -> None:
     """Interrupted in its second tree a job shares the labels again, to all, and grows the second tree alone."""
+    job, oracle = JOBS[name]
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -135,13 +150,14 @@ def test_a_resumed_forest_shares_its_labels_once_per_attempt(tmp_path: Path) -> 
                 federation.start(FEATURE)
 
         federation.hook = kill
-        assert (await federation.train(JOB)).state == "interrupted"
+        assert (await federation.train(job)).state == "interrupted"
         before = len(federation.log)
         assert (await federation.resume()).state == "finished"
         words = [message.word for message in federation.log[before:]]
         assert (words.count("share_labels"), words.count("take_labels"), words.count("begin_tree")) == (1, 2, 1)
-        assert words.count("encrypted_labels") == words.count("public_key") == 2
-        assert_oracles_model(federation.states, ORACLE)
+        parts = 1 if job is JOB else 2  # words of records, and of zeros
+        assert words.count(words_of) / parts == words.count("public_key") == 2
+        assert_oracles_model(federation.states, oracle)
         await federation.close()
 
     run(main())
@@ -279,15 +295,24 @@ def test_a_policy_of_the_classes_of_a_forest_is_enough(tmp_path: Path) -> None:
     run(main())
 
 
-def test_classes_that_fit_no_plaintext(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "records", "classes", "said"),
+    [
+        (PAILLIER, 600, 99, "97 classes of 600 records need 1067 bits in one plaintext"),
+        (LATTICE, 600, 500, "classes of 600 records need .* bits .* has 3072: use labels of fewer classes"),
+        (LATTICE, 900, 300, "scheme = 'lattice': words .* are more than one second half may serve"),
+    ],
+)
+def test_classes_that_fit_no_plaintext(scheme: str, records: int, classes: int, said: str, tmp_path: Path) -> None:
     """More classes than a plaintext has room for are the user's to mend, before any alignment."""
-    wide = world(600, (1, 1), objective="multi:softprob", classes=99)
+    wide = world(records, (1, 1), objective="multi:softprob", classes=classes)
 
     async def main() -> None:
         federation = Federation(tmp_path, wide.tables)
-        status = await federation.train(spec(PARAMS, 2))
+        status = await federation.train(spec(PARAMS, 2, scheme=scheme))
         assert (status.state, status.bad_input) == ("failed", True)
-        assert "97 classes of 600 records need 1067 bits in one plaintext" in status.error
+        assert re.search(said, status.error), status.error
+        assert not any(message.word == "record_digest" for message in federation.log)
         await federation.close()
 
     run(main())

@@ -49,7 +49,7 @@ SHAPES = {
 }
 
 
-def _case(target: str, shape: str, **changes: Any) -> tuple[World, ForestParams]:
+def case(target: str, shape: str, **changes: Any) -> tuple[World, ForestParams]:
     of_world, of_params = TARGETS[target]
     base = ForestParams(n_estimators=2, max_depth=3, max_bin=8)
     return world(**of_world, **SHAPES[shape].world), replace(base, **of_params, **SHAPES[shape].params, **changes)
@@ -75,7 +75,7 @@ def test_the_federation_finds_and_uses_the_oracles_forest(
     target: str, shape: str, binning: str, scheme: str, tmp_path: Path
 ) -> None:
     """Trees and scores are the oracle's, also of new records with NaN where training had none, and encrypted."""
-    here, params = _case(target, shape, binning=binning)
+    here, params = case(target, shape, binning=binning)
     oracle = here.oracle(params)
 
     async def main() -> None:
@@ -111,7 +111,7 @@ def test_measures_are_those_of_the_mean_of_the_trees(tmp_path: Path) -> None:
 
     Those out of bag are of the mean over the trees that have not drawn a record, in a resumed job too.
     """
-    here, params = _case("seven classes", "three parties")
+    here, params = case("seven classes", "three parties")
     oracle = here.oracle(params)
 
     each = np.array([oracle_predict(_alone(tree, oracle), here.parties) for tree in oracle])
@@ -151,7 +151,7 @@ def test_ties_and_missing_values_were_there() -> None:
     directions, covers = set(), set()
     for shape in ("few values, hence ties", "three parties", "drawn with replacement"):
         for binning in ("global", "per-node"):
-            here, params = _case("seven classes", shape, binning=binning)
+            here, params = case("seven classes", shape, binning=binning)
             oracle = here.oracle(params)
             tied += oracle.ties
             splits = [node for tree in oracle for node in tree.nodes.values() if isinstance(node, OracleSplit)]

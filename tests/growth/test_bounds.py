@@ -38,8 +38,8 @@ from treetap.wire.v2 import exchange_pb2, growth_pb2, types_pb2
 
 @pytest.mark.parametrize(
     ("params", "scheme"),
-    [(PARAMS, PAILLIER), (FOREST, PAILLIER), (PARAMS, LATTICE)],
-    ids=["boosting", "forest", "boosting on a lattice"],
+    [(PARAMS, PAILLIER), (FOREST, PAILLIER), (PARAMS, LATTICE), (FOREST, LATTICE)],
+    ids=["boosting", "forest", "boosting on a lattice", "forest on a lattice"],
 )
 def test_what_a_job_needs_is_within_its_bounds(
     params: TreeParams, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

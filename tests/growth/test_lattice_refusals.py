@@ -21,6 +21,7 @@ from treetap.native import library
 from treetap.protocols.job_spec import check_spec
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, jobs_pb2, setup_pb2
 
@@ -83,7 +84,12 @@ def not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
             "max_bin = 256: must be at most 255 where scheme = 'lattice', which takes 256 bins of a column, one for "
             "missing values counted; use scheme = 'paillier' for more",
         ),
-        (ForestParams(), {}, "scheme = 'lattice' and protocol 'forest' do not go together"),
+        (
+            ForestParams(binning="per-node", max_bin=256),
+            {},
+            "max_bin = 256: must be at most 255 where scheme = 'lattice'",
+        ),
+        (PivodlParams(), {}, "scheme = 'lattice' and protocol 'pivodl' do not go together"),
     ],
 )
 def test_jobs_that_no_party_could_do(params: Any, changes: dict[str, Any], message: str) -> None:

@@ -265,3 +265,30 @@ def test_a_padded_job_outlives_its_processes(victim: str, tmp_path: Path) -> Non
 
     run(main())
     assert killed
+
+
+def test_bytes_are_named_before_the_first_tree(tmp_path: Path) -> None:
+    """Those of words and sums, as layout gives them: a padded job takes just these, another one fewer."""
+    named: list[int] = []
+
+    async def main(params: BoostingParams, folder: Path) -> tuple[int, int]:
+        federation = Federation(folder, HERE.tables)
+
+        def hook(message: Message) -> None:
+            if message.word == "begin_tree" and not message.served:
+                named.append(federation.jobs.status("job")[0].planned_bytes)
+
+        federation.hook = hook
+        status = await federation.train(job_of(params))
+        await federation.close()
+        rows = [row for each in status.accounts for row in each.account.traffic]
+        data = ("CIPHERTEXT", "CANDIDATE_SUM")
+        sent = (row.bytes for row in rows if row.step in WITH_DATA and row.disclosure in data)
+        return status.planned_bytes, sum(sent)
+
+    planned, sent = run(main(PADDED, tmp_path / "padded"))
+    assert planned == pytest.approx(sent, rel=1e-3)  # frames of messages are not counted
+    assert set(named) == {planned}
+    more, fewer = run(main(replace(SMALL, max_depth=5), tmp_path / "not padded"))
+    assert more > planned
+    assert fewer < more

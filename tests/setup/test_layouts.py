@@ -43,17 +43,19 @@ def test_a_forest_has_a_slot_for_each_class_or_a_target_and_a_count() -> None:
     """Counts are all of one width; one class alone is nothing to learn; a number needs two slots and no third."""
     counts, numbers = ForestParams(), ForestParams(criterion="squared_error")
     for classes in (2, 3, 40):
-        assert forest.implied(counts, N, classes, 0) == forest.layout(counts, N, classes) == Slots((11,) * classes)
-    assert forest.implied(numbers, N, 2, 0) == forest.layout(numbers, N, 1) == Slots((43, 11))
-    assert len(forest.implied(numbers, N, 3, 0).widths) == 2
+        assert (
+            forest.implied(counts, False, N, classes, 0) == forest.layout(counts, N, classes) == Slots((11,) * classes)
+        )
+    assert forest.implied(numbers, False, N, 2, 0) == forest.layout(numbers, N, 1) == Slots((43, 11))
+    assert len(forest.implied(numbers, False, N, 3, 0).widths) == 2
     for params in (counts, numbers):
-        with pytest.raises(Malformed, match="1 slots are not counts of classes"):
-            forest.implied(params, N, 1, 0)
+        with pytest.raises(Malformed, match="1 slots, 0 of all records, are not counts of classes"):
+            forest.implied(params, False, N, 1, 0)
 
 
 @pytest.mark.parametrize("strategy", ["one_output_per_tree", "multi_output_tree"])
 def test_the_class_of_a_record_may_be_behind_its_gradients(strategy: str) -> None:
-    """As many slots as a count of records is wide, for two classes or more that fit the outputs; a forest has none."""
+    """As many slots as a count of records is wide, for two classes or more that fit the outputs."""
     params = BoostingParams(objective="multi:softprob", multi_strategy=strategy)
     for classes in (3, 7):
         made = boosting.layout(params, N, params.outputs_per_tree(classes), classes)
@@ -62,5 +64,16 @@ def test_the_class_of_a_record_may_be_behind_its_gradients(strategy: str) -> Non
     for slots, classes in [(3 + 1, 1), (7 + 4, 4)]:
         with pytest.raises(Malformed, match=f"{classes} slots for classes do not go with|slots are not g and h"):
             boosting.implied(params, N, slots, classes)
-    with pytest.raises(Malformed, match="slots are not counts of classes"):
-        forest.implied(ForestParams(), N, 4, 2)
+
+
+def test_counts_of_all_records_are_behind_those_of_the_drawn_ones_on_a_lattice() -> None:
+    """As many, and of classes alone; with a key the same ciphertexts are summed again."""
+    counts = ForestParams()
+    assert forest.implied(counts, True, N, 4, 2) == forest.layout(counts, N, 2, 2) == Slots((11,) * 4)
+    for params, on_lattice, slots in (
+        (counts, False, 4),
+        (counts, True, 5),
+        (ForestParams(criterion="squared_error"), True, 4),
+    ):
+        with pytest.raises(Malformed, match=f"{slots} slots, 2 of all records, are not counts of classes"):
+            forest.implied(params, on_lattice, N, slots, 2)

@@ -15,7 +15,7 @@ from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.commands.local_federation import LocalFederation
 from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.transcript import TranscriptReader, summarise
 from treetap.wire.v2 import jobs_pb2
 
@@ -23,22 +23,28 @@ pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("sockets")]
 
 #: Two blocks of records and a rest, so that workers share them.
 HERE = world(8_200, (0, 1, 2), missing=0.1, seed=8)
-PARAMS = BoostingParams(n_estimators=2, max_depth=2)
 #: Bins with which a node's candidates are so few that sets are taken, and so many that queries are.
-BINS = {Way.SETS: 4, Way.QUERIES: 16}
+BOOSTING = BoostingParams(n_estimators=2, max_depth=2, max_bin=16)
+FOREST = ForestParams(n_estimators=2, max_depth=2, max_bin=4, bootstrap=True)
+JOBS: dict[str, tuple[TreeParams, Way]] = {
+    "boosting by queries": (BOOSTING, Way.QUERIES),
+    "boosting by sets": (replace(BOOSTING, max_bin=4), Way.SETS),
+    "boosting, sets withheld": (replace(BOOSTING, instance_spaces="withheld", pad_trees=True), Way.QUERIES),
+    "forest by queries": (FOREST, Way.QUERIES),
+    "forest by sets": (replace(FOREST, bootstrap=False, binning="per-node"), Way.SETS),
+}
 WORKERS = dict(zip(PARTIES, (2, 3, 2), strict=True))
 
 
-@pytest.mark.parametrize("way", Way)
-def test_a_training_over_sockets(way: Way, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("params", "way"), JOBS.values(), ids=JOBS)
+def test_a_training_over_sockets(params: TreeParams, way: Way, tmp_path: Path) -> None:
     """Model node for node; what was sent is what arrived, byte for byte; only contents of a lattice come to b and c."""
     given: dict[str, dict[str, Any]] = settings(
-        tmp_path, {"wide": HERE}, record="both", schemes=["lattice"], min_key_bits=3072
+        tmp_path, {"wide": HERE}, record="both", schemes=["lattice"], min_key_bits=3072, withheld_spaces=True
     )
     for party, workers in WORKERS.items():
         given[party]["workers"] = workers
     with LocalFederation(tmp_path, given) as federation:
-        params = replace(PARAMS, max_bin=BINS[way])
         job = spec(params, scheme=LATTICE, table="wide")
         federation.operator.submit(jobs_pb2.SubmitRequest(job="job", spec=job))
         status = ended(federation, "job")
@@ -66,4 +72,4 @@ def test_a_training_over_sockets(way: Way, tmp_path: Path) -> None:
             }
             words = [record for record in TranscriptReader(path) if record.step == "encrypted_words"]
             assert {record.stage for record in words} == ({0} if way is Way.SETS else {0, 1})
-            assert "gradients" not in {step for _, step, _ in arrived}
+            assert not {"gradients", "encrypted_labels"} & {step for _, step, _ in arrived}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from treetap.protocols.exclusions import OF_GROWN_TREES
-from treetap.protocols.growth import GROWTH, ciphertexts, sets_permissions
+from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
+from treetap.protocols.growth import GROWTH, ON_LATTICE, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
@@ -53,11 +53,15 @@ def predict_centrally(
 PROTOCOL = TrainingProtocol(
     field="forest",
     params=ForestParams,
-    sends=(*GROWTH, MessageRow("encrypted_labels", to_feature_parties, once, ciphertexts, step="share_labels")),
+    sends=(
+        *GROWTH,
+        *ON_LATTICE,
+        MessageRow("encrypted_labels", to_feature_parties, once, ciphertexts, step="share_labels", when=by_key),
+    ),
     opens_sums=label_holder_opens,
     centrally=Centrally(predict_centrally, train_centrally),
     trees=Trees(sequential=False, drawn=True),
     permissions=sets_permissions,
-    capabilities=OF_GROWN_TREES,
+    capabilities=OF_GROWN_TREES | {Feature.LATTICE, Feature.WITHHELD},
     noise=Noise(by_own_trees),
 )

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.binning import BinnedTable, Codes, FeatureBins, quantile_cuts
-from treetap.trees.candidates import MIRRORED, Bools, Candidate, CandidateList, Partition, column_goes_left
+from treetap.trees.candidates import MIRRORED, Bools, Candidate, CandidateList, Partition, Shape, column_goes_left
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -109,7 +109,7 @@ class NodeBins:
         self._values: Floats = np.asarray(values[:, kept], dtype=np.float64)
         self._drawn, self._max_bin = drawn, max_bin
         self._cuts: dict[int, list[Floats]] = {}
-        self.candidates = CandidateList([_widest(self._values[:training, j], max_bin) for j in range(len(kept))])
+        self.candidates = CandidateList(widest(self._values[:training], max_bin))
 
     @property
     def marks(self) -> None:
@@ -152,6 +152,16 @@ class NodeBins:
         return quantile_cuts(present, np.bincount(place, weights=times[here]).astype(np.int64), self._max_bin)
 
 
+def widest(values: npt.NDArray[Any], max_bin: int) -> list[Shape]:
+    """By column of the values (n, d): the most bins that a node can have, and True if it can have missing values."""
+    columns = np.asarray(values, dtype=np.float64).T
+    bins = (len(np.unique(column[~np.isnan(column)])) for column in columns)
+    return [
+        Shape(max(1, min(max_bin, count)), bool(np.isnan(column).any()))
+        for count, column in zip(bins, columns, strict=True)
+    ]
+
+
 Bins = GlobalBins | NodeBins
 
 
@@ -177,12 +187,6 @@ def _cut(cuts: Floats, number: int) -> float:
     if number < 0:
         return -math.inf
     return float(cuts[number]) if number < len(cuts) else math.inf
-
-
-def _widest(column: Floats, max_bin: int) -> tuple[int, bool]:
-    """The most bins that a node can have, and True if it can have missing values, from the whole column."""
-    absent = np.isnan(column)
-    return max(1, min(max_bin, len(np.unique(column[~absent])))), bool(absent.any())
 
 
 def left_sums(

@@ -1,0 +1,148 @@
+"""Encryption of labels at both roles of a forest: with a key pair, or on a lattice.
+
+With a key pair every record has one ciphertext for all trees of an attempt, and a feature party sums those of a node's
+draws. On a lattice each node has words of its own, in which the draws are: see `lattice_values` and `lattice_sums` in
+`party.growth`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from party.growth.ciphers import SharedValues, SumsOfShared
+from party.growth.feature_party import OwnTree, Sums, since
+from party.growth.feature_party_job import FeaturePartyJob
+from party.growth.offered_candidates import Offer
+from party.growth.split_table import TreeColumns
+from party.runtime.context import StepContext, required
+from party.runtime.messages import Rows
+from party.setup.keys import JobKeys, fitting
+from treetap.additive.sums.tree_sums import NodeTask, PooledSums
+from treetap.errors import Malformed
+from treetap.protocols.growth import TreeSizes
+from treetap.protocols.key_options import KeyKind
+from treetap.tables.labels import Labels
+from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.params import ForestParams
+from treetap.trees.slots import Slots
+from treetap.wire.v2 import forest_pb2, setup_pb2
+
+#: The draw of the current tree: how often it draws each record (N,), and True if sums over all records are asked for.
+Draw = Callable[[], tuple[Rows, bool]]
+
+
+def encrypted_labels(
+    context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes], params: ForestParams
+) -> SharedValues:
+    """By the job's scheme. `sizes`: the job's."""
+    if not KeyKind.of(spec).on_lattice:
+        return _OneForEachRecord(context, spec, sizes)
+    from party.growth.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
+
+    return WordsOfNodes(context, spec, sizes, lambda: params.n_estimators, once=not params.bootstrap)
+
+
+class _OneForEachRecord(JobKeys):
+    """One ciphertext for each record of an attempt."""
+
+    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes]) -> None:
+        super().__init__(context, spec)
+        self._sizes = sizes
+
+    def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
+        fitting(slots, labels, KeyKind.of(self._spec), remedy)
+
+    async def share(self, values: Ints) -> None:
+        await self.stream(values, "encrypted_labels", forest_pb2.EncryptedLabels, list(self._spec.feature_parties))
+
+    async def begin(self, t: int, values: Ints, rows: Rows, parties: Sequence[str]) -> None:
+        del t, values, rows, parties  # the shared ciphertexts serve all trees
+
+    async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
+        del t, stage, growing
+
+    async def open_offer(self, offer: Offer) -> Ints:
+        """The sums over the drawn records and, in further slots, those over all: they come behind the others."""
+        times = self._sizes().sums_of_each
+        return np.concatenate(np.split(await self.open(offer.ciphertexts, times * offer.sums), times), axis=1)
+
+
+def summed_labels(
+    context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, params: ForestParams, draw: Draw
+) -> SumsOfShared:
+    """By the job's scheme."""
+    if not KeyKind.of(spec).on_lattice:
+        return _SumsOfCiphertexts(context, spec, job, draw)
+    from party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
+
+    return SumsOfWords(context, spec, job, once=not params.bootstrap)
+
+
+class _SumsOfCiphertexts:
+    """Sums of the ciphertexts of an attempt over the draws of a node."""
+
+    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, draw: Draw) -> None:
+        self._context, self._sender, self._job, self._draw = context, spec.aggregator, job, draw
+        self._pool: PooledSums | None = None
+
+    async def take_key(self) -> None:
+        await self._job.receive_key()
+
+    async def take_shared(self) -> None:
+        """Receive the ciphertext of the label of each of the training's records into the workers."""
+        public, slots = self._job.key
+        total, sender = self._job.split_table.training, self._sender
+        token = f"{self._context.job}/{self._context.attempt}"
+        pool = self._pool = PooledSums(self._context.engine, public, slots, total, token)
+        self._context.progress.done, self._context.progress.total = 0, total
+        async for message in self._context.mailbox.series(sender, "encrypted_labels", 0, 0):
+            block = message.protocol.forest.encrypted_labels
+            if block.count * public.ciphertext_bytes != len(block.ciphertexts) or block.first != pool.received:
+                raise Malformed(f"{sender} sent encrypted labels out of place")
+            await pool.add_block(block.first, block.ciphertexts)
+            self._context.progress.done = pool.received
+        if pool.received != total:
+            raise Malformed(f"{sender} sent encrypted labels of {pool.received} of {total} records")
+
+    async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
+        del t, columns, sampled  # the shared ciphertexts serve all trees
+
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
+        """Compute them, pack and re-randomise them; behind them, if these are asked for, sums over all records."""
+        del stage
+        pool, (drawn, of_all) = required(self._pool), self._draw()
+        before = dict(pool.operations)
+        tasks = await self._context.offload(lambda: [_task(tree, node, drawn) for node in nodes])
+        summed = int(drawn.sum())
+        if of_all:
+            tasks += await self._context.offload(lambda: [_task_of_all(tree, node) for node in nodes])
+            summed += tree.columns.training
+        packed = await pool.candidates(tasks, tree.columns.candidates.shapes, summed)
+        self._context.costs.operations.update(since(before, pool.operations))
+        public, _ = self._job.key
+        return Sums(packed, len(packed) // public.ciphertext_bytes)
+
+    async def drop(self) -> None:
+        """The next tree has the same ciphertexts."""
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
+
+
+def _task(tree: OwnTree, node: int, drawn: Rows) -> NodeTask:
+    """The drawn records of a node, each as often as it was drawn, in the bins of the job or of the node."""
+    bins, rows = tree.columns.bins, tree.rows_of(node)
+    bins.see(node, rows[drawn[rows] > 0])
+    rows = np.repeat(rows, drawn[rows])
+    return NodeTask(rows, bins.codes(node, rows), tree.columns.order(node))
+
+
+def _task_of_all(tree: OwnTree, node: int) -> NodeTask:
+    """All records of a node whose bins are known, each once, but for those of an eval table."""
+    rows = tree.rows_of(node)
+    rows = rows[rows < tree.columns.training]
+    return NodeTask(rows, tree.columns.bins.codes(node, rows), tree.columns.order(node))

@@ -1,0 +1,268 @@
+"""Forests on a lattice: every feature finds the model of a naive trainer on the joined table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.defences import (
+    test_changed_defences,
+    test_column_account,
+    test_label_dp,
+    test_released_sets,
+    test_repair,
+    test_withholding,
+)
+from tests.forest.test_order import FEATURE, HERE, JOBS, LABEL_HOLDER, ON_LATTICE
+from tests.forest.test_protocol import SHAPES, TARGETS, case
+from tests.growth import test_cell_merging, test_eval_table
+from tests.lattice_ways import carry_out, instances, take_way
+from tests.oracle import OracleSplit
+from tests.prediction import test_evaluate, test_grafted
+from tests.simulator import Federation, run
+from tests.worlds import World, assert_oracles_model, spec, world
+from treetap.errors import TreetapError
+from treetap.lattice.histogram_ways import Way
+from treetap.protocols.key_options import LATTICE
+from treetap.trees.params import ForestParams
+from treetap.wire.frame import filled, name_of
+from treetap.wire.v2 import exchange_pb2, forest_pb2
+
+SMALL = ForestParams(n_estimators=2, max_depth=3, max_bin=6)
+#: Worlds with the parameters that are tried on them, beside the shapes of every forest.
+CASES: dict[str, tuple[Callable[[], World], ForestParams]] = {
+    "records drawn often, in two blocks": (
+        partial(world, 4_200, (1, 1, 1)),
+        replace(SMALL, n_estimators=1, max_depth=2, bootstrap=True, subsample=1.0, max_bin=3),
+    ),
+    "second halves that are drawn anew": (
+        partial(world, 90, (1, 2, 2), missing=0.1),
+        replace(SMALL, n_estimators=1, max_depth=6, max_bin=4, subsample=1.0, colsample_bytree=1.0),
+    ),
+    "many classes, many bins": (
+        partial(world, 300, (0, 1, 1), missing=0.1, objective="multi:softprob", classes=20),
+        replace(SMALL, n_estimators=1, max_depth=2, max_bin=255),
+    ),
+}
+
+
+#: One of every shape with one of every target, and all others.
+WORLDS: list[tuple[str, Any, str]] = [
+    ("seven classes", "drawn with replacement", "global"),
+    ("numbers", "parties that sit trees out", "global"),
+    ("two classes", "three parties", "per-node"),
+    *((name, made, "global") for name, made in CASES.items()),
+    *product(TARGETS, SHAPES, ("global", "per-node")),
+]
+
+
+@pytest.mark.second_tier(but=6)
+@pytest.mark.parametrize(("target", "shape", "binning", "way"), [(*each, way) for each in WORLDS for way in Way])
+def test_the_federation_finds_the_oracles_forest(
+    target: str, shape: Any, binning: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classes and numbers, samples and draws with replacement, missing values, ties, parties that sit trees out."""
+    here, params = (shape[0](), shape[1]) if isinstance(shape, tuple) else case(target, shape, binning=binning)
+    oracle, chosen, sent = here.oracle(params), take_way(monkeypatch, way), set[tuple[int, int]]()
+
+    def seen(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        assert name_of(parcel) != "encrypted_labels"
+        if name_of(parcel) == "encrypted_words":
+            sent.add((parcel.round, parcel.stage))
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables)
+        federation.tamper = seen
+        trained = await federation.train(spec(params, len(here.blocks), scheme=LATTICE))
+        assert (trained.state, trained.error) == ("finished", "")
+        assert_oracles_model(federation.states, oracle)
+        assert any(len(tree.nodes) > 1 for tree in oracle)
+        await federation.close()
+
+    run(main())
+    if Way.QUERIES in chosen:
+        assert sent >= {(0, 0), (0, 1)} or params.party_dropout
+    else:
+        assert {stage for _, stage in sent} == {0}
+        assert sent == {(0, 0)} or params.bootstrap
+
+
+def test_cases_are_what_they_say() -> None:
+    """A record is drawn several times; more nodes are summed than a second half serves."""
+    made, params = CASES["records drawn often, in two blocks"]
+    assert np.bincount(params.drawn(0, len(made().y)), minlength=5)[3:].sum() > 50
+    made, params = CASES["second halves that are drawn anew"]
+    (tree,) = made().oracle(params)
+    assert sum(isinstance(node, OracleSplit) for node in tree.nodes.values()) > 8
+
+
+#: Tests of features, of which forests train on a lattice here.
+FEATURES: tuple[Callable[..., None], ...] = (
+    test_changed_defences.test_what_a_tree_withheld_stays_hidden,
+    test_cell_merging.test_the_federation_finds_the_joined_tables_trees,
+    test_column_account.test_bins_that_are_merged_leave_no_small_group,
+    test_column_account.test_the_account_is_that_of_all_subsets,
+    test_eval_table.test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table,
+    test_evaluate.test_the_label_holder_compares_predictions_with_its_labels,
+    test_grafted.test_every_way_gives_a_record_the_value_of_its_subtree,
+    test_label_dp.test_the_model_is_that_of_the_noisy_labels,
+    test_released_sets.test_the_account_is_what_an_audit_of_the_transcripts_finds,
+    test_released_sets.test_a_policy_stops_a_job_and_tells_no_figure,
+    test_repair.test_a_federation_repairs_as_the_joined_table_does,
+    test_withholding.test_the_federation_finds_the_oracles_trees_and_shows_no_more,
+)
+
+
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize(("feature", "given"), list(instances(FEATURES, of_forests=True)))
+@pytest.mark.parametrize("way", Way)
+def test_features(
+    way: Way, feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models, metrics, accounts and what is shown are those that the feature has under the other schemes."""
+    assert carry_out(feature, given, way, tmp_path, monkeypatch)
+
+
+# ---- messages
+
+
+def _fields(**fields: Any) -> Callable[[Any], None]:
+    """Give fields other contents."""
+
+    def change(content: Any) -> None:
+        for name, value in fields.items():
+            if isinstance(value, list):
+                del getattr(content, name)[:]
+                getattr(content, name).extend(value)
+            else:
+                setattr(content, name, value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (_fields(label_slots=1), "2 slots, 1 of all records, are not counts of classes"),
+        (_fields(label_slots=2), "2 slots, 2 of all records, are not counts of classes"),
+        (_fields(slot_widths=[5, 6]), "it comes with slots of 5, 6 bits, the job implies 2 x 6"),
+    ],
+)
+def test_layouts_that_a_forest_does_not_have(change: Callable[[Any], None], says: str, tmp_path: Path) -> None:
+    """The feature party refuses them before a word is encrypted."""
+
+    def tamper(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if to == FEATURE and name_of(parcel) == "public_key":
+            change(parcel.setup.public_key)
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = tamper
+        status = await federation.train(ON_LATTICE)
+        assert status.state == "failed"
+        assert f"Malformed: the key of {LABEL_HOLDER} cannot be used: {says}" in status.error
+        assert not any(message.word == "encrypted_words" for message in federation.log)
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "says"),
+    [
+        (0, _fields(first=1), "label-holder sent words out of place in tree 0"),
+        (0, _fields(node=2), "label-holder sent words out of place in tree 0"),
+        (0, _fields(count=15), "words of 15 records from 0 on are not those that are due"),
+        (1, _fields(ciphertexts=b""), "words of 4096 records from 16 on are not those that are due"),
+    ],
+)
+def test_shared_words_that_cannot_be(part: int, change: Callable[[Any], None], says: str, tmp_path: Path) -> None:
+    """Those that serve all trees are checked before the first tree; then the job is resumed."""
+    job, oracle = JOBS["by sets"]
+
+    def tamper(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if (to, name_of(parcel), parcel.part) == (FEATURE, "encrypted_words", part):
+            change(parcel.growth.encrypted_words)
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = tamper
+        status = await federation.train(job)
+        assert status.state == "failed"
+        assert "Malformed: " in status.error
+        assert says in status.error
+        assert not any(message.word in ("begin_tree", "candidate_sums") for message in federation.log)
+        federation.tamper = None
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, oracle)
+        await federation.close()
+
+    run(main())
+
+
+def test_sums_of_another_node_are_noticed(tmp_path: Path) -> None:
+    """Both halves of one node's sums in the place of another's open to sums; that records cannot have them is found."""
+    job, _ = JOBS["by sets"]
+    kept: dict[int, bytes] = {}
+
+    def swapped(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if (sender, name_of(parcel), parcel.round) == (FEATURE, "candidate_sums", 0):
+            content = parcel.growth.candidate_sums
+            field = "ciphertexts" if content.ciphertexts else "second_halves"
+            value = getattr(content, field)
+            whole = kept.setdefault(parcel.part, value)
+            if parcel.stage:
+                setattr(content, field, whole * (len(value) // len(whole)))
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = swapped
+        status = await federation.train(job)
+        assert status.state == "failed"
+        assert f"Malformed: {FEATURE} has offered what is no sum over its columns" in status.error
+        await federation.close()
+
+    run(main())
+
+
+def test_labels_under_a_key_do_not_come_to_a_job_on_a_lattice(tmp_path: Path) -> None:
+    """A feature party files no content that its job does not have."""
+    refused: list[Any] = []
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        async def further(parcel: exchange_pb2.PeerMessage) -> None:
+            filled(parcel, "encrypted_labels", forest_pb2.EncryptedLabels(count=16, ciphertexts=bytes(16 * 256)))
+            with pytest.raises(TreetapError) as failure:
+                await federation.node(FEATURE).deliver(LABEL_HOLDER, parcel)
+            refused.append(str(failure.value))
+
+        tasks: list[asyncio.Task[None]] = []
+
+        def seen(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if to == FEATURE and name_of(parcel) == "public_key":
+                tasks.append(asyncio.ensure_future(further(type(parcel).FromString(parcel.SerializeToString()))))
+            return parcel
+
+        federation.tamper = seen
+        status = await federation.train(ON_LATTICE)
+        assert (status.state, status.error) == ("finished", "")
+        await asyncio.gather(*tasks)
+        await federation.close()
+
+    run(main())
+    assert len(refused) == 1
+    assert "encrypted_labels" in refused[0]
