@@ -160,6 +160,8 @@ class WordsOfNodes:
     async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
         """Make ready for the sums of the nodes that are asked for at this stage: send the queries that begin there."""
         parties, by_sets = taking_part(self._spec, t), self._way is Way.SETS
+        if not parties:  # the label holder's columns alone
+            return
         if beginning := self._await(growing.asked, parties):
             nodes = {node: self._root if by_sets else growing.rows_asked(node) for node in beginning}
             await self._send(t, stage, nodes, required(self._values), parties)
