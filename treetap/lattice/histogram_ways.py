@@ -76,10 +76,9 @@ def way_of(parameters: HistogramParameters, built: int, needs: Needs) -> Way:
         BadInput: neither way gives what is needed.
     """
     if needs.both_children and needs.withheld:
-        cause = "binning = 'per-node'" if needs.own_bins else "min_cell_records at a feature party"
         raise BadInput(
-            f"scheme = 'lattice': {cause} and instance_spaces = 'withheld' do not go together: bins of a node follow "
-            "from its records; leave one of them out"
+            "scheme = 'lattice': a party's bins of a node follow from records that it is not to know: give all nodes "
+            "the bins of the job"
         )
     if needs.both_children:
         return Way.SETS

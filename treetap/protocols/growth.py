@@ -38,6 +38,8 @@ _PLACE, _SPLIT = 5, 32
 _PARTITION = 32
 #: Most records in a block of a lattice's words, of zeros too; most bytes of a word; most of a number of a reply.
 _BLOCK, _WORD, _REPLY = 4096, 13, 8
+#: Bytes of a switch, its tag included.
+_SWITCH = 2
 #: Bytes of a branch beside its handle.
 _BRANCH = 6
 
@@ -142,8 +144,8 @@ def words_of_nodes(sizes: TreeSizes, series: Series) -> int:
 
 
 def number_of_candidates(_sizes: TreeSizes, _series: Series) -> int:
-    """One number."""
-    return _NODE
+    """One number and two switches, their tags included."""
+    return _NODE + 1 + 2 * _SWITCH
 
 
 def two_digests(_sizes: TreeSizes, _series: Series) -> int:

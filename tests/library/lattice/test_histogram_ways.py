@@ -78,7 +78,7 @@ def test_settings_go_before_bytes() -> None:
     for needs in (Needs(merged=True), Needs(own_bins=True)):
         assert _way(30_000, 11, needs=needs) is Way.SETS
         assert built_nodes(PARAMS, needs) == 1 + 2 + 4
-        with pytest.raises(BadInput, match="and instance_spaces = 'withheld' do not go together"):
+        with pytest.raises(BadInput, match="bins of a node follow from records that it is not to know"):
             way_of(*_agreed(1_000, 2, PARAMS, needs), replace(needs, withheld=True))
     assert built_nodes(PARAMS, Needs()) == 1 + 1 + 2
     assert built_nodes(replace(PARAMS, grow_policy="lossguide", max_leaves=5), Needs(merged=True)) == 1 + 3 * 2
