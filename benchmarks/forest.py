@@ -1,7 +1,7 @@
 """Obesity levels, seven classes in one ciphertext per record: ciphertexts, seconds and bytes of a federated forest.
 
-    python benchmarks/forest.py [--binning global per-node] [--encode ordinal] [--key-bits 2048] [--trees 5] [--depth 6]
-                                [--json]
+    python benchmarks/forest.py [--scheme NAME …] [--binning global per-node] [--encode ordinal] [--key-bits 2048]
+                                [--trees 5] [--depth 6] [--json]
 
 Needs TREETAP_DATA (the folder with obesity.parquet). Three parties with a random part of the columns each, the label
 holder among them; the centralised forest on the same rows and columns stands beside the federation.
@@ -23,30 +23,33 @@ from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import read_table
 from treetap.commands.experiment.run import run_seed
+from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES
 
 #: From the accepted job to the stored shards, without key generation and alignment.
 TRAINING = ("prepare", "bin", "train", "publish")
 
 
-def experiment(given: argparse.Namespace, binning: str) -> ExperimentFile:
+def experiment(given: argparse.Namespace, scheme: str, binning: str) -> ExperimentFile:
     """The benchmark's federation."""
     data = {"path": "$TREETAP_DATA/obesity.parquet", "label": "NObeyesdad", "encode": given.encode, "compare": True}
     shares = {"label-holder": 0.3, "feature-b": 0.4, "feature-c": 0.3}
     parties = [{"name": name, "share": share, "labels": name == "label-holder"} for name, share in shares.items()]
-    job = {"protocol": "forest", "binning": binning, "key_bits": given.key_bits}
+    job = {"protocol": "forest", "binning": binning, "scheme": scheme}
+    job |= {} if scheme == LATTICE else {"key_bits": given.key_bits}
     job |= {"n_estimators": given.trees, "max_depth": given.depth}
     return ExperimentFile.model_validate({"data": data, "party": parties, "job": job})
 
 
-def run(given: argparse.Namespace, binning: str) -> dict[str, Any]:
+def run(given: argparse.Namespace, scheme: str, binning: str) -> dict[str, Any]:
     """One federation from start to end."""
-    setting = experiment(given, binning)
+    setting = experiment(given, scheme, binning)
     table = read_table(setting, Path())
     with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder:
         result = run_seed(setting, table, 0, Path(folder) / "federation")
     return {
         "binning": binning,
-        "key_bits": given.key_bits,
+        "scheme": scheme,
+        "key_bits": 0 if scheme == LATTICE else given.key_bits,
         "records": result.records["train"],
         "wall_s": sum(result.seconds[phase] for phase in TRAINING),
         "keys_s": result.seconds["keys"],
@@ -64,15 +67,15 @@ def run(given: argparse.Namespace, binning: str) -> dict[str, Any]:
 
 def report(runs: list[dict[str, Any]]) -> None:
     """The figures for a person."""
-    names = ("binning", "key bits", "wall s", "cpu s", "labels", "candidates", "sent", "MiB", "accuracy", "centralised")
+    names = ("binning", "scheme", "wall s", "cpu s", "labels", "candidates", "sent", "MiB", "accuracy", "centralised")
     table = Table(*names, "alone")
     for each in runs:
         table.add_row(
             each["binning"],
-            str(each["key_bits"]),
+            f"{each['scheme']} {each['key_bits'] or ''}",
             f"{each['wall_s']:.1f}",
             f"{each['cpu_s']:.1f}",
-            str(each["ciphertexts"]["encrypted_labels"]),
+            str(sum(each["ciphertexts"].get(kind, 0) for kind in ("encrypted_labels", "encrypted_words"))),
             str(each["ciphertexts"]["candidate_sums"]),
             terminal.size(each["bytes"]),
             f"{each['largest_process_mb']:.0f}",
@@ -86,6 +89,7 @@ def report(runs: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scheme", nargs="*", choices=list(SCHEMES), default=[PAILLIER])
     parser.add_argument("--binning", nargs="*", default=["global", "per-node"])
     parser.add_argument("--encode", default="ordinal")
     parser.add_argument("--key-bits", type=int, default=2048)
@@ -95,7 +99,7 @@ def main() -> None:
     given = parser.parse_args()
     if "TREETAP_DATA" not in os.environ:
         sys.exit("forest: set TREETAP_DATA to the folder with obesity.parquet")
-    runs = [run(given, binning) for binning in given.binning]
+    runs = [run(given, scheme, binning) for scheme in given.scheme for binning in given.binning]
     if given.as_json:
         print(json.dumps({"runs": runs}, indent=1))
     else:

@@ -1,8 +1,8 @@
 """Encryption of labels at both roles of a forest: with a key pair, or on a lattice.
 
 With a key pair every record has one ciphertext for all trees of an attempt, and a feature party sums those of a node's
-draws. On a lattice each node has words of its own, in which the draws are: see `lattice_values` and `lattice_sums` in
-`party.growth`.
+draws. On a lattice draws are in the words of each node, or of each tree; without replacement words of all trees may do:
+see `lattice_values` and `lattice_sums` in `party.growth`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 from tests.blindness.observed import Crossed
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
-from treetap.lattice.histogram_ways import Needs, Way, once_an_attempt, way_of
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
 from treetap.trees import sampling
@@ -94,8 +93,11 @@ class Cost:
         self._width = key.ciphertext_bytes
         self._groups, self._widths = slots.groups_per_plaintext(key.plain_bits), slots.widths
         self._agreed = self._lattice(slots) if key.on_lattice else None
-        chosen = self._agreed is not None and way_of(self._agreed, self._built, self._needs) is Way.SETS
-        self._by_sets = by_sets or chosen
+        self._by_sets = by_sets
+        #: Words for sets serve all trees.
+        repeated = isinstance(self._params, ForestParams) and not self._params.bootstrap
+        agreed = self._agreed
+        self._once = by_sets and repeated and agreed is not None and agreed.queries <= agreed.nodes_per_secret
         self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
         self.messages: Counter[tuple[str, str, str]] = Counter()
         self.ciphertexts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -117,9 +119,9 @@ class Cost:
             self._send(holder, party, "public_key", [key])
         if self._agreed is not None:
             self._draw_seed([holder, *members])
-            if self._by_sets and once_an_attempt(self._agreed, self._needs):
+            if self._once:
                 self._words(self._agreed, 0, 0, [1])
-        if forest and self._agreed is None:
+        elif forest:
             self._encrypt(members, "encrypted_labels", forest_pb2.EncryptedLabels, 0, self._records)
         for tree in range(topology.trees):
             for party in members:
@@ -204,13 +206,10 @@ class Cost:
     def _lattice(self, slots: Slots) -> HistogramParameters:
         params = self._params
         assert isinstance(params, BoostingParams | ForestParams)
-        self._needs = Needs(
-            own_bins=params.bins_per_node, once=isinstance(params, ForestParams) and not params.bootstrap
-        )
-        # all nodes, or of two siblings one
-        self._built = (1 << params.max_depth) - 1 if params.bins_per_node else 1 << (params.max_depth - 1)
+        both = params.bins_per_node  # else of two siblings one
+        nodes = params.n_estimators * ((1 << params.max_depth) - 1 if both else 1 << (params.max_depth - 1))
         largest = max(map(_candidates, self._shapes.values()))
-        candidates, queries = rounded_up(largest), rounded_up(params.n_estimators * self._built)
+        candidates, queries = rounded_up(largest), rounded_up(nodes)
         return parameters_of(self._records, slots, params.max_bin, candidates, queries, 1)
 
     def _draw_seed(self, parties: Sequence[str]) -> None:
@@ -244,13 +243,13 @@ class Cost:
 
         `asked`: nodes of the tree before these.
         """
-        holder, members, n = self._spec.aggregator, list(self._spec.feature_parties), self._records
+        holder, n = self._spec.aggregator, self._records
         serves = agreed.nodes_per_secret if self._by_sets else 1
-        shared = self._by_sets and once_an_attempt(agreed, self._needs)
-        self._words(agreed, tree, level, [node for k, node in enumerate(nodes, asked) if not (shared or k % serves)])
+        if not self._once:
+            self._words(agreed, tree, level, [node for k, node in enumerate(nodes, asked) if not k % serves])
         renews = [self._by_sets or not (asked + k) % agreed.queries_per_second_half for k in range(len(nodes))]
         renewed = sum(renews)
-        for party in members:
+        for party in self._spec.feature_parties:
             candidates = _candidates(self._shapes[party])
             firsts = bytes(-(-candidates * agreed.words * agreed.reply_bits // 8))
             seconds = bytes(candidates * agreed.second_half_bytes)

@@ -47,11 +47,11 @@ JOBS: dict[str, TreeParams] = {
     ),
     "forest": ForestParams(n_estimators=2, max_depth=3, max_bin=BINS, colsample_bytree=1.0),
     "forest on a lattice": ForestParams(n_estimators=2, max_depth=3, max_bin=BINS, colsample_bytree=1.0),
-    "forest on a lattice, drawn with replacement, bins per node": ForestParams(
+    "forest on a lattice by sets, drawn with replacement, bins per node": ForestParams(
         **{"n_estimators": 2, "max_depth": 3, "max_bin": BINS, "colsample_bytree": 1.0},
         **{"binning": "per-node", "bootstrap": True, "subsample": 1.0},
     ),
-    "forest on a lattice, bins per node": ForestParams(
+    "forest on a lattice by sets, bins per node": ForestParams(
         n_estimators=2, max_depth=3, max_bin=BINS, binning="per-node", colsample_bytree=1.0
     ),
     "forest, bins per node": ForestParams(

@@ -22,7 +22,7 @@ from tests.defences import (
     test_repair,
     test_withholding,
 )
-from tests.forest.test_order import FEATURE, HERE, JOBS, LABEL_HOLDER, ON_LATTICE
+from tests.forest.test_order import FEATURE, HERE, JOBS, LABEL_HOLDER, ON_LATTICE, OTHER
 from tests.forest.test_protocol import SHAPES, TARGETS, case
 from tests.growth import test_cell_merging, test_eval_table
 from tests.lattice_ways import carry_out, instances, take_way
@@ -32,6 +32,7 @@ from tests.simulator import Federation, run
 from tests.worlds import World, assert_oracles_model, spec, world
 from treetap.errors import TreetapError
 from treetap.lattice.histogram_ways import Way
+from treetap.protocols.job_spec import taking_part
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import filled, name_of
@@ -140,6 +141,34 @@ def test_features(
     assert carry_out(feature, given, way, tmp_path, monkeypatch)
 
 
+def test_second_halves_serve_all_trees_where_a_policy_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With replacement, and over trees that the party sits out: they come once, with the first tree of a party."""
+    params = replace(
+        SMALL, n_estimators=4, colsample_bytree=1.0, bootstrap=True, party_dropout={FEATURE: 0.4, OTHER: 0.6}
+    )
+    here, halves = world(60, (1, 2, 2), missing=0.1), set[tuple[str, int]]()
+    take_way(monkeypatch, Way.QUERIES)
+
+    def seen(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if parcel.growth.candidate_sums.second_halves:
+            halves.add((sender, parcel.round))
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, policies={FEATURE: {"second_halves": "job"}})
+        federation.tamper = seen
+        job = spec(params, scheme=LATTICE)
+        status = await federation.train(job)
+        assert (status.state, status.error) == ("finished", "")
+        assert_oracles_model(federation.states, here.oracle(params))
+        there = {party: [t for t in range(4) if party in taking_part(job, t)] for party in (FEATURE, OTHER)}
+        assert halves == {(FEATURE, there[FEATURE][0]), *((OTHER, t) for t in there[OTHER])}
+        assert min(map(len, there.values())) > 1
+        await federation.close()
+
+    run(main())
+
+
 # ---- messages
 
 
@@ -219,19 +248,16 @@ def test_shared_words_that_cannot_be(part: int, change: Callable[[Any], None], s
     run(main())
 
 
-def test_sums_of_another_node_are_noticed(tmp_path: Path) -> None:
-    """Both halves of one node's sums in the place of another's open to sums; that records cannot have them is found."""
+def test_first_halves_under_second_halves_of_another_node_are_no_sums(tmp_path: Path) -> None:
+    """Each node has its own: the root's first halves in the place of a child's open to noise."""
     job, _ = JOBS["by sets"]
-    kept: dict[str, bytes] = {}
+    kept: list[bytes] = []
 
     def swapped(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-        if (sender, name_of(parcel), parcel.round) == (FEATURE, "candidate_sums", 0):
-            content = parcel.growth.candidate_sums
-            field = "ciphertexts" if content.ciphertexts else "second_halves"
-            value = getattr(content, field)
-            whole = kept.setdefault(field, value)
-            if parcel.stage:
-                setattr(content, field, whole * (len(value) // len(whole)))
+        content = parcel.growth.candidate_sums
+        if (sender, parcel.round) == (FEATURE, 0) and content.ciphertexts:
+            kept.append(content.ciphertexts)
+            content.ciphertexts = kept[0]
         return parcel
 
     async def main() -> None:
