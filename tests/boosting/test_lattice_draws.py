@@ -13,9 +13,11 @@ import pytest
 
 from party.growth import lattice_values
 from party.growth.lattice_values import Query, WordsOfNodes
+from party.growth.offered_candidates import Offer
 from tests.lattice_ways import take_way
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_model, spec, world
+from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice import histogram_key_holder, histogram_parameters, histogram_scheme, histogram_sets, histogram_sums
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_ways import Way
@@ -169,15 +171,30 @@ def test_a_querys_seed_is_forgotten_when_all_sums_are_opened(
     assert any(left[0] for left in kept.values())
 
 
-def test_the_end_of_an_attempt_forgets_what_others_sums_still_need() -> None:
-    """After a refused opening, or whatever else ends it: no seed of an open query is left."""
-    values = WordsOfNodes(None, None, None, None)  # type: ignore[arg-type]
-    values._queries[1] = Query(0, b"\x5a" * 32, {"feature-b"})
-    values._shared = b"\x5a" * 32
+@pytest.mark.parametrize("end", ["close", "a refused opening"])
+def test_the_end_of_an_attempt_forgets_what_others_sums_still_need(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No seed of an open query is left, and no sum of another party is opened under it."""
 
-    asyncio.run(values.close())
-    assert not values._queries
-    assert not values._shared
+    async def refused(*_: Any) -> Any:
+        raise Malformed("no sum")
+
+    async def main() -> None:
+        values = WordsOfNodes(None, None, None, None)  # type: ignore[arg-type]
+        values._queries[1] = Query(0, b"\x5a" * 32, {"feature-b"})
+        values._shared = b"\x5a" * 32
+        offer = Offer("feature-b", 0, 0, [1], 1, b"")
+        if end == "close":
+            await values.close()
+        else:
+            monkeypatch.setattr(WordsOfNodes, "_opened", refused)
+            with pytest.raises(Malformed, match="no sum"):
+                await values.open_offer(offer)
+        assert not values._queries
+        assert not values._shared
+        with pytest.raises(OutOfOrder, match="whose secrets are forgotten are not opened"):
+            await values.open_offer(offer)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("refuses", ["label-holder", "feature-b"])
