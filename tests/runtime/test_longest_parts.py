@@ -121,7 +121,9 @@ def _stream(kind: str, size: int) -> list[Message]:
 PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "public_key": lambda: [
         setup_pb2.PublicKeyMessage(modulus=bytes(384), slot_widths=[64] * 100),
-        setup_pb2.PublicKeyMessage(slot_widths=[64] * 100, candidates=2**31, queries=2**31),
+        setup_pb2.PublicKeyMessage(
+            slot_widths=[64] * 100, candidates=2**31, queries=2**31, merges_bins=True, keeps_second_halves=True
+        ),
     ],
     "record_digest": lambda: [alignment_pb2.RecordDigest(digest=bytes(32), records=LONG)],
     "least_count": lambda: [alignment_pb2.LeastCount(records=LONG)],
@@ -130,7 +132,9 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
         alignment_pb2.BlindedIds(points=bytes(min(MESSAGE_BYTES, 3_000_000 - at)))
         for at in range(0, 3_000_000, MESSAGE_BYTES)
     ],
-    "candidate_count": lambda: [setup_pb2.CandidateCount(candidates=LONG % 2**32)],
+    "candidate_count": lambda: [
+        setup_pb2.CandidateCount(candidates=LONG % 2**32, merges_bins=True, keeps_second_halves=True)
+    ],
     "seed_commitment": lambda: [
         setup_pb2.SeedCommitment(commitment=commitment("a", bytes(NONCE_BYTES)), self_test=self_test())
     ],

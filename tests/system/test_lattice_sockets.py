@@ -29,6 +29,7 @@ FOREST = ForestParams(n_estimators=2, max_depth=2, max_bin=4, bootstrap=True)
 JOBS: dict[str, tuple[TreeParams, Way]] = {
     "boosting by queries": (BOOSTING, Way.QUERIES),
     "boosting by sets": (replace(BOOSTING, max_bin=4), Way.SETS),
+    "boosting, sets withheld": (replace(BOOSTING, instance_spaces="withheld", pad_trees=True), Way.QUERIES),
     "forest by queries": (FOREST, Way.QUERIES),
     "forest by sets": (replace(FOREST, bootstrap=False, binning="per-node"), Way.SETS),
 }
@@ -39,7 +40,7 @@ WORKERS = dict(zip(PARTIES, (2, 3, 2), strict=True))
 def test_a_training_over_sockets(params: TreeParams, way: Way, tmp_path: Path) -> None:
     """Model node for node; what was sent is what arrived, byte for byte; only contents of a lattice come to b and c."""
     given: dict[str, dict[str, Any]] = settings(
-        tmp_path, {"wide": HERE}, record="both", schemes=["lattice"], min_key_bits=3072
+        tmp_path, {"wide": HERE}, record="both", schemes=["lattice"], min_key_bits=3072, withheld_spaces=True
     )
     for party, workers in WORKERS.items():
         given[party]["workers"] = workers

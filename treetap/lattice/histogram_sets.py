@@ -171,13 +171,14 @@ def _at_once(shapes: Sequence[Shape]) -> Iterator[range]:
 
 def _groups(rows: Rows) -> Iterator[tuple[list[int], int, int, Places]]:
     """Blocks that have records, as many as a transform takes: their numbers, the range of rows, places among them."""
-    blocks = np.unique(rows // DEGREE)
+    starts = np.searchsorted(rows, np.arange(int(rows[-1]) // DEGREE + 2 if len(rows) else 1) * DEGREE)
+    counts = np.diff(starts)
+    blocks = np.flatnonzero(counts)
     for at in range(0, len(blocks), MOST_BLOCKS):
         some = blocks[at : at + MOST_BLOCKS]
-        start, end = np.searchsorted(rows, [some[0] * DEGREE, (some[-1] + 1) * DEGREE]).tolist()
-        here = rows[start:end]
-        places = np.searchsorted(some, here // DEGREE) * DEGREE + here % DEGREE
-        yield some.tolist(), start, end, places.astype(np.uint32)
+        start, end = int(starts[some[0]]), int(starts[some[-1] + 1])
+        closer = np.repeat((some - np.arange(len(some))) * DEGREE, counts[some])
+        yield some.tolist(), start, end, (rows[start:end] - closer).astype(np.uint32)
 
 
 class _Words:

@@ -450,7 +450,7 @@ class CandidateSums(google.protobuf.message.Message):
     """At the root, of a party with `min_cell_records`: that setting. Sums of siblings do not follow by subtraction then."""
     second_halves: builtins.bytes
     """Under a lattice `ciphertexts` are first halves, and these the second ones of every candidate of a node, which serve this
-    and the next nodes of the tree.
+    one alone, or further nodes too.
     """
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
@@ -484,8 +484,8 @@ Global___CandidateSums: typing_extensions.TypeAlias = CandidateSums
 
 @typing.final
 class EncryptedWords(google.protobuf.message.Message):
-    """Label holder to feature party, under a lattice: for each node to build, words of every record, those outside of the node
-    and those of a block behind the last record of zeros.
+    """Label holder to feature party, under a lattice: for each node to build, or the root alone, words of every record, those
+    outside of the node and those of a block behind the last record of zeros.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

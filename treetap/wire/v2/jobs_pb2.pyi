@@ -326,7 +326,7 @@ class JobStatus(google.protobuf.message.Message):
     evaluation: builtins.str
     """Of a prediction with evaluate: the path of the evaluation on the label holder's disk."""
     planned_bytes: builtins.int
-    """Of a training on a lattice, once sizes are agreed on: the most bytes of words and sums in this attempt."""
+    """Of a training on a lattice, once sizes are agreed on: the most bytes of words and sums in this attempt, without frames."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedMetric]:
         """Metrics after the last tree; of a published model after the last tree that predictions use."""

@@ -175,7 +175,7 @@ Global___SetupResult: typing_extensions.TypeAlias = SetupResult
 @typing.final
 class PlannedTraffic(google.protobuf.message.Message):
     """The label holder's answer to the key step of a training on a lattice: the most bytes between it and all feature parties for
-    the trees of the attempt. They follow from the layout alone.
+    the trees of the attempt, without the frames of messages. They follow from the layout alone.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
