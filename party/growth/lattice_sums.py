@@ -240,12 +240,6 @@ class _Sets:
 
 
 def _summed(tree: OwnTree, node: int) -> Rows:
-    """The records of a node that the sums hold."""
-    rows = tree.rows_of(node)
-    return rows[tree.summed[rows]]
-
-
-def _summed(tree: OwnTree, node: int) -> Rows:
     """The records of a node that its sums hold."""
     rows = tree.rows_of(node)
     summed: Rows = rows[tree.summed[rows]]
