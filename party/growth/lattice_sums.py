@@ -245,13 +245,6 @@ def _summed(tree: OwnTree, node: int) -> Rows:
     return rows[tree.summed[rows]]
 
 
-def _summed(tree: OwnTree, node: int) -> Rows:
-    """The records of a node that its sums hold."""
-    rows = tree.rows_of(node)
-    summed: Rows = rows[tree.summed[rows]]
-    return summed
-
-
 async def _take_words(
     context: StepContext,
     sender: str,
