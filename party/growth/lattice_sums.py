@@ -240,9 +240,10 @@ class _Sets:
 
 
 def _summed(tree: OwnTree, node: int) -> Rows:
-    """The records of a node that the sums hold."""
+    """The records of a node that its sums hold."""
     rows = tree.rows_of(node)
-    return rows[tree.summed[rows]]
+    summed: Rows = rows[tree.summed[rows]]
+    return summed
 
 
 async def _take_words(
