@@ -98,8 +98,8 @@ class TreeSizes(JobSizes):
         self.stages = self.params.expansion.most_stages
 
     def nodes(self, depth: int) -> int:
-        """Most nodes of a depth: each has a record."""
-        return min(1 << depth, max(self.records, 1))
+        """Most nodes of a depth: each has a record, unless trees are padded."""
+        return 1 << depth if self.params.pad_trees else min(1 << depth, max(self.records, 1))
 
     def built(self, stage: int) -> int:
         """Most nodes whose sums are made at a stage."""
