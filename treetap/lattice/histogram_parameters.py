@@ -329,7 +329,8 @@ def _places(flood_bits: int) -> int:
 
 def _nodes(words: int, candidates: int) -> int:
     """Equation 10: a candidate that lies tells at most 2·3^-r places at a node, and as many at its sibling."""
-    return MOST_TOLD * 3**words // (4 * candidates)
+    told: int = MOST_TOLD * 3**words
+    return told // (4 * candidates)
 
 
 def _holds(moduli: Sequence[int], plain_bits: int) -> bool:
