@@ -27,7 +27,7 @@ TRAINING_PARTY = (
     "[*map(importlib.import_module, OF_JOBS)]; print(*sorted(sys.modules), sep='\\n')"
 )
 #: A message and a step that stand for all.
-MESSAGES = ("candidate_sums", "instance_spaces", "leaf_entries")
+MESSAGES = ("candidate_sums", "won_splits", "leaf_entries")
 STEPS = ("begin_tree", "choose_splits")
 #: Pages that are rendered as a whole from tables of the code, which are counted there.
 GENERATED = ("docs/exclusions.md", "docs/register.md")
@@ -38,7 +38,7 @@ OF_TREES = (*OF_GROWTH, *(f"{place}/{name}" for name in TREES for place in ("par
 #: Message or step → the files that may name it.
 OWN = {
     "candidate_sums": OF_GROWTH,
-    "instance_spaces": OF_GROWTH,
+    "won_splits": OF_GROWTH,
     "leaf_entries": ("party/eini/", "coordinator/eini.py", "treetap/protocols/eini.py", "attacks/view/"),
     "begin_tree": OF_TREES,
     "choose_splits": OF_TREES,

@@ -36,7 +36,7 @@ LIMITS = {
     "kinds of places that declare candidate_sums": 2,
     "kinds of places that declare begin_tree": 2,
     "files that name candidate_sums": 0,
-    "files that name instance_spaces": 0,
+    "files that name won_splits": 0,
     "files that name leaf_entries": 0,
     "files that name begin_tree": 0,
     "files that name choose_splits": 0,
