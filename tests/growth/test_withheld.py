@@ -79,7 +79,9 @@ CASES = {
         replace(SMALL, n_estimators=4, early_stopping_rounds=1, validation_share=0.25),
         partial(world, 80, (0, 2, 2), missing=0.1),
     ),
-    "more padded leaves than records": Case(replace(PADDED, max_depth=7, n_estimators=1), partial(world, 20, (1, 1, 1))),
+    "more padded leaves than records": Case(
+        replace(PADDED, max_depth=7, n_estimators=1), partial(world, 20, (1, 1, 1))
+    ),
     "a forest of drawn records, padded": Case(
         ForestParams(n_estimators=3, max_depth=3, max_bin=6, bootstrap=True, instance_spaces="withheld", pad_trees=True)
     ),
