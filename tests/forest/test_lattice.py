@@ -101,7 +101,8 @@ def test_the_federation_finds_the_oracles_forest(
     if Way.QUERIES in chosen:
         assert sent >= {(0, 0), (0, 1)} or params.party_dropout
     else:
-        assert {stage for _, stage in sent} == {0}
+        # a tree whose siblings are both summed may have more nodes than secrets may serve
+        assert {stage for _, stage in sent} == {0} or (binning == "per-node" and not once[-1])
         assert (sent == {(0, 0)}) == once[-1] or params.n_estimators == 1
         assert not (once[-1] and params.bootstrap)
 
