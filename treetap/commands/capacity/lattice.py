@@ -195,8 +195,8 @@ class LatticeTree(Tree):
     def _add(self, party: Party, columns: PartyColumns) -> Part:
         """Words of a node, one message after the other, and the sums of all workers in the end."""
         words = self.agreed.words
-        each = self.agreed.records * words * (self.costs.read_s + len(columns.shapes) * self.costs.sum_s)
-        adding = self._take(party, each)
+        a_record = words * (self.costs.read_s + len(columns.shapes) * self.costs.sum_s)
+        adding = self._take(party, self.agreed.records * a_record)
         taken = self._calls(party, [0.0] * party.workers, 0, columns.bins * words * _SUM, "sum")
         return Part("sum", adding.seconds + taken.seconds, adding.cpu + taken.cpu)
 
@@ -219,8 +219,7 @@ class LatticeTree(Tree):
     def _take(self, party: Party, seconds: float) -> Part:
         """Words of all records go to the workers, one message after the other; `seconds`: of work on all."""
         records, count = self.agreed.records, self.messages()
-        each = seconds / count
-        into, work, out, inner = self._call(party, count, each, records * self._width / count, 0)
+        into, work, out, inner = self._call(party, count, seconds / count, records * self._width / count, 0)
         party.busiest_s += count * work
         party.workers_s += count * work
         return Part("sum", count * (into + work + out + inner), count * (into + work + out))
@@ -229,9 +228,9 @@ class LatticeTree(Tree):
         """Each party's second halves are kept, and the first halves of each node opened."""
         holder, agreed, costs = self.holder, self.agreed, self.costs
         for columns in self.job.others.values():
-            each = [columns.candidates // holder.workers] * holder.workers
-            each = [count + (worker < columns.candidates % holder.workers) for worker, count in enumerate(each)]
-            most, some = max(each), [count for count in each if count]
+            share, more = divmod(columns.candidates, holder.workers)
+            counts = [share + (worker < more) for worker in range(holder.workers)]
+            most, some = counts[0], [count for count in counts if count]
             firsts, opened = most * agreed.words * LONG, most * self._plain
             parts = [
                 self._calls(
