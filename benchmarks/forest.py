@@ -1,10 +1,11 @@
 """Obesity levels, seven classes in one ciphertext per record: ciphertexts, seconds and bytes of a federated forest.
 
-    python benchmarks/forest.py [--scheme NAME …] [--binning global per-node] [--encode ordinal] [--key-bits 2048]
-                                [--trees 5] [--depth 6] [--json]
+    python benchmarks/forest.py [--table obesity] [--scheme NAME …] [--binning global per-node] [--encode ordinal]
+                                [--key-bits 2048] [--trees 5] [--depth 6] [--json]
 
-Needs TREETAP_DATA (the folder with obesity.parquet). Three parties with a random part of the columns each, the label
-holder among them; the centralised forest on the same rows and columns stands beside the federation.
+Needs TREETAP_DATA, the folder with obesity.parquet and credit_default.parquet. Three parties with a random part of the
+columns each, the label holder among them; the centralised forest on the same rows and columns stands beside the
+federation.
 """
 
 from __future__ import annotations
@@ -25,13 +26,19 @@ from treetap.commands.experiment.joined_table import read_table
 from treetap.commands.experiment.run import run_seed
 from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES
 
+#: File and label.
+TABLES = {
+    "obesity": ("obesity.parquet", "NObeyesdad"),
+    "credit": ("credit_default.parquet", "default.payment.next.month"),
+}
 #: From the accepted job to the stored shards, without key generation and alignment.
 TRAINING = ("prepare", "bin", "train", "publish")
 
 
 def experiment(given: argparse.Namespace, scheme: str, binning: str) -> ExperimentFile:
     """The benchmark's federation."""
-    data = {"path": "$TREETAP_DATA/obesity.parquet", "label": "NObeyesdad", "encode": given.encode, "compare": True}
+    file, label = TABLES[given.table]
+    data = {"path": f"$TREETAP_DATA/{file}", "label": label, "encode": given.encode, "compare": True}
     shares = {"label-holder": 0.3, "feature-b": 0.4, "feature-c": 0.3}
     parties = [{"name": name, "share": share, "labels": name == "label-holder"} for name, share in shares.items()]
     job = {"protocol": "forest", "binning": binning, "scheme": scheme}
@@ -89,6 +96,7 @@ def report(runs: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", choices=list(TABLES), default="obesity")
     parser.add_argument("--scheme", nargs="*", choices=list(SCHEMES), default=[PAILLIER])
     parser.add_argument("--binning", nargs="*", default=["global", "per-node"])
     parser.add_argument("--encode", default="ordinal")
@@ -98,7 +106,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     if "TREETAP_DATA" not in os.environ:
-        sys.exit("forest: set TREETAP_DATA to the folder with obesity.parquet")
+        sys.exit(f"forest: set TREETAP_DATA to the folder with {TABLES[given.table][0]}")
     runs = [run(given, scheme, binning) for scheme in given.scheme for binning in given.binning]
     if given.as_json:
         print(json.dumps({"runs": runs}, indent=1))

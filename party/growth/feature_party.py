@@ -7,7 +7,7 @@ after a tree.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +78,10 @@ class OwnTree:
         self.rows[2 * node] = left
         self.rows[2 * node + 1] = np.setdiff1d(self.rows_of(node), left, assume_unique=True)
         return self.rows[2 * node], self.rows[2 * node + 1]
+
+    def held(self, left: Rows) -> Callable[[], Rows]:
+        """Hold the left records of a split until they are sent; returns what gives them back."""
+        return lambda: left
 
     def rows_of(self, node: int) -> Rows:
         """The instance space of a node, received or derived as the parent's records without the sibling's."""
@@ -168,7 +172,7 @@ class FeaturePartyGrowth:
         tree = self._growing(t)
         won = await take_won(self._context.mailbox.series(self._label_holder, "won_splits", t, stage))
         partitions = await self._take_partitions(tree, stage)
-        children: list[tuple[int, int, Rows]] = []
+        children: list[tuple[int, int, Callable[[], Rows]]] = []
         for node, candidates in won.items():
             rows = tree.rows_of_won(node)
             split, left = tree.columns.split(node, rows, candidates, partitions.get(node, []))
@@ -177,13 +181,12 @@ class FeaturePartyGrowth:
             for child, side in zip((2 * node, 2 * node + 1), sides, strict=True):
                 count = int((side < tree.columns.training).sum())  # without those of an eval table
                 self._context.policy.check_space(self._context.party, self._label_holder, child, count)
-            children.append((node, split.handle, left))
+            children.append((node, split.handle, tree.held(left)))
             self._record(t, stage, tree, split, sides)
         own = tree.splits[len(tree.splits) - len(won) :]
         await self._context.offload(lambda: self._account.charge_left_sets(tree, own), whole=True)
-        await self._context.outbox.send(
-            self._label_holder, "children", child_messages(children, tree.total), round=t, stage=stage
-        )
+        sent = child_messages(((node, handle, left()) for node, handle, left in children), tree.total)
+        await self._context.outbox.send(self._label_holder, "children", sent, round=t, stage=stage)
 
     async def store(self, t: int, *, takes_part: bool) -> None:
         """Store this party's part of a tree: its splits, and its branches on the path to each leaf."""

@@ -1,8 +1,8 @@
 """The sums of a tree's nodes on a lattice at a feature party, by one of two ways (`treetap.lattice.histogram_ways`).
 
 *Queries*: for every node words of all records come, which are added up by the party's own bins. Which records are in a
-node does not matter here: those outside of it have words of zeros. *Sets*: words of the root come alone, and those of a
-node's records are added up, in the node's own bins where it has some.
+node does not matter here: those outside of it have words of zeros. *Sets*: words of the root serve several nodes, and
+those of a node's records are added up, in the node's own bins where it has some.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from treetap.lattice.histogram_parameters import MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.lattice.histogram_sums import HistogramSums, ReceivedWords
-from treetap.lattice.histogram_ways import Needs, Way, built_nodes, way_of
+from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_attempt, way_of
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.ensemble import ROOT
 from treetap.wire.v2 import exchange_pb2, setup_pb2
@@ -80,10 +80,10 @@ class SumsOfWords:
         self._once = self._once and not key.label_slots
         merged, withheld = key.merges_bins, params.withheld
         needs = Needs(own_bins=own_bins, merged=merged, withheld=withheld, kept=kept, once=self._once)
-        by_sets = way_of(agreed, built_nodes(params, needs), needs) is Way.SETS
-        job.sizes.words, job.sizes.by_sets = agreed.words, by_sets
+        way, self._once = way_of(agreed, built_nodes(params, needs), needs), once_an_attempt(agreed, needs)
+        job.sizes.words, job.sizes.nodes_per_query = agreed.words, way.nodes_per_query(agreed)
         self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)
-        if by_sets:
+        if way is Way.SETS:
             self._way = _Sets(context, self._sender, agreed, seed, once=self._once)
         else:
             self._way = _Queries(context, self._sender, agreed, seed, keeps=keeps)
@@ -95,7 +95,7 @@ class SumsOfWords:
             Malformed: they come out of place, or lack.
         """
         if isinstance(self._way, _Sets) and self._once:
-            await self._way.take_words(0)
+            await self._way.take_shared()
 
     async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
         del sampled
@@ -118,7 +118,6 @@ class SumsOfWords:
         if isinstance(self._way, _Sets):
             for node in nodes:  # all before the first is shown
                 await self._context.offload(partial(tree.columns.bins.see, node, _summed(tree, node)))
-            return self._way.sum(tree, nodes)
         return self._way.sum(tree, stage, nodes)
 
     async def drop(self) -> None:
@@ -184,7 +183,7 @@ class _Queries:
 
 
 class _Sets:
-    """Words of the root for all nodes of a tree, or of all trees (`once`)."""
+    """Words of the root for as many nodes of a tree as secrets may serve, or for all trees (`once`)."""
 
     def __init__(
         self, context: StepContext, sender: str, parameters: HistogramParameters, seed: bytes, *, once: bool
@@ -192,43 +191,58 @@ class _Sets:
         self._context, self._sender, self._parameters, self._seed = context, sender, parameters, seed
         self._once = once
         self._sets: HistogramSets | None = None
+        self._asked = 0  # nodes of the tree
 
-    async def take_words(self, t: int) -> None:
-        """Receive words into the workers."""
-        await self.close()
-        context = self._context
-        sets = self._sets = HistogramSets(
-            context.engine, self._parameters, self._seed, f"{context.job}/{context.attempt}/{t}"
-        )
-        await sets.start()
-        context.progress.done, context.progress.total = 0, sets.expected
-        series = context.mailbox.series(self._sender, "encrypted_words", t, 0)
-        await _take_words(context, self._sender, series, t, ROOT, sets)
-        await _check_end(self._sender, series, t)
+    async def take_shared(self) -> None:
+        """Receive the words that serve all trees."""
+        series = self._context.mailbox.series(self._sender, "encrypted_words", 0, 0)
+        await self._take(series, 0, ROOT)
+        await _check_end(self._sender, series, 0)
 
     async def begin(self, t: int, columns: TreeColumns) -> None:
-        """Receive the words of the tree."""
-        del columns
-        if not self._once:
-            await self.take_words(t)
+        """Count the nodes of a tree anew: words come with the first of them."""
+        del t, columns
+        self._asked = 0
 
-    async def sum(self, tree: OwnTree, nodes: Sequence[int]) -> AsyncIterator[Sums]:
-        """Add up the words of each node's records that the sums hold, and hide the sums; their bins are known."""
-        sets, context, columns = required(self._sets), self._context, tree.columns
-        bins, shapes, before = columns.bins, columns.candidates.shapes, dict(sets.operations)
-        context.progress.done, context.progress.total = 0, len(nodes)
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> AsyncIterator[Sums]:
+        """Add up the words of each node's records that the sums hold, and hide the sums; their bins are known.
+
+        Words that are due come before the node with which their query begins.
+        """
+        context, columns = self._context, tree.columns
+        bins, shapes, serves = columns.bins, columns.candidates.shapes, self._parameters.nodes_per_secret
+        due = set() if self._once else {node for at, node in enumerate(nodes, self._asked) if not at % serves}
+        series = context.mailbox.series(self._sender, "encrypted_words", tree.index, stage) if due else None
+        if series is None:
+            context.progress.done, context.progress.total = 0, len(nodes)
         for node in nodes:
-            rows = _summed(tree, node)
+            if series is not None and node in due:
+                await self._take(series, tree.index, node)
+            sets = required(self._sets)
+            before, rows = dict(sets.operations), _summed(tree, node)
             codes = await context.offload(partial(bins.codes, node, rows))
             first, second = await sets.answer(rows, codes, shapes, columns.order(node))
+            context.costs.operations.update(since(before, sets.operations))
             yield Sums(first, len(columns.candidates) * (self._parameters.words + 1), second)
-            context.progress.done += 1
-        context.costs.operations.update(since(before, sets.operations))
+            context.progress.done += series is None
+        self._asked += len(nodes)
+        if series is not None:
+            await _check_end(self._sender, series, tree.index)
 
     async def close(self) -> None:
         if self._sets is not None:
             sets, self._sets = self._sets, None
             await sets.close()
+
+    async def _take(self, series: AsyncIterator[exchange_pb2.PeerMessage], t: int, node: int) -> None:
+        """Receive a query into the workers, in the place of the one before."""
+        await self.close()
+        context = self._context
+        token = f"{context.job}/{context.attempt}/{t}/{node}"
+        sets = self._sets = HistogramSets(context.engine, self._parameters, self._seed, token)
+        await sets.start()
+        context.progress.done, context.progress.total = 0, sets.expected
+        await _take_words(context, self._sender, series, t, node, sets)
 
 
 def _summed(tree: OwnTree, node: int) -> Rows:

@@ -6,8 +6,9 @@ A query has words of every record under fresh secrets, and a block of zeros, wit
 candidate serves a few queries of a tree, or all of an attempt; then the party draws and sends it anew. The query's
 seed, from which its secrets come, is forgotten when all parties' sums are opened.
 
-*Sets*: the root's serves all nodes, the sums of which the feature parties choose. Every node has second halves of its
-own. The seed is forgotten when the next tree begins, or once an opening is refused: no further one follows under it.
+*Sets*: the root's serves as many nodes as its secrets may, whose records the feature parties choose; then the root is
+encrypted anew. Every node has second halves of its own. The seed is forgotten when the next query begins, or once an
+opening is refused: no further one follows under it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
-from treetap.lattice.histogram_ways import Needs, Way, built_nodes, bytes_of_tree, way_of
+from treetap.lattice.histogram_ways import Needs, Way, built_nodes, bytes_of_tree, once_an_attempt, way_of
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
@@ -73,8 +74,9 @@ class WordsOfNodes:
         self._holder: HistogramKeyHolder | None = None
         self._way = Way.QUERIES
         self._shared = b""  # the seed of the query that serves further nodes
+        self._root: Rows = np.empty(0, dtype=np.int64)  # the records of the tree
         self._queries: dict[int, Query] = {}
-        self._values: Ints | None = None  # of the tree, by queries
+        self._values: Ints | None = None  # of the tree
         self._asked = 0  # nodes of the tree
         self._keeping: set[str] = set()  # parties whose second halves serve all trees
         self._kept: set[str] = set()  # of these, those that have sent them
@@ -106,7 +108,10 @@ class WordsOfNodes:
         hiding = max(context.policy.min_hiding_bits, *(count.hiding for count in counts.values()))
         candidates = rounded_up(max(sizes.announced.values()))
         parameters = self._parameters(slots, sizes.records, candidates, needs, hiding)
-        self._way = way_of(parameters, built_nodes(sizes.params, needs), needs)
+        self._way, self._once = (
+            way_of(parameters, built_nodes(sizes.params, needs), needs),
+            once_an_attempt(parameters, needs),
+        )
         log.info(
             "job %s: nodes are summed by %s; %d words for each record, halves of %d bits; sums of %d attempts are "
             "hidden by %.1f bits",
@@ -117,7 +122,7 @@ class WordsOfNodes:
             parameters.attempts,
             parameters.hiding_bits,
         )
-        sizes.words, sizes.by_sets = parameters.words, self._way is Way.SETS
+        sizes.words, sizes.nodes_per_query = parameters.words, self._way.nodes_per_query(parameters)
         message = setup_pb2.PublicKeyMessage(
             scheme=LATTICE,
             slot_widths=list(slots.widths),
@@ -143,33 +148,26 @@ class WordsOfNodes:
 
     async def begin(self, t: int, values: Ints, rows: Rows, parties: Sequence[str]) -> None:
         """Send `parties` the query of the root, unless they have it: the values (N, S) of the records `rows`."""
-        self._asked = 0
+        self._asked, self._root = 0, rows
         self._queries.clear()
-        if self.goes_once:
-            self._await([ROOT], parties)
-            return
-        self._values = None
-        if self._way is Way.SETS:
-            self._shared = secrets.token_bytes(SEED_BYTES)
-        else:
+        if self._await([ROOT], parties):
             self._values = with_zeros(values, self._sizes().records)
-        self._await([ROOT], parties)
-        await self._send(t, 0, {ROOT: rows}, values, parties)
+            await self._send(t, 0, {ROOT: rows}, self._values, parties)
 
     async def share(self, values: Ints) -> None:
         """Send all feature parties the query that serves all trees, where one does: see `begin`."""
         if self.goes_once:
             self._shared = secrets.token_bytes(SEED_BYTES)
+            self._queries[ROOT] = Query(0, self._shared, set())
             await self._send(0, 0, {ROOT: np.arange(len(values))}, values, self._spec.feature_parties)
 
     async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
-        """Make ready for the sums of the nodes that are asked for at this stage: by queries, send one for each."""
-        if not (parties := taking_part(self._spec, t)):
+        """Make ready for the sums of the nodes that are asked for at this stage: send the queries that begin there."""
+        parties, by_sets = taking_part(self._spec, t), self._way is Way.SETS
+        if not parties:  # the label holder's columns alone
             return
-        asked = growing.asked
-        self._await(asked, parties)
-        if self._way is Way.QUERIES:
-            nodes = {node: growing.rows_asked(node) for node in asked}
+        if beginning := self._await(growing.asked, parties):
+            nodes = {node: self._root if by_sets else growing.rows_asked(node) for node in beginning}
             await self._send(t, stage, nodes, required(self._values), parties)
 
     async def open_offer(self, offer: Offer) -> Ints:
@@ -229,11 +227,18 @@ class WordsOfNodes:
         self._queries.clear()
         self._shared = b""
 
-    def _await(self, nodes: Sequence[int], parties: Sequence[str]) -> None:
+    def _await(self, nodes: Sequence[int], parties: Sequence[str]) -> list[int]:
+        """Await the sums of these nodes; returns those with which a query begins."""
+        beginning, serves = [], self._sizes().nodes_per_query
         for node in nodes:
-            seed = self._shared or secrets.token_bytes(SEED_BYTES)
+            seed = self._shared
+            if not (self.goes_once or self._asked % serves):
+                seed = secrets.token_bytes(SEED_BYTES)
+                beginning.append(node)
             self._queries[node] = Query(self._asked, seed, set(parties))
+            self._shared = seed if self._way is Way.SETS else b""
             self._asked += 1
+        return beginning
 
     def _renewing(self, party: str, queries: Sequence[Query]) -> Sequence[Query]:
         """Those of the nodes before whose sums new second halves of a party come."""
@@ -245,13 +250,13 @@ class WordsOfNodes:
         return [query for query in queries if not query.place % most]
 
     async def _send(self, t: int, stage: int, nodes: Mapping[int, Rows], values: Ints, parties: Sequence[str]) -> None:
-        """Send words of the values (N, S) of nodes under the seeds that their sums await."""
+        """Send words of the values (N, S) of these records under the seeds of the nodes."""
         context, holder = self._context, required(self._holder)
         streams = [context.outbox.open(party, "encrypted_words", t, stage) for party in parties]
         total = self._sizes().records
         context.progress.done, context.progress.total = 0, (total + DEGREE) * len(nodes)
         for node, rows in nodes.items():
-            seed = self._shared or self._queries[node].seed
+            seed = self._queries[node].seed
             of_node = np.zeros((total, values.shape[1]), dtype=np.int64)
             of_node[rows] = values[rows]
             async for first, count, words in holder.encrypt(of_node, seed):

@@ -106,11 +106,11 @@ class OfferedCandidates:
                 packed = b"".join([part async for part, _ in halves])
                 offer = Offer(party, t, stage, nodes, candidates, packed)
             sums = await self._open_sums(offer)
-            offered = self._growing.take_asked(sums.reshape(len(nodes), candidates, sums.shape[1]))
+            offered = sums.reshape(len(nodes), candidates, sums.shape[1])
             await self._context.offload(lambda: self._growing.check_offered(offered))
         except Malformed as failure:
             raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
-        return offered
+        return self._growing.take_asked(offered)
 
     def groups_of(self, party: str) -> Sequence[Group]:
         """The places of a party's sums over categories."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from party.defences.column_account import ColumnAccount, Grown
-from party.growth.feature_party import OwnTree
+from party.growth.feature_party import Bools, OwnTree
 from party.growth.shown_spaces import ShownSpaces
 from party.runtime.messages import CountedBody, Rows
 from treetap.errors import OutOfOrder
@@ -83,4 +83,14 @@ class BlindTree(OwnTree):
     def divide(self, node: int, left: Rows) -> tuple[Rows, Rows]:
         """Those of all records that go left, and the others."""
         del node
-        return left, np.setdiff1d(self.rows[ROOT], left, assume_unique=True)
+        return left, np.flatnonzero(~self._mask(left))
+
+    def held(self, left: Rows) -> Callable[[], Rows]:
+        """Of many splits each set may have all records: a bit is held for each."""
+        bits, total = np.packbits(self._mask(left)), self.total
+        return lambda: np.flatnonzero(np.unpackbits(bits, count=total))
+
+    def _mask(self, rows: Rows) -> Bools:
+        mask = np.zeros(self.total, dtype=bool)
+        mask[rows] = True
+        return mask

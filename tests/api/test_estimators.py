@@ -66,6 +66,18 @@ def test_it_predicts_as_the_centralised_model_does(scheme: dict[str, Any]) -> No
     assert (model.label_holder_, model.columns_) == ("party-2", PARTIES)
 
 
+@pytest.mark.second_tier
+def test_instance_spaces_withheld() -> None:
+    """The same model, which predicts encrypted unless the caller asks for what would show them."""
+    given = {**SMALL, "scheme": "lattice", "key_bits": None}
+    sent = treetap.FederatedClassifier(PARTIES, "party-2", **given).fit(X, TRUE.astype(int))
+    given |= {"instance_spaces": "withheld", "pad_trees": True}
+    withheld = treetap.FederatedClassifier(PARTIES, "party-2", **given).fit(X, TRUE.astype(int))
+    assert withheld.predict_proba(X) == pytest.approx(sent.predict_proba(X), abs=1e-8)
+    with pytest.raises(ValueError, match="prediction = 'interactive': must be one of eini, eini-lattice"):
+        treetap.FederatedClassifier(PARTIES, "party-2", **given, prediction="interactive").fit(X, TRUE.astype(int))
+
+
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("classes", [(-1, 1), ("no", "yes"), (False, True), (1.0, 2.0), ("z", "a", "m")], ids=str)
 def test_predictions_are_the_callers_own_labels(classes: tuple[Any, ...]) -> None:

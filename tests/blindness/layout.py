@@ -95,7 +95,9 @@ class Cost:
         self._agreed = self._lattice(slots) if key.on_lattice else None
         self._by_sets = by_sets
         #: Words for sets serve all trees.
-        self._once = by_sets and isinstance(self._params, ForestParams) and not self._params.bootstrap
+        repeated = isinstance(self._params, ForestParams) and not self._params.bootstrap
+        agreed = self._agreed
+        self._once = by_sets and repeated and agreed is not None and agreed.queries <= agreed.nodes_per_secret
         self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
         self.messages: Counter[tuple[str, str, str]] = Counter()
         self.ciphertexts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -224,7 +226,7 @@ class Cost:
                 self._send(party, other, "seed_nonce", [setup_pb2.SeedNonce(nonce=bytes(32))])
 
     def _words(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int]) -> None:
-        """Words of all records and of a block of zeros for every node."""
+        """Words of all records and of a block of zeros for each of these nodes."""
         holder, members, n = self._spec.aggregator, list(self._spec.feature_parties), self._records
         queries = [
             growth_pb2.EncryptedWords(node=node, first=first, count=count, ciphertexts=bytes(13 * agreed.words * count))
@@ -234,16 +236,18 @@ class Cost:
         self.operations[holder]["encryptions"] += len(nodes) * (n + 4096)
         self.ciphertexts[holder]["encrypted_words"] += len(members) * len(nodes) * (n + 4096)
         for party in members:
-            self._send(holder, party, "encrypted_words", queries, tree, level)
+            if queries:
+                self._send(holder, party, "encrypted_words", queries, tree, level)
 
     def _of_words(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int], asked: int) -> None:
-        """Words for every node, unless those of the root are there; halves of its candidates.
+        """Words for the nodes with which a query begins, and halves of the candidates of all.
 
         `asked`: nodes of the tree before these.
         """
         holder, n = self._spec.aggregator, self._records
-        if not self._by_sets or not (level or self._once):
-            self._words(agreed, tree, level, nodes)
+        serves = agreed.nodes_per_secret if self._by_sets else 1
+        if not self._once:
+            self._words(agreed, tree, level, [node for k, node in enumerate(nodes, asked) if not k % serves])
         renews = [self._by_sets or not (asked + k) % agreed.queries_per_second_half for k in range(len(nodes))]
         renewed = sum(renews)
         for party in self._spec.feature_parties:

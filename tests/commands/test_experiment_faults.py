@@ -18,6 +18,7 @@ from treetap.commands.experiment.command import run_file
 from treetap.commands.experiment.joined_table import content_digest
 from treetap.errors import BadInput
 from treetap.native import library
+from treetap.protocols.prediction import predicting
 
 PARTIES = '[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]\n'
 #: Label, id and two columns of 20 rows: ids and columns have no fault.
@@ -325,6 +326,16 @@ def test_ownership_of_labels(refused: Refused, tmp_path: Path, parties: str, job
     """Shares that leave a row without a label or give it two, and no label anywhere, are faults of the file."""
     table(tmp_path)
     assert fault in refused(parties=parties, job=job if "boosting" in fault else PIVODL + job)
+
+
+def test_predictions_that_would_show_withheld_instance_spaces(refused: Refused, tmp_path: Path) -> None:
+    """Refused before the training; without a protocol an encrypted prediction is the default."""
+    table(tmp_path)
+    job = 'scheme = "lattice"\ninstance_spaces = "withheld"\n'
+    fault = "interactive: does not predict by models of protocol 'boosting' with instance_spaces = 'withheld'"
+    assert fault in refused(parties=PARTIES, job=f"{job}[predict]\nprotocols = ['interactive']\n")
+    assert predicting("boosting", withheld=True) == ["eini", "eini-lattice"]
+    assert predicting("boosting", withheld=False)[0] == "interactive"
 
 
 @pytest.mark.parametrize(

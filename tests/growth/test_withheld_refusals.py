@@ -133,8 +133,8 @@ def test_left_sets_that_are_not_those_of_the_winner(case: str, tmp_path: Path) -
     run(main())
 
 
-def test_sums_over_no_records_must_be_nothing() -> None:
-    """Of a node that a padded tree does not have."""
+def test_sums_over_no_records_are_treated_as_others() -> None:
+    """Those of a node that a padded tree does not have: dropped, and refused where a node's own would be."""
     values = np.array([[2, 1, 1], [-2, 1, 1], [2, 1, 1], [-2, 1, 1]], dtype=np.int64)
     criterion = BoostingCriterion(1.0, BoostingParams())
     tree = GrowingTree(values, criterion, ExpansionRules(3), subtract=True, left_first=True, padded=True)
@@ -142,12 +142,33 @@ def test_sums_over_no_records_must_be_nothing() -> None:
     assert (tree.build, tree.asked) == ([], [2])
     assert not len(tree.rows_asked(2))
     assert tree.take_asked(np.zeros((1, 5, 3), dtype=np.int64)).shape == (0, 5, 3)
-    with pytest.raises(Malformed, match="sums over no records are not 0"):
-        tree.take_asked(np.ones((1, 5, 3), dtype=np.int64))
+    assert not len(tree.take_asked(np.ones((1, 5, 3), dtype=np.int64)))
+    tree.check_offered(np.array([[[2, 1, 4]]]))
+    with pytest.raises(Malformed, match="sums of node 2 are such that no records"):
+        tree.check_offered(np.array([[[2, 1, 5]]]))
     tree.next_stage()
     assert tree.asked == [4, 6]
     tree.next_stage()
     assert tree.asked == []
+
+
+def test_a_nodes_size_does_not_show_by_what_is_refused() -> None:
+    """Sums of more records than a node has, but no more than the tree: taken where the party does not know its size."""
+    values = np.array([[g << 30, 1 << 30, 1] for g in (2, -2, 2, -2, -2, 2)], dtype=np.int64)
+    for withheld in (False, True):
+        criterion = BoostingCriterion(1.0, BoostingParams(min_child_weight=0.0))
+        tree = GrowingTree(values, criterion, ExpansionRules(3), subtract=True, left_first=withheld)
+        tree.take_candidates([np.array([[values[[0, 2]].sum(axis=0)]])], [()])
+        (choice,) = tree.choose()
+        tree.split(choice.node, 0, np.array([0, 2]))
+        tree.next_stage()
+        more = values[:3].sum(axis=0)[np.newaxis, np.newaxis]
+        assert (tree.build, len(tree.rows[2]), more[0, 0, 2]) == ([2], 2, 3)
+        if withheld:
+            tree.check_offered(more)
+        else:
+            with pytest.raises(Malformed, match="sums of node 2 are such that no records"):
+                tree.check_offered(more)
 
 
 def test_a_node_that_the_party_did_not_offer_is_not_split(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.trees.slots import width_for
 
 #: Python integers (n,), or (records, r).
 Whole = npt.NDArray[Any]
@@ -182,3 +183,20 @@ class Twin:
         scaled = t * ((first + at_end(second, secret)) % (1 << self.reply_bits))
         nearest = scaled + (1 << (self.reply_bits - 1)) >> self.reply_bits
         return nearest % t, abs(scaled - (nearest << self.reply_bits)) / (1 << (self.reply_bits - 1))
+
+
+def sizes(records: int, candidates: int = 100, queries: int = 20) -> HistogramParameters:
+    """Sizes of a job of boosting: g, h and a count."""
+    widths = (width_for(records, 1 << 32), width_for(records, 1 << 30), width_for(records, 1))
+    return HistogramParameters.choose(records, widths, 32, candidates, queries)
+
+
+def half_of(rng: np.random.Generator, n: int = 4096) -> Bools:
+    """A set of records, each with probability 1/2."""
+    return np.asarray(rng.random(n) < 0.5)
+
+
+def fits(twin: Twin, second: Whole, a: Whole, inside: Bools) -> bool:
+    """True if a second half is a times the guessed set's indicator, but for an error of a few last bits."""
+    guessed = twin.reply(product(a, indicator(inside)) % twin.q)
+    return bool(abs(centred(second - guessed, twin.reply_bits)).max() <= 2)

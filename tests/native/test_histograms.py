@@ -461,6 +461,17 @@ def test_kernels_that_compute_wrongly_are_unavailable(monkeypatch):
         histograms._compare.__wrapped__(FORMS[-1])
 
 
+def test_kernels_are_compared_when_they_are_first_used(monkeypatch):
+    """By all who use them, not by a test alone."""
+    histograms._compare.cache_clear()
+    monkeypatch.setattr(histograms, "exact", lambda *_: False)
+    try:
+        with pytest.raises(library.Unavailable, match="give other products than integers"):
+            histograms.Histograms()
+    finally:
+        histograms._compare.cache_clear()
+
+
 def test_the_error_where_nothing_is_compiled_says_why(monkeypatch, tmp_path):
     """Before anything is computed, as the build's record has it."""
     (tmp_path / "kernels.json").write_text('{"why": "there was no C compiler"}')

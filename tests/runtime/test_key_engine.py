@@ -7,13 +7,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from tests.campaign.small_jobs import TRAININGS, begin, play, trained, training_of, wrong
+from tests.lattice_ways import take_way
 from tests.simulator import run
+from treetap.lattice.histogram_ways import Way
 from treetap.workers.engines import InProcessEngine
 
 T = TypeVar("T")
@@ -58,6 +61,18 @@ ELSEWHERE = {
         "_answer": "sums of words, the seed of their flood",
         "_close": "nothing more",
     },
+    "treetap.lattice.histogram_sets": {
+        "_open_words": "the seed that all parties drew",
+        "_keep": "words of records",
+        "_keep_zeros": "words of zeros",
+        "_sum": "records of a node, by number, and their bins",
+        "_take": "nothing more",
+        "_begin": "nothing more",
+        "_place": "records of a node, by number, and their bins",
+        "_multiply": "nothing more",
+        "_hide": "sums of words, the seeds of the ternary polynomials that hide sets of records, and of their flood",
+        "_close": "nothing more",
+    },
     "treetap.psi.kernels": {"check_points": "blinded identifiers"},
 }
 #: Kernels that get a key, an exponent, or values in plain: never a cluster's without `cluster_holds_key`.
@@ -69,7 +84,8 @@ WITH_SECRETS = {
     "treetap.lattice.kernels": {"_take_key", "_encrypt", "_open", "_forget"},
     "treetap.psi.kernels": {"blind", "raise_points"},
 }
-STORIES = ("psi", "boosting on a lattice", "forest", "pivodl, gains compared", "eini", "eini-lattice")
+STORIES = ("psi", "forest", "pivodl, gains compared", "eini", "eini-lattice")
+ON_LATTICE = ("boosting on a lattice", "forest on a lattice")
 
 
 @dataclass
@@ -132,6 +148,10 @@ def test_keys_and_plain_values_stay_with_the_key_engine(tmp_path: Path) -> None:
     elsewhere, with_keys = Notes(), Notes()
     for number, story in enumerate(STORIES):
         _play(tmp_path / str(number), story, elsewhere, with_keys)
+    for story, way in product(ON_LATTICE, Way):
+        with pytest.MonkeyPatch.context() as patch:
+            take_way(patch, way)
+            _play(tmp_path / f"{story} by {way}", story, elsewhere, with_keys)
     assert elsewhere.kernels <= {(module, name) for module, names in ELSEWHERE.items() for name in names}
     assert with_keys.kernels <= {(module, name) for module, names in WITH_SECRETS.items() for name in names}
     secrets = [part for key in with_keys.keys for part in (key, key[: len(key) // 2], key[len(key) // 2 :])]

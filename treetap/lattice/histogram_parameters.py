@@ -43,6 +43,8 @@ SLOT_WIDTHS = range(1, LARGEST_WIDTH + 1)
 MOST_QUERIES_PER_SECOND_HALF = 4
 #: Places of a u_k that a label holder with bad zero blocks may read (equation 9).
 MOST_PLACES = 1792
+#: Places of each secret that a feature party which lies may read from comparisons, on average (equation 10).
+MOST_TOLD = 420
 #: Bits of hiding that may be asked for: from what every job has to what leaves room for words.
 HIDING = range(STATISTICAL_BITS, 65)
 MOST = {"records": (1 << 31) - 1, "candidates": 1 << 24, "queries": 1 << 24, "attempts": 1 << 10}
@@ -110,6 +112,11 @@ class HistogramParameters:
                 f"word_bits {self.word_bits} with flood_bits {self.flood_bits} and reply_bits {self.reply_bits} would "
                 "not decrypt: take narrower words, or longer replies"
             )
+        if not self.nodes_per_secret:
+            raise BadInput(
+                f"words {self.words} let a party that lies read more than {MOST_TOLD} places of a secret by "
+                f"{self.candidates} candidates: take more words"
+            )
         if not self.queries_per_second_half:
             raise BadInput(
                 f"words {self.words} of {self.word_bits} bits are more than one second half may serve: at most "
@@ -138,7 +145,7 @@ class HistogramParameters:
         _check_hiding(hiding)
         noise, sums = _noise(records, bool(noises)), candidates * queries * attempts
         plain_bits = sum(_widened(slots, noises, sums))
-        for words in range(1, MOST_WORDS + 1):
+        for words in (words for words in range(1, MOST_WORDS + 1) if _nodes(words, candidates)):
             word_bits, flood_bits = _word_bits(words, plain_bits), _flood_bits(noise, sums * words, hiding)
             for reply_bits in range(word_bits + 1, MOST_REPLY_BITS + 1):
                 if _noise_share(noise, word_bits, flood_bits, reply_bits) < 1:
@@ -200,6 +207,11 @@ class HistogramParameters:
     def queries_per_second_half(self) -> int:
         """Queries that may be answered under one u_k and second half; then both are drawn anew."""
         return min(MOST_QUERIES_PER_SECOND_HALF, MOST_PLACES // (self.places_per_word * self.words))
+
+    @property
+    def nodes_per_secret(self) -> int:
+        """Summed nodes that a query's secrets may serve; then the records are encrypted anew (equation 10)."""
+        return _nodes(self.words, self.candidates)
 
     @property
     def query_bytes(self) -> int:
@@ -313,6 +325,12 @@ def _places(flood_bits: int) -> int:
     while 3 ** (places + 2) <= 1 << (MODULUS_BITS - flood_bits):
         places += 1
     return places
+
+
+def _nodes(words: int, candidates: int) -> int:
+    """Equation 10: a candidate that lies tells at most 2·3^-r places at a node, and as many at its sibling."""
+    told: int = MOST_TOLD * 3**words
+    return told // (4 * candidates)
 
 
 def _holds(moduli: Sequence[int], plain_bits: int) -> bool:

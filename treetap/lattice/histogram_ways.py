@@ -2,8 +2,8 @@
 
 *Queries*: for every node that is built all records are encrypted anew, those outside of it as zeros. A feature party
 adds the words of all records in the same bins, so that a second half serves several nodes. *Sets*: the words of the
-root serve all nodes of a tree. A feature party adds those of a node's records, whose candidates have second halves of
-their own.
+root serve all nodes of a tree, or as many as secrets may serve; then they come anew. A feature party adds those of a
+node's records, whose candidates have second halves of their own.
 
 Queries cost words, sets cost second halves. Nothing here depends on data: only on numbers of records, candidates and
 nodes, and on what parties' settings need.
@@ -25,6 +25,10 @@ class Way(StrEnum):
     QUERIES = "queries"
     SETS = "sets"
 
+    def nodes_per_query(self, parameters: HistogramParameters) -> int:
+        """Nodes of a tree that one query serves."""
+        return parameters.nodes_per_secret if self is Way.SETS else 1
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -35,7 +39,7 @@ class Needs:
         merged: a feature party merges its bins (`min_cell_records`), in every node others.
         withheld: feature parties do not know which records are in a node.
         kept: second halves of every feature party serve all trees of an attempt.
-        once: words for sets serve all trees of an attempt.
+        once: words for sets may serve all trees of an attempt.
     """
 
     own_bins: bool = False
@@ -53,6 +57,11 @@ class Needs:
 def built_nodes(params: TreeParams, needs: Needs) -> int:
     """The most nodes of a tree that are summed."""
     return params.expansion.most_summed(subtract=not needs.both_children)
+
+
+def once_an_attempt(parameters: HistogramParameters, needs: Needs) -> bool:
+    """True if one query serves all trees of an attempt, by sets: secrets may serve all of their nodes."""
+    return needs.once and parameters.queries <= parameters.nodes_per_secret
 
 
 def way_of(parameters: HistogramParameters, built: int, needs: Needs) -> Way:
@@ -86,6 +95,8 @@ def bytes_of_tree(way: Way, parameters: HistogramParameters, built: int, needs: 
     trees = max(1, parameters.queries // built)
     halves = parameters.candidates * parameters.second_half_bytes
     if way is Way.SETS:
-        return parameters.query_bytes // (trees if needs.once else 1), built * halves
+        if once_an_attempt(parameters, needs):
+            return parameters.query_bytes // trees, built * halves
+        return -(-built // parameters.nodes_per_secret) * parameters.query_bytes, built * halves
     renewals = -(-built // parameters.queries_per_second_half)
     return built * parameters.query_bytes, halves // trees if needs.kept else renewals * halves

@@ -178,7 +178,7 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.WITHHELD,
         OTHERS,
         "it encrypts no value anew for every node, with zeros in the place of the records outside",
-        "train by boosting or forest, or leave it out",
+        "train by boosting, or leave it out",
     ),
     Exclusion(
         F.WITHHELD,

@@ -69,7 +69,7 @@ class TreeSizes(JobSizes):
         drawn: records of which a tree's ciphertexts are sent; None: all.
         announced: by feature party, the candidates of a node over all its columns, under a lattice.
         merging: of these, the parties that merge their bins.
-        by_sets: the words of a tree's root serve all of its nodes, under a lattice.
+        nodes_per_query: nodes that the words of one query serve, under a lattice.
         offered: by feature party, the tree whose root it offered candidates at last, and their number.
         sums_of_each: sums that come for a candidate.
         per_ciphertext: sums that a ciphertext of candidates holds at least.
@@ -84,7 +84,7 @@ class TreeSizes(JobSizes):
     drawn: int | None = None
     announced: dict[str, int] = field(default_factory=dict)
     merging: frozenset[str] = frozenset()
-    by_sets: bool = False
+    nodes_per_query: int = 1
     offered: dict[str, tuple[int, int]] = field(default_factory=dict)
     sums_of_each: int = 1
     per_ciphertext: int = 1
@@ -138,10 +138,9 @@ def sums_of_nodes(sizes: TreeSizes, series: Series) -> int:
 
 
 def words_of_nodes(sizes: TreeSizes, series: Series) -> int:
-    """For each node that is built, or the root alone, the words of every record and of a block of zeros."""
-    if sizes.by_sets and series.stage:
-        return 0
-    return sizes.built(series.stage) * (_NODE + (sizes.records + _BLOCK) * sizes.words * _WORD)
+    """For each node that is built, or as many as share a query, the words of every record and of a block of zeros."""
+    queries = -(-sizes.built(series.stage) // sizes.nodes_per_query)
+    return queries * (_NODE + (sizes.records + _BLOCK) * sizes.words * _WORD)
 
 
 def number_of_candidates(_sizes: TreeSizes, _series: Series) -> int:

@@ -162,15 +162,9 @@ class GrowingTree:
     def take_asked(self, sums: Ints) -> Ints:
         """Of the sums of all nodes in `asked`, (nodes, ...), those of `build`.
 
-        Raises:
-            Malformed: a node without records has sums.
+        The others are of nodes that the tree does not have. To look at them would tell a liar which they are.
         """
-        if not self._padded:
-            return sums
-        there = np.isin(self.asked, self.build)
-        if sums[~there].any():
-            raise Malformed("sums over no records are not 0")
-        return sums[there]
+        return sums[np.isin(self.asked, self.build)] if self._padded else sums
 
     def summed(self) -> list[Rows]:
         """The records of each node in `build` that sums are to be made of."""
@@ -178,25 +172,27 @@ class GrowingTree:
         return [here if self._drawn is None else here[self._drawn[here]] for here in rows]
 
     def check_offered(self, sums: Ints) -> None:
-        """Check another party's left sums, one (len(build), candidates, S) array, before anything depends on them.
+        """Check another party's left sums, one (len(asked), candidates, S) array, before anything depends on them.
 
         The bounds follow from numbers of records, which that party knows, and from the range of a record's value: an
-        error depends on no label.
+        error depends on no label. A party from which instance spaces are withheld does not know a node's: there they
+        are those of the root for all nodes.
 
         Raises:
             Malformed: no records of a node can have such sums.
         """
         inner, last = sums[..., : self._width - 1], sums[..., self._width - 1]
         least, most = self._criterion.ranges(self._width)
-        drawn = np.array([self.sums[node][self._width - 1] for node in self.build])[:, np.newaxis]
-        records = np.array([len(self.rows[node]) for node in self.build])[:, np.newaxis]
+        nodes = [self._root for _ in self.asked] if self._left_first else self.build
+        drawn = np.array([self.sums[node][self._width - 1] for node in nodes])[:, np.newaxis]
+        records = np.array([len(self.rows[node]) for node in nodes])[:, np.newaxis]
         impossible = (last < 0) | (last > drawn)
         counts = np.clip(last, 0, drawn)[..., np.newaxis]
         impossible |= ((inner < least * counts) | (inner > most * counts)).any(axis=-1)
         classes = sums[..., self._width :]
         impossible |= (classes < 0).any(axis=-1) | (classes.sum(axis=-1) > records)
         if impossible.any():
-            node = self.build[int(np.flatnonzero(impossible.any(axis=1))[0])]
+            node = self.asked[int(np.flatnonzero(impossible.any(axis=1))[0])]
             raise Malformed(f"sums of node {node} are such that no records of it can have them")
 
     def take_candidates(self, by_party: Sequence[Ints], groups: Sequence[Sequence[Group]]) -> None:

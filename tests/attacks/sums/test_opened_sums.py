@@ -170,6 +170,11 @@ CASES: dict[str, tuple[World, TreeParams, dict[str, Any]]] = {
         replace(FOREST, bootstrap=True),
         {"defences": {HOLDER: Defences.model_validate({"id_lmid": {"xi": 0.4}})}},
     ),
+    "the same on a lattice": (
+        world(60, (1, 2, 2), seed=7),
+        replace(FOREST, bootstrap=True),
+        {"defences": {HOLDER: Defences.model_validate({"id_lmid": {"xi": 0.4}})}, "job": ON_LATTICE},
+    ),
 }
 
 

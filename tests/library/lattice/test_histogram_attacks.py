@@ -18,33 +18,20 @@ from tests.lattice.histogram_twin import (
     centred,
     combined,
     errors,
+    fits,
     flood,
+    half_of,
     indicator,
     inverse,
     product,
+    sizes,
     ternary,
     whole,
 )
-from treetap.lattice.histogram_parameters import FLOOD_INFORMATION, HistogramParameters
-from treetap.trees.slots import Slots, width_for
+from treetap.lattice.histogram_parameters import FLOOD_INFORMATION
+from treetap.trees.slots import Slots
 
 N = 4096
-
-
-def sizes(records, candidates=100, queries=20):
-    """Sizes of a job of boosting: g, h and a count."""
-    widths = (width_for(records, 1 << 32), width_for(records, 1 << 30), width_for(records, 1))
-    return HistogramParameters.choose(records, widths, 32, candidates, queries)
-
-
-def half_of(rng, n=N):
-    return rng.random(n) < 0.5
-
-
-def fits(twin, second, a, inside):
-    """Whether the sent second half is a times the guessed set's indicator, but for an error of a few last bits."""
-    guessed = twin.reply(product(a, indicator(inside)) % twin.q)
-    return abs(centred(second - guessed, twin.reply_bits)).max() <= 2
 
 
 def hidden(twin, rng, a, inside, *parts):
@@ -188,21 +175,24 @@ def test_rounding_to_the_nearest_at_equal_values_tells_sets_of_equal_sums(at_ran
     assert told or 70 < guessed < 130
 
 
-@pytest.mark.parametrize(("queries", "broken"), [(4, False), (55, True)])
-def test_bad_zero_blocks_read_u_and_then_recognise_sets_without_the_limit(queries, broken):
-    """A zero block of powers of 3 at 25 places shows u_k there, in each word, at a secret of zero.
+@pytest.mark.parametrize(("trees", "kept", "broken"), [(1, False, False), (14, False, False), (14, True, True)])
+def test_bad_zero_blocks_read_u_and_then_recognise_sets_without_the_limit(trees, kept, broken):
+    """A zero block of powers of 3 at 25 places shows u_k there, in each word, at a secret of zero; four queries a tree.
 
-    The parameters count one place more, which the rounding of replies takes away here.
+    Kept for a job of 14 trees, as second_halves = "job" keeps it, u_k is read whole; drawn anew with each tree, no more
+    of it than four queries show. The parameters count one place more, which the rounding of replies takes away here.
     """
     rng, job = np.random.default_rng(7), sizes(N)
-    twin = Twin.of(job)
-    a, a0, u, inside = twin.public(rng), twin.public(rng), ternary(rng, N), half_of(rng)
-    second = twin.reply(twin.second_half([a], [inside], (a0, u, errors(rng, N))))
+    twin, queries = Twin.of(job), job.queries_per_second_half
+    a, a0, inside = twin.public(rng), twin.public(rng), half_of(rng)
     dropped, per_word = twin.modulus_bits - twin.reply_bits, job.places_per_word - 1
     step = (3 << job.flood_bits) + (2 << dropped)  # wider than the flood and the rounding of replies
-    read = np.zeros(N, int)
-    for answer in range(queries * job.words):
-        places = range(answer * per_word, min((answer + 1) * per_word, N))
+    for answer in range(trees * queries * job.words):
+        if not answer % ((trees if kept else 1) * queries * job.words):
+            u, read, at = ternary(rng, N), np.zeros(N, int), 0
+            second = twin.reply(twin.second_half([a], [inside], (a0, u, errors(rng, N))))
+        places = range(at, min(at + per_word, N))
+        at = places.stop
         block = whole([0] * N)
         for power, place in enumerate(places):
             block[N - 1 - place] = 3**power * step
@@ -212,13 +202,11 @@ def test_bad_zero_blocks_read_u_and_then_recognise_sets_without_the_limit(querie
         for place in places:
             read[place] = (rest + 1) % 3 - 1
             rest = (rest - read[place]) // 3
-    known = min(queries * job.words * per_word, N)
-    assert (read[:known] == u[:known]).all()
+    assert (read[:at] == u[:at]).all()
     left = (second - twin.reply(product(a0, read) % twin.q)) % (1 << twin.reply_bits)
     assert fits(twin, left, a, inside) == broken
     assert not fits(twin, left, a, half_of(rng))
-    assert (known == 4 * job.words * per_word == 300) or broken
-    assert job.queries_per_second_half == 4
+    assert at == (N if broken else 4 * job.words * per_word)
 
 
 @pytest.mark.parametrize("joint_seed", [False, True])
@@ -239,15 +227,22 @@ def test_public_polynomials_of_the_label_holder_show_sets_outright(joint_seed):
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_a_secret_used_for_two_queries_shows_the_difference_of_plaintexts(same):
-    """The feature party subtracts the words of two queries: a·s cancels, and t/q times the rest is m - m'."""
+def test_a_secret_used_for_other_values_shows_their_difference(same):
+    """The feature party subtracts the words of two queries, or of two trees: a·s cancels, and t/q times the rest is
+    m - m' modulo t. All words together show by how much every record's g and h have changed.
+    """
     rng, job = np.random.default_rng(9), sizes(N)
-    twin, t = Twin.of(job), job.moduli[1]
-    a, secret = twin.public(rng), ternary(rng, N)
-    plain = [whole(rng.integers(-(1 << 32), 1 << 32, N)) for _ in range(2)]
-    words = [twin.words(a, secret if same else ternary(rng, N), errors(rng, N), twin.encoded(m, t, rng)) for m in plain]
-    read = ((words[0] - words[1]) * t + twin.q // 2) // twin.q % t
-    assert (read == (plain[0] - plain[1]) % t).mean() == (1.0 if same else 0.0)
+    twin, slots = Twin.of(job), Slots(job.slot_widths)
+    a, columns = twin.public(rng), [[rng.integers(-(1 << 32), 1 << 32, N), rng.integers(0, 1 << 30, N)] for _ in "12"]
+    plain, read = [whole(slots.encode([*both, np.ones(N, int)])) for both in columns], []
+    for t in job.moduli:
+        secret = ternary(rng, N)
+        words = [twin.words(a, secret, errors(rng, N), twin.encoded(plain[0], t, rng))]
+        secret = secret if same else ternary(rng, N)
+        words.append(twin.words(a, secret, errors(rng, N), twin.encoded(plain[1], t, rng)))
+        read.append(((words[0] - words[1]) * t + twin.q // 2) // twin.q % t)
+    right = np.array([combined(residues, job.moduli) for residues in zip(*read, strict=True)]) == plain[0] - plain[1]
+    assert right.mean() == (1.0 if same else 0.0)
 
 
 @pytest.mark.parametrize(("repeats", "read"), [(1000, True), (1, False)])

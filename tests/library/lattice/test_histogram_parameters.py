@@ -86,9 +86,14 @@ def test_sizes_hide_and_decrypt_and_none_is_larger_than_it_must_be(job):
         fewer, less = chosen.words - 1, chosen.first_halves // chosen.words * (chosen.words - 1)
         flood_bits = math.ceil(math.log2(chosen.noise * math.sqrt(4.57 * less)) + job["hiding"] - 1 - 1e-9)
         narrow = max(16, plain if fewer == 1 else plain // fewer + 1)  # the moduli are below 2^tb, but for one
-        assert narrow > 42 or not any(
-            fits(chosen.noise, less, narrow, flood_bits, reply, job["hiding"])[1] for reply in range(narrow, 53)
+        assert (
+            narrow > 42
+            or not any(
+                fits(chosen.noise, less, narrow, flood_bits, reply, job["hiding"])[1] for reply in range(narrow, 53)
+            )
+            or 4 * chosen.candidates > 420 * 3**fewer
         )
+    assert chosen.nodes_per_secret == 420 * 3**chosen.words // (4 * chosen.candidates) > 0
     places = chosen.places_per_word
     assert 3 ** (places + 1) <= 2 ** (104 - chosen.flood_bits) < 3 ** (places + 2)
     assert chosen.queries_per_second_half <= 4
@@ -170,6 +175,23 @@ def test_a_job_that_no_sizes_fit_is_refused_by_name(change, message):
     assert HistogramParameters.choose(**job)
     with pytest.raises(BadInput, match=message):
         HistogramParameters.choose(**{**job, **change})
+
+
+def test_candidates_that_lie_are_told_apart_by_more_words():
+    """A word more where a node would tell too much of the secrets of one word less; the figures are the page's."""
+    job = {"records": 1000, "widths": (12, 12), "bins": 256, "queries": 1}
+    chosen = {count: HistogramParameters.choose(candidates=count, **job) for count in (1, 315, 316, 945, 946, 2835)}
+    assert {count: sizes.words for count, sizes in chosen.items()} == {1: 1, 315: 1, 316: 2, 945: 2, 946: 3, 2835: 3}
+    assert [sizes.nodes_per_secret for sizes in chosen.values()] == [315, 1, 2, 1, 2, 1]
+    with pytest.raises(BadInput, match=r"words 1 let a party that lies read more than 420 places .* by 316 candidates"):
+        replace(chosen[315], candidates=316, flood_bits=70)
+
+
+def test_guesses_tell_no_more_places_than_the_page_says():
+    """Of M equal values one is found by at least M/2 guesses of one value each, on average: all orders of guesses."""
+    for values in (3, 9, 27, 81):
+        guesses = Fraction(sum(range(1, values)) + values - 1, values)  # the last value needs no guess of its own
+        assert guesses == Fraction(values + 1, 2) - Fraction(1, values) >= Fraction(values, 2)
 
 
 def test_borders_themselves_are_taken():
@@ -393,7 +415,8 @@ JOBS = {
 
 def table():
     """The page's table of sizes."""
-    head = "job|bits|r × tb|log₂ V|fb|qp|hidden, bits|chosen errors|places a query|queries under one uₖ|second half, kB"
+    head = "job|bits|r × tb|log₂ V|fb|qp|hidden, bits|chosen errors|places a query|queries under one uₖ|nodes a secret"
+    head += "|second half, kB"
     lines = [f"| {head.replace('|', ' | ')} |\n", "|---" * (head.count("|") + 1) + "|\n"]
     for name, job in JOBS.items():
         sizes = sizes_of(*job)
@@ -409,6 +432,7 @@ def table():
             f"{math.floor((sizes.hiding_bits - math.log2(chosen / sizes.noise)) * 10) / 10}",
             sizes.places_per_word * sizes.words,
             sizes.queries_per_second_half,
+            sizes.nodes_per_secret,
             f"{sizes.second_half_bytes / 1000:.1f}",
         )
         lines.append(f"| {' | '.join(map(str, cells))} |\n")

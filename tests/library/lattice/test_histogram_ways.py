@@ -10,7 +10,7 @@ from party.boosting.layout import layout
 from treetap.errors import BadInput
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
-from treetap.lattice.histogram_ways import Needs, Way, built_nodes, way_of
+from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_attempt, way_of
 from treetap.trees.params import BoostingParams, ForestParams
 
 PARAMS = BoostingParams(n_estimators=5, max_depth=3, max_bin=32)
@@ -48,11 +48,29 @@ def test_bytes_are_counted_as_they_are_sent() -> None:
 
 
 def test_what_is_kept_over_trees_counts_by_its_share() -> None:
-    """Second halves of all trees, and words of all trees, each of 100."""
+    """Second halves of all trees, and words of all trees, each of 100, where secrets may serve all of their nodes."""
     params = replace(PARAMS, n_estimators=100)
     records = next(n for n in range(50_000, 2_000_000, 25_000) if _way(n, 11, params) is Way.SETS)
     assert _way(records, 11, params, Needs(kept=True)) is Way.QUERIES
-    assert _way(records - 25_000, 11, params, Needs(once=True)) is Way.SETS
+    assert _way(records - 25_000, 11, params, Needs(once=True)) is Way.QUERIES
+    few = replace(PARAMS, n_estimators=4)
+    records = next(n for n in range(50_000, 2_000_000, 25_000) if _way(n, 11, few) is Way.SETS)
+    assert _way(records - 25_000, 11, few, Needs(once=True)) is Way.SETS
+    for trees, once in ((4, True), (100, False)):
+        agreed, _ = _agreed(records, 11, replace(PARAMS, n_estimators=trees), Needs())
+        assert once_an_attempt(agreed, Needs(once=True)) == once == (agreed.queries <= agreed.nodes_per_secret)
+        assert not once_an_attempt(agreed, Needs())
+
+
+def test_words_that_come_anew_are_counted() -> None:
+    """A tree of more nodes than secrets may serve: its root is encrypted as often as that takes."""
+    agreed, _ = _agreed(1_000_000, 100, replace(PARAMS, max_depth=6), Needs())
+    halves, served = agreed.candidates * agreed.second_half_bytes, agreed.nodes_per_secret
+    assert 1 < served < 32
+    for built in (served, served + 1, 32):
+        sets = -(-built // served) * agreed.query_bytes + built * halves
+        queries = built * agreed.query_bytes + -(-built // agreed.queries_per_second_half) * halves
+        assert (way_of(agreed, built, Needs()) is Way.SETS) == (sets < queries)
 
 
 def test_settings_go_before_bytes() -> None:
