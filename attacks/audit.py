@@ -133,6 +133,7 @@ def _views(file: AuditFile) -> dict[str, View]:
 def _attacked(case: Case, say: Say, *, by_tree: bool) -> dict[str, Any]:
     """The findings of all attacks whose view this one is, under the fields of the document that hold them."""
     fields: dict[str, Any] = {"attacks": grouped(case, case.grouping(), say, by_tree=by_tree)}
+    fields["reasons"] = case.reasons or None
     if Needs.KNOWN_LABELS.given_by(case.view):
         say("known labels")
         fields["known_labels"] = by_known_labels(case, rows(Needs.KNOWN_LABELS))

@@ -17,7 +17,7 @@ from attacks.networks.schema import NetworkFigures, NetworkSettings
 from attacks.pivodl.evidence import SharedLabelEvidence, Weights
 from attacks.predictions.evidence import ScoreEvidence, read_scores
 from attacks.predictions.schema import DecodingSettings, PredictionFigures
-from attacks.registry import Attack, Needs, attack, rows
+from attacks.registry import GROUPING, OWN_CUTS, Attack, Needs, attack, rows
 from attacks.scores import scores
 from attacks.view.known_trees import Ints
 from attacks.view.own_table import load_labels, load_own_table
@@ -67,6 +67,21 @@ class Case:
         """The attacker's leaves, by tree."""
         return self.view.leaves(drawn_only=self.file.drawn_only)
 
+    def obstacle(self, name: str) -> str:
+        """The reason why an attack that groups records has nothing to use in this view; empty where it has."""
+        if name == OWN_CUTS and not any(tree.won for tree in self.view.trees):
+            return "the party won no split"
+        if GROUPING[name].by_leaves and not any(self.view.leaves()):
+            owned = " with instance spaces withheld, since it owns no root" if self.view.withheld else ""
+            return f"the party knows no node but roots{owned}"
+        return ""
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """The attacks that group records of which this view has nothing to use, each with the reason."""
+        reasons = {name: self.obstacle(name) for name in self.grouping()}
+        return {name: reason for name, reason in reasons.items() if reason}
+
     def usual(self) -> list[str]:
         """The attacks that group records which run unless the file names others."""
         own = self.table is not None and bool(self.table.columns)
@@ -115,12 +130,15 @@ def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
     """One attack's result after the number of trees where its V-measure is largest (the first)."""
     assert case.classes is not None  # without a number of clusters no attack runs
     leaves, uses_trees, scored = case.leaves(), name in rows(Needs.SETS), case.labels is not None
-    every = len(leaves)
+    every, cuts = len(leaves), case.view.own_cuts() if name == OWN_CUTS else []
     steps: dict[int, dict[str, float | None]] = {}
     best: tuple[int, Outcome] | None = None
     # without labels there is nothing to choose by, and without trees nothing to choose
     for trees in range(1 if by_tree and uses_trees and scored and every else every, every + 1):
-        outcome = attack(name, leaves[:trees], case.view.records, case.features, case.classes, case.settings)
+        outcome = attack(
+            *(name, leaves[:trees], case.view.records, case.features),
+            *(case.classes, case.settings, cuts[:trees]),
+        )
         steps[trees] = scores(case.labels, outcome.clusters)
         if best is None or (steps[trees]["v_measure"] or 0.0) > (steps[best[0]]["v_measure"] or 0.0):
             best = trees, outcome

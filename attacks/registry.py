@@ -38,6 +38,7 @@ from treetap.protocols.registry import training
 if TYPE_CHECKING:
     from attacks.id2graph.grouping import Outcome
     from attacks.id2graph.leaves import Leaves
+    from attacks.id2graph.own_cuts import OwnCuts
     from attacks.view.view import View
 
 #: Most records for which the exact graph, whose size grows with their square, is attacked by an audit too.
@@ -101,6 +102,11 @@ class Attack:
     paper: Paper | None = None
 
     @property
+    def by_leaves(self) -> bool:
+        """True if it sorts records by the leaves that a party knows."""
+        return self.groups and self.needs is Needs.SETS and self.name != OWN_CUTS
+
+    @property
     def groups(self) -> bool:
         """True if it sorts records into groups that should share a label."""
         return self.findings is AttackResult
@@ -116,6 +122,8 @@ def _later(module: str, name: str) -> Callable[[Any], Any]:
     return run
 
 
+#: The attack that needs own splits alone.
+OWN_CUTS = "own-cuts"
 #: Figures of --fail-above of several attacks.
 _V_MEASURE, _RECORDS = "its V-measure", "SSIM of images; of tables the share of the mean record's error that is removed"
 _AUC = "its AUC by the nodes that a party knows, with or without the party's own columns"
@@ -186,6 +194,13 @@ ROWS: tuple[Attack, ...] = (
         "the same as id2graph with records in the same leaves merged: same modularity, any N",
         _later("attacks.id2graph.grouping", "id2graph_quotient"),
         reads=LOUVAIN,
+    ),
+    _grouping(
+        OWN_CUTS,
+        "Own winning splits",
+        "k-means on the sides of the party's own splits, of all trees, for records that may lie in their nodes",
+        _later("attacks.id2graph.grouping", "own_cuts"),
+        reads=("discount", "max_entries", *KMEANS[1:]),
     ),
     _by_known_labels(
         "known-neighbours",
@@ -383,6 +398,7 @@ def attack(
     features: npt.ArrayLike | None,
     clusters: int,
     settings: Settings | None = None,
+    cuts: OwnCuts = (),
 ) -> Outcome:
     """Run one of the attacks that group records; the arguments are those of `GroupEvidence`.
 
@@ -393,6 +409,6 @@ def attack(
         raise BadInput(f"attack {name!r}: unknown; known are {', '.join(GROUPING)}")
     from attacks.id2graph.grouping import GroupEvidence
 
-    evidence = GroupEvidence(leaves, records, features, clusters, settings or Settings())
+    evidence = GroupEvidence(leaves, records, features, clusters, settings or Settings(), cuts)
     outcome: Outcome = row(name).run(evidence)
     return replace(outcome, parameters=evidence.settings.of(*row(name).reads))

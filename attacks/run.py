@@ -145,7 +145,7 @@ def _grouped(task: Task, case: Case) -> Done:
     if case.classes is None and task.name != "uni":
         raise BadInput("say --classes C: the number of groups of records to look for")
     wanted = 2 if case.classes is None else case.classes  # uni, the only attack that needs none, ignores it
-    outcome = attack(task.name, leaves, view.records, case.features, wanted, case.settings)
+    outcome = attack(task.name, leaves, view.records, case.features, wanted, case.settings, view.own_cuts())
     sizes = np.sort(np.unique(outcome.clusters, return_counts=True)[1])[::-1]
     report = {
         **_beginning(task, view),
@@ -162,6 +162,7 @@ def _grouped(task: Task, case: Case) -> Done:
         **scores(case.labels, outcome.clusters),
         "seconds": outcome.seconds,
         "parameters": outcome.parameters,
+        **({"nothing to use": obstacle} if (obstacle := case.obstacle(task.name)) else {}),
         **_end(view),
     }
     return Done(report, view.records, case.table, outcome)

@@ -86,7 +86,10 @@ def _said(groups: Ints, labels: Labels | None) -> dict[str, Any]:
 
 
 def signatures(view: View) -> Ints:
-    """Signatures (N,) int64: equal for two records if each known set of all trees holds both or neither."""
+    """Signatures (N,) int64: equal for two records if each known set of all trees holds both or neither.
+
+    Sides of own splits are sets, too, where the records of their nodes are not known.
+    """
     groups = [np.zeros(view.records, dtype=np.int64), *_after_each_tree(view)]
     return groups[-1]
 
@@ -104,7 +107,8 @@ def tree_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
 
 def _node_row(tree: TreeView, number: int, labels: Labels | None) -> dict[str, Any]:
     node = tree.nodes.get(number)
-    split = None if node is None else node.split
+    cut = next((cut for cut in tree.cuts if cut.node == number), None) if node is None else None
+    split = node.split if node is not None else None if cut is None else cut.split
     # an infinite threshold parts missing cells from the others, and JSON has no such number
     threshold = None if split is None or np.isinf(split.threshold) else split.threshold
     return {
@@ -130,10 +134,20 @@ def _after_each_tree(view: View) -> Iterator[Ints]:
     """Signature numbers (N,), from 0, by the first tree, the first two, and so on."""
     groups = np.zeros(view.records, dtype=np.int64)
     for tree in view.trees:
-        _, cell = np.unique(tree.cells(), return_inverse=True)
-        _, refined = np.unique(groups * np.int64(cell.max() + 1) + cell, return_inverse=True)
-        groups = np.asarray(refined, dtype=np.int64)
+        for cell in (tree.cells(), *_sides(tree)):
+            _, place = np.unique(cell, return_inverse=True)
+            _, refined = np.unique(groups * np.int64(place.max() + 1) + place, return_inverse=True)
+            groups = np.asarray(refined, dtype=np.int64)
         yield groups
+
+
+def _sides(tree: TreeView) -> Iterator[Ints]:
+    """Of each own split of a node with unknown records (N,): 1 on its left, 2 on its right, 0 not in the node."""
+    for cut in tree.own_cuts() if tree.cuts else ():
+        if cut.node not in tree.nodes:
+            sides = np.zeros(tree.total, dtype=np.int64)
+            sides[cut.left], sides[cut.right] = 1, 2
+            yield sides
 
 
 def chance_information(labels: Ints, groups: Ints) -> float:

@@ -35,7 +35,7 @@ from attacks.sums.attack import SumsEvidence, read_columns
 from attacks.sums.kept import Kept
 from attacks.sums.schema import ColumnFigures, SumsSettings
 from attacks.sums.scoring import TrueColumns
-from attacks.view.opened_sums import OpenedSums, OpenedTree, WonSplit
+from attacks.view.opened_sums import LeftSet, OpenedSums, OpenedTree, WonSplit
 from treetap import terminal
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.boosting_rounds import BoostingRounds
@@ -116,7 +116,12 @@ def opened_sums(case: Case, params: BoostingParams, least: int = 0) -> tuple[Ope
         bins = bins_of(binned, params.columns(index, PARTY, len(binned.features)), least)
         opened.append(_opened(index, tree, values, reached, params, bins, model, generator))
         rounds.add(tree, tree.values(reached))
-    return OpenedSums(tuple(opened), (PARTY,), len(case.labels), params), binned
+    answers = [
+        LeftSet(tree.index, split.node, PARTY, split.left, tree.nodes[split.node])
+        for tree in opened
+        for split in tree.won
+    ]
+    return OpenedSums(tuple(opened), (PARTY,), len(case.labels), params, tuple(answers)), binned
 
 
 def _opened(
@@ -177,7 +182,8 @@ def attacked(case: Case, params: BoostingParams, steps: list[int], least: int = 
     assert (truth.codes == binned.codes).all()
     rows = []
     for trees in sorted({min(step, len(opened.trees)) for step in steps}):
-        part = OpenedSums(opened.trees[:trees], opened.parties, opened.records, params)
+        sets = tuple(it for it in opened.left_sets if it.tree < trees)
+        part = OpenedSums(opened.trees[:trees], opened.parties, opened.records, params, sets)
         figures = read_columns(SumsEvidence(PARTY, part, truth, SumsSettings(), lambda _: None, Kept()))
         rows.append({"set": case.name, "trees": trees, "counted": counted(part, binned, least), **_row(figures)})
     return rows

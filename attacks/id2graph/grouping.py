@@ -6,7 +6,7 @@ import importlib
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from attacks.id2graph.adjacency import union
 from attacks.id2graph.attack import Groups, in_chunks, quotient, whole
 from attacks.id2graph.clustering import k_means, normalised
 from attacks.id2graph.leaves import Ints, Leaves, checked
+from attacks.id2graph.own_cuts import OwnCuts, signatures
 from attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 
@@ -28,6 +29,7 @@ class GroupEvidence:
         leaves: per tree, in training order, the attacker's leaves as int64 arrays of record positions.
         features: (N, d), NaN for a missing value, or None for none; `settings.columns` picks some.
         clusters: C, the number of classes; `uni` has no use for it.
+        cuts: per tree the party's own splits, which `own-cuts` alone uses.
 
     Raises:
         BadInput: on construction; C is outside 2..N.
@@ -38,6 +40,7 @@ class GroupEvidence:
     features: npt.ArrayLike | None = field(repr=False)
     clusters: int
     settings: Settings = field(default_factory=Settings)
+    cuts: OwnCuts = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         checked([], self.records)
@@ -63,8 +66,8 @@ class GroupEvidence:
 class Outcome:
     """The result of one of these attacks.
 
-    `clusters` (N,): the guess; records in one cluster share a label. `groups` (N,): the communities or
-    components behind it, largest first for communities; None for `cl`. `alone`: the number of those that are single
+    `clusters` (N,): the guess; records in one cluster share a label. `groups` (N,): the communities, components or
+    signatures behind it, largest first for communities; None for `cl`. `alone`: the number of those that are single
     records without an edge. `modularity`, `vertices` and `entries` describe the graph; None without one. `seconds` by
     step; `parameters`: the settings that the attack reads.
     """
@@ -118,6 +121,15 @@ def id2graph_chunked(evidence: GroupEvidence) -> Outcome:
 def id2graph_quotient(evidence: GroupEvidence) -> Outcome:
     """ID2Graph with records merged that no leaf tells apart."""
     return _by_graph(quotient, evidence)
+
+
+def own_cuts(evidence: GroupEvidence) -> Outcome:
+    """k-means on the sides of own splits; without any all records are one group."""
+    start, settings = time.perf_counter(), evidence.settings
+    points = signatures(evidence.cuts, evidence.records, settings.discount, settings.max_entries)
+    seconds = {"signatures": time.perf_counter() - start}
+    groups = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return replace(_clustered(evidence, points, None, seconds), groups=groups, entries=points.size)
 
 
 def _by_graph(graph: Callable[[Leaves, int, Settings], Groups], evidence: GroupEvidence) -> Outcome:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from attacks.known_labels.labels import KnownLabels
 from attacks.known_labels.schema import DrawnLabels, KnownSettings
 from attacks.scores import majority
-from attacks.view.known_trees import KnownNode, TreeView
+from attacks.view.known_trees import TreeView
 from attacks.view.received_rows import attack_draws, some_of
 from treetap.trees.ensemble import ROOT
 
@@ -51,10 +52,16 @@ class SignatureEvidence:
     reasons: dict[str, str] = field(default_factory=dict)
 
     @cached_property
-    def nodes(self) -> list[KnownNode]:
-        """The known nodes of all trees that tell records apart."""
-        inner = [node for tree in self.trees for node in tree.nodes.values() if node.node != ROOT]
-        return [node for node in inner if 0 < len(node.records) < len(self.known.truth)]
+    def nodes(self) -> list[Ints]:
+        """Sets of records that tell some apart: known nodes, and sides of own splits elsewhere, the same ones once."""
+        sets = [node.records for tree in self.trees for node in tree.nodes.values() if node.node != ROOT]
+        sides = dict[bytes, Ints]()
+        for tree in self.trees:
+            for cut in tree.own_cuts() if tree.cuts else ():
+                if cut.node not in tree.nodes:
+                    sides |= {sha256(rows.tobytes()).digest(): rows for rows in (cut.left, cut.right)}
+        sets += sides.values()
+        return [rows for rows in sets if 0 < len(rows) < len(self.known.truth)]
 
     @cached_property
     def draws(self) -> list[Ints]:
@@ -65,7 +72,7 @@ class SignatureEvidence:
     def places(self) -> Ints:
         """Places of the records that take part, ascending: all known ones, and as many others as bounds allow."""
         total = len(self.known.truth)
-        memberships = sum(len(node.records) for node in self.nodes) / max(1, total)
+        memberships = sum(map(len, self.nodes)) / max(1, total)
         most = min(self.settings.most_records, int(_MOST_MEMBERSHIPS / max(1.0, memberships)))
         others = some_of(self.known.scored, most, attack_draws(self.settings.seed), "named")
         return np.unique(np.concatenate([others, *self.draws])).astype(np.int64)
@@ -98,10 +105,10 @@ class SignatureEvidence:
 
         at = np.full(len(self.known.truth), -1, dtype=np.int32)
         at[self.places] = np.arange(len(self.places), dtype=np.int32)
-        inside = [at[node.records] for node in self.nodes]
+        inside = [at[records] for records in self.nodes]
         inside = [rows[rows >= 0] for rows in inside]
         ends = np.concatenate([[0], np.cumsum([len(rows) for rows in inside])])
-        weights = np.sqrt(np.log(len(self.known.truth) / np.array([len(node.records) for node in self.nodes])))
+        weights = np.sqrt(np.log(len(self.known.truth) / np.array([len(records) for records in self.nodes])))
         data = np.repeat(weights, np.diff(ends)).astype(np.float32)
         shape = (len(self.places), len(self.nodes))
         rows = np.concatenate([np.zeros(0, dtype=np.int32), *inside])
@@ -173,7 +180,7 @@ class SignatureEvidence:
         if self.regression:
             return "the label is a number, and these attacks name classes"
         if not self.nodes:
-            return "the party knows no node but roots"
+            return "the party knows no node but roots, and won no split"
         if len(np.unique(self.known.truth[self.known.scored])) < 2:
             return "labels of two classes or more are needed: give [label] or [known], --labels or --known-labels"
         if not self.draws:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from attacks.advice.results import Defence
 from attacks.document import Document
-from attacks.registry import GROUPING, Needs, rows
+from attacks.registry import GROUPING, OWN_CUTS, Needs, rows
 from treetap.wire.disclosure import CLASSES
 
 
@@ -24,7 +24,10 @@ def _sentence(words: str) -> str:
 
 
 #: Attack that groups records → its class in the style sheet, where that is not its name.
-_STYLES = {"uni+cl": "unicl", "id2graph": "graph", "id2graph-chunked": "chunked", "id2graph-quotient": "quotient"}
+_STYLES = {
+    **{"uni+cl": "unicl", "id2graph": "graph", "id2graph-chunked": "chunked", "id2graph-quotient": "quotient"},
+    OWN_CUTS: "own",
+}
 ATTACKS = {
     name: Attack(row.label, row.label.split(", ")[-1], _STYLES.get(name, name), _sentence(row.line))
     for name, row in GROUPING.items()
@@ -129,6 +132,8 @@ SUMS_TERMS = {
     "Cell placed": "a record's value in one column is claimed to lie in one bin, rightly.",
     "Left sets alone": "the records that went left at the splits that the feature party won. They are sent as they "
     "are, so no noise on sums lowers this figure.",
+    "Cut learned": "a left set names the records on one side of one cut: of the node, or of all records where instance "
+    "spaces are withheld. A cell between two learned cuts, or beyond the last one, is known that far.",
     "Differences": "two sums that differ in few records say which records these are, once candidates of one column "
     "are put in order.",
     "All equations": "what does not follow exactly is estimated by least squares over all sums.",

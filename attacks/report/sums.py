@@ -19,6 +19,7 @@ WAYS: dict[Literal["left_sets", "differences", "together", "given"], str] = {
 }
 WAY_HEADS = ("reading", "cells placed", "claims", "wrong", "wrong, of claims")
 GLANCE_HEADS = ("of", "cells placed", "wrong, of claims", "left sets alone", "all links given", "best column", "rank")
+CUT_HEADS = ("column", "cuts learned", "cells between two of them", "cells in one bin")
 REASON_HEADS = ("what", "reason")
 #: The sentence that a reader of the figures must have.
 WHO_KNOWS = (
@@ -39,6 +40,7 @@ class ColumnsRead:
     best: str | None
     picture: ColumnPicture | None
     reasons: Table
+    cuts: Table
 
 
 def columns_read(document: Document) -> list[ColumnsRead]:
@@ -53,6 +55,7 @@ def columns_read(document: Document) -> list[ColumnsRead]:
             best=figures.best,
             picture=figures.picture,
             reasons=Table(REASON_HEADS, list(figures.reasons.items())),
+            cuts=Table(CUT_HEADS, cut_rows(figures)),
         )
         for holder, party in document.parties.items()
         for name, figures in (party.columns_read or {}).items()
@@ -61,10 +64,13 @@ def columns_read(document: Document) -> list[ColumnsRead]:
 
 def words(name: str, figures: ColumnFigures) -> str:
     """A label holder's reading of one feature party's columns; the sentences follow the label holder's name."""
+    size = f"{count(figures.records)} records × {count(figures.columns)} columns"
     if figures.together is None:
         why = "; ".join(figures.reasons.values())
-        return f"was not measured as a reader of {name}'s columns: {why}."
-    read, size = figures.together, f"{count(figures.records)} records × {count(figures.columns)} columns"
+        unread = f"was not measured as a reader of {name}'s columns: {why}."
+        return f"{unread} {_answered(name, size, figures)}" if any(it.cuts for it in figures.cuts) else unread
+
+    read = figures.together
     floor = share(figures.left_sets.placed, 1)
     bound = "" if figures.given is None else f"; with all links given it would place {share(figures.given.placed, 1)}"
     said = [
@@ -72,6 +78,7 @@ def words(name: str, figures: ColumnFigures) -> str:
         f"{count(figures.trees)} trees; {count(read.wrong)} of its {count(read.claims)} claims are wrong, which the "
         "audit alone knows.",
         f"The left sets of splits that {name} won, which no noise on sums hides, place {floor} by themselves{bound}.",
+        _answered(name, "", figures),
     ]
     if figures.best is not None:
         said.append(
@@ -80,13 +87,30 @@ def words(name: str, figures: ColumnFigures) -> str:
     return " ".join(said)
 
 
+def _answered(name: str, size: str, figures: ColumnFigures) -> str:
+    """The sentence on cuts that left sets alone tell."""
+    cuts, cut = sum(it.cuts for it in figures.cuts), sum(it.cuts > 0 for it in figures.cuts)
+    between = sum(it.between for it in figures.cuts) / max(1, len(figures.cuts))
+    whose = "all records" if figures.over_all else "the records of a node"
+    return (
+        f"By left sets alone it learned {count(cuts)} cuts in {count(cut)} of {count(figures.columns)} columns, and "
+        f"between which two of these {share(between, 1)} of the cells{size and f' ({size})'} lie: {name} answers for "
+        f"{whose}."
+    )
+
+
+def cut_rows(figures: ColumnFigures) -> list[list[str]]:
+    """The cuts of each column under `CUT_HEADS`."""
+    return [[it.column, count(it.cuts), share(it.between, 1), share(it.placed, 1)] for it in figures.cuts]
+
+
 def way_rows(figures: ColumnFigures) -> list[list[str]]:
     """The figures under `WAY_HEADS`, a row for each way of reading that was carried out."""
     read: list[tuple[str, CellsRead | None]] = [(label, getattr(figures, way)) for way, label in WAYS.items()]
     return [
         [label, share(it.placed, 1), count(it.claims), count(it.wrong), share(it.wrong, it.claims)]
         for label, it in read
-        if it is not None and figures.together is not None
+        if it is not None and (figures.together is not None or label == WAYS["left_sets"])
     ]
 
 
@@ -100,7 +124,8 @@ def _glance(name: str, figures: ColumnFigures) -> list[str]:
     reached, floor, bound = ("–" if value is None else share(value, 1) for value in placed)
     read = figures.together
     if read is None:
-        return [name, *["–"] * (len(GLANCE_HEADS) - 1)]
+        alone = floor if any(it.cuts for it in figures.cuts) else "–"
+        return [name, "–", "–", alone, *["–"] * (len(GLANCE_HEADS) - 4)]
     return [
         *(name, reached, share(read.wrong, read.claims), floor, bound),
         *(figures.best or "–", score(figures.rank_correlation)),

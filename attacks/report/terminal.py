@@ -110,6 +110,8 @@ def _attacks(document: Document, console: Console) -> None:
     if rows:
         _table(console, "Attacks on the labels", ["party", "attack", *SCORE_HEADS], rows, names=2)
     for name, party in document.on_labels.items():
+        for attack, why in (party.reasons or {}).items():
+            _say(console, *_wrapped(f"{name}: {ATTACKS[attack].label} has nothing to use: {why}.", console, "  "))
         if not party.attacks:
             _say(console, f"No attack was run on the view of {name}.")
 
@@ -192,6 +194,8 @@ def _sums(document: Document, console: Console) -> None:
     if rows := [[it.name, *row] for it in read for row in it.ways.rows]:
         _table(console, "Columns of feature parties, read by opened sums", ("of", *sums.WAY_HEADS), rows, names=2)
         _say(console, *_wrapped(sums.WHO_KNOWS, console))
+    if rows := [[it.name, *row] for it in read for row in it.cuts.rows]:
+        _table(console, "Columns of feature parties, by left sets alone", ("of", *sums.CUT_HEADS), rows, names=2)
     for it in read:
         for what, why in it.reasons.rows:
             _say(console, *_wrapped(f"{it.name}: {what}: {why}.", console, "  "))

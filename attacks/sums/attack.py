@@ -19,10 +19,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from attacks.sums.kept import Kept
+from attacks.sums.learned_cuts import LearnedCuts, learned_cuts
 from attacks.sums.least_squares import SURE, shares
 from attacks.sums.linking import Identities, chains
 from attacks.sums.propagation import Knowledge, Linked, differences, left_sets
-from attacks.sums.schema import NOTHING_OFFERED, CellsRead, ColumnFigures, SumsSettings
+from attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, SumsSettings
 from attacks.sums.scoring import TrueColumns, Truth, best_column, cells_read, links_right
 from attacks.sums.sketches import Floats, Ints, sums_of
 from attacks.view.opened_sums import OpenedSums
@@ -84,7 +85,9 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     params, records, columns = opened.params, opened.records, evidence.truth
     trees = sums_of(evidence.party, opened.trees, lambda tree: params.drawn(tree, records))
     reasons: dict[str, str] = {}
-    if params.bins_per_node:
+    if not opened.recorded:
+        reasons["sums"] = NOT_RECORDED
+    elif params.bins_per_node:
         reasons["sums"] = "bins are made anew in every node, in an order of its own, so that no sums can be linked"
         trees = []
     elif not trees:
@@ -97,7 +100,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     if reasons:
         trees = []
     truth = Truth.of(columns, trees, evidence.party) if trees else None
-    nothing = CellsRead(placed=0.0, claims=0, wrong=0)
+    learned = _by_left_sets(evidence, reasons)
     figures = ColumnFigures(
         party=evidence.party,
         records=records,
@@ -105,7 +108,9 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         trees=len(trees),
         candidates=max((tree.candidates for tree in trees), default=0),
         equations=sum(len(tree.equations.nodes) for tree in trees),
-        left_sets=nothing,
+        over_all=opened.over_all,
+        left_sets=learned.cells,
+        cuts=learned.by_column,
         differences=None,
         together=None,
         given=None,
@@ -136,14 +141,11 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     by_differences, together, contradictions = claims_of(own, steps, "own")
     given = Linked(trees, *truth.given_links())
     given_named = truth.named(given.identities, given.chains)
-    floor = Knowledge.nothing(records, given.chains)
-    left_sets(given, floor)
     _, bound, _ = claims_of(given, steps, "given")
     best = best_column(together.positions, named, columns, settings.pictured)
     best_given = best_column(bound.positions, given_named, columns, settings.pictured)
     return figures.model_copy(
         update={
-            "left_sets": cells_read(floor.known, given_named, columns),
             "differences": cells_read(by_differences, named, columns),
             "together": cells_read(together.cells, named, columns),
             "given": cells_read(bound.cells, given_named, columns),
@@ -156,6 +158,30 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
             "seconds": time.process_time() - begun,
         }
     )
+
+
+def _by_left_sets(evidence: SumsEvidence, reasons: dict[str, str]) -> LearnedCuts:
+    """The cuts that left sets alone tell; `reasons` gets why some tell nothing.
+
+    Raises:
+        BadInput: the table is not the one that the party trained on.
+    """
+    opened, columns = evidence.opened, evidence.truth
+    answers = [answer for answer in opened.left_sets if answer.party == evidence.party]
+    # with bins of each node no cut is one of the table's bins
+    constrained = evidence.party in opened.constrained
+    learned = learned_cuts([] if opened.params.bins_per_node else answers, columns, mirrored=constrained)
+    if 2 * learned.foreign > len(answers) and not columns.texts:
+        raise BadInput(
+            f"[[victim]] {evidence.party}: {learned.foreign} of its {len(answers)} left sets are of no column of "
+            "truth = …: it is not the table that the party trained on, or lacks columns of it"
+        )
+    if learned.unknown:
+        reasons["left sets"] = (
+            f"{learned.unknown} of {len(answers)} are of nodes whose records are not in the transcript: record_sums = "
+            "true in the label holder's policy keeps its own splits"
+        )
+    return learned
 
 
 def claims_of(linked: Linked, steps: Steps, links: str) -> tuple[Ints, Claims, int]:

@@ -9,6 +9,8 @@ from attacks.features.schema import PictureUrl
 from attacks.schema import Count, Findings, RangedSettings
 from treetap.trees.job_params import Range
 
+#: The reason for which no sums are read where the label holder did not keep them.
+NOT_RECORDED = "no sums are in the transcript: record_sums = true in the label holder's policy keeps them"
 #: The reason for which columns are not attacked of a party that sent nothing of them.
 NOTHING_OFFERED = "the party offered no sums"
 
@@ -50,6 +52,19 @@ class CellsRead(Findings):
     wrong: Count
 
 
+class ColumnCuts(Findings):
+    """The cuts of one column that left sets alone tell.
+
+    `cuts`: how many different ones. `between`: the share of the records that are known to lie between two neighbouring
+    ones of them, or beyond the last; 0 without a cut. `placed`: the share whose bin is known.
+    """
+
+    column: str
+    cuts: Count
+    between: float
+    placed: float
+
+
 class ColumnPicture(Findings):
     """Ranks of a column's values, a pixel a record from dark to light, beside those that were read: data URLs."""
 
@@ -60,7 +75,9 @@ class ColumnPicture(Findings):
 class ColumnFigures(Findings):
     """The attack on one feature party's columns.
 
-    `left_sets`: by the left sets of its won splits alone, with links given: a floor that no noise on sums lowers.
+    `left_sets`: by the left sets of its won splits alone, with links given: a floor that no noise on sums lowers; it
+    needs no recorded sums, and neither do `cuts`, of each column. `over_all`: instance spaces are withheld, and the
+    owner of a winning split answers for all records.
     `differences`: by differences of few records too, with links that the attacker found. `together`: and by all
     equations together. `given`: the same as `together` with links given by the audit, which bounds what better links
     would read. `links`: the share of the candidates that the attacker put next to their true neighbour.
@@ -75,7 +92,9 @@ class ColumnFigures(Findings):
     trees: Count
     candidates: Count
     equations: Count
+    over_all: bool
     left_sets: CellsRead
+    cuts: list[ColumnCuts]
     differences: CellsRead | None
     together: CellsRead | None
     given: CellsRead | None

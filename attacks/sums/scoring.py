@@ -41,6 +41,7 @@ class TrueColumns:
         lefts: (sets, codes) the codes that are left of each possible candidate.
         feature: (sets,) the column of each.
         cuts: (sets,) those that divide a column of numbers in their order, missing values on the right.
+        texts: the numbers of columns of categories.
     """
 
     names: Sequence[str]
@@ -51,6 +52,7 @@ class TrueColumns:
     lefts: Bools = field(repr=False)
     feature: Ints
     cuts: Bools
+    texts: frozenset[int]
 
     @classmethod
     def of(cls, table: Table, max_bin: int) -> TrueColumns:
@@ -106,6 +108,7 @@ class TrueColumns:
             np.array(lefts, dtype=bool).reshape(-1, int(first[-1])),
             np.array(feature, dtype=np.int64),
             np.array(cuts, dtype=bool),
+            frozenset(texts),
         )
 
     def keys(self, tree: PartySums) -> Keys:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nodes
+from attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, known_nodes
 from treetap.errors import BadInput
 from treetap.models.own_split import OwnSplit as MeaningOfSplit
 from treetap.trees.centralised import CentralTrees
@@ -29,7 +29,8 @@ def expected_views(
     """The trees as `party` would see them, in training order.
 
     `blocks`: each party's columns of the training records (N, d), NaN where missing; `columns`: names of the party's
-    own. The label holder relays the children that may be split further, unless the party made them itself.
+    own. The label holder relays the children that may be split further, unless the party made them itself; none where
+    instance spaces are withheld.
 
     Raises:
         BadInput: a split is of a party that has no block, or `party` has none.
@@ -59,12 +60,13 @@ def _tree(
     rows: dict[int, Ints] = {1: np.arange(total, dtype=np.int64)}
     received: dict[int, Ints] = {}
     own: list[tuple[OwnSplit, Ints, Ints]] = []
+    whole: list[tuple[OwnSplit, Ints]] = []
     for split in sorted(tree.splits, key=lambda it: it.node):
         candidate, cut = model.entry(split)
         here = rows.pop(split.node)
-        values = raw[split.owner][here, candidate.feature]
-        goes_left = MeaningOfSplit.of(split.handle, split.node, candidate, cut).goes_left(values)
-        left, right = here[goes_left], here[~goes_left]
+        values = raw[split.owner][:, candidate.feature]
+        everywhere = MeaningOfSplit.of(split.handle, split.node, candidate, cut).goes_left(values)
+        left, right = here[everywhere[here]], here[~everywhere[here]]
         children = {2 * split.node: left, 2 * split.node + 1: right}
         rows |= children
         if split.owner == party:
@@ -79,8 +81,13 @@ def _tree(
                 candidate.missing_left,
                 candidate.right or (),
             )
-            own.append((made, left, right))
-        else:
+            if model.params.withheld:
+                whole.append((made, np.flatnonzero(everywhere)))
+            else:
+                own.append((made, left, right))
+        elif not model.params.withheld:
             received |= {node: part for node, part in children.items() if node in divisible}
-    nodes = known_nodes(np.arange(total, dtype=np.int64), received, own)
-    return TreeView(tree.index, 1, True, total, nodes, model.params.drawn(tree.index, total))
+    everybody = np.arange(total, dtype=np.int64)
+    cuts = tuple(WholeCut(it.node, left, it) for it, left in whole)
+    nodes = known_nodes(everybody, received, own, cuts=cuts)
+    return TreeView(tree.index, 1, True, total, nodes, model.params.drawn(tree.index, total), cuts)

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from attacks.id2graph.own_cuts import OwnCut
 from attacks.view.kept_messages import MemoryBudget
 from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
@@ -55,12 +56,25 @@ class KnownNode:
 
 
 @dataclass(frozen=True, eq=False)
+class WholeCut:
+    """A split that won a node and was answered for all N records, in its node or not: instance spaces are withheld.
+
+    `left`: (n,) all records on its left, ascending. `split`: of an own one; None: of another party's.
+    """
+
+    node: int
+    left: Ints
+    split: OwnSplit | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class TreeView:
     """All nodes of one tree whose records a party knows, by heap number.
 
     `total`: N, the number of records. `attempt`: the attempt at the job in which the tree was grown.
     `complete`: False for a tree that was cut short; some of its nodes may be missing.
     `drawn`: (N,) multiplicity of each record in the tree's sample; None if no message named the sample.
+    `cuts`: splits that were answered for all records, by node; only where instance spaces are withheld.
     """
 
     index: int
@@ -69,6 +83,7 @@ class TreeView:
     total: int
     nodes: Mapping[int, KnownNode]
     drawn: Ints | None = field(repr=False)
+    cuts: tuple[WholeCut, ...] = field(default=(), repr=False)
 
     def leaves(self) -> list[KnownNode]:
         """The attacker's leaves, by heap number: known nodes without known children.
@@ -82,12 +97,33 @@ class TreeView:
         """True for a known node without known children."""
         return node in self.nodes and not {2 * node, 2 * node + 1} & self.nodes.keys()
 
+    @property
+    def won(self) -> bool:
+        """True if the party made a split."""
+        return bool(self.cuts) or any(node.split is not None for node in self.nodes.values())
+
+    def own_cuts(self) -> list[OwnCut]:
+        """Own splits by heap number, with the records on either side that may lie in the node, as far as is known."""
+        made = {
+            u: OwnCut(u, self.nodes[2 * u].records, self.nodes[2 * u + 1].records)
+            for u, node in self.nodes.items()
+            if node.split is not None
+        }
+        own = {cut.node: np.isin(np.arange(self.total), cut.left) for cut in self.cuts if cut.split is not None}
+        for u in own.keys() - made.keys():
+            possible = np.ones(self.total, dtype=np.bool_)
+            for up in range(1, u.bit_length()):
+                if (above := own.get(u >> up)) is not None:
+                    possible &= above == (u >> up - 1 & 1 == 0)
+            made[u] = OwnCut(u, np.flatnonzero(possible & own[u]), np.flatnonzero(possible & ~own[u]))
+        return [made[u] for u in sorted(made)]
+
     def drawn_of(self, records: Ints) -> Ints:
         """The records on which the tree was trained; all if no message named the sample."""
         return records if self.drawn is None else records[self.drawn[records] > 0]
 
     def received_only(self) -> TreeView:
-        """The same tree by messages alone: the root and the received instance spaces, without derived sets."""
+        """The same tree by messages alone: the root and the received instance spaces, without derived sets and cuts."""
         kept = {
             u: KnownNode(u, it.records, it.source) for u, it in self.nodes.items() if it.source in ("root", "received")
         }
@@ -105,8 +141,9 @@ class TreeView:
         return deepest
 
     def hidden(self) -> list[int]:
-        """Nodes that must exist, with unknown records: ancestors of known nodes, and siblings of both."""
-        above = {u >> up for u in self.nodes for up in range(u.bit_length())}
+        """Nodes that must exist, with unknown records: ancestors of known nodes and children of cuts, and siblings."""
+        there = self.nodes.keys() | {2 * cut.node for cut in self.cuts}
+        above = {u >> up for u in there for up in range(u.bit_length())}
         siblings = {u ^ 1 for u in above if u != ROOT}
         return sorted((above | siblings) - self.nodes.keys())
 
@@ -116,10 +153,12 @@ def known_nodes(
     received: Mapping[int, Ints],
     own: Iterable[tuple[OwnSplit, Ints, Ints]],
     budget: MemoryBudget | None = None,
+    cuts: Iterable[WholeCut] = (),
 ) -> dict[int, KnownNode]:
     """Derive all known nodes of one tree from its root, the received spaces and (split, left, right) of own splits.
 
-    Of a node and its two children, any two known sets give the third; this is repeated until no new set follows.
+    Of a node and its two children, any two known sets give the third; this is repeated until no new set follows. A cut
+    of all records tells the children of its node where the records of that node are known.
     Raises Malformed if sets contradict each other: they cannot be of one tree; and BadInput if what follows does not
     fit the memory budget.
     """
@@ -132,6 +171,19 @@ def known_nodes(
             raise Malformed(f"node {split.node} was split twice")
         _learn(known, 2 * split.node, left, "own")
         _learn(known, 2 * split.node + 1, right, "own")
+    for cut in sorted(cuts, key=lambda it: it.node):  # a node comes after its ancestors
+        if cut.node not in known:
+            continue
+        if cut.split is not None:
+            splits[cut.node] = cut.split
+        space = known[cut.node][0]
+        side = np.zeros(len(root), dtype=np.bool_)
+        side[cut.left] = True
+        source: Source = "received" if cut.split is None else "own"
+        if budget is not None:
+            budget.take(space.nbytes)
+        _learn(known, 2 * cut.node, space[side[space]], source)
+        _learn(known, 2 * cut.node + 1, space[~side[space]], source)
     pending = {u >> 1 for u in known if u != ROOT} | set(splits)
     while pending:
         parent = pending.pop()

@@ -6,14 +6,15 @@ is computed from a feature party's table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from attacks.view.kept_messages import MemoryBudget
 from attacks.view.known_trees import Ints, TreeView
-from treetap.errors import BadInput, Malformed
+from treetap.errors import Malformed
+from treetap.trees.ensemble import ROOT
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import growth_pb2, transcript_pb2
 
@@ -30,13 +31,30 @@ class WonSplit:
 
     `places`: the tied candidates that won, as in `OpenedTree.sums`; a place k beyond the number of candidates n is the
     mirror image of k − n, of a column with a monotone constraint; none where a partition of categories won.
-    `left`: all records of the node, drawn or not, that went left, ascending.
+    `left`: all records of the node, drawn or not, that went left, ascending. `everywhere`: of all N records those left
+    of the split; None where its owner answered for the records of the node alone.
     """
 
     node: int
     party: str
     places: tuple[int, ...]
     left: Ints = field(repr=False)
+    everywhere: Ints | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class LeftSet:
+    """A message of a feature party that won a node, which needs no recorded sums: the records that go left.
+
+    `left`: ascending. `space`: the records that it answered for, all N where instance spaces are withheld, else those
+    of the node; None if the transcript does not tell which these are.
+    """
+
+    tree: int
+    node: int
+    party: str
+    left: Ints = field(repr=False)
+    space: Ints | None = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,13 +84,23 @@ class OpenedTree:
 class OpenedSums:
     """The opened sums of a job: of each tree of which feature parties sent sums, in the order of the trees.
 
-    `parties`: the feature parties of the job. `records`: N. `params`: the job's.
+    `parties`: the feature parties of the job. `records`: N. `params`: the job's. `left_sets`: of all complete trees,
+    also of a label holder that records no sums (`recorded`), which has no `trees` here. `constrained`: the parties
+    with monotone constraints.
     """
 
     trees: tuple[OpenedTree, ...] = field(repr=False)
     parties: tuple[str, ...]
     records: int
     params: TreeParams = field(repr=False)
+    left_sets: tuple[LeftSet, ...] = field(default=(), repr=False)
+    recorded: bool = True
+    constrained: frozenset[str] = frozenset()
+
+    @property
+    def over_all(self) -> bool:
+        """True if instance spaces are withheld, so that left sets are of all N records."""
+        return self.params.withheld
 
 
 @dataclass
@@ -102,11 +130,12 @@ class OpenedEntries:
     """The entries of one tree as it was grown in one attempt.
 
     `received`: the nodes of which a party's encrypted sums were received, by party and stage. `least`: by party with
-    merged bins the fewest records in a cell, as it said.
+    merged bins the fewest records in a cell, as it said. `constrained`: the parties with monotone constraints.
     """
 
     received: dict[Place, set[int]] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)
+    constrained: set[str] = field(default_factory=set)
     _values: _Numbers | None = None
     _sums: dict[Place, _Numbers] = field(default_factory=dict)
     _won: dict[Place, dict[int, tuple[int, ...]]] = field(default_factory=dict)
@@ -145,10 +174,11 @@ class OpenedEntries:
                 if won.setdefault(split.node, places := tuple(split.candidates)) != places:
                     raise Malformed(f"node {split.node} was won twice")
 
-    def of_tree(self, tree: TreeView, children: Mapping[Place, Iterable[int]]) -> OpenedTree:
+    def of_tree(self, tree: TreeView, children: Mapping[Place, Collection[int]], *, padded: bool = False) -> OpenedTree:
         """The complete tree that the entries are of.
 
-        `children`: the nodes whose children a party sent at a stage.
+        `children`: the nodes whose children a party sent at a stage. `padded`: sums also came of nodes that the tree
+        does not have, which are not opened.
 
         Raises:
             Malformed: entries are missing, or contradict each other, the tree or its messages.
@@ -160,19 +190,24 @@ class OpenedEntries:
         nodes = {node: known.records for node, known in tree.nodes.items()}
         sums: dict[str, dict[int, Ints]] = {}
         categories: dict[str, tuple[int, ...]] = {}
-        _agree("sums", self._sums, self.received)
+        _agree("sums", self._sums, self.received, fewer=padded)
         for (party, stage), numbers in sorted(self._sums.items()):
-            _agree(f"nodes of the sums of {party}", numbers.nodes, self.received[party, stage])
+            _agree(f"nodes of the sums of {party}", numbers.nodes, self.received[party, stage], fewer=padded)
             if numbers.shape[2] != values.shape[1]:
                 raise Malformed(f"sums of {party} have {numbers.shape[2]} slots, the values {values.shape[1]}")
             if categories.setdefault(party, numbers.categories) != numbers.categories:
                 raise Malformed(f"{party} changed its number of categories")
             _add(sums.setdefault(party, {}), party, numbers, nodes)
+        # an owner of padded trees answers also where it has won nothing
+        children = {place: nodes for place, nodes in children.items() if nodes}
         _agree("won splits", self._won, children)
-        won = []
+        won, everywhere = [], {cut.node: cut.left for cut in tree.cuts}
         for (party, stage), of_stage in sorted(self._won.items()):
             _agree(f"won splits of {party}", of_stage, children[party, stage])
-            won += [WonSplit(node, party, places, nodes[2 * node]) for node, places in of_stage.items()]
+            won += [
+                WonSplit(node, party, places, nodes[2 * node], everywhere.get(node))
+                for node, places in of_stage.items()
+            ]
         opened = OpenedTree(
             tree.index,
             values,
@@ -211,36 +246,43 @@ class OpenedNodes:
 
 
 def opened_sums(
-    grown: Sequence[tuple[TreeView, OpenedEntries, Mapping[Place, Iterable[int]]]],
+    grown: Sequence[tuple[TreeView, OpenedEntries, Mapping[Place, Collection[int]]]],
     parties: Sequence[str],
     params: TreeParams,
     records: int,
 ) -> tuple[OpenedSums, list[int]]:
-    """The opened sums of the complete trees, and the trees whose sums were received and not recorded.
+    """The opened sums of the complete trees, and the trees whose sums were received and, unlike others, not recorded.
 
     `grown`: each tree with its entries and the nodes whose children a party sent at a stage.
 
     Raises:
         Malformed: see `OpenedEntries.of_tree`.
-        BadInput: sums were received and none recorded.
     """
-    trees, lost = [], []
+    trees, lost, left_sets = [], [], list[LeftSet]()
     for tree, entries, children in grown:
-        if entries.there:
-            try:
-                if foreign := sorted({party for party, _ in entries.received} - set(parties)):
-                    raise Malformed(f"{foreign[0]}, which is no feature party, has sent sums")
-                trees.append(entries.of_tree(tree, children))
-            except Malformed as fault:
-                raise Malformed(f"tree {tree.index}, attempt {tree.attempt}: {fault}") from None
-        elif entries.received:
-            lost.append(tree.index)
-    if lost and not trees:
-        raise BadInput(
-            "holds no opened sums of feature parties' columns: the label holder's policy needs record_sums = true, "
-            "beside record, while the job trains"
-        )
-    return OpenedSums(tuple(trees), tuple(parties), records, params), lost
+        try:
+            if foreign := sorted({party for party, _ in [*entries.received, *children]} - set(parties)):
+                raise Malformed(f"{foreign[0]}, which is no feature party, has sent sums")
+            left_sets += _left_sets(tree, children)
+            if entries.there:
+                trees.append(entries.of_tree(tree, children, padded=params.pad_trees))
+            elif entries.received:
+                lost.append(tree.index)
+        except Malformed as fault:
+            raise Malformed(f"tree {tree.index}, attempt {tree.attempt}: {fault}") from None
+    recorded = bool(trees) or not lost
+    constrained = frozenset(party for _, entries, _ in grown for party in entries.constrained)
+    opened = OpenedSums(tuple(trees), tuple(parties), records, params, tuple(left_sets), recorded, constrained)
+    return opened, lost if recorded else []
+
+
+def _left_sets(tree: TreeView, children: Mapping[Place, Collection[int]]) -> Iterator[LeftSet]:
+    """The left sets that feature parties sent, by node."""
+    everywhere = {cut.node: cut.left for cut in tree.cuts}
+    for node, party in sorted((node, party) for (party, _), nodes in children.items() for node in nodes):
+        known = ROOT if node in everywhere else node
+        left = everywhere[node] if node in everywhere else tree.nodes[2 * node].records
+        yield LeftSet(tree.index, node, party, left, tree.nodes[known].records if known in tree.nodes else None)
 
 
 def _same(known: _Numbers | None, said: _Numbers, what: str) -> _Numbers:
@@ -252,8 +294,8 @@ def _same(known: _Numbers | None, said: _Numbers, what: str) -> _Numbers:
     return known
 
 
-def _agree(what: str, recorded: Iterable[object], received: Iterable[object]) -> None:
-    if set(recorded) != set(received):
+def _agree(what: str, recorded: Iterable[object], received: Iterable[object], *, fewer: bool = False) -> None:
+    if not set(recorded) <= set(received) or (not fewer and set(recorded) != set(received)):
         raise Malformed(f"the {what} that it recorded are not those of the messages that it received")
 
 

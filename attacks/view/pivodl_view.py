@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from attacks.view.known_trees import Ints, TreeView
 from attacks.view.pivodl_messages import JobMessages, ReceivedBins, contents
-from attacks.view.replay import TreeReplay
+from attacks.view.tree_replay import TreeReplay
 from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
 from treetap.trees.pivodl_params import PivodlParams

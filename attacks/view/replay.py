@@ -6,28 +6,28 @@ a later attempt, and a job's name used again for another submission.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from google.protobuf.message import Message
 
 from attacks.view.kept_messages import MemoryBudget, Series
-from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
+from attacks.view.known_trees import Ints
 from attacks.view.network_messages import NetworkMessages
-from attacks.view.opened_sums import ENTRIES, OpenedEntries, OpenedNodes, Place
+from attacks.view.opened_sums import ENTRIES
 from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
+from attacks.view.tree_replay import Messages, TreeReplay
 from treetap.errors import BadInput, Malformed
 from treetap.protocols.registry import training_name
-from treetap.wire.frame import content_of, name_of
+from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
 from treetap.wire.signed_heads import Anchor
 from treetap.wire.transcript import OWN_STEPS, TranscriptReader, counted, open_message
 from treetap.wire.transcript_writer import Kind
-from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2, serving_pb2, setup_pb2, transcript_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2, serving_pb2, setup_pb2, transcript_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 #: Kind of record → types of the messages in it → their step; empty: that of the content.
@@ -43,142 +43,8 @@ _KINDS: Mapping[Kind, Mapping[type[Message], str]] = {
 _MOST_ROWS = 2**62
 #: Steps of a tree whose messages are kept where the party receives them.
 _RECEIVED = ("sampled_records", "instance_spaces", "children", *OF_TREES)
-#: The messages of one kind from one sender for one stage.
-Messages = Series[exchange_pb2.PeerMessage]
-#: A set of records as it was sent: chunks, in the order of the messages.
-Chunks = list[types_pb2.RecordChunk]
 #: The key by which messages are counted: whether they were sent, the other side, step, disclosure class.
 TrafficKey = tuple[bool, str, str, str]
-
-
-@dataclass
-class TreeReplay:
-    """One tree as it was grown in one attempt. `stored`: this party was asked to store it on disk."""
-
-    index: int
-    attempt: int
-    series: dict[tuple[str, str, int], Messages] = field(default_factory=dict)
-    sent: dict[tuple[str, str, int], Messages] = field(default_factory=dict)
-    own: dict[int, transcript_pb2.OwnSplit] = field(default_factory=dict)
-    opened: OpenedEntries = field(default_factory=OpenedEntries)
-    opened_nodes: OpenedNodes = field(default_factory=OpenedNodes)
-    stored: bool = False
-
-    def totals(self) -> set[int]:
-        """The numbers of records N according to the sets of this tree, the end of each set's last chunk, and others."""
-        sets = [chunks for _, chunks in self._sets()]
-        for split in self.own.values():
-            sets += [list(split.left), list(split.right)]
-        return {chunks[-1].start + chunks[-1].span for chunks in sets if chunks} | self.opened.records
-
-    def of(self, step: str, *, sent: bool = False) -> list[tuple[str, int, Messages]]:
-        """Peer, stage and messages of each complete series of one step."""
-        series = self.sent if sent else self.series
-        of_step = [(peer, stage, line) for (peer, name, stage), line in sorted(series.items()) if name == step]
-        return [line for line in of_step if line[2].whole]
-
-    def spaces(self, step: str) -> Iterator[tuple[int, Chunks]]:
-        """(node, chunks) of the complete series of one step."""
-        for _, _, series in self.of(step):
-            by_node: defaultdict[int, Chunks] = defaultdict(list)
-            for message in series.in_order():
-                content: Any = content_of(message, step)
-                for space in content.spaces:
-                    by_node[space.node].append(space.records)
-            yield from by_node.items()
-
-    def children(self) -> dict[Place, dict[int, Chunks]]:
-        """The records that feature parties sent left, as their label holder gets them: by party and stage, by node."""
-        children: dict[Place, dict[int, Chunks]] = {}
-        for peer, stage, series in self.of("children"):
-            by_node = children.setdefault((peer, stage), {})
-            for message in series.in_order():
-                for child in message.growth.children.children:
-                    by_node.setdefault(child.node, []).append(child.left)
-        return children
-
-    def view(self, everybody: Ints, budget: MemoryBudget) -> TreeView:
-        """The party's view of this tree among all records, which `everybody` holds.
-
-        Raises Malformed if the tree contradicts itself, and BadInput if it does not fit the memory budget.
-        """
-        total = len(everybody)
-        try:
-            if self.stored:
-                self._require_whole()
-            drawn: Ints | None = None
-            received: dict[int, Ints] = {}
-            for node, chunks in self._sets():
-                if node is None:
-                    if drawn is None:
-                        drawn = np.zeros(total, dtype=np.int64)
-                        budget.take(drawn.nbytes)
-                    drawn[rows_of(chunks, total)] += 1
-                else:
-                    rows = rows_of(chunks, total)
-                    budget.take(rows.nbytes)
-                    if not np.array_equal(received.setdefault(node, rows), rows):
-                        raise Malformed(f"node {node} is said to hold different records")
-            own = [
-                (
-                    OwnSplit(
-                        it.node,
-                        it.handle,
-                        it.feature,
-                        it.feature_name,
-                        it.bin,
-                        it.threshold,
-                        it.missing_left,
-                        tuple(it.categories),
-                    ),
-                    rows_of(it.left, total),
-                    rows_of(it.right, total),
-                )
-                for it in self.own.values()
-            ]
-            for _, left, right in own:
-                budget.take(left.nbytes + right.nbytes)
-            nodes: dict[int, KnownNode] = known_nodes(everybody, received, own, budget)
-        except Malformed as fault:
-            raise Malformed(f"tree {self.index}, attempt {self.attempt}: {fault}") from None
-        return TreeView(self.index, self.attempt, self.stored, total, nodes, drawn)
-
-    def _require_whole(self) -> None:
-        for (peer, step, stage), series in self.series.items():
-            if not series.whole:
-                raise Malformed(f"messages of the {step} that {peer} sent for stage {stage} are missing")
-
-    def _sets(self) -> Iterator[tuple[int | None, Chunks]]:
-        """(node, chunks) of the received spaces; node None: the sample. Incomplete series are left out.
-
-        A sample with replacement comes as several sets: the records drawn at least once, at least twice, and so on.
-        """
-        if sum(step == "sampled_records" for _, step, _ in self.series) > 1:
-            raise Malformed("the sample was sent twice")
-        for _, _, series in self.of("sampled_records"):
-            sets: list[Chunks] = []
-            sampled = (message.growth.sampled_records for message in series.in_order())
-            for chunk in (chunk for part in sampled for chunk in part.chunks):
-                if chunk.start == 0 or not sets:  # every set begins with the first record
-                    sets.append([])
-                sets[-1].append(chunk)
-            yield from ((None, chunks) for chunks in sets)
-        yield from self.spaces("instance_spaces")
-        for sent_left in self.children().values():
-            yield from ((2 * node, chunks) for node, chunks in sent_left.items())
-        may_be_split = self._may_be_split()
-        yield from ((node, chunks) for node, chunks in self.spaces("node_records") if node in may_be_split)
-
-    def _may_be_split(self) -> set[int]:
-        """Children of PIVODL's splits whose records all parties are told; of leaves each is told its own."""
-        nodes = set[int]()
-        for _, _, series in self.of("divided_nodes"):
-            for message in series.in_order():
-                content: Any = content_of(message, "divided_nodes")
-                for split in content.nodes:
-                    nodes |= {2 * split.node} if split.left_open else set()
-                    nodes |= {2 * split.node + 1} if split.right_open else set()
-        return nodes
 
 
 @dataclass
@@ -311,6 +177,8 @@ class TranscriptReplay:
         elif record.step == "candidate_sums" and not sent:
             opened, sums = self.tree(record.round, record.attempt).opened, message.growth.candidate_sums
             opened.received.setdefault((record.peer, record.stage), set()).update(sums.nodes)
+            if any(sums.marks):
+                opened.constrained.add(record.peer)
             if sums.min_cell_records:
                 opened.least[record.peer] = sums.min_cell_records
         elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
@@ -322,7 +190,7 @@ class TranscriptReplay:
             self.budget.take(len(record.message))
             self.predicted.take(message)
         elif record.step == "won_splits" and not sent:
-            self.owners.add(message.growth.won_splits.owner)
+            self.owners |= {message.growth.won_splits.owner} - {""}  # of padded trees one says that nothing was won
         elif record.step == "record_digest" and sent:
             self.own_digest = message.alignment.record_digest.digest
 

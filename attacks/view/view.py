@@ -16,14 +16,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attacks.id2graph.own_cuts import OwnCut
 from attacks.view.known_trees import Ints, TreeView
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages
 from attacks.view.opened_sums import OpenedSums, opened_sums
 from attacks.view.owner import feature_party, label_holder
 from attacks.view.pivodl_view import PivodlView, pivodl_view
 from attacks.view.received_rows import EmbeddingsView, ReceivedRows, embeddings_view, lost_batches
-from attacks.view.replay import TranscriptReplay, TreeReplay, read_replay
+from attacks.view.replay import TranscriptReplay, read_replay
 from attacks.view.transcripts import located
+from attacks.view.tree_replay import TreeReplay
 from treetap.errors import BadInput, ConfigError, Malformed
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.job_spec import check_spec, continued_from, params_of
@@ -98,6 +100,11 @@ class View:
         """True if the label is a number rather than a class."""
         return self.objective in REGRESSIONS
 
+    @property
+    def withheld(self) -> bool:
+        """True if the job withholds instance spaces from feature parties."""
+        return isinstance(self.params, TreeParams) and self.params.withheld
+
     def leaves(self, *, drawn_only: bool = False) -> list[list[Ints]]:
         """The attacker's leaves of every complete tree, in order: the input of the attacks.
 
@@ -109,6 +116,14 @@ class View:
             [tree.drawn_of(leaf.records) if drawn_only else leaf.records for leaf in tree.leaves() if leaf.node != ROOT]
             for tree in self.trees
         ]
+
+    def own_cuts(self) -> list[list[OwnCut]]:
+        """The party's own splits of every complete tree, each with the records that may lie in its node, by side.
+
+        These are the node's where they are known. Where instance spaces are withheld it is each record that no own
+        split above sends elsewhere.
+        """
+        return [tree.own_cuts() for tree in self.trees]
 
     def received_only(self) -> View:
         """The same view by received messages alone."""
@@ -168,13 +183,18 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     name = (label_holder if replay.network.kind == EMBEDDINGS else feature_party)(path, replay, spec, party)
     total = replay.total
     max_depth = params.max_depth if isinstance(params, TreeParams) else 0
-    trees, unfinished = _trees(path, replay, total, max_depth)
+    withheld = isinstance(params, TreeParams) and params.withheld
+    trees, unfinished = _trees(path, replay, total, max_depth, withheld=withheld)
+    if isinstance(params, TreeParams) and withheld and params.draws_records:  # as every party computes it by the seed
+        trees, unfinished = (
+            [replace(tree, drawn=params.drawn(tree.index, total)) for tree in some] for some in (trees, unfinished)
+        )
     if gaps := _gaps([tree.index for tree in trees]):
         why = "recording began later"
         if base := continued_from(spec):
             why += f", or they are of model {base!r}, from which the job continues and whose own transcript has them"
         faults.append(f"{path}: trees {gaps} are not in the transcript: {why}")
-    opened, unrecorded = _opened(path, spec, params, replay, trees, total)
+    opened, unrecorded = _opened(spec, params, replay, trees, total)
     if unrecorded:
         faults.append(f"{path}: sums of trees {unrecorded} were opened and not recorded: record_sums was off")
     network, embeddings, lost, done = _numbers(path, name, spec, params, replay)
@@ -217,7 +237,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
 
 
 def _opened(
-    path: Path, spec: setup_pb2.JobSpec, params: JobParams, replay: TranscriptReplay, trees: list[TreeView], total: int
+    spec: setup_pb2.JobSpec, params: JobParams, replay: TranscriptReplay, trees: list[TreeView], total: int
 ) -> tuple[OpenedSums | None, str]:
     """The sums that a label holder of trees opened, and the trees without a record of theirs; none of another party."""
     if replay.network.kind != EMBEDDINGS or not isinstance(params, TreeParams):
@@ -226,10 +246,7 @@ def _opened(
     for tree in trees:
         as_recorded = replay.trees_by_attempt[tree.index, tree.attempt]
         grown.append((tree, as_recorded.opened, as_recorded.children()))
-    try:
-        opened, lost = opened_sums(grown, list(spec.feature_parties), params, total)
-    except BadInput as fault:
-        raise BadInput(f"{path}: {fault}") from None
+    opened, lost = opened_sums(grown, list(spec.feature_parties), params, total)
     return opened, ", ".join(map(str, lost))
 
 
@@ -297,7 +314,9 @@ def _gaps(indices: list[int]) -> str:
     return ", ".join(f"{first} to {last}" if last > first else str(first) for first, last in ranges)
 
 
-def _trees(path: Path, replay: TranscriptReplay, total: int, max_depth: int) -> tuple[list[TreeView], list[TreeView]]:
+def _trees(
+    path: Path, replay: TranscriptReplay, total: int, max_depth: int, *, withheld: bool
+) -> tuple[list[TreeView], list[TreeView]]:
     """Complete and unfinished trees: of each tree the last complete growth, else the last one."""
     last: dict[int, TreeReplay] = {}
     for (index, _), tree in sorted(replay.trees_by_attempt.items()):  # a later attempt comes later
@@ -305,7 +324,10 @@ def _trees(path: Path, replay: TranscriptReplay, total: int, max_depth: int) -> 
             last[index] = tree
     try:
         everybody = replay.budget.rows(total)
-        views = [tree.view(everybody, replay.budget) for _, tree in sorted(last.items())]
+        holder = replay.network.kind == EMBEDDINGS
+        views = [
+            tree.view(everybody, replay.budget, withheld=withheld, holder=holder) for _, tree in sorted(last.items())
+        ]
     except BadInput as fault:
         raise BadInput(f"{path}: {fault}") from None
     for view in views:

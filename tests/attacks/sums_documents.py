@@ -8,7 +8,7 @@ import numpy as np
 
 from attacks.document import Document
 from attacks.features.schema import png_url
-from attacks.sums.schema import CellsRead, ColumnFigures, ColumnPicture
+from attacks.sums.schema import CellsRead, ColumnCuts, ColumnFigures, ColumnPicture
 from tests.attacks.documents import HOLDER, made
 
 
@@ -22,7 +22,12 @@ def figures(party: str, **changes: Any) -> ColumnFigures:
         "trees": 5,
         "candidates": 240,
         "equations": 77,
+        "over_all": False,
         "left_sets": CellsRead(placed=0.0213, claims=153, wrong=0),
+        "cuts": [
+            ColumnCuts(column="systolic", cuts=7, between=0.3125, placed=0.0417),
+            ColumnCuts(column="hdl", cuts=0, between=0.0, placed=0.0),
+        ],
         "differences": CellsRead(placed=0.611, claims=4_404, wrong=5),
         "together": CellsRead(placed=0.8421, claims=6_128, wrong=65),
         "given": CellsRead(placed=0.9954, claims=7_171, wrong=4),
@@ -42,7 +47,7 @@ def unread(party: str, why: str) -> ColumnFigures:
     """A party that was not attacked."""
     none = dict.fromkeys(("differences", "together", "given", "links", "best", "rank_correlation", "picture"))
     nothing = CellsRead(placed=0.0, claims=0, wrong=0)
-    return figures(party, left_sets=nothing, contradictions=0, reasons={"sums": why}, **none)
+    return figures(party, left_sets=nothing, cuts=[], contradictions=0, reasons={"sums": why}, **none)
 
 
 def both_directions(*read: ColumnFigures, alone: bool = False, **kinds: Any) -> Document:

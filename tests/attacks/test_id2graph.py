@@ -9,7 +9,7 @@ import pytest
 from attacks.id2graph.grouping import Outcome
 from attacks.id2graph.leaves import Ints
 from attacks.id2graph.schema import Settings
-from attacks.registry import GROUPING, attack
+from attacks.registry import GROUPING, OWN_CUTS, attack
 from attacks.scores import score
 from tests.attacks.worlds import ids, planted, random_trees
 from treetap.errors import BadInput
@@ -54,7 +54,7 @@ def test_leaves_that_separate_the_classes_give_them_away(name: str) -> None:
     assert score(labels, found.clusters).v_measure == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("name", [name for name in GROUPING if name != "uni"])
+@pytest.mark.parametrize("name", [name for name in GROUPING if name not in ("uni", OWN_CUTS)])
 def test_leaves_that_ignore_the_labels_give_nothing_away(name: str) -> None:
     """V ≈ 0."""
     labels, features = labels_and_noise(1, 600)
@@ -81,7 +81,7 @@ def test_exact_and_quotient_forms_reach_the_same_modularity(seed: int, records: 
 
 
 @pytest.mark.second_tier(but=3)
-@pytest.mark.parametrize("name", GROUPING)
+@pytest.mark.parametrize("name", [name for name in GROUPING if name != OWN_CUTS])
 def test_a_seed_repeats_an_attack(name: str) -> None:
     """Labels, groups and parameters are the same twice."""
     leaves, features = random_trees(3, 90, 3, 5, unknown=0.1), labels_and_noise(3, 90)[1]

@@ -145,7 +145,7 @@ def test_odd_numbers_of_known_labels() -> None:
     assert same.reasons["known-neighbours"].startswith("labels of two classes or more are needed")
     rootless = _evidence([], labels)
     assert known_regression(rootless) is None
-    assert rootless.reasons == {"known-regression": "the party knows no node but roots"}
+    assert rootless.reasons == {"known-regression": "the party knows no node but roots, and won no split"}
 
 
 def test_a_party_that_labels_records_names_those_of_others() -> None:

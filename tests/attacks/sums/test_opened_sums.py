@@ -13,7 +13,7 @@ import pytest
 from attacks.view.opened_sums import OpenedSums, OpenedTree
 from attacks.view.view import View, read_label_holder, read_view
 from party.defences.settings import Defences
-from party.growth import feature_party, label_holder, recorded_sums
+from party.growth import label_holder, recorded_sums
 from party.growth.feature_party import OwnTree
 from tests.attacks.recorded import rewritten, transcript
 from tests.boosting.categories import categorical_world
@@ -46,17 +46,18 @@ def summed(monkeypatch: pytest.MonkeyPatch) -> Summed:
     """Keeps the trees of the trainings in this process."""
     kept = Summed()
 
-    class Kept(OwnTree):
-        def __init__(self, index: int, columns: Any, total: int) -> None:
-            super().__init__(index, columns, total)
-            kept.of_features[columns._table.party, index] = self
+    begun = OwnTree.__init__
+
+    def keep(tree: OwnTree, index: int, columns: Any, summed: Any) -> None:
+        begun(tree, index, columns, summed)
+        kept.of_features[columns._table.party, index] = tree
 
     class KeptByHolder(GrowingTree):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             kept.of_holder.append(self)
 
-    monkeypatch.setattr(feature_party, "OwnTree", Kept)
+    monkeypatch.setattr(OwnTree, "__init__", keep)
     monkeypatch.setattr(label_holder, "GrowingTree", KeptByHolder)
     return kept
 
@@ -260,8 +261,17 @@ def test_nothing_is_written_without_the_switch(tmp_path: Path, states: dict[str,
     assert {record.step for record in TranscriptReader(path) if record.kind == TranscriptRecord.OWN} == {
         "own_alignment"
     }
-    with pytest.raises(BadInput, match=r"holds no opened sums .* policy needs record_sums = true, beside record"):
-        read_label_holder(path)
+    opened, recorded = opened_by(off), opened_by(states)
+    assert (opened.trees, opened.recorded, recorded.recorded) == ((), False, True)
+    # left sets are messages; the records of nodes below the label holder's own splits are its entries
+    assert [(it.tree, it.node, it.party) for it in opened.left_sets] == [
+        (it.tree, it.node, it.party) for it in recorded.left_sets
+    ]
+    for bare, known in zip(opened.left_sets, recorded.left_sets, strict=True):
+        assert np.array_equal(bare.left, known.left)
+        assert known.space is not None
+        assert bare.space is None or np.array_equal(bare.space, known.space)
+    assert len({it.space is None for it in opened.left_sets}) == 2
 
 
 def test_the_entries_count_by_class(states: dict[str, Path]) -> None:

@@ -48,7 +48,7 @@ def attack(
         str,
         typer.Argument(
             metavar="NAME",
-            help="cl, uni, uni+cl, id2graph, id2graph-chunked, id2graph-quotient, known-neighbours or "
+            help="cl, uni, uni+cl, id2graph, id2graph-chunked, id2graph-quotient, own-cuts, known-neighbours or "
             "known-regression; of pivodl also label_guess, gain_inversion, differential, disclosed or source_columns; "
             "of splitnn cl, gradient-clusters, gradient-labels, norm-scoring, direction-scoring or completion; of a "
             "prediction path-decoding or prediction-inversion.",
@@ -72,6 +72,7 @@ def attack(
     id2graph           communities of the graph of records that share leaves, then k-means
     id2graph-chunked   the same in chunks, as the paper does for many records
     id2graph-quotient  the same with records in the same leaves merged: same modularity, any number of records
+    own-cuts           k-means on the sides of the party's own splits, for records that may lie in their nodes
 
     Of trees, by labels of few records that the party knows, without groups:
 

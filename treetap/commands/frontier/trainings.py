@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from attacks.id2graph.leaves import Leaves
 from attacks.id2graph.schema import Settings, usual_discount
-from attacks.registry import EXACT_UP_TO, attack
+from attacks.registry import EXACT_UP_TO, OWN_CUTS, attack
 from attacks.scores import score
 from attacks.sums.schema import NOTHING_OFFERED
 from attacks.view.expected_leakage import expected_views
+from attacks.view.known_trees import TreeView
 from attacks.view.own_table import one_hot
 from party.defences.noisy_labels import NoisyLabels
 from party.defences.settings import LabelDp
@@ -109,21 +109,26 @@ def attacks_of(experiment: FrontierFile, records: int) -> list[str]:
 def v_measures(
     experiment: FrontierFile,
     names: Sequence[str],
-    views: Mapping[str, Leaves],
+    views: Mapping[str, Sequence[TreeView]],
     features: Mapping[str, Floats],
     labels: Ints,
     classes: int,
 ) -> dict[str, dict[str, float]]:
     """Feature party → attack → V-measure, as an audit finds it from the whole training.
 
-    `views`: per party its leaves of every tree. `features`: per party its columns (N, d), categories one-hot. `labels`:
-    class numbers (N,), which only score.
+    `views`: per party every tree as it knows it. `features`: per party its columns (N, d), categories one-hot.
+    `labels`: class numbers (N,), which only score.
     """
     given: dict[str, Any] = {"discount": usual_discount(experiment.job.protocol)} | experiment.frontier.settings
     settings = Settings.read(given)
     by_party: dict[str, dict[str, float]] = {}
-    for party, leaves in views.items():
-        outcomes = {name: attack(name, leaves, len(labels), features[party], classes, settings) for name in names}
+    for party, trees in views.items():
+        leaves = [[leaf.records for leaf in tree.leaves() if leaf.node != ROOT] for tree in trees]
+        cuts_of = {name: [tree.own_cuts() for tree in trees] if name == OWN_CUTS else () for name in names}
+        outcomes = {
+            name: attack(name, leaves, len(labels), features[party], classes, settings, cuts)
+            for name, cuts in cuts_of.items()
+        }
         by_party[party] = {name: score(labels, outcome.clusters).v_measure for name, outcome in outcomes.items()}
     return by_party
 
@@ -167,13 +172,7 @@ def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Train
     }
 
     raw = [(name, it.features) for name, it in before.items()]
-    views = {
-        name: [
-            [leaf.records for leaf in tree.leaves() if leaf.node != ROOT]
-            for tree in expected_views(model, raw, name, before[name].columns)
-        ]
-        for name in others
-    }
+    views = {name: expected_views(model, raw, name, before[name].columns) for name in others}
     own = {}
     for name in others:
         encode = text_as("ordinal", given[name]["train"].get("encode"))
