@@ -28,11 +28,9 @@ class SimulatedLatticeTree(SimulatedTree):
 
     def _values(self, number: int) -> Steps:
         """Words of each node: calls in order, a few ahead; a message leaves when the next is there."""
-        if number and self._estimate.way is Way.SETS:
-            return
         holder, workers = self.holder, len(self.holder.workers)
         held = 0
-        for _ in self.job.levels[number].built:
+        for _ in range(self._estimate.queries(number)):
             calls, pending, begun = deque(self._estimate.calls()), deque[tuple[int, simpy.Event]](), 0
             while calls or pending:
                 while calls and len(pending) < IN_FLIGHT_PER_WORKER * workers:
@@ -47,7 +45,8 @@ class SimulatedLatticeTree(SimulatedTree):
                     if held:
                         yield self._each(lambda name, held=held: self._hand(name, held))  # type: ignore[misc]
                     held = message
-        yield self._each(lambda name: self._hand(name, held))
+        if held:
+            yield self._each(lambda name: self._hand(name, held))
 
     def _parts(self, count: int) -> list[int]:
         most = BLOCK_BYTES // self._width
@@ -66,9 +65,10 @@ class SimulatedLatticeTree(SimulatedTree):
         yield party.main.do((sum(built) if number else 0) * self.host.space_s)
         turn = 0
         if self._estimate.way is Way.SETS:
-            for count in (part for call in self._estimate.calls()[:-1] for part in self._parts(call) if not number):
-                yield party.call(turn % workers, 0.0, count * self._width, 0)
-                turn += 1
+            for _ in range(self._estimate.queries(number)):
+                for count in (part for call in self._estimate.calls()[:-1] for part in self._parts(call)):
+                    yield party.call(turn % workers, 0.0, count * self._width, 0)
+                    turn += 1
             for records in built:
                 yield from self._set(name, records)
             built = ()

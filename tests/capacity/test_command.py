@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.capacity.test_estimate import MEASURED
+from tests.capacity.test_estimate import MEASURED, ON_LATTICE
 from treetap.commands.capacity import measuring
 from treetap.commands.capacity.measuring import Measurements
 from treetap.commands.cli import app
 from treetap.errors import BadInput
-from treetap.protocols.key_options import PAILLIER, KeyKind
+from treetap.protocols.key_options import LATTICE, PAILLIER, KeyKind
 
 pytestmark = pytest.mark.second_tier
 
@@ -42,6 +43,12 @@ def test_the_answer_names_what_saturates_first(file: Path) -> None:
     found = json.loads(ask(*words, "--json"))
     assert found["saturates_first"] == "label holder: workers"
     assert found["training"]["columns"] == [4, 6]
+    replace(MEASURED, lattice=ON_LATTICE).save(file)
+    said = ask(*words, "--scheme", "lattice")
+    assert "50,000 records, 4 + 6 columns, lattice: " in said
+    assert "saturates first: label holder to feature party: messages" in said
+    found = json.loads(ask(*words, "--scheme", "lattice", "--json"))
+    assert (found["training"]["scheme"], found["training"]["way"]) == ("lattice", "queries")
 
 
 @pytest.mark.parametrize(
@@ -103,3 +110,11 @@ def test_a_measurement_has_all_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernels is not None
     assert kernels.product_s < kernels.encrypt_s < kernels.open_s < kernels.pack_s
     assert found.host.process_mb > 20
+    key = KeyKind(LATTICE, 0)
+    assert not found.has(key, "")
+    both = measuring.measure(key, "", found)
+    assert both.has(key, "")
+    assert both.kernels == found.kernels
+    assert both.lattice is not None
+    assert both.lattice.sum_s < both.lattice.encrypt_s < both.lattice.product_s < both.lattice.hide_s
+    assert all(value > 0 for _, value in both.figures())

@@ -159,7 +159,10 @@ def test_operations_and_bytes_on_a_lattice(shape: str, tmp_path: Path) -> None:
             for row in account.account.traffic:  # by the sender, one for each class of a content
                 sent[way := (getattr(row, "from"), row.to, row.step)] += row.bytes
                 messages[way] = max(messages[way], row.messages)
-        words = len(trees) if shape == "by sets" else sum(tree.nodes(level) for tree in trees for level in levels)
+        words = sum(tree.queries(level) for tree in trees for level in levels)
+        assert words == (
+            len(trees) if shape == "by sets" else sum(tree.nodes(level) for tree in trees for level in levels)
+        )
         for name in names[1:]:
             into, back = (names[0], name, "encrypted_words"), (name, names[0], "candidate_sums")
             assert messages[into] == words * trees[0].messages()

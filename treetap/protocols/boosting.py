@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
-from treetap.protocols.growth import GROWTH, ON_LATTICE, by_key, ciphertexts, sets_permissions
+from treetap.protocols.growth import GROWTH, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, each_round, label_holder_opens, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
@@ -75,6 +75,7 @@ PROTOCOL = TrainingProtocol(
     sends=(
         *GROWTH,
         *ON_LATTICE,
+        WORDS,
         MessageRow("gradients", to_feature_parties, each_round, ciphertexts, step="begin_tree", when=by_key),
     ),
     opens_sums=label_holder_opens,

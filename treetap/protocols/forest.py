@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
-from treetap.protocols.growth import GROWTH, ON_LATTICE, by_key, ciphertexts, sets_permissions
+from treetap.protocols.growth import GROWTH, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
@@ -56,6 +57,7 @@ PROTOCOL = TrainingProtocol(
     sends=(
         *GROWTH,
         *ON_LATTICE,
+        replace(WORDS, also=("share_labels", *WORDS.also)),
         MessageRow("encrypted_labels", to_feature_parties, once, ciphertexts, step="share_labels", when=by_key),
     ),
     opens_sums=label_holder_opens,

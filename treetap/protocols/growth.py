@@ -210,21 +210,22 @@ def branches_of_leaves(sizes: TreeSizes, _series: Series) -> int:
     return leaves * (_BRANCH + -(-sizes.handles.bit_length() // 7)) * (depth + 1)
 
 
-#: Where words of a lattice take the place of ciphertexts under a key.
+#: On a lattice, in the place of ciphertexts under a key.
+WORDS = MessageRow(
+    "encrypted_words",
+    to_feature_parties,
+    each_stage,
+    words_of_nodes,
+    step="begin_tree",
+    also=("relay_children",),
+    when=by_lattice,
+)
+#: What goes before them.
 ON_LATTICE = (
     MessageRow("candidate_count", to_label_holder, once, number_of_candidates, step="take_key", when=by_lattice),
     MessageRow("seed_commitment", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
     MessageRow("seed_nonce", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
     MessageRow("planned_traffic", label_holder_reports, step="make_keys", when=by_lattice),
-    MessageRow(
-        "encrypted_words",
-        to_feature_parties,
-        each_stage,
-        words_of_nodes,
-        step="begin_tree",
-        also=("relay_children",),
-        when=by_lattice,
-    ),
 )
 #: Of every training that grows trees, in the order in which they come.
 GROWTH = (

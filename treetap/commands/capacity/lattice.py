@@ -61,9 +61,15 @@ class LatticeTree(Tree):
 
     def renewed(self, number: int) -> int:
         """Times that second halves are drawn and sent at a level: for every node, or for a few queries of the tree."""
-        if self.way is Way.SETS:
-            return self.nodes(number)
-        every, asked = self.agreed.queries_per_second_half, sum(map(self.nodes, range(number)))
+        return self._begun(number, 1 if self.way is Way.SETS else self.agreed.queries_per_second_half)
+
+    def queries(self, number: int) -> int:
+        """Times that all records are encrypted at a level: for every node, or for as many as secrets may serve."""
+        return self._begun(number, self.way.nodes_per_query(self.agreed))
+
+    def _begun(self, number: int, every: int) -> int:
+        """Groups of so many nodes of the tree that begin at a level."""
+        asked = sum(map(self.nodes, range(number)))
         return ceil((asked + self.nodes(number)) / every) - ceil(asked / every)
 
     def calls(self) -> list[int]:
@@ -87,7 +93,7 @@ class LatticeTree(Tree):
         trees, levels = self.job.params.n_estimators, range(len(self.job.levels))
         nodes, renewed = trees * sum(map(self.nodes, levels)), trees * sum(map(self.renewed, levels))
         counts = {name: columns.candidates for name, columns in self.job.others.items()}
-        words = (self.agreed.records + DEGREE) * (trees if self.way is Way.SETS else nodes)
+        words = (self.agreed.records + DEGREE) * trees * sum(map(self.queries, levels))
         totals = {HOLDER: {"encryptions": words, "openings": nodes * sum(counts.values())}}
         for name, count in counts.items():
             added = nodes * self.agreed.records * len(self.job.others[name].shapes)
@@ -127,10 +133,10 @@ class LatticeTree(Tree):
         return max(works)
 
     def _values(self, number: int) -> None:
-        """Words of every node, encrypted by the label holder's workers in turn, pass to every feature party."""
-        if self.way is Way.SETS and number:  # the root's serve all nodes
+        """Words of each query, encrypted by the label holder's workers in turn, pass to every feature party."""
+        holder, site, nodes, calls = self.holder, self.site, self.queries(number), self.calls()
+        if not nodes:  # those of an earlier one serve
             return
-        holder, site, nodes, calls = self.holder, self.site, self.nodes(number), self.calls()
         parties, begin, messages = [holder, *self.others.values()], self.seconds, nodes * self.messages()
         before = [(party.main_s, party.workers_s) for party in parties]
         mean = sum(calls) / len(calls)
@@ -175,7 +181,7 @@ class LatticeTree(Tree):
         answering = [share.candidates * agreed.words * costs.answer_s for share in own if share.candidates]
         zeros = DEGREE * self._width
         if self.way is Way.SETS:
-            parts += [] if number else [self._take(party, 0.0)]
+            parts += [self._take(party, 0.0) for _ in range(self.queries(number))]
             for records in built:
                 parts += self._sum_set(party, columns, records)
         else:
@@ -195,8 +201,8 @@ class LatticeTree(Tree):
     def _add(self, party: Party, columns: PartyColumns) -> Part:
         """Words of a node, one message after the other, and the sums of all workers in the end."""
         words = self.agreed.words
-        each = self.agreed.records * words * (self.costs.read_s + len(columns.shapes) * self.costs.sum_s)
-        adding = self._take(party, each)
+        a_record = words * (self.costs.read_s + len(columns.shapes) * self.costs.sum_s)
+        adding = self._take(party, self.agreed.records * a_record)
         taken = self._calls(party, [0.0] * party.workers, 0, columns.bins * words * _SUM, "sum")
         return Part("sum", adding.seconds + taken.seconds, adding.cpu + taken.cpu)
 
@@ -219,8 +225,7 @@ class LatticeTree(Tree):
     def _take(self, party: Party, seconds: float) -> Part:
         """Words of all records go to the workers, one message after the other; `seconds`: of work on all."""
         records, count = self.agreed.records, self.messages()
-        each = seconds / count
-        into, work, out, inner = self._call(party, count, each, records * self._width / count, 0)
+        into, work, out, inner = self._call(party, count, seconds / count, records * self._width / count, 0)
         party.busiest_s += count * work
         party.workers_s += count * work
         return Part("sum", count * (into + work + out + inner), count * (into + work + out))
@@ -229,9 +234,9 @@ class LatticeTree(Tree):
         """Each party's second halves are kept, and the first halves of each node opened."""
         holder, agreed, costs = self.holder, self.agreed, self.costs
         for columns in self.job.others.values():
-            each = [columns.candidates // holder.workers] * holder.workers
-            each = [count + (worker < columns.candidates % holder.workers) for worker, count in enumerate(each)]
-            most, some = max(each), [count for count in each if count]
+            share, more = divmod(columns.candidates, holder.workers)
+            counts = [share + (worker < more) for worker in range(holder.workers)]
+            most, some = counts[0], [count for count in counts if count]
             firsts, opened = most * agreed.words * LONG, most * self._plain
             parts = [
                 self._calls(

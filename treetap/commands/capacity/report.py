@@ -135,9 +135,10 @@ def _table(records: int, columns: PartyColumns) -> float:
 def show(said: dict[str, Any], memory_gb: float) -> None:
     """Print a document on a terminal; `memory_gb`: of each machine."""
     training, whole, size = said["training"], said["seconds"]["tree"], terminal.size
+    scheme = " ".join(str(training[part]) for part in ("scheme", "key_bits") if part in training)
     terminal.out.print(
-        f"{training['records']:,} records, {' + '.join(map(str, training['columns']))} columns, {training['scheme']} "
-        f"{training.get('key_bits', '')}: {duration(whole)} a tree, {duration(said['seconds']['all_trees'])} for "
+        f"{training['records']:,} records, {' + '.join(map(str, training['columns']))} columns, "
+        f"{scheme}: {duration(whole)} a tree, {duration(said['seconds']['all_trees'])} for "
         f"{training['trees']} trees\nsaturates first: {said['saturates_first']}\na line between parties would saturate "
         f"first below {rate(said['line_saturates_below_bits_per_s'])} in one direction"
     )
