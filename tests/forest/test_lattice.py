@@ -53,6 +53,10 @@ CASES: dict[str, tuple[Callable[[], World], ForestParams]] = {
         partial(world, 300, (0, 1, 1), missing=0.1, objective="multi:softprob", classes=20),
         replace(SMALL, n_estimators=1, max_depth=2, max_bin=255),
     ),
+    "as many bins of a node as there may be": (
+        partial(world, 400, (0, 1, 1), missing=0.1),
+        replace(SMALL, n_estimators=1, max_depth=2, max_bin=255, binning="per-node", colsample_bytree=1.0),
+    ),
 }
 
 
