@@ -65,8 +65,6 @@ def experiment(name: str, path: Path, mode: str, classes: int, given: argparse.N
             ],
             "job": {**common, "max_bin": 32, "learning_rate": 0.3, **several, **job},
             "defences": defences,
-            # a model of the mode has no interactive prediction, which would show sets
-            **({"predict": {"protocols": ["eini-lattice"]}} if job else {}),
             "audit": {"attacks": ATTACKS, "by_tree": True, "sums": {"seconds": given.seconds}},
         }
     )
