@@ -109,7 +109,7 @@ class SimulatedLatticeTree(SimulatedTree):
         yield self._all(
             party.call(
                 k,
-                share.cells * blocks * costs.product_s
+                share.cells * (blocks * costs.product_s + -(-blocks // 64) * costs.inverse_s)
                 + share.candidates * (costs.hide_s + agreed.words * costs.answer_s),
                 records * row,
                 share.candidates * agreed.second_half_bytes,

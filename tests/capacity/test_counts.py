@@ -143,7 +143,7 @@ def test_operations_and_bytes_on_a_lattice(shape: str, tmp_path: Path) -> None:
                 Site(cores=1),
                 HostCosts(*[1.0] * 14),
                 agreed,
-                LatticeCosts(*[1.0] * 8),
+                LatticeCosts(*[1.0] * 9),
             )
             for line in model.read_text().splitlines()
         ]

@@ -30,7 +30,7 @@ KEY = KeyKind(PAILLIER, 2048)
 #: Round figures, of no machine.
 HOST = HostCosts(1e-4, 1e-9, 1e-4, 4e-9, 1e-4, 5e-10, 5e-10, 1e-8, 1e-8, 1e-8, 1e-8, 1e-9, 100.0, 50.0)
 KERNELS = KernelCosts(0.2, 1e-4, 2e-6, 5e-7, 5e-6, 1e-2, 3e-3, 600.0)
-ON_LATTICE = LatticeCosts(1.5e-8, 2e-9, 3e-10, 8e-6, 5e-5, 8e-7, 5e-6, 1e-6)
+ON_LATTICE = LatticeCosts(1.5e-8, 2e-9, 3e-10, 4e-6, 6e-5, 5e-5, 8e-7, 5e-6, 1e-6)
 MEASURED = Measurements({"processor": "none"}, HOST, {kernel_name(KEY, "short-exponent"): KERNELS})
 QUESTION = TrainingOptions(records=100_000, columns="8,12", trees=10)
 SITE = Site(cores=4, bandwidth=1e4, delay=0.1)
@@ -202,10 +202,10 @@ def test_an_estimate_on_a_lattice_is_near_a_simulation(question: dict[str, Any],
 
 def test_the_first_tree_on_a_lattice_makes_the_products() -> None:
     """Once a job, cells times blocks, on the party's workers: by hand for the party's 12 columns of 32 bins."""
-    question = replace(QUESTION, scheme=LATTICE)
+    question, of_cell = replace(QUESTION, scheme=LATTICE), 25 * ON_LATTICE.product_s + ON_LATTICE.inverse_s
     made = tree(SITE, question, replace(MEASURED, lattice=ON_LATTICE))
-    assert made.once_cpu == {"feature party": pytest.approx(12 * 32 * 25 * ON_LATTICE.product_s)}
-    assert made.once_s == pytest.approx(3 * 32 * 25 * ON_LATTICE.product_s)  # 4 workers have 3 columns each
+    assert made.once_cpu == {"feature party": pytest.approx(12 * 32 * of_cell)}
+    assert made.once_s == pytest.approx(3 * 32 * of_cell)  # 4 workers have 3 columns each
     said = document(made, {})
     assert said["seconds"]["all_trees"] == pytest.approx(10 * made.seconds + made.once_s)
     assert said["training"]["scheme"] == LATTICE

@@ -17,7 +17,7 @@ from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sums import HistogramSums
-from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
+from treetap.native.histogram_arrays import DEGREE, MOST_BLOCKS, SEED_BYTES
 from treetap.trees.candidates import Shape
 from treetap.trees.slots import Slots
 from treetap.workers.engines import InProcessEngine
@@ -39,6 +39,7 @@ class LatticeCosts:
         read_s: a word of a record, from bytes.
         sum_s: a word of a record added to a column's cell.
         product_s: the indicator of a cell in a block of records, multiplied and added up.
+        inverse_s: the sum of a cell's products in some blocks, transformed back: once for each `MOST_BLOCKS` or fewer.
         hide_s: a candidate's second half, to bytes.
         answer_s: a candidate's first half.
         keep_s: a second half, from bytes.
@@ -49,6 +50,7 @@ class LatticeCosts:
     read_s: float
     sum_s: float
     product_s: float
+    inverse_s: float
     hide_s: float
     answer_s: float
     keep_s: float
@@ -109,7 +111,7 @@ async def _query(agreed: HistogramParameters, slots: Slots) -> tuple[float, ...]
     candidates, cells = columns * shape.sums, columns * _BINS
     order = np.arange(candidates)
     await sums.renew(order)
-    products = worker.spent()
+    few = worker.spent()
     halves = await sums.renew(order)
     hiding = worker.spent()
     firsts = await sums.answer(order)
@@ -118,13 +120,22 @@ async def _query(agreed: HistogramParameters, slots: Slots) -> tuple[float, ...]
     keeping = worker.spent()
     await holder.open("timed", firsts, candidates, query)
     opening = worker.spent()
+    larger = replace(agreed, records=MOST_BLOCKS * DEGREE)
+    codes = rng.integers(0, _BINS, (larger.records, columns))
+    sums = HistogramSums(worker, larger, seed, codes, [shape] * columns, "more blocks")
+    await sums.start()
+    worker.spent()
+    await sums.renew(order)
+    many = worker.spent()
+    product = (many - few) / (MOST_BLOCKS - _BLOCKS)
     numbers = agreed.words * agreed.records
     summing = (adding[1] - adding[0]) / _COLUMNS
     return (
         encrypting / (agreed.words * (agreed.records + DEGREE)),
         (adding[0] - summing) / numbers,
         summing / numbers,
-        (products - hiding) / (cells * _BLOCKS),
+        product / cells,
+        (few - hiding - _BLOCKS * product) / cells,
         hiding / candidates,
         answering / (candidates * agreed.words),
         keeping / candidates,

@@ -128,9 +128,13 @@ class LatticeTree(Tree):
     def _multiply(self, name: str) -> float:
         """Products of all indicators in all blocks: seconds of the busiest worker."""
         blocks = blocks_of(self.agreed.records)
-        works = [share.cells * blocks * self.costs.product_s for share in self.shares[name]]
+        works = [share.cells * self._products(blocks) for share in self.shares[name]]
         self.once_cpu[name] = sum(works)
         return max(works)
+
+    def _products(self, blocks: int) -> float:
+        """Seconds of a cell's products in so many blocks."""
+        return blocks * self.costs.product_s + -(-blocks // MOST_BLOCKS) * self.costs.inverse_s
 
     def _values(self, number: int) -> None:
         """Words of each query, encrypted by the label holder's workers in turn, pass to every feature party."""
@@ -212,7 +216,7 @@ class LatticeTree(Tree):
         workers, blocks, most = party.workers, min(blocks_of(agreed.records), records), max(self.shares[party.name])
         adding = records / workers * agreed.words * (costs.read_s + len(columns.shapes) * costs.sum_s)
         hiding = [
-            share.cells * blocks * costs.product_s + share.candidates * (costs.hide_s + agreed.words * costs.answer_s)
+            share.cells * self._products(blocks) + share.candidates * (costs.hide_s + agreed.words * costs.answer_s)
             for share in own
             if share.candidates
         ]
