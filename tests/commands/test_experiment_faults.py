@@ -338,6 +338,15 @@ def test_predictions_that_would_show_withheld_instance_spaces(refused: Refused, 
     assert predicting("boosting", withheld=False)[0] == "interactive"
 
 
+def test_lines_of_a_job_that_exclude_each_other(refused: Refused, tmp_path: Path) -> None:
+    """Told by the file, as of a job file, not by a coordinator once all processes run."""
+    table(tmp_path)
+    job = 'scheme = "lattice"\ninstance_spaces = "withheld"\npad_trees = true\nearly_stopping_rounds = 2\n'
+    assert "pad_trees = true and early_stopping_rounds do not go together" in refused(parties=PARTIES, job=job)
+    keyed = 'instance_spaces = "withheld"\n'
+    assert "instance_spaces = 'withheld' and a scheme with keys" in refused(parties=PARTIES, job=keyed)
+
+
 @pytest.mark.parametrize(
     ("north", "south", "fault"),
     [

@@ -365,4 +365,8 @@ class ExperimentFile(Strict):
             raise ValueError("label_rows has files of ids: name the id column in [data]")
         if self.job.seed + max(self.data.seeds) >= 1 << 63:
             raise ValueError("data.seed and job.seed add up to more than 2^63 - 1")
+        try:
+            self.spec(self.job)
+        except ConfigError as refusal:  # what excludes each other in the job itself
+            raise ValueError("; ".join(str(refusal).splitlines())) from None
         return self
