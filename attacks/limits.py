@@ -178,16 +178,21 @@ def _on_columns(document: Document, name: str, limit: float) -> list[str]:
 
 
 def _by_sums(document: Document, name: str, limit: float) -> list[str]:
-    """Shares above a limit of the cells that a label holder of trees placed by all that it read, per feature party."""
+    """Shares above a limit of the cells that a label holder of trees placed, per feature party.
+
+    By all that it read, and by left sets alone, which place more where columns of categories keep links from being put
+    to use.
+    """
     if not document.columns_read:
         raise BadInput(
             f"--fail-above {name}: no label holder's attack by opened sums is in this audit: let its policy record "
             "sums, and name whose columns it attacks in [[victim]]"
         )
     shares = [
-        (f"{victim}: {document.label_holder} placed a share", figures.together.placed)
+        (f"{victim}: {document.label_holder} placed a share{how}", cells.placed)
         for victim, figures in document.columns_read.items()
         if figures.together is not None
+        for how, cells in (("", figures.together), (", by left sets alone,", figures.left_sets))
     ]
     said = "; ".join(why for figures in document.columns_read.values() for why in figures.reasons.values())
     return _above(shares, limit, f"--fail-above {name}: nothing was attacked: {said}")

@@ -16,6 +16,7 @@ from attacks.report import html, print_summary
 from attacks.report.glance import glances
 from attacks.report.pivodl import column_words
 from attacks.report.sums import WHO_KNOWS, words
+from attacks.sums.schema import CellsRead
 from tests.attacks.documents import HOLDER, made
 from tests.attacks.sums_documents import both_directions, figures, unread
 from tests.commands.experiment_documents import run
@@ -149,6 +150,14 @@ def test_a_limit(limit: str, above: bool, document: Document) -> None:
     message = f"telco: {HOLDER} placed a share of 0.842, above 0.1"
     assert exceeded(document, limits([limit])) == ([message] if above else [])
     assert exceeded(both_directions(figures("telco"), labelled=False), limits([limit])) == ([message] if above else [])
+
+
+def test_a_limit_on_left_sets() -> None:
+    """They may place more than the attack by sums does, whose links of columns with categories are of no use to it."""
+    few, many = CellsRead(placed=0.005, claims=20, wrong=1), CellsRead(placed=0.25, claims=900, wrong=0)
+    document = both_directions(figures("telco", together=few, left_sets=many))
+    message = f"telco: {HOLDER} placed a share, by left sets alone, of 0.250, above 0.1"
+    assert exceeded(document, limits(["columns=0.1"])) == [message]
 
 
 def test_limits_on_labels_beside_it(document: Document) -> None:
