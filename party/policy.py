@@ -248,7 +248,7 @@ class Policy(Strict):
         if bits < self.min_lattice_bits:
             raise Refused(
                 f"{party} takes no part in a job on {lattice} with some {math.floor(bits)} bits of secrecy: its policy "
-                f"says min_lattice_bits = {self.min_lattice_bits}"
+                f"says min_lattice_bits = {self.min_lattice_bits}; {_without_lattice(party)}"
             )
 
     def check_hiding(self, party: str, hidden: str, bits: float) -> None:
@@ -256,7 +256,7 @@ class Policy(Strict):
         if bits < self.min_hiding_bits:
             raise Refused(
                 f"{party} takes no part in a job on a lattice that hides {hidden} by {math.floor(bits)} bits: its "
-                f"policy says min_hiding_bits = {self.min_hiding_bits}"
+                f"policy says min_hiding_bits = {self.min_hiding_bits}; {_without_lattice(party)}"
             )
 
     def check_summed_bits(self, party: str, bits: int | None) -> None:
@@ -303,3 +303,11 @@ class Policy(Strict):
                 f"{self.min_instance_space}, and there are fewer; a greater min_child_weight or "
                 "min_samples_leaf, whichever the job has, keeps nodes larger"
             )
+
+
+def _without_lattice(party: str) -> str:
+    """The remedy of a party for which a lattice is not good enough."""
+    return (
+        "scheme = 'paillier' and predictions by eini do without a lattice; if fewer bits should do, lower the number "
+        f"in {party}'s policy file and restart {party}"
+    )
