@@ -93,7 +93,7 @@ def _paths() -> Iterable[Message]:
 
 def _columns() -> Iterable[Message]:
     class Columns:
-        trees = [type("Tree", (), {"index": tree, "outputs": [0], "leaves": range(LEAVES)}) for tree in range(3)]
+        trees = [type("Tree", (), {"index": tree, "outputs": [0], "shown_leaves": range(LEAVES)}) for tree in range(3)]
 
         @staticmethod
         def ways(_member: str) -> Any:
