@@ -87,8 +87,9 @@ def _block(body: Callable[..., Message]) -> list[Message]:
 
 
 def _paths() -> Iterable[Message]:
-    made: dict[int, Made] = defaultdict(lambda: Made(0, 1, LONG, 0.0, 0.0))
-    return leaf_paths(made, 1, [2 ** (DEPTH - 1) + leaf for leaf in range(LEAVES_PER_MESSAGE)])
+    leaves = [2 ** (DEPTH - 1) + leaf for leaf in range(LEAVES_PER_MESSAGE)]
+    made = {leaf >> up: Made(0, 1, LONG, 0.0, 0.0) for leaf in leaves for up in range(1, DEPTH)}
+    return leaf_paths(made, 1, leaves)
 
 
 def _columns() -> Iterable[Message]:
