@@ -29,10 +29,10 @@ ROOMS = {"treetap": 25, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 92_103,
-    "files of production": 616,
-    "classes of production": 954,
-    "files of party and coordinator that boosting reaches": 46,
+    "lines of production": 94_708,
+    "files of production": 627,
+    "classes of production": 979,
+    "files of party and coordinator that boosting reaches": 47,
     "kinds of places that declare candidate_sums": 2,
     "kinds of places that declare begin_tree": 2,
     "files that name candidate_sums": 0,
@@ -46,9 +46,9 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 12,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 104_390,
-    "words of decisions": 7_221,
-    "words of the changelog": 304,
+    "words of docs": 110_188,
+    "words of decisions": 7_536,
+    "words of the changelog": 331,
     "words of prose of reproductions": 2_993,
     "words of the README": 1_947,
     "files that monotone costs": 14,
@@ -56,8 +56,8 @@ LIMITS = {
     "files that base_model costs": 10,
     "files that eval_table costs": 10,
     "files that party_dropout costs": 8,
-    "files that early stopping costs": 6,
-    "files that id_lmid costs": 13,
+    "files that early stopping costs": 7,
+    "files that id_lmid costs": 14,
     "files that label_dp costs": 24,
 }
 

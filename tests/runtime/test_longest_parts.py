@@ -87,13 +87,14 @@ def _block(body: Callable[..., Message]) -> list[Message]:
 
 
 def _paths() -> Iterable[Message]:
-    made: dict[int, Made] = defaultdict(lambda: Made(0, 1, LONG, 0.0, 0.0))
-    return leaf_paths(made, 1, [2 ** (DEPTH - 1) + leaf for leaf in range(LEAVES_PER_MESSAGE)])
+    leaves = [2 ** (DEPTH - 1) + leaf for leaf in range(LEAVES_PER_MESSAGE)]
+    made = {leaf >> up: Made(0, 1, LONG, 0.0, 0.0) for leaf in leaves for up in range(1, DEPTH)}
+    return leaf_paths(made, 1, leaves)
 
 
 def _columns() -> Iterable[Message]:
     class Columns:
-        trees = [type("Tree", (), {"index": tree, "outputs": [0], "leaves": range(LEAVES)}) for tree in range(3)]
+        trees = [type("Tree", (), {"index": tree, "outputs": [0], "shown_leaves": range(LEAVES)}) for tree in range(3)]
 
         @staticmethod
         def ways(_member: str) -> Any:
