@@ -15,6 +15,7 @@ from party.growth import lattice_values
 from party.growth.lattice_values import Query, WordsOfNodes
 from party.growth.offered_candidates import Offer
 from tests.lattice_ways import take_way
+from tests.many_workers import ManyWorkers
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_model, spec, world
 from treetap.errors import Malformed, OutOfOrder
@@ -24,7 +25,6 @@ from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import exchange_pb2
-from treetap.workers.engines import InProcessEngine
 
 #: Trees with more built nodes than one second half serves, and columns of two parties.
 PARAMS = BoostingParams(n_estimators=2, max_depth=5, max_bin=4, min_child_weight=0.0)
@@ -63,23 +63,6 @@ class Watched:
         return self._kernels.answer(sums, zero, u, flood, bits, seed, first)
 
 
-class TwoWorkers(InProcessEngine):
-    """Two workers in this process."""
-
-    workers = 2
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.of_each = [InProcessEngine() for _ in range(self.workers)]
-
-    async def call(self, worker: int, kernel: Any, *args: Any) -> Any:
-        return await self.of_each[worker].call(0, kernel, *args)
-
-    def forget(self, kernel: Any, *args: Any) -> None:
-        for one in self.of_each:
-            one.forget(kernel, *args)
-
-
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     """The kernels of all parties of a process."""
@@ -116,7 +99,7 @@ def test_no_draw_is_used_twice(
     take_way(monkeypatch, way)
 
     async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, engine=lambda _: TwoWorkers())
+        federation = Federation(tmp_path, HERE.tables, engine=lambda _: ManyWorkers(2))
         federation.tamper = seen
         status = await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE))
         assert (status.state, status.error) == ("finished", "")

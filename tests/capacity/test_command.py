@@ -59,6 +59,7 @@ def test_the_answer_names_what_saturates_first(file: Path) -> None:
         (["--records", "5000", "--nodes", "0"], "--nodes 0: one number above 0 for all parties"),
         (["--records", "5000", "--scheme", "rsa"], "scheme = 'rsa'"),
         (["--records", "5000", "--scheme", "lattice", "--max-bin", "256"], "max_bin = 256: must be at most 255 where"),
+        (["--records", "5000", "--scheme", "lattice", "--key-bits", "2048"], "key_bits: scheme 'lattice' has none"),
         (["--records", "5000"], "measured.json: no such file; with --measure this machine's figures go there"),
         ([], "--records: say how many"),
     ],

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.library.lattice.histogram_tables import LARGEST, SEED, SHAPES, Ends, drawn, ends, plain_sums, sizes
+from tests.many_workers import ManyWorkers
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice import histogram_key_holder, histogram_scheme, histogram_sums
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES, HistogramKeyHolder
@@ -86,34 +87,20 @@ def test_blocks_on_worker_processes(holding: int, summing: int, records: int) ->
     run(main())
 
 
-class _Workers(InProcessEngine):
-    """Many workers in this process."""
-
-    workers = 64
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.of_each = [InProcessEngine() for _ in range(self.workers)]
-
-    async def call(self, worker: int, kernel: Any, *args: Any) -> Any:
-        return await self.of_each[worker].call(0, kernel, *args)
-
-    def forget(self, kernel: Any, *args: Any) -> None:
-        for one in self.of_each:
-            one.forget(kernel, *args)
-
-
 def test_sums_over_many_workers_and_bins_are_carried() -> None:
     """64 workers with words for each of 255 bins: uncarried sums would be beyond 64 bits, and their carries lost."""
 
     async def main() -> None:
-        bins, workers, each = 255, _Workers.workers, 256
+        bins, workers, each = 255, 64, 256
         records, slots = workers * each, Slots((49, 49, 20))
         codes, values = np.arange(records)[:, np.newaxis] % each % bins, np.ones((records, 3), dtype=np.int64)
         agreed = HistogramParameters.choose(records, slots.widths, bins + 1, bins - 1, 4)
         assert agreed.word_bits >= 39  # narrower words would not show it
         holder = HistogramKeyHolder(InProcessEngine(), agreed, slots, SEED, "t")
-        sums, order = HistogramSums(_Workers(), agreed, SEED, codes, [Shape(bins, False)], "t"), np.arange(bins - 1)
+        sums, order = (
+            HistogramSums(ManyWorkers(workers), agreed, SEED, codes, [Shape(bins, False)], "t"),
+            np.arange(bins - 1),
+        )
         await holder.start()
         await sums.start()
         async for first, count, words in holder.encrypt(values, seed(1)):

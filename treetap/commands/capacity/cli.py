@@ -43,7 +43,7 @@ def capacity(asked: TrainingOptions, site: Site, costs: CostOptions, as_json: Js
         raise BadInput("--records: say how many records the parties have in common, or --measure to measure only")
     from treetap.commands.capacity import report
 
-    measured = _measured(file, key, asked.obfuscation, anew=costs.measure)
+    measured = _measured(file, key, asked.randomisation, anew=costs.measure)
     said = report.document(report.estimate(training, site, measured), measured.machine) if asked.records else None
     if as_json:
         print(json.dumps(said or asdict(measured), indent=1, allow_nan=False), flush=True)

@@ -37,20 +37,27 @@ class TrainingOptions:
         max=0.5,
     )
     scheme: str = option("paillier", "paillier, okamoto-uchiyama or lattice.")
-    key_bits: int = option(2048, "Length of the key; a lattice has none.")
-    obfuscation: str = option("short-exponent", "short-exponent, half-length or standard.")
+    key_bits: int = option(0, "Length of the key, 2048 unless it is given; a lattice has none.")
+    obfuscation: str = option("", "short-exponent (as by default), half-length or standard; a lattice has none.")
 
     def key(self) -> KeyKind:
         """The label holder's, or none on a lattice. Raises `BadInput` if there is no such key."""
-        from treetap.protocols.key_options import LATTICE, KeyKind, bin_faults, key_faults
+        from treetap.protocols.key_options import KEY_BITS, LATTICE, KeyKind, bin_faults, key_faults
 
-        if self.scheme == LATTICE:
-            if faults := bin_faults(self.scheme, self.max_bin):
-                raise BadInput("; ".join(faults))
-            return KeyKind(LATTICE, 0)
-        if faults := key_faults(self.scheme, self.key_bits, self.obfuscation):
+        keyed = self.scheme != LATTICE
+        bits, obfuscation = (
+            (self.key_bits or KEY_BITS, self.randomisation) if keyed else (self.key_bits, self.obfuscation)
+        )
+        if faults := [*key_faults(self.scheme, bits, obfuscation), *bin_faults(self.scheme, self.max_bin)]:
             raise BadInput("; ".join(faults))
-        return KeyKind(self.scheme, self.key_bits)
+        return KeyKind(self.scheme, bits)
+
+    @property
+    def randomisation(self) -> str:
+        """That of ciphertexts, where there are some."""
+        from treetap.protocols.key_options import OBFUSCATIONS
+
+        return self.obfuscation or OBFUSCATIONS[0]
 
     def training(self) -> Training:
         """The training in which every node above the depth splits.
@@ -82,7 +89,7 @@ class TrainingOptions:
         if key.on_lattice:
             agreed = agreed_sizes(params, self.records, others)
             return Training(self.records, params, own, parties, levels, key, "", agreed)
-        training = Training(self.records, params, own, parties, levels, key, self.obfuscation)
+        training = Training(self.records, params, own, parties, levels, key, self.randomisation)
         try:
             training.candidates_per_ciphertext  # noqa: B018 # none fits
         except PlaintextOverflow as fault:
