@@ -86,15 +86,19 @@ static void drive(size_t records, const size_t bins[2], size_t r, size_t width) 
     uint64_t *words = made((records + N) * r * 2, sizeof *words);
     CHECK(!FN(treetap_histograms_unpack)(message, (records + N) * r, words));
     uint8_t *codes = made(2 * records, 1), *inside = made(records, 1);
-    uint32_t *places = made(records, sizeof *places), starts[3] = {0, (uint32_t)bins[0], (uint32_t)cells};
+    uint8_t *node_codes = made(2 * records, 1);
+    uint64_t *node_words = made(records * r * 2, sizeof *node_words);
+    uint32_t starts[3] = {0, (uint32_t)bins[0], (uint32_t)cells};
     size_t of_node = 0;
     for (size_t i = 0; i < records; i++) {
         codes[i] = (uint8_t)(i * 7 % bins[0]), codes[records + i] = (uint8_t)((i * i + 3) % bins[1]);
         inside[i] = i % 5 != 2;
-        if (inside[i]) places[of_node++] = (uint32_t)i;
+        if (!inside[i]) continue;
+        node_codes[of_node] = codes[i], node_codes[records + of_node] = codes[records + i];
+        memcpy(node_words + of_node++ * r * 2, words + i * r * 2, r * 2 * sizeof *words);
     }
     uint64_t *sums = made(cells * r * 2, sizeof *sums), *seconds = made(cells * 2 * N, sizeof *seconds);
-    CHECK(!FN(treetap_histograms_sum)(words, r, places, of_node, 2, codes, records, starts, cells, sums));
+    CHECK(!FN(treetap_histograms_sum)(node_words, r, of_node, 2, node_codes, records, starts, cells, sums));
     for (size_t from = 0; from < cells; from += 13) {
         const size_t some = cells - from < 13 ? cells - from : 13;
         CHECK(!FN(treetap_histograms_cells)(
@@ -134,7 +138,7 @@ static void drive(size_t records, const size_t bins[2], size_t r, size_t width) 
         roots, public, blocks, records, 2, codes, records, NULL, starts, 0, cells, seconds, &far));
     fesetround(before);
     free(circle), free(roots), free(limbs), free(public), free(secrets), free(transforms), free(less), free(values);
-    free(message), free(words), free(codes), free(inside), free(places), free(sums), free(seconds), free(u);
+    free(message), free(words), free(codes), free(inside), free(node_codes), free(node_words), free(sums), free(seconds), free(u);
     free(halves), free(firsts), free(opened), free(sent), free(also);
 }
 

@@ -67,28 +67,24 @@ INLINE void add_words(uint64_t *to, const uint64_t *from, size_t words) {
 #define UNCARRIED (31 * STRIP) /* records between carries: 2^12 additions of 52 bits would overflow */
 
 INLINE void sums_of(
-    const uint64_t *words, const uint32_t *places, size_t from, size_t upto, size_t features, const uint8_t *codes,
-    size_t stride, const uint32_t *starts, uint64_t *sums, size_t width) {
+    const uint64_t *words, size_t from, size_t upto, size_t features, const uint8_t *codes, size_t stride,
+    const uint32_t *starts, uint64_t *sums, size_t width) {
     for (size_t at = from; at < upto; at += STRIP) {
         const size_t end = upto - at < STRIP ? upto : at + STRIP;
         for (size_t f = 0; f < features; f++) {
             const uint8_t *code = codes + f * stride;
             uint64_t *base = sums + starts[f] * width;
-            if (places)
-                for (size_t i = at; i < end; i++)
-                    add_words(base + code[places[i]] * width, words + places[i] * width, width);
-            else
-                for (size_t i = at; i < end; i++) add_words(base + code[i] * width, words + i * width, width);
+            for (size_t i = at; i < end; i++) add_words(base + code[i] * width, words + i * width, width);
         }
     }
 }
 
-/* Adds words (records, r, 2) to the sums (cells, r, 2) of their cells, starts[f] + codes[f][record]; of all `count` records,
- * or of those at `places`. codes (features, records), rows `stride` apart. Sums come out below 2^52 in each half. */
+/* Adds words (count, r, 2) of records to the sums (cells, r, 2) of their cells, starts[f] + codes[f][record]. codes
+ * (features, count), rows `stride` apart. Sums come out below 2^52 in each half. */
 TARGET int FN(treetap_histograms_sum)(
-    const uint64_t *words, size_t r, const uint32_t *places, size_t count, size_t features, const uint8_t *codes,
-    size_t stride, const uint32_t *starts, size_t cells, uint64_t *sums) {
-#define SUMS_OF(width) sums_of(words, places, at, end, features, codes, stride, starts, sums, width)
+    const uint64_t *words, size_t r, size_t count, size_t features, const uint8_t *codes, size_t stride,
+    const uint32_t *starts, size_t cells, uint64_t *sums) {
+#define SUMS_OF(width) sums_of(words, at, end, features, codes, stride, starts, sums, width)
     for (size_t at = 0; at < count; at += UNCARRIED) {
         const size_t end = count - at < UNCARRIED ? count : at + UNCARRIED;
         if (r == 2)

@@ -205,9 +205,7 @@ class Histograms:
 
     # ---- the feature party ----
 
-    def sum_words(
-        self, words: Numbers, binned: Binned, first: int, sums: Numbers, places: npt.NDArray[np.uint32] | None = None
-    ) -> None:
+    def sum_words(self, words: Numbers, binned: Binned, first: int, sums: Numbers) -> None:
         """Add words of records to their cells' sums, in place; both halves of a sum come out below 2^52.
 
         Args:
@@ -215,24 +213,17 @@ class Histograms:
             binned: cells of all records.
             first: the first record.
             sums: (cells, words, 2).
-            places: add only the words at these places of `words`.
         """
         count, r = words.shape[:2]
         in_bounds(words.dtype == sums.dtype == np.uint64 and words.shape[2:] == (2,), "words are pairs of 52 bits")
         in_bounds(sums.shape == (binned.cells, r, 2) and r <= MOST_WORDS, "sums of other cells")
         in_bounds(first >= 0 and first + count <= binned.codes.shape[1], "more records than codes")
-        if places is not None:
-            in_bounds(places.dtype == np.uint32 and places.ndim == 1, "places are 32-bit numbers")
-            in_bounds(not len(places) or int(places.max()) < count, "a place beyond the words")
-            count = len(places)
         codes = binned.codes[:, first:]
         step = max(DEGREE, (1 << 24) // max(1, len(codes) * r) // DEGREE * DEGREE)
         for at in range(0, count, step):
             some = min(step, count - at)
-            rest = (some, len(codes), _column(codes[:, at if places is None else 0 :]), binned.codes.shape[1])
-            here = words[at:] if places is None else words
-            of = None if places is None else np.ascontiguousarray(places[at : at + some])
-            self._call("sum", here, r, of, *rest, binned.starts, binned.cells, sums)
+            rest = (some, len(codes), _column(codes[:, at:]), binned.codes.shape[1])
+            self._call("sum", words[at:], r, *rest, binned.starts, binned.cells, sums)
             finish_unit()
 
     def cells(

@@ -102,7 +102,8 @@ def test_the_kernels_answer_for_nodes_of_the_twins_words():
     seen = []
     for number, places in enumerate(nodes(rng, table.columns[0][table.codes == 1].sum())):
         sums, products = np.zeros((2, job.words, 2), np.uint64), np.zeros((2, 2, N), np.uint64)
-        k.sum_words(words, binned, 0, sums, np.flatnonzero(places).astype(np.uint32))
+        rows = np.flatnonzero(places)
+        k.sum_words(words[rows], Binned(table.codes[np.newaxis, rows], (2,)), 0, sums)
         k.cells(k.public(SEED, 0, 1), binned, 0, range(2), products, places.astype(np.uint8))
         u, seconds, _ = k.hide(products[1:], zero, job.reply_bits, OTHER, number)
         firsts = k.answer(sums[1:], zeros, u, job.flood_bits, job.reply_bits, OTHER, number)
