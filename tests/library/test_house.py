@@ -29,7 +29,7 @@ ROOMS = {"treetap": 25, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 94_732,
+    "lines of production": 94_723,
     "files of production": 627,
     "classes of production": 979,
     "files of party and coordinator that boosting reaches": 47,
