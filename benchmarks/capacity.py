@@ -213,7 +213,7 @@ def run(name: str, case: Case, measured: Measurements, *, only_estimate: bool) -
 
 
 def further(name: str, case: Case, measured: Measurements) -> dict[str, Any]:
-    """What the trees after the first take: a run with one tree less, from one with all."""
+    """Costs of the trees after the first: a run with one tree less, from one with all."""
     both = [run(name, each, measured, only_estimate=False) for each in (replace(case, trees=1), case)]
     return {"case": name, **{kind: _less(both[1][kind], both[0][kind]) for kind in ("measured", "estimated")}}
 

@@ -106,7 +106,7 @@ def job(depth: int, trees: int, records: int = two_party.RECORDS) -> Job:
 
 
 def with_bits(job: Job, bits: int | None) -> Job:
-    """The job with g and h of so many bits; None: exact."""
+    """The job with g and h of `bits` bits; None: exact."""
     params, rng = replace(job.params, gradient_bits=bits), np.random.default_rng(3)
     g, h = record_bounds(params.objective, bits, params.largest_factor)
     records = len(job.values)

@@ -52,3 +52,17 @@ def assert_named(lie: Lie, folder: Path, asked: Callable[[str], jobs_pb2.Predict
         await federation.close()
 
     run(main())
+
+
+def with_fields(**fields: Any) -> Callable[[Any], None]:
+    """Give fields other contents."""
+
+    def change(content: Any) -> None:
+        for name, value in fields.items():
+            if isinstance(value, list):
+                del getattr(content, name)[:]
+                getattr(content, name).extend(value)
+            else:
+                setattr(content, name, value)
+
+    return change

@@ -20,7 +20,7 @@ from attacks.view.opened_sums import LeftSet
 
 @dataclass(frozen=True, eq=False)
 class LearnedCuts:
-    """What left sets alone tell of one party's columns.
+    """Findings of left sets alone on one party's columns.
 
     Attributes:
         by_column: figures of each column.

@@ -15,14 +15,12 @@ from party.growth.offered_candidates import Offer
 from party.growth.split_table import TreeColumns
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
-from party.setup.keys import JobKeys, fitting
+from party.setup.keys import JobKeys
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Malformed
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
-from treetap.tables.labels import Labels
 from treetap.trees.growing_tree import GrowingTree, Ints
-from treetap.trees.slots import Slots
 from treetap.wire.v2 import boosting_pb2, setup_pb2
 
 
@@ -39,9 +37,6 @@ def encrypted_values(
 
 class _OneForEachRecord(JobKeys):
     """One ciphertext for each record of a tree."""
-
-    def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
-        fitting(slots, labels, KeyKind.of(self._spec), remedy)
 
     async def begin(self, t: int, values: Ints, rows: Rows, parties: Sequence[str]) -> None:
         await self.stream(values[rows], "gradients", boosting_pb2.Gradients, parties, t)

@@ -18,15 +18,13 @@ from party.growth.offered_candidates import Offer
 from party.growth.split_table import TreeColumns
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
-from party.setup.keys import JobKeys, fitting
+from party.setup.keys import JobKeys
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Malformed
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
-from treetap.tables.labels import Labels
 from treetap.trees.growing_tree import GrowingTree, Ints
 from treetap.trees.params import ForestParams
-from treetap.trees.slots import Slots
 from treetap.wire.v2 import forest_pb2, setup_pb2
 
 #: The draw of the current tree: how often it draws each record (N,), and True if sums over all records are asked for.
@@ -50,9 +48,6 @@ class _OneForEachRecord(JobKeys):
     def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes]) -> None:
         super().__init__(context, spec)
         self._sizes = sizes
-
-    def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
-        fitting(slots, labels, KeyKind.of(self._spec), remedy)
 
     async def share(self, values: Ints) -> None:
         await self.stream(values, "encrypted_labels", forest_pb2.EncryptedLabels, list(self._spec.feature_parties))

@@ -76,10 +76,8 @@ class SumsOfWords:
             )
         except BadInput as failure:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
-        own_bins, kept = params.bins_per_node, key.keeps_second_halves
         self._once = self._once and not key.label_slots
-        merged, withheld = key.merges_bins, params.withheld
-        needs = Needs(own_bins=own_bins, merged=merged, withheld=withheld, kept=kept, once=self._once)
+        needs = Needs.of(params, merged=key.merges_bins, kept=key.keeps_second_halves, once=self._once)
         way, self._once = way_of(agreed, built_nodes(params, needs), needs), once_an_attempt(agreed, needs)
         job.sizes.words, job.sizes.nodes_per_query = agreed.words, way.nodes_per_query(agreed)
         self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)

@@ -85,7 +85,7 @@ class WordsOfNodes:
         """`BadInput` if not even one candidate's sums can be hidden and opened, or not in a further attempt."""
         fitting(slots, labels, KeyKind.of(self._spec), remedy)
         hiding = self._context.policy.min_hiding_bits
-        self._parameters(slots, len(labels.values), 1, Needs(own_bins=self._sizes().params.bins_per_node), hiding)
+        self._parameters(slots, len(labels.values), 1, Needs.of(self._sizes().params), hiding)
 
     async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> setup_pb2.PlannedTraffic:
         """Agree with all feature parties on the sizes and on the public polynomials of this attempt.
@@ -103,8 +103,7 @@ class WordsOfNodes:
         sizes.merging = frozenset(party for party, count in counts.items() if count.merges_bins)
         self._keeping = {party for party, count in counts.items() if count.keeps_second_halves}
         kept = len(self._keeping) == len(parties)
-        own_bins, withheld = sizes.params.bins_per_node, sizes.params.withheld
-        needs = Needs(own_bins=own_bins, merged=bool(sizes.merging), withheld=withheld, kept=kept, once=self._once)
+        needs = Needs.of(sizes.params, merged=bool(sizes.merging), kept=kept, once=self._once)
         hiding = max(context.policy.min_hiding_bits, *(count.hiding for count in counts.values()))
         candidates = rounded_up(max(sizes.announced.values()))
         parameters = self._parameters(slots, sizes.records, candidates, needs, hiding)

@@ -72,6 +72,10 @@ class JobKeys:
         parties = list(self._spec.feature_parties)
         await send_key(self._context, secret, slots, parties, label_slots=label_slots, own_rounds=own_rounds)
 
+    def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
+        """`BadInput` if plaintexts of this layout do not fit the job's key: see `fitting`."""
+        fitting(slots, labels, KeyKind.of(self._spec), remedy)
+
     async def stream(
         self, values: Ints, kind: str, body: Callable[..., Message], parties: Sequence[str], round: int = 0
     ) -> None:

@@ -1,4 +1,4 @@
-"""What a preview shows each party and the coordinator, and lists and counts that are false."""
+"""Contents of a preview at each party and at the coordinator, and lists and counts that are false."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Ran:
 
     @property
     def of_coordinator(self) -> list[Any]:
-        """What the coordinator gets of topology."""
+        """The topology that the coordinator gets."""
         return [
             (each.sender, each.step, shown(each.message, {"CONTROL", "TOPOLOGY"}))
             for each in self.crossed

@@ -24,7 +24,7 @@ LABEL_HOLDER, FEATURE, OTHER = PARTIES
 
 
 def _fields(parcel: exchange_pb2.PeerMessage) -> list[bytes]:
-    """What a parcel has that must be drawn anew: nonces, commitments, words, and both halves of sums."""
+    """Parts of a parcel that must be drawn anew: nonces, commitments, words, and both halves of sums."""
     content: Any = content_of(parcel, name_of(parcel))
     names = ("commitment", "nonce", "ciphertexts", "second_halves")
     return [data for name in names if len(data := getattr(content, name, b"")) >= 16]

@@ -1,4 +1,4 @@
-"""What a job on a lattice draws: which seeds its kernels get, how often a mask serves, and what is forgotten when."""
+"""Draws of a job on a lattice: seeds that its kernels get, times that a mask serves, and when seeds are forgotten."""
 
 from __future__ import annotations
 

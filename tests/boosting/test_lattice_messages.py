@@ -13,6 +13,7 @@ from tests.boosting.lattice_jobs import JOB, NO_SUM, N, flipped, resumes
 from tests.lattice_ways import take_way
 from tests.replay import HERE
 from tests.simulator import Federation, run
+from tests.tampered import with_fields
 from tests.worlds import PARTIES
 from treetap.lattice.histogram_ways import Way
 from treetap.lattice.joint_seed import self_test
@@ -22,20 +23,6 @@ from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 Change = Callable[[Any], None]
-
-
-def _set(**fields: Any) -> Change:
-    """Give fields other contents."""
-
-    def change(content: Any) -> None:
-        for name, value in fields.items():
-            if isinstance(value, list):
-                del getattr(content, name)[:]
-                getattr(content, name).extend(value)
-            else:
-                setattr(content, name, value)
-
-    return change
 
 
 def _bytes_of(field: str, other: Callable[[bytes], bytes]) -> Change:
@@ -51,62 +38,62 @@ def _noise(data: bytes) -> bytes:
 FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     "a modulus": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(modulus=b"\x05" * 128),
+        with_fields(modulus=b"\x05" * 128),
         "label-holder sent a modulus, and scheme 'lattice' has none",
     ),
     "a modulus of zeros": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(modulus=b"\0"),
+        with_fields(modulus=b"\0"),
         "label-holder sent a modulus, and scheme 'lattice' has none",
     ),
     "another scheme": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(scheme="paillier"),
+        with_fields(scheme="paillier"),
         "the key of label-holder is one of scheme 'paillier', the job says 'lattice'",
     ),
     "wider slots": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(slot_widths=[39, 36, 6]),
+        with_fields(slot_widths=[39, 36, 6]),
         "the key of label-holder cannot be used: it comes with slots of 39, 36, 6 bits, the job implies 38, 36, 6",
     ),
     "slots beyond all": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(slot_widths=[63] * 49),
+        with_fields(slot_widths=[63] * 49),
         "the key of label-holder cannot be used: one record needs 3087 bits",
     ),
     "too few candidates": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(candidates=1),
+        with_fields(candidates=1),
         "label-holder says that a party has at most 1 candidates, .* feature-b has 2 candidates",
     ),
     "no queries": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(queries=0),
+        with_fields(queries=0),
         "and that 0 nodes are built; feature-b has 2 candidates",
     ),
     "bounds beyond all": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(candidates=1 << 31),
+        with_fields(candidates=1 << 31),
         "the layout of label-holder cannot be used: .*candidates 2147483648 is outside",
     ),
     "fewer nodes than are built": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(queries=2),
+        with_fields(queries=2),
         f"label-holder asks for more than the 2 nodes that it said|{NO_SUM}",
     ),
     "more candidates than there may be": (
         *("candidate_count", FEATURE, LABEL_HOLDER, (0, 0, 0)),
-        _set(candidates=(1 << 32) - 1),
+        with_fields(candidates=(1 << 32) - 1),
         "feature-b says that it has 4294967295 candidates",
     ),
     "sets that are hidden more than can be": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(hiding=65),
+        with_fields(hiding=65),
         "the layout of label-holder cannot be used: .*hiding 65 is outside of what the lattice scheme takes: 40 to 64",
     ),
     "more hiding than there is": (
         *("candidate_count", FEATURE, LABEL_HOLDER, (0, 0, 0)),
-        _set(hiding=65),
+        with_fields(hiding=65),
         "feature-b asks for 65 bits of hiding, a lattice gives 40 to 64",
     ),
     "another commitment": (
@@ -116,7 +103,7 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     ),
     "no commitment": (
         *("seed_commitment", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(commitment=b""),
+        with_fields(commitment=b""),
         "Malformed: the nonce of label-holder is not the one that it has committed to",
     ),
     "another nonce": (
@@ -131,12 +118,12 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     ),
     "words of a later record": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(first=1),
+        with_fields(first=1),
         "label-holder sent words out of place in tree 0",
     ),
     "words of another node": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 1)),
-        _set(node=2),
+        with_fields(node=2),
         "label-holder sent words out of place in tree 0",
     ),
     "words that are cut": (
@@ -146,12 +133,12 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     ),
     "words of fewer records": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(count=N - 1),
+        with_fields(count=N - 1),
         r"label-holder sent what are no words of node \d: words of 15 records from 0 on are not those that are due",
     ),
     "words of no records": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(count=0, ciphertexts=b""),
+        with_fields(count=0, ciphertexts=b""),
         r"label-holder sent what are no words of node \d: words of 0 records from 0 on are not those that are due",
     ),
     "zeros that are cut": (
@@ -191,7 +178,7 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     ),
     "no second halves": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 1)),
-        _set(second_halves=b""),
+        with_fields(second_halves=b""),
         f"{NO_SUM}sums of 2 candidates have other sizes",
     ),
     "second halves of noise": (
@@ -201,37 +188,37 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
     ),
     "second halves that are not due": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 1, 0)),
-        _set(second_halves=bytes(1000)),
+        with_fields(second_halves=bytes(1000)),
         f"{NO_SUM}(sums of 2 candidates have other sizes|a sum has more noise than|.*above the last slot)",
     ),
     "other candidates than before": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
-        _set(candidates=3),
+        with_fields(candidates=3),
         "feature-b .*candidates",
     ),
     "merged bins": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
-        _set(min_cell_records=3),
+        with_fields(min_cell_records=3),
         "feature-b does not say of tree 0 what it said with the key, whether it merges its bins",
     ),
     "bins that are merged by the key alone": (
         *("candidate_count", FEATURE, LABEL_HOLDER, (0, 0, 0)),
-        _set(merges_bins=True),
+        with_fields(merges_bins=True),
         "feature-b does not say of tree 0 what it said with the key, whether it merges its bins",
     ),
     "second halves that a party does not keep": (
         *("public_key", LABEL_HOLDER, FEATURE, (0, 0, 0)),
-        _set(keeps_second_halves=True),
+        with_fields(keeps_second_halves=True),
         "label-holder does not say of all parties what feature-b has said of its sums",
     ),
     "second halves that the label holder is to keep": (
         *("candidate_count", FEATURE, LABEL_HOLDER, (0, 0, 0)),
-        _set(keeps_second_halves=True),
+        with_fields(keeps_second_halves=True),
         f"{NO_SUM}(sums of 2 candidates have other sizes|a sum has more noise than|.*above the last slot)",
     ),
     "sums of another node": (
         *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
-        _set(nodes=[7]),
+        with_fields(nodes=[7]),
         r"feature-b sent candidates of nodes \[7\], expected \[1\]",
     ),
 }

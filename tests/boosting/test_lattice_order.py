@@ -37,9 +37,7 @@ def test_contents_of_another_time_are_no_sums(
             content: Any = content_of(parcel, kind)
             if parcel.round == 0:
                 kept[parcel.part] = type(content).FromString(content.SerializeToString())
-            elif not (
-                kind == "encrypted_words" and content.first
-            ):  # zeros of another query may serve: nobody is misled
+            elif not (kind == "encrypted_words" and content.first):  # zeros of another query may serve: sums stay right
                 content.CopyFrom(kept[parcel.part])
         return parcel
 

@@ -29,6 +29,7 @@ from tests.lattice_ways import carry_out, instances, take_way
 from tests.oracle import OracleSplit
 from tests.prediction import test_evaluate, test_grafted
 from tests.simulator import Federation, run
+from tests.tampered import with_fields
 from tests.worlds import World, assert_oracles_model, spec, world
 from treetap.errors import TreetapError
 from treetap.lattice.histogram_ways import Way
@@ -178,26 +179,12 @@ def test_second_halves_serve_all_trees_where_a_policy_says_so(tmp_path: Path, mo
 # ---- messages
 
 
-def _fields(**fields: Any) -> Callable[[Any], None]:
-    """Give fields other contents."""
-
-    def change(content: Any) -> None:
-        for name, value in fields.items():
-            if isinstance(value, list):
-                del getattr(content, name)[:]
-                getattr(content, name).extend(value)
-            else:
-                setattr(content, name, value)
-
-    return change
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_fields(label_slots=1), "2 slots, 1 of all records, are not counts of classes"),
-        (_fields(label_slots=2), "2 slots, 2 of all records, are not counts of classes"),
-        (_fields(slot_widths=[5, 6]), "it comes with slots of 5, 6 bits, the job implies 2 x 6"),
+        (with_fields(label_slots=1), "2 slots, 1 of all records, are not counts of classes"),
+        (with_fields(label_slots=2), "2 slots, 2 of all records, are not counts of classes"),
+        (with_fields(slot_widths=[5, 6]), "it comes with slots of 5, 6 bits, the job implies 2 x 6"),
     ],
 )
 def test_layouts_that_a_forest_does_not_have(change: Callable[[Any], None], says: str, tmp_path: Path) -> None:
@@ -223,10 +210,10 @@ def test_layouts_that_a_forest_does_not_have(change: Callable[[Any], None], says
 @pytest.mark.parametrize(
     ("part", "change", "says"),
     [
-        (0, _fields(first=1), "label-holder sent words out of place in tree 0"),
-        (0, _fields(node=2), "label-holder sent words out of place in tree 0"),
-        (0, _fields(count=15), "words of 15 records from 0 on are not those that are due"),
-        (1, _fields(ciphertexts=b""), "words of 4096 records from 16 on are not those that are due"),
+        (0, with_fields(first=1), "label-holder sent words out of place in tree 0"),
+        (0, with_fields(node=2), "label-holder sent words out of place in tree 0"),
+        (0, with_fields(count=15), "words of 15 records from 0 on are not those that are due"),
+        (1, with_fields(ciphertexts=b""), "words of 4096 records from 16 on are not those that are due"),
     ],
 )
 def test_shared_words_that_cannot_be(part: int, change: Callable[[Any], None], says: str, tmp_path: Path) -> None:

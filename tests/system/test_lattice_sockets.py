@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("sockets")]
 
 #: Two blocks of records and a rest, so that workers share them.
 HERE = world(8_200, (0, 1, 2), missing=0.1, seed=8)
-#: Bins with which a node's candidates are so few that sets are taken, and so many that queries are.
+#: Bins at which a node has few candidates, hence sets are taken, and at which it has many, hence queries are.
 BOOSTING = BoostingParams(n_estimators=2, max_depth=2, max_bin=16)
 FOREST = ForestParams(n_estimators=2, max_depth=2, max_bin=4, bootstrap=True)
 JOBS: dict[str, tuple[TreeParams, Way]] = {

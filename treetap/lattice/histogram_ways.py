@@ -32,7 +32,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True)
 class Needs:
-    """What a job or a party's settings say about sums.
+    """The settings of a job and of its parties that a way has to fit.
 
     Attributes:
         own_bins: every node has bins of its own, by the job.
@@ -47,6 +47,11 @@ class Needs:
     withheld: bool = False
     kept: bool = False
     once: bool = False
+
+    @classmethod
+    def of(cls, params: TreeParams, *, merged: bool = False, kept: bool = False, once: bool = False) -> Needs:
+        """Those of a job with these parameters."""
+        return cls(params.bins_per_node, merged, params.withheld, kept, once)
 
     @property
     def both_children(self) -> bool:

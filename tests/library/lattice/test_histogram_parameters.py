@@ -53,7 +53,7 @@ jobs = st.builds(
 
 
 def fits(noise, first_halves, word_bits, flood_bits, reply_bits, hiding):
-    """Whether the distance is at most 2^-hiding and every sum decrypts, in decimals of 60 places, as the page says."""
+    """True for a distance of at most 2^-hiding, true if every sum decrypts: in decimals of 60 places."""
     with localcontext(prec=60):
         distance = noise * (Decimal(457) / 100 * first_halves).sqrt() / (2 * Decimal(2) ** flood_bits)
         reply = (Decimal(3) / 2 * 2**flood_bits + noise) * Decimal(2) ** (reply_bits - 104)

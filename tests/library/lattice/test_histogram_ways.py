@@ -38,7 +38,7 @@ def test_the_way_of_fewer_bytes() -> None:
 
 
 def test_bytes_are_counted_as_they_are_sent() -> None:
-    """Where both ways cost the same queries are taken; one candidate's half less, and sets are."""
+    """Queries are taken if both ways cost the same; with one candidate's half less, sets are."""
     agreed, built = _agreed(1_000_000, 25, PARAMS, Needs())
     halves = agreed.candidates * agreed.second_half_bytes
     assert agreed.queries_per_second_half == built == 4

@@ -47,7 +47,8 @@ class LatticeTree(Tree):
         super().__init__(job, site, host)
 
     def _prepare(self) -> None:
-        self.way = way_of(self.agreed, built_nodes(self.job.params, Needs()), Needs())
+        needs = Needs.of(self.job.params)
+        self.way = way_of(self.agreed, built_nodes(self.job.params, needs), needs)
         self.shares = {name: shares(self.job.others[name], party.workers) for name, party in self.others.items()}
         if self.way is Way.SETS:
             return
@@ -68,7 +69,7 @@ class LatticeTree(Tree):
         return self._begun(number, self.way.nodes_per_query(self.agreed))
 
     def _begun(self, number: int, every: int) -> int:
-        """Groups of so many nodes of the tree that begin at a level."""
+        """The number of groups, of `every` nodes of the tree, that begin at a level."""
         asked = sum(map(self.nodes, range(number)))
         return ceil((asked + self.nodes(number)) / every) - ceil(asked / every)
 
@@ -133,7 +134,7 @@ class LatticeTree(Tree):
         return max(works)
 
     def _products(self, blocks: int) -> float:
-        """Seconds of a cell's products in so many blocks."""
+        """Seconds of a cell's products in `blocks` blocks."""
         return blocks * self.costs.product_s + -(-blocks // MOST_BLOCKS) * self.costs.inverse_s
 
     def _values(self, number: int) -> None:

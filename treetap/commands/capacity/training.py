@@ -153,7 +153,7 @@ def agreed_sizes(params: BoostingParams, records: int, parties: Iterable[PartyCo
         BadInput: none fit.
     """
     candidates = rounded_up(max(columns.candidates for columns in parties))
-    queries = rounded_up(params.n_estimators * built_nodes(params, Needs()))
+    queries = rounded_up(params.n_estimators * built_nodes(params, Needs.of(params)))
     return parameters_of(records, layout(params, records, 1), params.max_bin, candidates, queries, 1)
 
 
@@ -168,7 +168,7 @@ class LevelCounts:
 
 
 class PartyCounts:
-    """Operations of one feature party with so many workers on a tree; `groups`: of columns that share joint cells."""
+    """Operations on a tree of one feature party with some workers; `groups`: of columns that share joint cells."""
 
     def __init__(self, job: Training, columns: PartyColumns, workers: int) -> None:
         counted = CountedProducts(columns.shapes, columns.codes, job.drawn // workers)

@@ -216,7 +216,7 @@ class Tree(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, int | float | str]:
-        """What the answer says of the scheme."""
+        """Entries of the answer about the scheme."""
 
     @abstractmethod
     def worker_bytes(self, party: Party) -> float:
