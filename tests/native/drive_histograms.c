@@ -24,8 +24,7 @@ int FN(treetap_histograms_unpack)(const uint8_t *, size_t, uint64_t *);
 int FN(treetap_histograms_write)(const uint64_t *, size_t, size_t, uint8_t *);
 int FN(treetap_histograms_read)(const uint8_t *, size_t, size_t, uint64_t *);
 int FN(treetap_histograms_sum)(
-    const uint64_t *, size_t, const uint32_t *, size_t, size_t, const uint8_t *, size_t, const uint32_t *, size_t,
-    uint64_t *);
+    const uint64_t *, size_t, size_t, size_t, const uint8_t *, size_t, const uint32_t *, size_t, uint64_t *);
 int FN(treetap_histograms_cells)(
     const double *, const double *, size_t, size_t, size_t, const uint8_t *, size_t, const uint8_t *, const uint32_t *,
     size_t, size_t, uint64_t *, double *);

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -72,6 +73,13 @@ def machine(monkeypatch, tmp_path):
 
 def record(native: Path):
     return json.loads((native / "kernels.json").read_text())
+
+
+@pytest.mark.parametrize("driver", sorted((ROOT / "tests" / "native").glob("drive_*.c")), ids=lambda path: path.stem)
+def test_drivers_of_the_sanitisers_compile(driver):
+    """A driver calls a kernel as it declares it: else the sanitisers, which run late, would be the first to say so."""
+    flags = ("-fsyntax-only", "-Wall", "-Werror", "-Wno-psabi", "-DPLAIN")
+    subprocess.run([shutil.which("cc"), *flags, str(driver)], check=True, timeout=60)
 
 
 def test_a_build_with_a_compiler(kernels, native):
