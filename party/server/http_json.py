@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, create_model
 from pydantic.json_schema import models_json_schema
+from pydantic_core import ErrorDetails
 
-from treetap.names import NAME
+from treetap.names import NAME, NAME_RULE, did_you_mean, visible
 from treetap.strict import Name
+from treetap.tables.labels import of_class
 from treetap.version import package_version
 from treetap.wire.v2 import serving_pb2
 
@@ -57,8 +59,23 @@ class PredictRequest(BaseModel):
     ] = None
 
 
+def _with_figures_of_classes(schema: dict[str, Any]) -> None:
+    """Describe the members whose names have a class in them."""
+    schema["additionalProperties"] = False
+    schema["patternProperties"] = {
+        "^probability_": {
+            "type": "number",
+            "description": "The probability of a class, as `probability_yes`: of two classes that of the second.",
+        },
+        "^score_": {"type": "number", "description": "The score of a class, where the model has one for each."},
+    }
+
+
 class RecordPrediction(BaseModel):
     """The answer for one record, with the column names of a file of predictions."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=_with_figures_of_classes)
+    __pydantic_extra__: dict[str, float] = Field(init=False)
 
     id: Annotated[str | int, Field(description="As it was requested.")]
     status: Annotated[
@@ -71,12 +88,7 @@ class RecordPrediction(BaseModel):
         Class | None,
         Field(description="The class, in the type of the label's column; in a regression, the value."),
     ] = None
-    probability: Annotated[float | None, Field(description="With two classes: the probability of the second.")] = None
     score: Annotated[float | None, Field(description="The raw score, where the model has one.")] = None
-    probabilities: Annotated[
-        dict[str, float] | None, Field(description="Models with a score per class: each probability.")
-    ] = None
-    scores: Annotated[dict[str, float] | None, Field(description="Models with a score per class: each score.")] = None
 
 
 class PredictReply(BaseModel):
@@ -126,6 +138,38 @@ def predict_request(most_ids: int) -> type[PredictRequest]:
     return create_model("PredictRequest", __base__=PredictRequest, __doc__=PredictRequest.__doc__, ids=(ids, ...))
 
 
+#: Faults of a request that are said one by one.
+_SAID = 8
+
+
+def faults_of_request(failure: ValidationError) -> str:
+    """The faults of a request's body, each with its place and what it must be."""
+    said = list(dict.fromkeys(map(_fault, failure.errors(include_url=False, include_input=False))))
+    more = f"; and {len(said) - _SAID} more" if len(said) > _SAID else ""
+    return "; ".join(said[:_SAID]) + more
+
+
+def _fault(error: ErrorDetails) -> str:
+    kind, place, context = error["type"], error["loc"], error.get("ctx", {})
+    if not place:
+        if kind == "json_invalid":
+            return f"the body is not JSON: {context['error']}"
+        return 'the body must be an object, such as {"ids": ["a17"]}'
+    name = str(place[0])
+    if kind == "extra_forbidden":
+        known = list(PredictRequest.model_fields)
+        return f"{visible(name)}: is unknown; a request has {', '.join(known)}{did_you_mean(name, known)}"
+    if name == "deadline_s":
+        return "deadline_s: must be a number of seconds above 0"
+    if name == "model":
+        return f"model: must be the name of a served model; {NAME_RULE}"
+    if len(place) > 1:
+        return f"ids[{place[1]}]: an id is text of 1 to {ID_CHARACTERS:,} characters, or a whole number of 64 bits"
+    if kind == "too_long":
+        return f"ids: name at most {context['max_length']:,} in one request, and the others in further ones"
+    return 'ids: must name the records to predict, such as ["a17"]'
+
+
 def predict_reply(answer: serving_pb2.PredictedRecords, ids: Sequence[str | int]) -> PredictReply:
     """The answer to a client who requested these ids."""
     records = [_record(prediction, value, answer) for prediction, value in zip(answer.predictions, ids, strict=True)]
@@ -158,18 +202,17 @@ def _class(name: str, kind: serving_pb2.ClassType.ValueType) -> Class:
 def _record(
     prediction: serving_pb2.RecordPrediction, asked: str | int, answer: serving_pb2.PredictedRecords
 ) -> RecordPrediction:
-    made = RecordPrediction(id=asked, status=STATUS[prediction.status])
-    if made.status != "predicted":
-        return made
+    status, classes = STATUS[prediction.status], list(answer.classes)
+    if status != "predicted":
+        return RecordPrediction(id=asked, status=status)
     is_class = prediction.WhichOneof("prediction") == "label"
-    made.prediction = _class(prediction.label, answer.class_type) if is_class else prediction.value
-    if len(prediction.probabilities) == len(answer.classes) > 0:
-        made.probabilities = dict(zip(answer.classes, prediction.probabilities, strict=True))
-        made.scores = dict(zip(answer.classes, prediction.scores, strict=True))
-        return made
-    made.score = prediction.scores[0]
-    made.probability = prediction.probabilities[0] if prediction.probabilities else None
-    return made
+    value = _class(prediction.label, answer.class_type) if is_class else prediction.value
+    if len(prediction.probabilities) == len(classes) > 0:
+        figures = {of_class("probability", name): p for name, p in zip(classes, prediction.probabilities, strict=True)}
+        figures |= {of_class("score", name): score for name, score in zip(classes, prediction.scores, strict=True)}
+        return RecordPrediction(id=asked, status=status, prediction=value, **figures)
+    figures = {of_class("probability", classes[1]): p for p in prediction.probabilities}  # one, or none of numbers
+    return RecordPrediction(id=asked, status=status, prediction=value, score=prediction.scores[0], **figures)
 
 
 PROBLEMS = "application/problem+json"

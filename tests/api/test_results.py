@@ -60,12 +60,12 @@ def test_predictions_in_csv_have_the_ids_of_the_table(tmp_path: Path) -> None:
     """Ids and labels that are text stay so where they look like numbers; the runs are one table."""
     (tmp_path / "predictions").mkdir()
     for run, first in (("seed-0", 1.0), ("seed-1", 0.25)):
-        kept = pa.table({"id": ["007", "08"], "prediction": ["01", "1"], "probability": [first, 0.0], "y": ["1", "01"]})
+        kept = pa.table({"id": ["007", "08"], "prediction": ["01", "1"], "probability_1": [first, 0.0], "y": ["1", "01"]})
         (tmp_path / "predictions" / f"{run}.csv").write_bytes(content_of(kept, "csv"))
     found = ExperimentResult(Results.of([]), tmp_path).predictions
     assert found["id"].tolist() == ["007", "08"] * 2
     assert found["y"].tolist() == ["1", "01"] * 2
-    assert found["probability"].tolist() == [1, 0, 0.25, 0]
+    assert found["probability_1"].tolist() == [1, 0, 0.25, 0]
 
 
 @pytest.mark.second_tier
@@ -97,7 +97,7 @@ def test_a_model_of_an_experiment_predicts(result: ExperimentResult, tmp_path: P
     held = result.predictions
     rows = X.iloc[held.iloc[:, 1].astype(int)].reset_index(drop=True)
     assert model.predict(rows).tolist() == held["prediction"].tolist()
-    assert (model.predict_proba(rows)[:, 1] == held["probability"]).all()
+    assert (model.predict_proba(rows)[:, 1] == held["probability_yes"]).all()
     apart = model.predict_frame({"bank": rows[["a", "b"]], "telco": rows[["c", "d"]].iloc[3:]})
     assert apart.index.tolist() == list(range(3, 18))
     assert set(model.importances_["party"]) <= {"bank", "telco"}

@@ -127,7 +127,7 @@ def test_http_answers_and_faults(served: Served) -> None:
     assert (status, found["model"], found["job"]) == (200, "here", served.job)
     (one,) = found["predictions"]
     assert one["score"] == pytest.approx(EXACT[0], abs=1e-9)
-    assert set(one) == {"id", "status", "prediction", "probability", "score"}
+    assert set(one) == {"id", "status", "prediction", "probability_1", "score"}
     status, found, _ = served.ask("POST", "/v1/predict", {"ids": [IDS[1], "nobody", IDS[2]], "model": "here"})
     assert [each["status"] for each in found["predictions"]] == ["predicted", "unknown_id", "predicted"]
     assert [each.get("score") for each in found["predictions"]] == [
