@@ -11,6 +11,7 @@ from typing import Any
 
 #: Name → its module, and the packages that it needs beside those of every installation, of treetap's extra `api`.
 _FACE = {
+    "Client": ("treetap.api.client", ()),
     "FederatedClassifier": ("treetap.api.estimators", ("sklearn",)),
     "FederatedRegressor": ("treetap.api.estimators", ("sklearn",)),
     "audit": ("treetap.api.experiments", ()),

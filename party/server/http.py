@@ -7,7 +7,6 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
@@ -216,10 +215,11 @@ async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -
 
 def _fault(prediction: serving_pb2.RecordPrediction) -> web.Response | None:
     """The response for a record without a prediction; None if it has one."""
-    if STATUS[prediction.status] == "unknown_id":
-        return problem(404, "the label holder's table has no such id")
-    if STATUS[prediction.status] == "not_common":
-        return problem(422, "not all parties hold the record of this id")
+    record = STATUS[prediction.status]
+    if record == "unknown_id":
+        return problem(404, "the label holder's table has no such id", record=record)
+    if record == "not_common":
+        return problem(422, "not all parties hold the record of this id", record=record)
     return None
 
 

@@ -130,6 +130,10 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
+    record: Annotated[
+        Literal["unknown_id", "not_common"] | None,
+        Field(description="Of a request with one id: the status of its record, which has no prediction."),
+    ] = None
 
 
 def predict_request(most_ids: int) -> type[PredictRequest]:
@@ -149,25 +153,28 @@ def faults_of_request(failure: ValidationError) -> str:
     return "; ".join(said[:_SAID]) + more
 
 
+#: Member of a request → what it must be.
+_WANTED = {
+    "ids": 'ids: must name the records to predict, such as ["a17"]',
+    "model": f"model: must be the name of a served model; {NAME_RULE}",
+    "deadline_s": "deadline_s: must be a number of seconds above 0",
+}
+
+
 def _fault(error: ErrorDetails) -> str:
-    kind, place, context = error["type"], error["loc"], error.get("ctx", {})
-    if not place:
-        if kind == "json_invalid":
-            return f"the body is not JSON: {context['error']}"
-        return 'the body must be an object, such as {"ids": ["a17"]}'
-    name = str(place[0])
-    if kind == "extra_forbidden":
-        known = list(PredictRequest.model_fields)
-        return f"{visible(name)}: is unknown; a request has {', '.join(known)}{did_you_mean(name, known)}"
-    if name == "deadline_s":
-        return "deadline_s: must be a number of seconds above 0"
-    if name == "model":
-        return f"model: must be the name of a served model; {NAME_RULE}"
-    if len(place) > 1:
-        return f"ids[{place[1]}]: an id is text of 1 to {ID_CHARACTERS:,} characters, or a whole number of 64 bits"
-    if kind == "too_long":
-        return f"ids: name at most {context['max_length']:,} in one request, and the others in further ones"
-    return 'ids: must name the records to predict, such as ["a17"]'
+    match error["type"], error["loc"]:
+        case "json_invalid", _:
+            return f"the body is not JSON: {error['ctx']['error']}"
+        case _, ():
+            return 'the body must be an object, such as {"ids": ["a17"]}'
+        case "extra_forbidden", (name, *_):
+            known = ", ".join(_WANTED)
+            return f"{visible(str(name))}: is unknown; a request has {known}{did_you_mean(str(name), _WANTED)}"
+        case "too_long", ("ids",):
+            return f"ids: name at most {error['ctx']['max_length']:,} in one request, and the others in further ones"
+        case _, ("ids", int(place), *_):
+            return f"ids[{place}]: an id is text of 1 to {ID_CHARACTERS:,} characters, or a whole number of 64 bits"
+    return _WANTED[str(error["loc"][0])]
 
 
 def predict_reply(answer: serving_pb2.PredictedRecords, ids: Sequence[str | int]) -> PredictReply:

@@ -60,7 +60,9 @@ def test_predictions_in_csv_have_the_ids_of_the_table(tmp_path: Path) -> None:
     """Ids and labels that are text stay so where they look like numbers; the runs are one table."""
     (tmp_path / "predictions").mkdir()
     for run, first in (("seed-0", 1.0), ("seed-1", 0.25)):
-        kept = pa.table({"id": ["007", "08"], "prediction": ["01", "1"], "probability_1": [first, 0.0], "y": ["1", "01"]})
+        kept = pa.table(
+            {"id": ["007", "08"], "prediction": ["01", "1"], "probability_1": [first, 0.0], "y": ["1", "01"]}
+        )
         (tmp_path / "predictions" / f"{run}.csv").write_bytes(content_of(kept, "csv"))
     found = ExperimentResult(Results.of([]), tmp_path).predictions
     assert found["id"].tolist() == ["007", "08"] * 2

@@ -22,6 +22,7 @@ from sklearn.utils.validation import (
 )
 
 from treetap.api import loopback, party_tables
+from treetap.api.client import Client
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.fitted import Fitted, write_shards
 from treetap.api.frames import (
@@ -45,6 +46,7 @@ from treetap.protocols.prediction import predicting
 from treetap.tables.config import OTHERS
 from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.params import BoostingParams
+from treetap.wire.tls import NAME_KEY
 
 Array = np.ndarray[Any, np.dtype[Any]]
 #: The protocol by which the estimators train.
@@ -57,6 +59,10 @@ class Served(NamedTuple):
     address: str
     headers: dict[str, str]
     ids: list[str]
+
+    def client(self) -> Client:
+        """A client that may ask there."""
+        return Client(self.address, client=self.headers[NAME_KEY])
 
 
 class FederatedEstimator(Parameters, ABC):
@@ -149,7 +155,7 @@ class FederatedEstimator(Parameters, ABC):
             data = self._party_tables(X)
             tables = {party: self._own_table(records) for party, records in data.tables.items()}
         with running.serve(self._fitted.job, tables, self._protocol) as address:
-            yield Served(f"http://{address}", {"treetap-name": running.settings.client}, list(data.rows.ids))
+            yield Served(f"http://{address}", {NAME_KEY: running.settings.client}, list(data.rows.ids))
 
     @checked()
     def save(self, folder: str | Path) -> Path:
