@@ -36,6 +36,7 @@ from treetap.api.frames import (
     like,
     of_array,
 )
+from treetap.api.insights import Insights
 from treetap.api.loopback import ID, Loopback, OwnTable, Settings
 from treetap.api.parameters import Parameters
 from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
@@ -65,7 +66,7 @@ class Served(NamedTuple):
         return Client(self.address, client=self.headers[NAME_KEY])
 
 
-class FederatedEstimator(Parameters, ABC):
+class FederatedEstimator(Insights, Parameters, ABC):
     """Trains and predicts by a federation. Its subclasses have the constructor, and `_labels` of their targets."""
 
     #: True if the targets are numbers, and the objective where the targets are not seen here.

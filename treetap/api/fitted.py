@@ -60,6 +60,15 @@ def predict_jointly(model: JointModel, tables: Mapping[str, pa.Table]) -> pa.Tab
     Raises:
         InvalidInput: a table cannot be read as in the training; the message names the party.
     """
+    with on_disk(tables) as configs:
+        predictions = model.predict(configs)
+    warn_unlike(model.unlike)
+    return predictions
+
+
+@contextmanager
+def on_disk(tables: Mapping[str, pa.Table]) -> Iterator[dict[str, TableConfig]]:
+    """Tables by party, with a column `ID`, as a joint model reads them. Raises as `predict_jointly`."""
     with tempfile.TemporaryDirectory(prefix="treetap-tables-") as folder:
         configs = {}
         for party, table in tables.items():
@@ -67,11 +76,9 @@ def predict_jointly(model: JointModel, tables: Mapping[str, pa.Table]) -> pa.Tab
             pq.write_table(table, path)
             configs[party] = TableConfig(path=path, id=ID)
         try:
-            predictions = model.predict(configs)
+            yield configs
         except BadInput as failure:
             raise InvalidInput(_to_caller(str(failure), folder)) from None
-        warn_unlike(model.unlike)
-        return predictions
 
 
 def cells_of(status: jobs_pb2.JobStatus) -> dict[str, Unlike]:

@@ -250,14 +250,25 @@ class Loopback:
 
         Raises as `train`.
         """
+        status = self._predict(model, tables, protocol, verbose=verbose, **options)
+        return _taken(status.predictions), status
+
+    def attributions(self, model: str, tables: Mapping[str, OwnTable], *, verbose: bool) -> pa.Table:
+        """The Shapley values of scores, masked sums of an encrypted prediction, as the label holder has them.
+
+        Raises as `train`; Refused where a party's policy forbids them.
+        """
+        status = self._predict(model, tables, "eini", verbose=verbose, attributions=True)
+        _taken(status.predictions)
+        return _taken(status.attributions)
+
+    def _predict(
+        self, model: str, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool, **options: Any
+    ) -> jobs_pb2.JobStatus:
         operator = self.start()
         with self._placed(tables) as name:
             request = predict_request(protocol, job=name, model=model, table=name, **options)
-            status = watched(operator, operator.predict(request), verbose=verbose)
-        written = Path(status.predictions)
-        predicted = pq.read_table(written)
-        written.unlink()  # the caller has it
-        return predicted, status
+            return watched(operator, operator.predict(request), verbose=verbose)
 
     @contextmanager
     def serve(self, model: str, tables: Mapping[str, OwnTable], protocol: str) -> Iterator[str]:
@@ -309,6 +320,13 @@ def _to_caller(message: str, table: str) -> str:
     dated = re.sub(r'\{ (?:"(.+)"|([\w-]+)) = "days" \}', r'{"\1\2": "days"}', message)
     plain = re.sub(rf"tables/{table}\.(parquet: |toml: \d+ wrong: )", "", dated)
     return plain.replace(IN_SETTINGS, AS_PARAMETER)
+
+
+def _taken(file: str) -> pa.Table:
+    """A file that a party wrote for the caller, who has it from here on."""
+    content = pq.read_table(file)
+    Path(file).unlink()
+    return content
 
 
 def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatus:

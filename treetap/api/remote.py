@@ -102,19 +102,28 @@ class RemoteFitted:
             InvalidInput: a party refuses the table.
             TreetapError: the prediction failed, or its file is on the label holder's machine, which is not this one.
         """
+        predicted = self._read("predictions", predict_request(protocol, model=self.job, table=table), verbose=verbose)
+        return predicted.filter(predicted.column("prediction").is_valid())
+
+    def attributions(self, table: str, *, verbose: bool) -> pa.Table:
+        """The Shapley values of the scores, as the label holder has written them; raises as `predict`."""
+        asked = predict_request("eini", model=self.job, table=table, attributions=True)
+        return self._read("attributions", asked, verbose=verbose)
+
+    def _read(self, file: str, request: jobs_pb2.PredictRequest, *, verbose: bool) -> pa.Table:
+        """A file of a prediction, which its status names."""
         with checked():
             operator = self._connection.operator
-            name = operator.predict(predict_request(protocol, model=self.job, table=table))
+            name = operator.predict(request)
         status = watched(operator, name, verbose=verbose)
         self._statuses["predict"] = status.SerializeToString()
         warn_unlike(cells_of(status))
-        written = Path(status.predictions)
+        written = Path(getattr(status, file))
         if not written.is_file():
             raise TreetapError(
-                f"prediction {name} is finished; {self.label_holder} has it on its own machine, as {status.predictions}"
+                f"prediction {name} is finished; {self.label_holder} has it on its own machine, as {written}"
             )
-        predicted = pq.read_table(written)
-        return predicted.filter(predicted.column("prediction").is_valid())
+        return pq.read_table(written)
 
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""

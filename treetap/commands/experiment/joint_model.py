@@ -28,6 +28,7 @@ from treetap.tables.typed import named_type, typed
 from treetap.tables.unlike import Unlike, check_values
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
 from treetap.trees.local_values import Bools, Floats, Ints, reached_values
+from treetap.trees.shapley import Attributions, attributions
 
 #: The meaning of a split's handle, by its owner's table.
 Meaning = Callable[[Split], OwnSplit]
@@ -154,17 +155,49 @@ class JointModel:
         Raises:
             DataError: a table cannot be read, or lacks a column.
         """
+        ids, features = self.records(tables)
+        values = scores(self._opened.published, self._opened.meaning, features)
+        classes = self.manifest["classes"]
+        outcome = Outcome.of(self.manifest["objective"], classes, values)
+        return pa.table({**ids, **outcome.columns(classes, self._class_type)})
+
+    def records(self, tables: Mapping[str, TableConfig]) -> tuple[dict[str, pa.Array], dict[str, Floats]]:
+        """The records that all tables have, in the order of ids: the id column by its name, and features by party.
+
+        Raises as `predict`.
+        """
         read = {party: self._read(party, config) for party, config in tables.items()}
         self.unlike = {party: table.unlike for party, table in read.items()}
         common = read[self.label_holder].ids
         for table in read.values():
             common = common.take(np.flatnonzero(table.ids.places_of(common) >= 0))
         features = {party: table.features[table.ids.places_of(common)] for party, table in read.items()}
-        values = scores(self._opened.published, self._opened.meaning, features)
-        classes = self.manifest["classes"]
-        outcome = Outcome.of(self.manifest["objective"], classes, values)
         ((name, kind),) = read[self.label_holder].id_types.items()  # of an experiment, one
-        return pa.table({name: common.array.cast(kind), **outcome.columns(classes, self._class_type)})
+        return {name: common.array.cast(kind)}, features
+
+    @property
+    def features(self) -> list[tuple[str, str]]:
+        """Party and feature of every column of `records`, the label holder's first, as in an exported model."""
+        parties = [self.label_holder, *self.manifest["feature_parties"]]
+        return [(party, str(name)) for party in parties for name in self.manifests[party]["columns"]]
+
+    def attributions(self, features: Mapping[str, Floats]) -> Attributions:
+        """Shapley values of the scores of `records`, each of `features` a player; see `treetap.trees.shapley`.
+
+        Raises:
+            DataError: a split has no cover, so that there is no mean to compare with.
+        """
+        meaning, published = self._opened.meaning, self._opened.published
+
+        def goes_left(split: Split) -> Bools:
+            own = meaning(split)
+            return np.asarray(own.goes_left(features[split.owner][:, own.feature]))
+
+        def player(split: Split) -> str:
+            return f"{split.owner}.{self.manifests[split.owner]['columns'][meaning(split).feature]}"
+
+        players = [f"{party}.{name}" for party, name in self.features]
+        return attributions(published, player, goes_left, players, len(next(iter(features.values()))))
 
     @cached_property
     def _opened(self) -> OpenModel:

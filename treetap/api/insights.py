@@ -1,0 +1,97 @@
+"""A look into a fitted estimator: Shapley values of predictions, and pictures of its training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from treetap.api.errors import InvalidInput, checked
+from treetap.api.explanations import by_shards, of_sums
+from treetap.api.fitted import joint_model
+from treetap.api.plots import plot_history, plot_importance
+from treetap.api.remote import RemoteFitted
+
+
+class Insights:
+    """The methods by which estimators explain themselves."""
+
+    _fitted: Any
+    verbose: Any
+
+    @checked()
+    def explain(self, X: Any, *, federated: bool = False) -> Any:
+        """Shapley values of the raw scores, as a `shap.Explanation`: `shap.plots.beeswarm(model.explain(X))`.
+
+        Path-dependent TreeSHAP (Lundberg et al. 2020, Algorithm 1), exact: of a model that fits in XGBoost the same as
+        its `pred_contribs`. In each row `values` (n, features), or (n, features, classes), and `base_values` add up to
+        the score. Features are called `party.column`.
+
+        Where the shards of all parties are here, as after a training on this machine, they are computed here without a
+        message. By a federation, they are masked sums of an encrypted prediction (`treetap predict --attributions`):
+        then a feature party is one player, and its policy must emit EXPLANATION to the label holder.
+
+        Args:
+            X: records, as of `predict`; of a federation elsewhere the name of the parties' tables, in whose order of
+                ids the rows come.
+            federated: have the running federation compute them.
+
+        Raises:
+            ValueError: the records do not fit the model, a party lacks some of them, or no federation runs.
+            TreetapError: a policy forbids it, or the federation failed.
+            ImportError: shap is missing, of the extra `explain`.
+        """
+        check_is_fitted(self)
+        if isinstance(self._fitted, RemoteFitted):
+            if not isinstance(X, str):
+                raise InvalidInput("the federation has its own tables: X is their name")
+            written = self._fitted.attributions(X, verbose=bool(self.verbose))
+            return of_sums(written, self._fitted.label_holder)
+        data = self._party_tables(X)
+        if not federated:
+            with joint_model(self._fitted.shards) as joint:
+                return by_shards(joint, data)
+        if (running := self._fitted.loopback) is None:
+            raise InvalidInput("federated: the federation of this model does not run here; leave it out")
+        tables = {party: self._own_table(records) for party, records in data.tables.items()}
+        written = running.attributions(self._fitted.job, tables, verbose=bool(self.verbose))
+        return of_sums(written, self._fitted.label_holder, data.rows)
+
+    def plot_importance(
+        self, *, importance_type: str = "gain", max_num_features: int | None = 20, ax: Any = None
+    ) -> Any:
+        """Draw the importance of features, a colour for each party; returns the matplotlib Axes.
+
+        Args:
+            importance_type: "gain", the mean loss change of a feature's splits; "total_gain", "weight" (their number),
+                "cover", "total_cover": as of `xgboost.plot_importance`.
+            max_num_features: the most important ones that are drawn; None: all.
+            ax: Axes to draw on; None: new ones.
+
+        Raises:
+            ValueError: there is no such type, or the model is with parties elsewhere.
+            ImportError: matplotlib is missing, of the extra `plot`.
+        """
+        check_is_fitted(self)
+        return plot_importance(self._fitted.importances, importance_type, max_num_features, ax)
+
+    def plot_history(self, *, metric: str | None = None, ax: Any = None) -> Any:
+        """Draw a metric after each round, of the records of the training and of those set aside; returns the Axes.
+
+        Args:
+            metric: such as "logloss" or "auc"; None: the first of the training.
+            ax: Axes to draw on; None: new ones.
+
+        Raises:
+            ValueError: the training has no such metric.
+            ImportError: matplotlib is missing, of the extra `plot`.
+        """
+        check_is_fitted(self)
+        best = getattr(self, "best_iteration_", None)
+        return plot_history(self._fitted.history, best, metric, ax)
+
+    def _party_tables(self, X: Any) -> Any:
+        raise NotImplementedError
+
+    def _own_table(self, records: Any) -> Any:
+        raise NotImplementedError
