@@ -27,6 +27,8 @@ def plot_importance(rows: Sequence[Importance], importance_type: str, most: int 
     if importance_type not in _TYPES:
         meant = did_you_mean(importance_type, _TYPES)
         raise InvalidInput(f"importance_type = {importance_type!r}: must be one of {', '.join(_TYPES)}{meant}")
+    if not rows:
+        raise InvalidInput("the model has no splits but those that its label holder grew alone: nothing to draw")
     sizes = [(row, size) for row in rows if (size := _size(row, importance_type)) is not None]
     if not sizes:
         raise InvalidInput(f"importance_type = {importance_type!r}: no party of this model keeps it; try 'weight'")
