@@ -38,7 +38,7 @@ def test_the_table_is_like_a_banks():
     assert sum(row["defaulted"] == "yes" for row in table) == 1050
     missing = {name: sum(not row[name] for row in table) / 5000 for name in table[0]}
     assert 0.14 < max(missing.values()) < 0.16
-    assert sum(0.015 < share for share in missing.values()) == 5
+    assert sum(share > 0.015 for share in missing.values()) == 5
 
 
 def test_each_half_has_customers_that_the_other_has_not():
