@@ -236,15 +236,17 @@ def thresholds(runs: Sequence[RunResult]) -> tuple[str, Table] | None:
         return None
     (name,) = names
     known = [(it, run) for run in runs for it in ranked_rows([run], name) if len(it.true)]
+    if not known:
+        return None
     rows = []
     for cost in COSTS:
         best = [int(it.costs[cost].argmin()) for it, _ in known]
         cells = [_at(it, k, cost, run.evaluation) for k, (it, run) in zip(best, known, strict=True)]
         means = [spread(column).mean for column in zip(*cells, strict=True)]
-        figures = ["–" if not means or means[0] is None else f"{means[0]:.2f}", *map(_percent, means[1:])]
-        rows.append([f"{cost} false alarm{'s' if cost > 1 else ''}", *figures] if means else [f"{cost}"])
+        threshold = "none" if not means[1] else f"{means[0]:.2f}"
+        rows.append([f"{cost} false alarm{'s' if cost > 1 else ''}", threshold, *map(_percent, means[1:])])
     heads = ["a missed row costs", "threshold", "rows flagged", "found", "right of these", "cost beside ½"]
-    return (name, Table(heads, rows)) if known else None
+    return name, Table(heads, rows)
 
 
 def _at(it: Ranked, k: int, cost: int, evaluation: Evaluation) -> tuple[float | None, ...]:
