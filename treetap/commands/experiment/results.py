@@ -83,6 +83,7 @@ class Roc(Part):
 
     name: str = Field(alias="class")
     auc: Figure
+    average_precision: Figure
     points: list[RocPoint]
 
 
