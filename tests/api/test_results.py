@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,32 @@ def test_an_audit_is_a_data_frame(result: ExperimentResult) -> None:
         treetap.audit(result, attacks=["guess"])
     with pytest.raises(ValueError, match=r"audit\.toml"):
         treetap.audit(result.folder / "predictions")
+
+
+@pytest.mark.second_tier
+@pytest.mark.parametrize("screen", [None, ":0"])
+def test_results_are_shown(
+    screen: str | None, result: ExperimentResult, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verdict in words, and the page where there is a screen; of an experiment first what federating gains."""
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", screen or "")
+    result.show()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == result.headline
+    assert lines[1] == "What each side learned:"
+    assert lines[2].startswith("telco could guess ")
+    assert lines[-1] == f"report: {result.report}"
+    again = treetap.audit(result, attacks=["uni"], by_tree=False)
+    again.show()
+    assert capsys.readouterr().out.splitlines()[0] == "What each side learned:"
+    assert opened == ([result.report.as_uri(), again.report.as_uri()] if screen else [])
+    (labels,) = again.verdicts.query("learned == 'labels'").to_dict("records")
+    assert (labels["party"], labels["of"]) == ("telco", "bank")
+    assert labels["after"] >= labels["before"]
+    assert f"telco could guess {100 * labels['before']:.1f} %" in repr(again)
 
 
 @pytest.mark.second_tier
