@@ -164,7 +164,11 @@ def _shown_by(name: str, cells: Cells, rules: Rules) -> Meant | Ask:
 
 
 def _unsaid(cells: Cells, meant: Meant | Ask) -> Meant | Ask:
-    """The same where the settings say nothing of a column; a single cell is named by its row once it is read."""
+    """The same where the settings say nothing of a column; among numbers a cell that is none is named by its row."""
+    if is_text(cells.column.type):
+        texts = different_texts(cells.column)
+        if len(no_numbers(cells.origin, texts)) < len(texts):
+            return Meant()
     if isinstance(meant, Ask):
         return Meant() if meant.of_rows else meant
     if meant.encode is None:

@@ -83,6 +83,17 @@ def encoding_of(encode: str | Mapping[str, str] | None, column: str) -> str | No
     return encode.get(column, encode.get(OTHERS))
 
 
+def with_taken(
+    encode: str | Mapping[str, str], columns: Sequence[str], taken: Mapping[str, str]
+) -> str | dict[str, str] | None:
+    """The encodings of these columns with those that `AUTO` took in its place; None where no column has one."""
+    if isinstance(encode, str) and encode != AUTO:
+        return encode
+    given = {} if isinstance(encode, str) else {name: it for name, it in encode.items() if it != AUTO}
+    given |= {name: taken[name] for name in columns if encoding_of(encode, name) == AUTO and name in taken}
+    return given or None
+
+
 def encodings_in(encode: str | Mapping[str, str] | None) -> list[str]:
     """The encodings that some column has."""
     return list(encode.values()) if isinstance(encode, Mapping) else [encode] if encode else []
