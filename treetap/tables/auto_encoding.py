@@ -34,7 +34,7 @@ from treetap.tables.categories import (
 from treetap.tables.config import AUTO, CATEGORICAL, DAYS, ONE_HOT, encoding_of, is_encoded_by_name
 from treetap.tables.date_formats import ISO, has_century, mostly, readings, strangers
 from treetap.tables.dates import is_date
-from treetap.tables.number_styles import styles_of
+from treetap.tables.number_styles import PLAIN, styles_of
 from treetap.tables.numbers import is_text
 from treetap.tables.source import Origin, Source, row_name
 
@@ -46,14 +46,12 @@ MOST, RECORDS_A_VALUE, FEW = 256, 10, 10
 class Rules:
     """The settings that hold for all columns of a table.
 
-    `encode`, `date_format`: as the table has them. `records`: their number. `missing`: the number that means a missing
-    cell. `partitions`: trees may split a column by sets of its categories. `declared`: columns that their source calls
-    categories.
+    `encode`, `date_format`: as the table has them. `missing`: the number that means a missing cell. `partitions`: trees
+    may split a column by sets of its categories. `declared`: columns that their source calls categories.
     """
 
     encode: Encodings
     date_format: str | Mapping[str, str] | None
-    records: int
     missing: float | None
     partitions: bool
     declared: frozenset[str] = frozenset()
@@ -64,17 +62,18 @@ class Rules:
         """The encoding of categories."""
         return Meant(CATEGORICAL if self.partitions else ONE_HOT)
 
+
+class Cells(NamedTuple):
+    """A plain column, whole or one cell of each value, the origin by which its rows are named, and their number."""
+
+    origin: Origin
+    column: pa.ChunkedArray
+    records: int
+
     @property
     def most_taken(self) -> int:
         """The most values of text that is taken for categories: see above."""
         return min(MOST, max(self.records // RECORDS_A_VALUE, min(FEW, self.records // 2)))
-
-
-class Cells(NamedTuple):
-    """A plain column, whole or one cell of each value, and the origin by which its rows are named."""
-
-    origin: Origin
-    column: pa.ChunkedArray
 
 
 @dataclass(frozen=True)
@@ -150,17 +149,17 @@ def may_identify(column: pa.ChunkedArray) -> bool:
 
 def _shown_by(name: str, cells: Cells, rules: Rules) -> Meant | Ask:
     """The encoding of a column by its type and its cells."""
-    origin, column = cells
+    origin, column, records = cells
     if is_date(column.type):
         return Meant(DAYS)
     if name in rules.declared:
         count = len(category_texts(origin, name, column, rules.missing).values())
-        most = max(rules.most_taken, most_categories(rules.records))
-        return Meant() if not count else rules.categories if count <= most else _many(count, rules)
+        most = max(cells.most_taken, most_categories(records))
+        return Meant() if not count else rules.categories if count <= most else _many(count, cells, rules)
     if not is_text(column.type) or are_plain(origin, different_texts(column)):
         return Meant()
     texts = different_texts(without_missing(origin, name, column, rules.missing))
-    return _date_of(name, cells, texts, rules) or _number_of(cells, texts, rules) or _category_of(texts, rules)
+    return _date_of(name, cells, texts, rules) or _number_of(cells, texts, rules) or _category_of(cells, texts, rules)
 
 
 def _unsaid(cells: Cells, meant: Meant | Ask) -> Meant | Ask:
@@ -178,7 +177,7 @@ def _unsaid(cells: Cells, meant: Meant | Ask) -> Meant | Ask:
 
 def _days(name: str, cells: Cells, rules: Rules, *, by_name: bool) -> Meant | Ask:
     """The format of a column that the settings take for dates; a cell that is none is named by its row."""
-    origin, column = cells
+    origin, column, _ = cells
     if not is_text(column.type) or (not by_name and are_plain(origin, different_texts(column))):
         return Meant()
     texts = different_texts(without_missing(origin, name, column, rules.missing))
@@ -211,21 +210,22 @@ def _number_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Ask | None:
     """The doubt whether texts are numbers: in another style, or all but a few of them; None of others."""
     origin, words = cells.origin, no_numbers(cells.origin, texts)
     digits = all(any(map(str.isdigit, text)) for text in texts)
-    if digits and not isinstance(origin, Path) and styles_of(texts, origin.style):
-        remedy = origin.remedy("no numbers", texts) or "write them with a decimal point and no thousands"
+    if digits and styles_of(texts, PLAIN if isinstance(origin, Path) else origin.style):
+        remedy = "" if isinstance(origin, Path) else origin.remedy("no numbers", texts)
+        remedy = remedy or "write them with a decimal point and no thousands"
         return Ask(f"holds numbers in another style: {remedy}", rules.categories, of_rows=True)
     if 2 * len(words) >= len(texts):
         return None
     return Ask(_strange(cells, texts, words, "numbers"), rules.categories, of_rows=True)
 
 
-def _category_of(texts: Sequence[str], rules: Rules) -> Meant | Ask:
-    return rules.categories if len(texts) <= rules.most_taken else _many(len(texts), rules)
+def _category_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Meant | Ask:
+    return rules.categories if len(texts) <= cells.most_taken else _many(len(texts), cells, rules)
 
 
-def _many(count: int, rules: Rules) -> Ask:
-    unique = count == rules.records
-    held = "another text in each record" if unique else f"{count:,} different texts in {rules.records:,} records"
+def _many(count: int, cells: Cells, rules: Rules) -> Ask:
+    unique = count == cells.records
+    held = "another text in each record" if unique else f"{count:,} different texts in {cells.records:,} records"
     return Ask(f"holds {held}", rules.categories, out=True, unique=unique)
 
 

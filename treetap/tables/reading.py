@@ -193,8 +193,8 @@ def read_table(
             kinds = kinds_of(source, config)
             columns, cells = first_pass(source, config, kinds, further, categories)
             ids, order = sorted_keys(source, {name: columns[name] for name in config.keys})
-            rules = _rules(source, config, len(ids), missing, partitions)
-            made, encodings, says = features_of(source, stamp, rules, kinds, cells, categories)
+            rules = _rules(source, config, missing, partitions)
+            made, encodings, says = features_of(source, stamp, len(ids), rules, kinds, cells, categories)
             names, own = made.names, list(config.columns)
             read = Table(source, ids, names, made, None, order, own, encodings, seen=made.seen, says=says)
             read = _beside_features(read, source, config, columns, with_label)
@@ -243,8 +243,8 @@ def table_of(
         check_trained(source, cells, shapes, config.columns)
     chosen = {name: columns[name] for name in config.columns if name not in cells}
     if categories is None:
-        rules = _rules(source, config, len(ids), missing, partitions)
-        settled = settle(source, {name: Cells(source, column) for name, column in chosen.items()}, rules)
+        rules = _rules(source, config, missing, partitions)
+        settled = settle(source, {name: Cells(source, column, len(ids)) for name, column in chosen.items()}, rules)
         made = encoded(source, chosen, len(ids), settled.encode, None, missing, settled.date_formats)
     else:
         settled = Settled(None, {})
@@ -257,9 +257,9 @@ def table_of(
     return _beside_features(read, source, config, columns, with_label)
 
 
-def _rules(source: Source, config: TableConfig, records: int, missing: float | None, partitions: bool) -> Rules:
+def _rules(source: Source, config: TableConfig, missing: float | None, partitions: bool) -> Rules:
     declared = declared_in(source) if AUTO in encodings_in(config.encode) else frozenset[str]()
-    return Rules(config.encode, config.date_format, records, missing, partitions, declared)
+    return Rules(config.encode, config.date_format, missing, partitions, declared)
 
 
 def _dated_as(config: TableConfig, categories: Mapping[str, Category]) -> dict[str, Category]:

@@ -36,11 +36,10 @@ def settled_in(
             own = encoding_of(config.encode, name)
             if own is not None and encode.get(name) != AUTO and not is_tensor(columns[name].type):
                 encode[name] = own
-    cells = {name: Cells(source, columns[name]) for name in encode}
-    records = max(map(len, columns.values()), default=0)
+    cells = {name: Cells(source, columns[name], len(columns[name])) for name in encode}
     partitions = isinstance(params, TreeParams) and params.splits_categories
     declared = declared_in(source)
-    rules = Rules(encode, data.date_format, records, params.missing, partitions, declared, OF_EXPERIMENT)
+    rules = Rules(encode, data.date_format, params.missing, partitions, declared, OF_EXPERIMENT)
     settled = settle(source, cells, rules)
     for line in _lines(experiment, source, settled):
         terminal.err.print(terminal.text(line), soft_wrap=True)
@@ -65,8 +64,8 @@ def _lines(experiment: ExperimentFile, source: Source, settled: Settled) -> list
 
 def time_ranks_in(experiment: ExperimentFile, source: Source, name: str, column: pa.ChunkedArray) -> Rows:
     """Each row's place by the time in a plain column, whose dates in text are detected as those of features are."""
-    rules = Rules({name: DAYS}, experiment.data.date_format, len(column), None, False, writing=OF_EXPERIMENT)
-    dated = settle(source, {name: Cells(source, column)}, rules).date_formats.get(name, ISO)
+    rules = Rules({name: DAYS}, experiment.data.date_format, None, False, writing=OF_EXPERIMENT)
+    dated = settle(source, {name: Cells(source, column, len(column))}, rules).date_formats.get(name, ISO)
     return time_ranks(source, name, column, dated)
 
 
