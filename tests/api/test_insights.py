@@ -146,13 +146,13 @@ def test_pictures() -> None:
     assert len({bar.get_facecolor() for bar in total.patches}) == 2
     history: list[dict[str, float | None]] = [
         {"train_auc": 0.5, "validation_auc": 0.4, "train_logloss": 0.7},
-        {"train_auc": 0.9, "validation_auc": None, "train_logloss": 0.6},
+        {"train_auc": 0.9, "validation_auc": None, "train_logloss": 0.6, "eval_1_auc": 0.8},
     ]
     own = pyplot.subplots()[1]
     axes = plot_history(history, 0, "auc", own)
     assert axes is own
     drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
-    assert drawn == {"training": [0.5, 0.9], "validation": [0.4], "best round": [0, 1]}
+    assert drawn == {"training": [0.5, 0.9], "validation": [0.4], "evaluation 1": [0.8], "best round": [0, 1]}
     pyplot.close("all")
 
 

@@ -19,7 +19,7 @@ _TYPES = {
     "total_cover": "total cover of the splits",
 }
 #: Beginnings of a metric's name → whose records it measures.
-_SETS = {"train_": "training", "validation_": "validation", "eval_": "evaluation"}
+_SETS = {"train": "training", "validation": "validation", "eval": "evaluation"}
 
 
 def plot_importance(rows: Sequence[Importance], importance_type: str, most: int | None, ax: Any) -> Any:
@@ -79,11 +79,12 @@ def _size(row: Importance, kind: str) -> float | None:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Whose records a metric measures, and which one it is."""
-    for start, of in _SETS.items():
-        if name.startswith(start):
-            return of, name.removeprefix(start)
-    return "training", name
+    """Whose records a metric measures, and which one it is: of several eval sets `eval_0_auc` and so on."""
+    start, _, measure = name.partition("_")
+    if start not in _SETS or not measure:
+        return _SETS["train"], name
+    number, _, further = measure.partition("_")
+    return (f"{_SETS[start]} {number}", further) if number.isdigit() and further else (_SETS[start], measure)
 
 
 def _axes(ax: Any, height: float) -> Any:

@@ -24,6 +24,7 @@ from treetap.models.store import VALUES, read_manifest, read_model, read_repaire
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
+from treetap.tables.record_ids import Ids
 from treetap.tables.typed import named_type, typed
 from treetap.tables.unlike import Unlike, check_values
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
@@ -166,13 +167,8 @@ class JointModel:
 
         Raises as `predict`.
         """
-        read = {party: self._read(party, config) for party, config in tables.items()}
-        self.unlike = {party: table.unlike for party, table in read.items()}
-        common = read[self.label_holder].ids
-        for table in read.values():
-            common = common.take(np.flatnonzero(table.ids.places_of(common) >= 0))
-        features = {party: table.features[table.ids.places_of(common)] for party, table in read.items()}
-        ((name, kind),) = read[self.label_holder].id_types.items()  # of an experiment, one
+        common, kinds, features = self._common(tables)
+        ((name, kind),) = kinds.items()  # of an experiment, one
         return {name: common.array.cast(kind)}, features
 
     @property
@@ -198,6 +194,16 @@ class JointModel:
 
         players = [f"{party}.{name}" for party, name in self.features]
         return attributions(published, player, goes_left, players, len(next(iter(features.values()))))
+
+    def _common(self, tables: Mapping[str, TableConfig]) -> tuple[Ids, Mapping[str, pa.DataType], dict[str, Floats]]:
+        """The ids of the records that all tables have, the types of the id columns, and the features by party."""
+        read = {party: self._read(party, config) for party, config in tables.items()}
+        self.unlike = {party: table.unlike for party, table in read.items()}
+        common = read[self.label_holder].ids
+        for table in read.values():
+            common = common.take(np.flatnonzero(table.ids.places_of(common) >= 0))
+        features = {party: table.features[table.ids.places_of(common)] for party, table in read.items()}
+        return common, read[self.label_holder].id_types, features
 
     @cached_property
     def _opened(self) -> OpenModel:
