@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -73,7 +74,10 @@ def of_sums(written: pa.Table, label_holder: str, rows: Rows | None = None) -> A
 
 def _shap() -> Any:
     try:
-        from shap import Explanation
+        with warnings.catch_warnings():
+            # of its bars of progress, which nothing here draws
+            warnings.filterwarnings("ignore", message="IProgress not found", category=Warning)
+            from shap import Explanation
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "shap":
             raise
