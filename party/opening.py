@@ -178,7 +178,7 @@ class _Training(Kind[setup_pb2.Prepare]):
         policy.check_job(name, sent_in_training(spec, members.coordinator))
         own, further = config.table(spec.table), config.table(spec.eval_table)
         check_own(name, config.defences, policy, own, further, spec)
-        require_library(training_name(spec), protocol)
+        require_library(training_name(spec), protocol, at_party=True)
 
     def role(self, opener: Opener, context: StepContext, opening: setup_pb2.Prepare) -> Role:
         role = role_for_training(opener.config, context, opening.spec)
@@ -202,7 +202,7 @@ class _Prediction(Kind[prediction_pb2.OpenModel]):
         check_prediction(opening)
         check_members(config, members, prediction(prediction_name(opening)).opens_sums)
         config.policy.check_job(config.name, sent_in_prediction(opening, members.coordinator))
-        require_library(prediction_name(opening), prediction(prediction_name(opening)))
+        require_library(prediction_name(opening), prediction(prediction_name(opening)), at_party=True)
 
     def role(self, opener: Opener, context: StepContext, opening: prediction_pb2.OpenModel) -> Role:
         return role_for_prediction(PredictionJob(opener.config, opener.store, context, opening, opener.served_models))

@@ -16,6 +16,7 @@ from treetap.api.party_tables import PartyTables
 from treetap.commands.experiment.joint_model import JointModel
 from treetap.tables.config import DAYS
 from treetap.tables.dates import date_text
+from treetap.version import install
 
 Array = np.ndarray[Any, np.dtype[Any]]
 #: Beginnings of a player's name in a label holder's file.
@@ -81,7 +82,7 @@ def _shap() -> Any:
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "shap":
             raise
-        raise ImportError("explain needs shap: pip install 'treetap[explain]'", name="shap") from None
+        raise ImportError(f"explain needs shap: {install('explain')}", name="shap") from None
     return Explanation
 
 

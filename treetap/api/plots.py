@@ -9,6 +9,7 @@ from treetap.api.errors import InvalidInput
 from treetap.commands.experiment.results import Importance
 from treetap.models.history import names_in
 from treetap.names import did_you_mean
+from treetap.version import install
 
 #: Type of importance → its axis; by XGBoost's names.
 _TYPES = {
@@ -95,7 +96,7 @@ def _axes(ax: Any, height: float) -> Any:
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "matplotlib":
             raise
-        raise ImportError("pictures need matplotlib: pip install 'treetap[plot]'", name="matplotlib") from None
+        raise ImportError(f"pictures need matplotlib: {install('plot')}", name="matplotlib") from None
     return pyplot.subplots(figsize=(7.0, height), layout="constrained")[1]
 
 

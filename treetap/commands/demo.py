@@ -35,6 +35,7 @@ from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
 from treetap.strict import WHOLE, faults_of
 from treetap.trees.params import TreeParams
+from treetap.version import install
 from treetap.wire.transcript import summarise
 
 LABEL = "benign"
@@ -111,7 +112,7 @@ def write_breast_cancer(path: Path) -> list[str]:
     """The breast cancer table (569 × 30) as Parquet; returns its columns: means, errors, worst values."""
     library = importlib.util.find_spec("sklearn")  # its file alone: the library takes a second to import
     if library is None or library.origin is None:
-        raise BadInput("the demo's data ships with scikit-learn: pip install 'treetap[demo]'")
+        raise BadInput(f"the demo's data ships with scikit-learn: {install('demo')}")
     file = Path(library.origin).parent / "datasets" / "data" / "breast_cancer.csv"
     names = [form.format(measure) for form in FORMS for measure in MEASURES]
     options = pacsv.ReadOptions(column_names=[*names, LABEL], skip_rows=1)  # the first row counts records and columns

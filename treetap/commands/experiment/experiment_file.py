@@ -31,6 +31,7 @@ from treetap.strict import Strict, unshown
 from treetap.tables.config import AUTO, OTHERS, Constrained, Direction, Encode, auto_for_others, encoded_by_name
 from treetap.tables.source_keys import SourceKeys
 from treetap.trees.params import TreeParams
+from treetap.version import install
 from treetap.wire.v2 import setup_pb2
 
 Value = TypeVar("Value")
@@ -88,7 +89,7 @@ class OutputTable(Strict):
 
 def _with_libraries(value: Value, needed: tuple[str, ...], extra: str) -> Value:
     if missing := [name for name in needed if find_spec(name) is None]:
-        raise ValueError(f"needs {missing[0]}: pip install 'treetap[{extra}]'")
+        raise ValueError(f"needs {missing[0]}: {install(extra)}")
     return value
 
 
@@ -179,7 +180,7 @@ class AuditTable(Strict):
         from attacks.audit_file import check_settings, known_attacks
 
         if self.run and (missing := lacking()):
-            raise ValueError(f"needs {missing}: pip install 'treetap[audit]'")
+            raise ValueError(f"needs {missing}: {install('audit')}")
         if self.attacks is not None:
             known_attacks(self.attacks)
         tables = ("settings", "known_labels", "network", "features", "sums")
