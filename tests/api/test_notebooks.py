@@ -23,7 +23,7 @@ def _forked() -> nbformat.NotebookNode:
 
 
 def test_there_are_three() -> None:
-    """Each is a tutorial with what it prints and draws, as it is read on a page: first to last cell, without a fault."""
+    """Each is a tutorial with all that it prints and draws, from the first cell to the last, without a fault."""
     assert NOTEBOOKS == ["audit-and-defence", "first-federation", "serving"]
     for name in NOTEBOOKS:
         notebook = nbformat.read(FOLDER / f"{name}.ipynb", 4)
