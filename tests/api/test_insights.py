@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import xgboost
 
@@ -18,6 +20,7 @@ from treetap.api.models import LoadedModel
 from treetap.api.plots import plot_history, plot_importance
 from treetap.commands.experiment.results import Importance
 from treetap.commands.experiment.xgboost_export import export_run
+from treetap.commands.local_federation import to_toml
 from treetap.errors import TreetapError
 
 pytestmark = pytest.mark.xdist_group("api")
@@ -130,6 +133,38 @@ def test_a_federation_computes_them_where_its_policies_let_it() -> None:
         model = treetap.FederatedClassifier(PARTIES, **SMALL, federation=running).fit(X, TRUE)
         with pytest.raises(TreetapError, match=r"(?s)party-2.*EXPLANATION"):
             model.explain(X, federated=True)
+
+
+@pytest.mark.second_tier
+def test_a_federation_elsewhere_explains_its_own_tables() -> None:
+    """In the order of the ids as text, of which a class has values of its own; importances stay with the parties."""
+    pytest.importorskip("shap")
+    ids, classes = [str(row) for row in range(len(X))], np.array(["a", "b", "c"])[np.digitize(X["a"] + X["d"], [0, 1])]
+    columns = {"bank": ["a", "b"], "telco": ["c", "d"]}
+    with treetap.federation(["bank", "telco"], workers=1, policy={"emits": {"EXPLANATION": ["parties"]}}) as running:
+        for party, names in columns.items():
+            place, frame = running.folder / party / "tables", X[names].assign(id=ids, owes=classes)
+            pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), place / "all.parquet")
+            own = {"path": "all.parquet", "id": "id", "columns": names}
+            (place / "all.toml").write_text(to_toml({**own, "label": "owes"} if party == "bank" else own))
+        operator = running._federation.write_operator_file()
+        given = {**SMALL, "objective": "multi:softprob"}
+        model = treetap.FederatedClassifier(["bank", "telco"], **given).connect(operator_file=operator).fit("all")
+        found = model.explain("all")
+        scores = model.predict_frame("all")[["score_a", "score_b", "score_c"]].to_numpy()
+        with pytest.raises(ValueError, match="X is their name"):
+            model.explain(X)
+        here = treetap.FederatedClassifier(columns, **given).fit(X, classes)
+    assert found.output_names == ["a", "b", "c"]
+    np.testing.assert_allclose(found.values.sum(axis=1) + found.base_values, scores, rtol=0, atol=1e-8)
+    order = [int(name) for name in sorted(ids)]
+    whole = here.explain(X.iloc[order])
+    np.testing.assert_allclose(whole.base_values, found.base_values, rtol=0, atol=1e-12)
+    used = [name for name in ("bank.a", "bank.b") if np.abs(whole[:, name].values).max() > 0]
+    assert found.feature_names == [*used, "telco"]
+    assert whole.feature_names == ["bank.a", "bank.b", "telco.c", "telco.d"]
+    with pytest.raises(ValueError, match="its parties have the model"):
+        model.plot_importance()
 
 
 @pytest.mark.second_tier

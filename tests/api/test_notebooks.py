@@ -16,6 +16,8 @@ pytestmark = pytest.mark.second_tier
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "notebooks"
 NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+
+
 def _forked() -> nbformat.NotebookNode:
     """A cell after which the kernel forks the processes of its federations."""
     forked = f"import sys; sys.path.append({str(ROOT)!r})\nfrom tests import forks\n"
