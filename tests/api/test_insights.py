@@ -16,12 +16,14 @@ import xgboost
 
 import treetap
 from tests.api.test_estimators import PARTIES, SMALL, TRUE, X
+from treetap.api.explanations import check_explained
 from treetap.api.models import LoadedModel
 from treetap.api.plots import plot_history, plot_importance
 from treetap.commands.experiment.results import Importance
 from treetap.commands.experiment.xgboost_export import export_run
 from treetap.commands.local_federation import to_toml
 from treetap.errors import TreetapError
+from treetap.protocols.registry import TRAINING
 
 pytestmark = pytest.mark.xdist_group("api")
 RNG = np.random.default_rng(11)
@@ -212,6 +214,15 @@ def test_a_library_that_is_missing(call: str, said: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert said in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("protocol", "said"), [("splitnn", "is a network"), ("pivodl", "lie at several parties")])
+def test_models_without_shares_of_a_score(protocol: str, said: str) -> None:
+    """Those of other protocols have them."""
+    with pytest.raises(ValueError, match=said):
+        check_explained(protocol)
+    for other in set(TRAINING) - {"splitnn", "pivodl"}:
+        check_explained(other)
 
 
 def test_what_no_picture_shows() -> None:

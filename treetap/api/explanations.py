@@ -14,6 +14,7 @@ from treetap.api.fitted import on_disk, warn_unlike
 from treetap.api.frames import Rows
 from treetap.api.party_tables import PartyTables
 from treetap.commands.experiment.joint_model import JointModel
+from treetap.protocols.registry import training
 from treetap.tables.config import DAYS
 from treetap.tables.dates import date_text
 from treetap.version import install
@@ -71,6 +72,19 @@ def of_sums(written: pa.Table, label_holder: str, rows: Rows | None = None) -> A
         feature_names=[name.removeprefix(_PARTY) for name in called],
         output_names=_names(classes, outputs),
     )
+
+
+def check_explained(protocol: str) -> None:
+    """InvalidInput of models by a training protocol whose parts give no feature a share of a score."""
+    described = training(protocol)
+    if not described.grows_trees:
+        raise InvalidInput(
+            f"explain: a model of protocol {protocol!r} is a network, whose scores are no sums over paths"
+        )
+    if described.one_role:
+        raise InvalidInput(
+            f"explain: the leaf weights of a model of protocol {protocol!r} lie at several parties"
+        )
 
 
 def _shap() -> Any:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
 from treetap.api.errors import InvalidInput, checked
-from treetap.api.explanations import by_shards, of_sums
-from treetap.api.fitted import joint_model
+from treetap.api.explanations import by_shards, check_explained, of_sums
+from treetap.api.fitted import write_shards
 from treetap.api.plots import plot_history, plot_importance
 from treetap.api.remote import RemoteFitted
+from treetap.commands.experiment.joint_model import JointModel
 
 
 class Insights:
@@ -48,9 +51,10 @@ class Insights:
             written = self._fitted.attributions(X, verbose=bool(self.verbose))
             return of_sums(written, self._fitted.label_holder)
         data = self._party_tables(X)
+        check_explained(self._fitted.manifest["protocol"])
         if not federated:
-            with joint_model(self._fitted.shards) as joint:
-                return by_shards(joint, data)
+            with tempfile.TemporaryDirectory(prefix="treetap-model-") as folder:
+                return by_shards(JointModel(write_shards(self._fitted.shards, Path(folder))), data)
         if (running := self._fitted.loopback) is None:
             raise InvalidInput("federated: the federation of this model does not run here; leave it out")
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
