@@ -12,7 +12,9 @@ said.
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -56,7 +58,14 @@ def source_archive(commit: Path, folder: Path, when: str) -> Path:
     """The sdist of the commit."""
     build = [sys.executable, "-m", "build", "--no-isolation", "--sdist", "--outdir", str(folder), str(commit)]
     run(build, folder, {"SOURCE_DATE_EPOCH": when})
-    return next(folder.glob("*.tar.gz"))
+    made = next(folder.glob("*.tar.gz"))
+    files = io.BytesIO()
+    with tarfile.open(made) as old, tarfile.open(fileobj=files, mode="w", format=tarfile.GNU_FORMAT) as new:
+        for it in sorted(old, key=lambda it: it.name):  # the same commit makes the same bytes
+            it.mtime, it.uid, it.gid, it.uname, it.gname, it.pax_headers = int(when), 0, 0, "", "", {}
+            new.addfile(it, old.extractfile(it) if it.isfile() else None)
+    made.write_bytes(gzip.compress(files.getvalue(), mtime=int(when)))
+    return made
 
 
 def wheel(sdist: Path, machine: str, folder: Path, when: str) -> Path:
@@ -67,7 +76,7 @@ def wheel(sdist: Path, machine: str, folder: Path, when: str) -> Path:
     sources, made = work / sdist.name.removesuffix(".tar.gz"), work / "made"
     compiler = f"{sys.executable} -m ziglang cc -target {machine}-linux-gnu.{GLIBC} -mcpu=baseline"
     build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(made), str(sources)]
-    told = {"CC": compiler, "CFLAGS": "", "TREETAP_NATIVE": "1", "SOURCE_DATE_EPOCH": when}
+    told = {"CC": compiler, "CFLAGS": "-Wl,-s", "TREETAP_NATIVE": "1", "SOURCE_DATE_EPOCH": when}
     run(build, work, told | {"_PYTHON_HOST_PLATFORM": f"linux-{machine}"})
     raw = next(made.glob("*.whl"))
     if machine not in raw.name:
