@@ -75,7 +75,10 @@ def source_archive(commit: Path, folder: Path, when: str) -> Path:
 
 
 def wheel(sdist: Path, machine: str, folder: Path, when: str) -> Path:
-    """The wheel of a source archive for one kind of machine. Ends the program if it has no kernels, or needs a newer glibc."""
+    """The wheel of a source archive for one kind of machine.
+
+    Ends the program if the wheel has no kernels, or needs a newer glibc.
+    """
     work = folder / machine
     with tarfile.open(sdist) as files:
         files.extractall(work, filter="data")

@@ -1,4 +1,4 @@
-"""The release: a wheel that a machine without a compiler installs, and that has kernels for every processor of its kind."""
+"""The release: a wheel with kernels for every processor of its kind, which a machine without a compiler installs."""
 
 from __future__ import annotations
 
