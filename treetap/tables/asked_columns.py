@@ -61,7 +61,7 @@ class Ask:
 
     `forms`: formats of dates that may be meant, the likeliest first. `unsaid`: there is no doubt, but the settings have
     to say it. `out`: the column may be of no use. `unique`: each record has another value. `of_rows`: single cells are
-    in doubt.
+    in doubt. `codes`: its values are few enough for categories.
     """
 
     why: str
@@ -71,6 +71,7 @@ class Ask:
     out: bool = False
     unique: bool = False
     of_rows: bool = False
+    codes: bool = False
 
 
 def message(
@@ -103,14 +104,13 @@ def message(
 
 def _remedy(name: str, ask: Ask, writing: Writing) -> str:
     """What to do with a column of which the lines below say nothing."""
-    if ask.unsaid or ask.forms:
+    if ask.unsaid or ask.forms or ask.meant.encode is None:
         return ""
     out, codes = writing.out.format(_text(name)), writing.line("encode", {name: str(ask.meant.encode)})
     if ask.unique and writing.id is not None:
         return f": if it identifies records, {writing.id.format(_text(name))}; else {out}"
-    if ask.out:
-        return f": {out}" if ask.unique else f": {out}; or, if these are categories, {codes}"
-    return f"; or, if these are codes, {codes}"
+    what = f"; or, if these are categories, {codes}" if ask.codes else ""
+    return f": {out}{what}" if ask.out else what
 
 
 def _text(name: str) -> str:

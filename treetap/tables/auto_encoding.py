@@ -35,7 +35,7 @@ from treetap.tables.config import AUTO, CATEGORICAL, DAYS, ONE_HOT, encoding_of,
 from treetap.tables.date_formats import ISO, has_century, mostly, readings, strangers
 from treetap.tables.dates import is_date
 from treetap.tables.number_styles import PLAIN, styles_of
-from treetap.tables.numbers import is_text
+from treetap.tables.numbers import is_text, kind_name, may_be_numbers, remedy_of
 from treetap.tables.source import Origin, Source, row_name
 
 #: Most values of a column of text that is taken for categories; records per value; values of a small table.
@@ -74,6 +74,10 @@ class Cells(NamedTuple):
     def most_taken(self) -> int:
         """The most values of text that is taken for categories: see above."""
         return min(MOST, max(self.records // RECORDS_A_VALUE, min(FEW, self.records // 2)))
+
+    def may_be(self, categories: Sequence[str]) -> bool:
+        """True if the settings may say that these different texts are categories."""
+        return len(categories) <= most_categories(self.records)
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ def settle(title: object, columns: Mapping[str, Cells], rules: Rules) -> Settled
             formats[name] = meant.date_format
         if chosen == AUTO and meant.encode is not None:
             taken[name] = meant.encode
-    if asked:
+    if any(ask.meant.encode for ask in asked.values()):  # a kind of no use by itself is refused as it is read
         own = rules.date_format if isinstance(rules.date_format, Mapping) else {}
         raise DataError(message(title, asked, encode, {**formats, **own}, rules.writing))
     if encode == AUTO:
@@ -156,6 +160,8 @@ def _shown_by(name: str, cells: Cells, rules: Rules) -> Meant | Ask:
         count = len(category_texts(origin, name, column, rules.missing).values())
         most = max(cells.most_taken, most_categories(records))
         return Meant() if not count else rules.categories if count <= most else _many(count, cells, rules)
+    if not (is_text(column.type) or may_be_numbers(column.type)):
+        return Ask(f"holds {kind_name(column.type)}, not numbers; {remedy_of(column.type)}", Meant())
     if not is_text(column.type) or are_plain(origin, different_texts(column)):
         return Meant()
     texts = different_texts(without_missing(origin, name, column, rules.missing))
@@ -213,10 +219,13 @@ def _number_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Ask | None:
     if digits and styles_of(texts, PLAIN if isinstance(origin, Path) else origin.style):
         remedy = "" if isinstance(origin, Path) else origin.remedy("no numbers", texts)
         remedy = remedy or "write them with a decimal point and no thousands"
-        return Ask(f"holds numbers in another style: {remedy}", rules.categories, of_rows=True)
+        return Ask(
+            f"holds numbers in another style: {remedy}", rules.categories, of_rows=True, codes=cells.may_be(texts)
+        )
     if 2 * len(words) >= len(texts):
         return None
-    return Ask(_strange(cells, texts, words, "numbers"), rules.categories, of_rows=True)
+    said = _strange(cells, texts, words, "numbers")
+    return Ask(said, rules.categories, of_rows=True, codes=cells.may_be(texts))
 
 
 def _category_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Meant | Ask:
@@ -226,7 +235,8 @@ def _category_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Meant | As
 def _many(count: int, cells: Cells, rules: Rules) -> Ask:
     unique = count == cells.records
     held = "another text in each record" if unique else f"{count:,} different texts in {cells.records:,} records"
-    return Ask(f"holds {held}", rules.categories, out=True, unique=unique)
+    codes = not unique and count <= most_categories(cells.records)
+    return Ask(f"holds {held}", rules.categories, out=True, unique=unique, codes=codes)
 
 
 def _strange(cells: Cells, texts: Sequence[str], places: Sequence[int], what: str) -> str:

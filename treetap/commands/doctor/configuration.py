@@ -237,7 +237,7 @@ def _arithmetic(config: party_config.PartyConfig) -> list[Finding]:
     return [Finding("ok", "arithmetic", "; ".join(said))]
 
 
-def _table(name: str, table: config.TableConfig, partitions: bool) -> list[Finding]:
+def _table(name: str, table: config.TableConfig, partitions: bool = False) -> list[Finding]:
     """Check that a training or a prediction can read the table: columns present, ids distinct, cells numbers.
 
     `partitions`: the policy's.
