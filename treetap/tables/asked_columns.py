@@ -81,25 +81,31 @@ def message(
     date_formats: Mapping[str, str],
     writing: Writing,
 ) -> str:
-    """The lines of an error. `given`, `date_formats`: what the settings have, and what has been detected beside it."""
-    count = f"{len(asked)} columns need a word" if len(asked) > 1 else "a column needs a word"
-    lines = [f"{title}: {count} {writing.place}:"]
-    lines += [f"  column {name!r} {ask.why}{_remedy(name, ask, writing)}" for name, ask in list(asked.items())[:_NAMED]]
-    lines += [f"  and {len(asked) - _NAMED} more columns"] if len(asked) > _NAMED else []
+    """The lines of an error; those with settings are what the file has to hold. `given`, `date_formats`: what the settings have, and what has been detected beside it."""
     named = dict(given) if isinstance(given, Mapping) else {}
     likely = {name: ask for name, ask in asked.items() if ask.unsaid or ask.forms}
-    said = {name: str(ask.meant.encode) for name, ask in likely.items() if encoding_of(given, name) is None}
+    lines, said = list[str](), {name: str(ask.meant.encode) for name, ask in likely.items() if not _has(given, name)}
     if said:
         auto = writing.line("encode", {OTHERS: AUTO, **named} if named else AUTO)
-        lines += [f"  write {auto}, or what it stands for:", f"  {writing.line('encode', named | said)}"]
+        lines += [f"  {auto}  # or, which says the same:", f"  {writing.line('encode', named | said)}"]
     dated = {name: ask.forms or (ask.meant.date_format,) for name, ask in likely.items()}
     dated = {name: forms for name, forms in dated.items() if forms[0] != ISO}
     for place in range(max(map(len, dated.values()), default=0)):
         forms = {name: several[min(place, len(several) - 1)] for name, several in dated.items()}
         shown = next(forms[name] for name, several in dated.items() if len(several) > place)
         line = writing.line("date_format", {**date_formats, **forms})
-        lines.append(f"  {'or ' if place else ''}{line}  # as in {_SHOWN.strftime(shown)}")
-    return "\n".join(lines)
+        lines.append(f"  {line}  # {'or ' if place else ''}as in {_SHOWN.strftime(shown)}")
+    why = [f"column {name!r} {ask.why}{_remedy(name, ask, writing)}" for name, ask in asked.items()]
+    if len(why) == 1:
+        return "\n".join([f"{title}: {why[0]}{f'; write {writing.place}:' if lines else ''}", *lines])
+    more = [f"  and {len(why) - _NAMED} more columns"] if len(why) > _NAMED else []
+    shorter = [f"  {clause}" for clause in why[:_NAMED]]
+    return "\n".join([f"{title}: {len(why)} columns need a word {writing.place}:", *shorter, *more, *lines])
+
+
+def _has(given: Encodings, name: str) -> bool:
+    """True if the settings have an encoding for a column."""
+    return encoding_of(given, name) is not None
 
 
 def _remedy(name: str, ask: Ask, writing: Writing) -> str:
