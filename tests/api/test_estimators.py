@@ -133,7 +133,9 @@ def test_parties_with_other_records_train_on_those_that_all_have() -> None:
 def test_columns_of_text_and_constants() -> None:
     """Text is encoded by its owner as the caller says, and its importance is the column's; constants are named."""
     frame = X.assign(kind=np.where(TRUE, "x", "y"), same=1.0)
-    with pytest.raises(ValueError, match="column 'kind' holds text; as parameters of the estimator\n") as failure:
+    with pytest.raises(
+        ValueError, match="column 'kind' holds text; write as parameters of the estimator:\n"
+    ) as failure:
         treetap.FederatedClassifier(**SMALL, encode=None).fit(frame, TRUE)
     assert '  encode={"kind": "categorical"}' in str(failure.value)
     with pytest.raises(ValueError, match=r"^party-2: column 'd' holds") as failure:

@@ -74,7 +74,7 @@ def test_without_the_setting_the_message_names_it(tmp_path: Path) -> None:
         federation = Federation(tmp_path, here.tables)
         status = await federation.train(spec(FOREST))
         assert (status.state, status.bad_input) == ("failed", True)
-        assert "column 'b0' holds text; in the table's settings\n" in status.error
+        assert "column 'b0' holds text; write in the table's settings:\n" in status.error
         assert 'encode = { b0 = "one-hot" }' in status.error
         await federation.close()
 

@@ -81,7 +81,10 @@ def message(
     date_formats: Mapping[str, str],
     writing: Writing,
 ) -> str:
-    """The lines of an error; those with settings are what the file has to hold. `given`, `date_formats`: what the settings have, and what has been detected beside it."""
+    """The lines of an error; those with settings can be pasted as they are.
+
+    `given`, `date_formats`: what the settings have, and what has been detected beside it.
+    """
     named = dict(given) if isinstance(given, Mapping) else {}
     likely = {name: ask for name, ask in asked.items() if ask.unsaid or ask.forms}
     lines, said = list[str](), {name: str(ask.meant.encode) for name, ask in likely.items() if not _has(given, name)}

@@ -96,7 +96,7 @@ def test_days_that_may_be_months_are_asked_for(tmp_path: Path) -> None:
         ) as refused:
             _read(path, encode=encode)
     assert '  date_format = { d = "%d.%m.%Y" }  # as in 31.01.2024\n' in str(refused.value)
-    assert '  or date_format = { d = "%m.%d.%Y" }  # as in 01.31.2024' in str(refused.value)
+    assert '  date_format = { d = "%m.%d.%Y" }  # or as in 01.31.2024' in str(refused.value)
     for form in ("%d.%m.%Y", "%m.%d.%Y"):
         days += [
             _read(path, encode="days", date_format=form).features[0, 0],

@@ -89,7 +89,9 @@ def test_dates_without_an_encoding(tmp_path: Path) -> None:
     for encode in ("one-hot", {"opened": "ordinal"}):
         with pytest.raises(DataError, match=r'holds date32\[day\].*encode = { opened = "days" }'):
             _read(path, encode)
-    with pytest.raises(DataError, match=r"column 'opened' holds dates\n.*\n  encode = { opened = .days. }"):
+    with pytest.raises(
+        DataError, match=r"column 'opened' holds dates; write in the.*\n.*\n  encode = { opened = .days. }"
+    ):
         _read(path, None)
     path = _parquet(tmp_path, pa.array(TIMES, pa.timestamp("us")), "day of birth")
     with pytest.raises(DataError, match=r'encode = { "day of birth" = "days" }'):
