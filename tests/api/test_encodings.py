@@ -32,10 +32,10 @@ PARTIES = {"party-1": ["grade", "job", "opened"], "party-2": ["start", "flag", "
 SMALL: dict[str, Any] = {"n_estimators": 2, "max_depth": 2, "key_bits": 1024, "workers": 1, "verbose": False}
 
 
-def _keys(frame: Any, encode: Any = "auto", date_format: Any = None, *, partitions: bool = True) -> dict[str, Any]:
+def _keys(frame: Any, encode: Any = "auto", date_format: Any = None, *, categorical: bool = True) -> dict[str, Any]:
     """The keys that say the encodings of each party's columns."""
     data = party_tables.of_one(frame, arrow_of(frame), PARTIES)
-    made = encodings.settled(data, encode, date_format, missing=float("nan"), partitions=partitions, has_ids=False)
+    made = encodings.settled(data, encode, date_format, missing=float("nan"), categorical=categorical, has_ids=False)
     return {party: encodings.keys_of(table) for party, table in made.tables.items()}
 
 
@@ -49,7 +49,7 @@ def test_types_of_every_library_are_as_they_are() -> None:
     assert _keys(pa.Table.from_pandas(FRAME)) == taken
     assert _keys(pl.from_pandas(FRAME.astype({"grade": str}).astype({"grade": "category"}))) == taken
     hot = {"grade": "one-hot", "job": "one-hot", "opened": "days"}
-    assert _keys(FRAME, partitions=False)["party-1"] == {"encode": hot}
+    assert _keys(FRAME, categorical=False)["party-1"] == {"encode": hot}
     named = taken["party-1"]["encode"] | {"job": "ordinal"}
     assert _keys(FRAME, {"job": "ordinal"})["party-1"] == {"encode": named}
 
@@ -87,4 +87,4 @@ def test_a_frame_is_trained_on_as_it_is() -> None:
     np.testing.assert_array_equal(model.predict_proba(plain), first)
     strict = {**SMALL, "policy": {"category_partitions": False}}
     barred = treetap.FederatedClassifier(PARTIES, **strict).fit(FRAME, y)
-    assert barred.encodings_ == _keys(FRAME, partitions=False)
+    assert barred.encodings_ == _keys(FRAME, categorical=False)

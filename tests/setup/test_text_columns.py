@@ -73,7 +73,7 @@ def test_what_the_cells_show_is_kept_with_the_model(partitions: bool, tmp_path: 
     shown = type(here)(here.tables, [block for _, block in blocks], here.y, [block for _, block in new], here.classes)
 
     async def main() -> None:
-        policies = dict.fromkeys(here.tables, {"category_partitions": partitions})
+        policies = {party: {"category_partitions": partitions} for party in here.tables}
         federation = Federation(tmp_path, here.tables, encode="auto", policies=policies)
         status = await federation.train(spec(BOOSTING))
         assert (status.state, status.error) == ("finished", "")

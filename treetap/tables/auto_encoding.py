@@ -13,6 +13,7 @@ numbers is a doubt. What is taken is what the same lines would say, and is kept 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,11 +32,13 @@ from treetap.tables.categories import (
     no_numbers,
     without_missing,
 )
+from treetap.tables.cells import plain_column, plain_type
 from treetap.tables.config import AUTO, CATEGORICAL, DAYS, ONE_HOT, encoding_of, is_encoded_by_name
 from treetap.tables.date_formats import ISO, has_century, mostly, readings, strangers
 from treetap.tables.dates import is_date
 from treetap.tables.number_styles import PLAIN, styles_of
-from treetap.tables.numbers import is_text, kind_name, may_be_numbers, remedy_of
+from treetap.tables.numbers import is_text, kind_name, may_be_numbers, remedy_of, sentinels
+from treetap.tables.opening import read_columns, source_at
 from treetap.tables.source import Origin, Source, row_name
 
 #: Most values of a column of text that is taken for categories; records per value; values of a small table.
@@ -46,21 +49,21 @@ MOST, RECORDS_A_VALUE, FEW = 256, 10, 10
 class Rules:
     """The settings that hold for all columns of a table.
 
-    `encode`, `date_format`: as the table has them. `missing`: the number that means a missing cell. `partitions`: trees
-    may split a column by sets of its categories. `declared`: columns that their source calls categories.
+    `encode`, `date_format`: as the table has them. `missing`: the number that means a missing cell.
+    `categorical`: trees may split a column by sets of its categories. `declared`: columns that their source calls categories.
     """
 
     encode: Encodings
     date_format: str | Mapping[str, str] | None
     missing: float | None
-    partitions: bool
+    categorical: bool
     declared: frozenset[str] = frozenset()
     writing: Writing = OF_PARTY
 
     @property
     def categories(self) -> Meant:
         """The encoding of categories."""
-        return Meant(CATEGORICAL if self.partitions else ONE_HOT)
+        return Meant(CATEGORICAL if self.categorical else ONE_HOT)
 
 
 class Cells(NamedTuple):
@@ -144,6 +147,25 @@ def declared_in(source: Source) -> frozenset[str]:
     return frozenset(name for name, kind in source.fields() if pa.types.is_dictionary(kind))
 
 
+def date_columns(place: Source | Path, names: Sequence[str]) -> list[str]:
+    """Those of these columns that hold dates, or text of which one format alone makes dates of all cells.
+
+    Names that a table has not, or twice, are passed over. `DataError` if it cannot be read.
+    """
+    source = source_at(place)
+    kinds, times = dict(source.fields()), Counter(name for name, _ in source.fields())
+    wanted = [name for name in names if times[name] == 1]
+    dated = {name for name in wanted if is_date(kinds[name])}
+    if texts := [name for name in wanted if is_text(plain_type(kinds[name]))]:
+        table = read_columns(source, texts, ())
+        for name in texts:
+            column = plain_column(source, f"column {name!r}", table.column(name))
+            cells = different_texts(column) if is_text(column.type) else []
+            if cells and not are_plain(source, cells) and len(readings(cells)) == 1:
+                dated.add(name)
+    return [name for name in names if name in dated]
+
+
 def may_identify(column: pa.ChunkedArray) -> bool:
     """True for a plain column of whole numbers of which each record has another one."""
     if not pa.types.is_integer(column.type) or column.null_count or len(column) < RECORDS_A_VALUE * FEW:
@@ -164,8 +186,16 @@ def _shown_by(name: str, cells: Cells, rules: Rules) -> Meant | Ask:
         return Ask(f"holds {kind_name(column.type)}, not numbers; {remedy_of(column.type)}", Meant())
     if not is_text(column.type) or are_plain(origin, different_texts(column)):
         return Meant()
-    texts = different_texts(without_missing(origin, name, column, rules.missing))
+    texts = _present_texts(name, cells, rules)
     return _date_of(name, cells, texts, rules) or _number_of(cells, texts, rules) or _category_of(cells, texts, rules)
+
+
+def _present_texts(name: str, cells: Cells, rules: Rules) -> list[str]:
+    """The different texts of a column, without the number that means a missing cell."""
+    origin, column, _ = cells
+    if not sentinels(rules.missing, column.type):
+        return different_texts(column)
+    return different_texts(without_missing(origin, name, column, rules.missing))
 
 
 def _unsaid(cells: Cells, meant: Meant | Ask) -> Meant | Ask:
@@ -186,7 +216,7 @@ def _days(name: str, cells: Cells, rules: Rules, *, by_name: bool) -> Meant | As
     origin, column, _ = cells
     if not is_text(column.type) or (not by_name and are_plain(origin, different_texts(column))):
         return Meant()
-    texts = different_texts(without_missing(origin, name, column, rules.missing))
+    texts = _present_texts(name, cells, rules)
     dated = _date_of(name, cells, texts, rules) or Meant(DAYS)
     return dated.meant if isinstance(dated, Ask) and dated.of_rows else dated
 

@@ -53,14 +53,16 @@ def _read(path: Path, encode: Any = "auto", like: Table | None = None, **keys: A
         if path.suffix == ".parquet"
         else keys.pop("columns")
     )
-    partitions, missing = keys.pop("partitions", True), keys.pop("missing", None)
+    categorical, missing = keys.pop("categorical", True), keys.pop("missing", None)
     config = TableConfig(path=path, id="id", columns=names, encode=encode, **keys)
     known = None
     if like is not None:  # by way of a model's manifest
         known = {
             name: Category.from_dict(it) for name, it in json.loads(json.dumps(like.described()["categories"])).items()
         }
-    return read_table(config, with_label=False, missing=missing, categories=known, partitions=partitions, streams=True)
+    return read_table(
+        config, with_label=False, missing=missing, categories=known, categorical=categorical, streams=True
+    )
 
 
 def _refusal(path: Path, encode: Any = "auto", **keys: Any) -> str:
@@ -108,7 +110,7 @@ def test_a_prediction_reads_as_the_training_did(tmp_path: Path) -> None:
 
 def test_categories_where_trees_may_not_partition_them(tmp_path: Path) -> None:
     """They are one-hot."""
-    table = _read(_file(tmp_path, **SHOWN), partitions=False)
+    table = _read(_file(tmp_path, **SHOWN), categorical=False)
     assert table.columns[:5] == ["job=clerk", "job=driver", "job=nurse", "owns=no", "owns=yes"]
     assert not table.category_counts
 
