@@ -50,7 +50,8 @@ class Rules:
     """The settings that hold for all columns of a table.
 
     `encode`, `date_format`: as the table has them. `missing`: the number that means a missing cell.
-    `categorical`: trees may split a column by sets of its categories. `declared`: columns that their source calls categories.
+    `categorical`: trees may split a column by sets of its categories. `declared`: columns that their source calls
+    categories.
     """
 
     encode: Encodings
@@ -161,8 +162,8 @@ def date_columns(place: Source | Path, names: Sequence[str]) -> list[str]:
         for name in texts:
             column = plain_column(source, f"column {name!r}", table.column(name))
             cells = different_texts(column) if is_text(column.type) else []
-            if cells and not are_plain(source, cells) and len(readings(cells)) == 1:
-                dated.add(name)
+            forms = readings(cells) if not are_plain(source, cells) else []
+            dated |= {name} if len(forms) == 1 and has_century(forms[0]) else set()
     return [name for name in names if name in dated]
 
 

@@ -20,6 +20,7 @@ from tests.library.tables.ways import WAYS, Column, Content, outcome
 from treetap.errors import ConfigError, DataError
 from treetap.strict import load
 from treetap.tables import streamed_reading
+from treetap.tables.auto_encoding import date_columns
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
@@ -248,6 +249,13 @@ def test_a_number_that_means_a_missing_cell(tmp_path: Path) -> None:
     table = _read(path, columns=["k", "d"], missing=-999.0)
     assert (table.categories["k"].values, table.categories["d"].date_format) == (["a", "b"], "%d.%m.%Y")
     assert np.isnan(table.features).mean() == 0.5
+
+
+def test_columns_that_an_auditor_counts_in_days(tmp_path: Path) -> None:
+    """Dates of a type, and text of one format alone."""
+    doubt = {"when": ["01.02.2019"] * ROWS, "born": [day.strftime("%d/%m/%y") for day in DAYS], "typed": DAYS}
+    path = _file(tmp_path, **SHOWN, **doubt)
+    assert date_columns(path, [*SHOWN, *doubt, "absent"]) == ["opened", "start", "typed"]
 
 
 def test_a_column_that_its_source_calls_categories(tmp_path: Path) -> None:

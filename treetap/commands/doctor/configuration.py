@@ -243,7 +243,8 @@ def _table(name: str, table: config.TableConfig, categorical: bool = False) -> l
     `categorical`: the policy's.
     """
     try:
-        read = read_table(table, with_label=table.label is not None, missing=None, categorical=categorical)
+        labelled = table.label is not None
+        read = read_table(table, with_label=labelled, missing=None, categorical=labelled or categorical)
     except DataError as fault:
         return [Finding("fault", f"table {name}", f"{fault}{_absent(table)}")]
     constant = read.constant()
