@@ -61,6 +61,10 @@ class Rules:
     declared: frozenset[str] = frozenset()
     writing: Writing = OF_PARTY
 
+    def format_of(self, name: str) -> str | None:
+        """The format that the settings name for a column itself: a cell of another one is an error by its row."""
+        return self.date_format.get(name) if isinstance(self.date_format, Mapping) else None
+
     @property
     def categories(self) -> Meant:
         """The encoding of categories."""
@@ -179,6 +183,8 @@ def _shown_by(name: str, cells: Cells, rules: Rules) -> Meant | Ask:
     origin, column, records = cells
     if is_date(column.type):
         return Meant(DAYS)
+    if (form := rules.format_of(name)) is not None:
+        return Meant(DAYS, form)
     if name in rules.declared:
         count = len(category_texts(origin, name, column, rules.missing).values())
         most = max(cells.most_taken, most_categories(records))
@@ -188,7 +194,7 @@ def _shown_by(name: str, cells: Cells, rules: Rules) -> Meant | Ask:
     if not is_text(column.type) or are_plain(origin, different_texts(column)):
         return Meant()
     texts = _present_texts(name, cells, rules)
-    return _date_of(name, cells, texts, rules) or _number_of(cells, texts, rules) or _category_of(cells, texts, rules)
+    return _date_of(cells, texts, rules) or _number_of(cells, texts, rules) or _category_of(cells, texts, rules)
 
 
 def _present_texts(name: str, cells: Cells, rules: Rules) -> list[str]:
@@ -215,21 +221,18 @@ def _unsaid(cells: Cells, meant: Meant | Ask) -> Meant | Ask:
 def _days(name: str, cells: Cells, rules: Rules, *, by_name: bool) -> Meant | Ask:
     """The format of a column that the settings take for dates; a cell that is none is named by its row."""
     origin, column, _ = cells
+    if (form := rules.format_of(name)) is not None and not is_date(column.type):
+        return Meant(DAYS, form)
     if not is_text(column.type) or (not by_name and are_plain(origin, different_texts(column))):
         return Meant()
     texts = _present_texts(name, cells, rules)
-    dated = _date_of(name, cells, texts, rules) or Meant(DAYS)
+    dated = _date_of(cells, texts, rules) or Meant(DAYS)
     return dated.meant if isinstance(dated, Ask) and dated.of_rows else dated
 
 
-def _date_of(name: str, cells: Cells, texts: Sequence[str], rules: Rules) -> Meant | Ask | None:
+def _date_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Meant | Ask | None:
     """The format of texts that are dates; None of others."""
-    own, given = rules.date_format, list[str]()
-    if isinstance(own, Mapping):
-        if name in own:  # a cell of another format is an error by its row
-            return Meant(DAYS, own[name])
-    elif own is not None:
-        given = [own]
+    given = [rules.date_format] if isinstance(rules.date_format, str) else []
     forms = readings(texts, given)
     if not forms:
         form = mostly(texts)
@@ -253,7 +256,7 @@ def _number_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Ask | None:
         return Ask(
             f"holds numbers in another style: {remedy}", rules.categories, of_rows=True, codes=cells.may_be(texts)
         )
-    if 2 * len(words) >= len(texts):
+    if 2 * len(words) > len(texts):
         return None
     said = _strange(cells, texts, words, "numbers")
     return Ask(said, rules.categories, of_rows=True, codes=cells.may_be(texts))

@@ -6,6 +6,9 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 import pytest
 
 from treetap.errors import ConfigError, DataError
@@ -84,6 +87,20 @@ def test_days_by_a_format(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="line 3, column 'd': the cell is not a date; the others are as") as refused:
             _read(path, **keys)
         assert "soon" not in str(refused.value)
+
+
+def test_whole_numbers_are_dates_by_a_format(tmp_path: Path) -> None:
+    """Where it is named for their column: as numbers in a file of types, and as text in one without."""
+    content = pa.table({"id": [1, 2, 3], "d": [20191002, None, 20181225]})
+    pq.write_table(content, tmp_path / "t.parquet")
+    pacsv.write_csv(content, tmp_path / "t.csv")
+    for name in ("t.parquet", "t.csv"):
+        for encode in ("auto", {"d": "days"}):
+            table = _read(tmp_path / name, encode=encode, date_format={"d": "%Y%m%d"})
+            np.testing.assert_array_equal(table.features[:, 0], [18171, np.nan, 17890])
+        assert _read(tmp_path / name, encode="auto").features[0, 0] == 20191002
+    with pytest.raises(DataError, match="row 1, column 'd': the cell is not a date; the others are as date_format"):
+        _read(tmp_path / "t.parquet", encode="auto", date_format={"d": "%d.%m.%Y"})
 
 
 def test_days_that_may_be_months_are_asked_for(tmp_path: Path) -> None:
