@@ -138,7 +138,7 @@ class Attempt:
             mend, bad = f"{error}; then: {again_by(kind, job)}", isinstance(error, Incompatible)
             await self._give_up(state_after_break(kind), mend, bad_input=bad)
         except BadInput as error:
-            if first == 1 or self._submitted.kind == "align":
+            if self._progress.status.attempt == 1 or self._submitted.kind == "align":
                 await self._give_up("failed", str(error), bad_input=True)
             else:  # keep the trees that earlier attempts stored
                 mend = f"{error}; mend it, then: treetap resume {job}"

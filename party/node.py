@@ -34,6 +34,7 @@ from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 
 if TYPE_CHECKING:
     from party.opening import Opener
+    from party.policy import Policy
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -86,9 +87,25 @@ class PartyNode:
             self.served_models,
         )
 
+    @property
+    def config(self) -> PartyConfig:
+        """The configuration of the jobs that open now."""
+        return self._config
+
+    def go_by(self, config: PartyConfig) -> None:
+        """Open jobs by another configuration from now on: those under way keep theirs, but served models begin anew.
+
+        Its name, addresses, credentials, state and workers are those of this process.
+        """
+        self._config = self._opener.config = config
+        self._recorders.mode = config.policy.record
+        self.served_models.go_by(config)
+
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Execute one step of the control plane: see `PartyPort.step`."""
-        if caller not in self._config.policy.coordinators:
+        current = self._sessions.get(request.job)
+        own = current is not None and current.coordinator == caller  # its job keeps the policy that it began with
+        if not own and caller not in self._config.policy.coordinators:
             raise Refused(f"{caller} is not a coordinator that {self._config.name} obeys (policy: coordinators = …)")
         _named(request.job)
         kind = name_of(request)
@@ -99,27 +116,29 @@ class PartyNode:
         # Needs no session: the attempt may be over, or unknown to this process.
         if kind == "leave":
             leaving = self._own(self._leave_recorded(caller, request), f"job {request.job}: leave")
+            policy = self._config.policy if current is None or not own else current.context.policy
             async for event in follow(name, leaving):
-                self._permitted(caller, event)
+                self._permitted(policy, caller, event)
                 yield event
             left = control_pb2.StepEvent(result=empty_result())
-            self._permitted(caller, left)
+            self._permitted(policy, caller, left)
             yield left
             return
         if kind in SUBMISSIONS:
             opening = self._own(self._open(caller, request, kind), f"job {request.job}: {kind}")
             async for event in follow(name, opening):
-                self._permitted(caller, event)
+                self._permitted(self._config.policy, caller, event)
                 yield event
             session = opening.result()
         else:
             session = self._find(caller, request)
+        policy = session.context.policy
         # Asked beside the steps, at any time after the opening.
         if kind == "account":
             self._expect_more(session)
             self._record(caller, request)
             account = control_pb2.StepEvent(result=self._account(session))
-            self._permitted(caller, account)
+            self._permitted(policy, caller, account)
             yield account
             return
         work = session.role.steps.get(kind)
@@ -129,16 +148,16 @@ class PartyNode:
         costs, step = session.context.costs, (kind, request.round, request.stage)
         with costs.clock(kind, f"job {request.job}: {describe(step)}"):
             try:
-                task = session.book.start(step, request, lambda: self._done(caller, work(request)))
+                task = session.book.start(step, request, lambda: self._done(policy, caller, work(request)))
             except Interrupted as ended:
                 raise ended.at(name) from None
             self._record(caller, request)
             async for event in follow(name, task, session.progress):
-                costs.byte_counts.sent(caller, kind, self._permitted(caller, event))
+                costs.byte_counts.sent(caller, kind, self._permitted(policy, caller, event))
                 yield event
             result = control_pb2.StepEvent(result=task.result())
             result.result.bytes, result.result.arithmetic = costs.byte_counts.bytes_sent, arithmetic.in_use()
-            costs.byte_counts.sent(caller, kind, self._permitted(caller, result))
+            costs.byte_counts.sent(caller, kind, self._permitted(policy, caller, result))
             yield result
         self._expect_more(session)
 
@@ -168,16 +187,18 @@ class PartyNode:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         self._recorders.close_all()
 
-    async def _done(self, caller: str, work: Awaitable[control_pb2.StepResult]) -> control_pb2.StepResult:
+    async def _done(
+        self, policy: Policy, caller: str, work: Awaitable[control_pb2.StepResult]
+    ) -> control_pb2.StepResult:
         """The result of a step; one that the policy keeps from the coordinator ends the attempt, as a failure does."""
         answer = await work
-        self._permitted(caller, control_pb2.StepEvent(result=answer))
+        self._permitted(policy, caller, control_pb2.StepEvent(result=answer))
         return answer
 
-    def _permitted(self, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:
+    def _permitted(self, policy: Policy, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:
         """The bytes of an event by class; `Refused` unless the policy lets each class go to the coordinator."""
         classes = bytes_by_class(event)
-        self._config.policy.check_emits(self._config.name, caller, classes)
+        policy.check_emits(self._config.name, caller, classes)
         return classes
 
     def _own(self, work: Coroutine[Any, Any, T], what: str) -> asyncio.Task[T]:

@@ -117,7 +117,8 @@ class Policy(Strict):
         if not is_location(location) or (self.addresses and not permits(entries, location)):
             raise Refused(
                 f"{party} does not call {peer} at the address that the job names: it is no HOST:PORT, or not among the "
-                f"addresses of {party}'s policy; if it should be, name it under [addresses] there and restart {party}"
+                f"addresses of {party}'s policy; if it should be, name it under [addresses] there, and send {party} "
+                "SIGHUP"
             )
 
     def check_emits(self, party: str, to: str, classes: Iterable[str], *, client: bool = False) -> None:
@@ -131,7 +132,7 @@ class Policy(Strict):
                 says = f"says emits.{name} = {self.emits[name]}" if listed else f"does not let {name} go there"
                 raise Refused(
                     f"{party} does not send {name} to {to}: its policy {says}; if it should, name {to!r} under "
-                    f"emits.{name} in {party}'s policy file and restart {party}"
+                    f"emits.{name} in {party}'s policy file and send {party} SIGHUP"
                 )
 
     def check_job(self, party: str, sends: Iterable[Sent]) -> None:
@@ -153,7 +154,7 @@ class Policy(Strict):
             raise Refused(
                 f"{party} does not send {', '.join(lacking)}, which the job needs: its policy does not let these "
                 f"classes go to any party; if it should, add these lines under [emits] in {party}'s policy file and "
-                f"restart {party}:\n{lines}"
+                f"send {party} SIGHUP:\n{lines}"
             )
         for sent in own:
             self.check_emits(party, sent.receiver, sorted(sent.classes))
@@ -166,7 +167,7 @@ class Policy(Strict):
             raise Refused(
                 f"{party} takes no part in a preview that answers with {what}: its policy says preview = "
                 f'{json.dumps(self.preview)}; if it should, write preview = "{answer}" above the tables of {party}\'s '
-                f"policy file and restart {party}"
+                f"policy file and send {party} SIGHUP"
             )
 
     def check_parties(self, party: str, count: int) -> None:
@@ -184,7 +185,7 @@ class Policy(Strict):
             raise Refused(
                 f"{party} sends no embeddings that are learned with sensitivity = {sensitivity:g}: its policy says "
                 f"min_sensitivity = {self.min_sensitivity:g}; write at least that under [defences] of {party}'s file "
-                f"and restart {party}"
+                f"and send {party} SIGHUP"
             )
 
     def check_permissions(self, party: str, names: Iterable[str], *, label_holder: bool = False) -> None:
@@ -195,7 +196,7 @@ class Policy(Strict):
                 asked = _ASKED_BY.get(name, f"{name} = true")
                 raise Refused(
                     f"{party} takes no part in a job with {asked}: its policy says {name} = false; if it should, write "
-                    f"{name} = true above the tables of {party}'s policy file and restart {party}"
+                    f"{name} = true above the tables of {party}'s policy file and send {party} SIGHUP"
                 )
 
     def check_partitions(self, party: str, columns: Iterable[str], label_holder: str) -> None:
@@ -206,7 +207,8 @@ class Policy(Strict):
                     f"{party} does not send {label_holder} the sums over each category of column {name!r}, by which it "
                     "would partition them: its policy says category_partitions = false; use a max_cat_to_onehot above "
                     'the number of its categories, or encode = "ordinal" or "one-hot" for it; or, if it should, '
-                    f"write category_partitions = true above the tables of {party}'s policy file and restart {party}"
+                    f"write category_partitions = true above the tables of {party}'s policy file and send {party} "
+                    "SIGHUP"
                 )
 
     def check_partitioned(self, party: str, owner: str) -> None:
@@ -215,7 +217,7 @@ class Policy(Strict):
             raise Refused(
                 f"{party} does not partition the categories of {owner}, which would learn in what order the labels put "
                 f"them: its policy says category_partitions = false; if it should, write category_partitions = true "
-                f"above the tables of {party}'s policy file and restart {party}"
+                f"above the tables of {party}'s policy file and send {party} SIGHUP"
             )
 
     def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:
@@ -235,7 +237,7 @@ class Policy(Strict):
             raise Refused(
                 f"{party} takes no part in a job under scheme {key.scheme!r}: its policy says schemes = "
                 f"{json.dumps(self.schemes)}; if it should, write schemes = {listed} above the tables of {party}'s "
-                f"policy file and restart {party}"
+                f"policy file and send {party} SIGHUP"
             )
         if not key.on_lattice and key.bits < self.min_key_bits:
             raise Refused(
@@ -292,7 +294,7 @@ class Policy(Strict):
             raise Refused(
                 f"{party} takes no part: some of the records common to all parties are among those that model {model} "
                 "was trained on, and its policy says score_training_records = false; predict a table of other records, "
-                f"or set it to true in {party}'s policy file and restart {party}"
+                f"or set it to true in {party}'s policy file and send {party} SIGHUP"
             )
 
     def check_space(self, party: str, to: str, node: int, records: int) -> None:
@@ -309,5 +311,5 @@ def _without_lattice(party: str) -> str:
     """The remedy of a party for which a lattice is not good enough."""
     return (
         "scheme = 'paillier' and predictions by eini do without a lattice; if fewer bits should do, lower the number "
-        f"in {party}'s policy file and restart {party}"
+        f"in {party}'s policy file and send {party} SIGHUP"
     )
