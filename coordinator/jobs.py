@@ -22,6 +22,7 @@ from coordinator.runtime.job_record import (
     Submitted,
     again_by,
     attempts,
+    attempts_before,
     for_a_list,
     new_submission,
     state_after_break,
@@ -196,7 +197,8 @@ class Jobs:
         if before != "running":  # else `_forget` counts it
             self._metrics.job("cancelled", before)
         self._waiting.remove(job)
-        if before == "waiting" and not attempts(self._journal.read(job)):  # no party has heard of it
+        events = self._journal.read(job)
+        if before == "waiting" and attempts(events) == attempts_before(events):  # no party has heard of it
             return self._state(job)
         task = self._running.get(job)
         if task is not None:
@@ -278,8 +280,17 @@ class Jobs:
         return self._state(job)
 
     def _accept(self, job: str, kind: str, message: Message, submission: str, operator: str) -> str:
-        """Write the submission to the journal, then begin; until an attempt begins, the job counts as interrupted."""
-        self._journal.write_submitted(job, kind, message, submission)
+        """Write the submission to the journal, then begin; until an attempt begins, the job counts as interrupted.
+
+        It takes the place of a job of that name which every party has discarded, and counts attempts on.
+        """
+        before = 0
+        if self._journal.has(job):
+            before = attempts(self._journal.read(job))
+            log.warning("job %s takes the name of one that failed; attempts under it so far: %d", job, before)
+            self._journal.remove([job])
+            self._metrics.forget("failed")
+        self._journal.write_submitted(job, kind, message, submission, attempts_before=before)
         self._metrics.job("interrupted")
         return self._begin(job, "interrupted", operator)
 
@@ -389,8 +400,8 @@ class Jobs:
             raise ConfigError(
                 f"{job!r} is not a name for a job: lower-case letters, digits and inner hyphens, at most 63"
             )
-        if self._journal.has(job):
-            raise ConfigError(f"there is a job {job!r} already; choose another name")
+        if self._journal.has(job) and not (status := self._state(job)).released:
+            raise ConfigError(f"there is a job {job!r} already ({status.state}); {retention.cure(status)}")
         return job
 
     def _list_entry(self, listed: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:

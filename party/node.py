@@ -238,6 +238,8 @@ class PartyNode:
             self._recorders.keep_open(request.job, digest)
             self._expect_more(session)
             log.info("job %s, attempt %d: %s for %s", request.job, request.attempt, kind, caller)
+            if before := self._attempts.others(request.job, submission):
+                log.warning("job %s: earlier submissions under this name: %d", request.job, before)
             return session
 
     def _check_room(self) -> None:
