@@ -69,6 +69,7 @@ class PartyNode:
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
         self._loaded = loaded
+        self._checking = False  # a job
 
     @cached_property
     def _opener(self) -> Opener:
@@ -113,16 +114,12 @@ class PartyNode:
         if not kind:
             raise Malformed("a step without content; is the coordinator of another version?")
         name = self._config.name
-        # Needs no session: the attempt may be over, or unknown to this process.
-        if kind == "leave":
-            leaving = self._own(self._leave_recorded(caller, request), f"job {request.job}: leave")
+        # Neither needs a session: the attempt may be over, or unknown to this process; a check begins none.
+        if kind in ("leave", "check_job"):
             policy = self._config.policy if current is None or not own else current.context.policy
-            async for event in follow(name, leaving):
-                self._permitted(policy, caller, event)
+            work = self._leave_recorded(caller, request) if kind == "leave" else self._check(caller, request)
+            async for event in self._without_session(policy, caller, self._own(work, f"job {request.job}: {kind}")):
                 yield event
-            left = control_pb2.StepEvent(result=empty_result())
-            self._permitted(policy, caller, left)
-            yield left
             return
         if kind in SUBMISSIONS:
             opening = self._own(self._open(caller, request, kind), f"job {request.job}: {kind}")
@@ -141,24 +138,24 @@ class PartyNode:
             self._permitted(policy, caller, account)
             yield account
             return
-        work = session.role.steps.get(kind)
-        if work is None:
+        conduct = session.role.steps.get(kind)
+        if conduct is None:
             raise OutOfOrder(f"{name} does not do {kind} in job {request.job}")
         # A repeat of a step gets the answer of the first call: the book keeps it.
         costs, step = session.context.costs, (kind, request.round, request.stage)
         with costs.clock(kind, f"job {request.job}: {describe(step)}"):
             try:
-                task = session.book.start(step, request, lambda: self._done(policy, caller, work(request)))
+                task = session.book.start(step, request, lambda: self._done(policy, caller, conduct(request)))
             except Interrupted as ended:
                 raise ended.at(name) from None
             self._record(caller, request)
             async for event in follow(name, task, session.progress):
                 costs.byte_counts.sent(caller, kind, self._permitted(policy, caller, event))
                 yield event
-            result = control_pb2.StepEvent(result=task.result())
-            result.result.bytes, result.result.arithmetic = costs.byte_counts.bytes_sent, arithmetic.in_use()
-            costs.byte_counts.sent(caller, kind, self._permitted(policy, caller, result))
-            yield result
+            done = control_pb2.StepEvent(result=task.result())
+            done.result.bytes, done.result.arithmetic = costs.byte_counts.bytes_sent, arithmetic.in_use()
+            costs.byte_counts.sent(caller, kind, self._permitted(policy, caller, done))
+            yield done
         self._expect_more(session)
 
     async def deliver(
@@ -242,6 +239,33 @@ class PartyNode:
                 log.warning("job %s: earlier submissions under this name: %d", request.job, before)
             return session
 
+    async def _without_session(
+        self, policy: Policy, caller: str, work: asyncio.Task[control_pb2.StepResult]
+    ) -> AsyncIterator[control_pb2.StepEvent]:
+        """The events of a step that no session does."""
+        async for event in follow(self._config.name, work):
+            self._permitted(policy, caller, event)
+            yield event
+        done = control_pb2.StepEvent(result=work.result())
+        self._permitted(policy, caller, done)
+        yield done
+
+    async def _check(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Check a job and keep nothing of it; one at a time, and none while this party has no room for a job."""
+        if self._loaded is not None:
+            await self._loaded.wait()
+        self._check_room()
+        if self._checking:
+            raise Overloaded(f"{self._config.name} is checking another job; ask again")
+        from party.trial import check_job  # most jobs are not checked
+
+        self._checking = True
+        try:
+            with disk_faults(self._config.name, "check_job"):
+                return result(await check_job(self._opener, caller, request))
+        finally:
+            self._checking = False
+
     def _check_room(self) -> None:
         """`Overloaded` if as many jobs are under way as this party takes; served models do not count."""
         most = self._config.most_jobs
@@ -271,10 +295,11 @@ class PartyNode:
             except Interrupted as failure:
                 raise failure.at(self._config.name) from None
 
-    async def _leave_recorded(self, caller: str, request: control_pb2.StepRequest) -> None:
+    async def _leave_recorded(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         async with self._transcript_closed_without_session(request.job):
             await self._leave(caller, request)
             self._record(caller, request)
+        return empty_result()
 
     @asynccontextmanager
     async def _transcript_closed_without_session(self, job: str) -> AsyncIterator[None]:

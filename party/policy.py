@@ -128,12 +128,15 @@ class Policy(Strict):
         """
         for name in classes:
             if not self.may_emit(to, name, client=client):
-                listed = name in self.emits
-                says = f"says emits.{name} = {self.emits[name]}" if listed else f"does not let {name} go there"
-                raise Refused(
-                    f"{party} does not send {name} to {to}: its policy {says}; if it should, name {to!r} under "
-                    f"emits.{name} in {party}'s policy file and send {party} SIGHUP"
-                )
+                raise Refused(self._not_sent(party, to, name))
+
+    def _not_sent(self, party: str, to: str, name: str) -> str:
+        """The refusal of a class, with the remedy."""
+        says = f"says emits.{name} = {self.emits[name]}" if name in self.emits else f"does not let {name} go there"
+        return (
+            f"{party} does not send {name} to {to}: its policy {says}; if it should, name {to!r} under "
+            f"emits.{name} in {party}'s policy file and send {party} SIGHUP"
+        )
 
     def check_job(self, party: str, sends: Iterable[Sent]) -> None:
         """Raise `Refused` if a job would make `party` send a class to a receiver that may not have it.
@@ -156,8 +159,12 @@ class Policy(Strict):
                 f"classes go to any party; if it should, add these lines under [emits] in {party}'s policy file and "
                 f"send {party} SIGHUP:\n{lines}"
             )
-        for sent in own:
-            self.check_emits(party, sent.receiver, sorted(sent.classes))
+        faults = {}
+        for receiver, name in ((sent.receiver, name) for sent in own for name in sorted(sent.classes)):
+            if not self.may_emit(receiver, name):
+                faults[receiver, name] = self._not_sent(party, receiver, name)
+        if faults:
+            raise Refused("\n".join(faults.values()))
 
     def check_preview(self, party: str, answer: str) -> None:
         """Raise `Refused` for a preview of an alignment that tells more than the policy lets it."""

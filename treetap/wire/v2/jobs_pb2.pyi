@@ -44,6 +44,48 @@ class SubmitRequest(google.protobuf.message.Message):
 Global___SubmitRequest: typing_extensions.TypeAlias = SubmitRequest
 
 @typing.final
+class CheckReply(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ANSWERS_FIELD_NUMBER: builtins.int
+    @property
+    def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Checked]:
+        """Those that have answered since the last message; none: the check goes on."""
+
+    def __init__(
+        self,
+        *,
+        answers: collections.abc.Iterable[Global___Checked] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answers", b"answers"]) -> None: ...
+
+Global___CheckReply: typing_extensions.TypeAlias = CheckReply
+
+@typing.final
+class Checked(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTY_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    BAD_INPUT_FIELD_NUMBER: builtins.int
+    party: builtins.str
+    """The party, or the coordinator."""
+    error: builtins.str
+    """What speaks against the job there; empty: nothing."""
+    bad_input: builtins.bool
+    """It lies in somebody's input or policy: exit status 2."""
+    def __init__(
+        self,
+        *,
+        party: builtins.str = ...,
+        error: builtins.str = ...,
+        bad_input: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bad_input", b"bad_input", "error", b"error", "party", b"party"]) -> None: ...
+
+Global___Checked: typing_extensions.TypeAlias = Checked
+
+@typing.final
 class PredictRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
