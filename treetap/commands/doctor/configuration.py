@@ -115,7 +115,10 @@ def _party(path: Path) -> Checks:
         "libraries": partial(_libraries, config),
         "arithmetic": partial(_arithmetic, config),
         **({CLUSTER: partial(_cluster, config)} if config.engine == "ray" else {}),
-        **{f"table {name}": partial(_table, name, table) for name, table in config.tables.items()},
+        **{
+            f"table {name}": partial(_table, name, table, config.policy.category_partitions)
+            for name, table in config.tables.items()
+        },
         **{f"table {name}": partial(_added_table, config, name) for name in config.table_names()[len(config.tables) :]},
     }
 
@@ -234,10 +237,13 @@ def _arithmetic(config: party_config.PartyConfig) -> list[Finding]:
     return [Finding("ok", "arithmetic", "; ".join(said))]
 
 
-def _table(name: str, table: config.TableConfig) -> list[Finding]:
-    """Check that a training or a prediction can read the table: columns present, ids distinct, cells numbers."""
+def _table(name: str, table: config.TableConfig, partitions: bool) -> list[Finding]:
+    """Check that a training or a prediction can read the table: columns present, ids distinct, cells numbers.
+
+    `partitions`: the policy's.
+    """
     try:
-        read = read_table(table, with_label=table.label is not None, missing=None)
+        read = read_table(table, with_label=table.label is not None, missing=None, partitions=partitions)
     except DataError as fault:
         return [Finding("fault", f"table {name}", f"{fault}{_absent(table)}")]
     constant = read.constant()
@@ -250,6 +256,7 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
     images = "".join(f", tensors {column!r} of {shape_text(shape)}" for column, shape in read.shapes.items())
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
     says = "".join(f"; {part}" for part in read.path.says) if isinstance(read.path, Source) else ""
+    says += "".join(f"; {part}" for part in read.says)
     if not table.columns:
         others = [part for part in columns_of(source_of(table)) if part not in (*table.keys, table.label, table.weight)]
         has = f": it has {', '.join(map(repr, others))}" if others else ""
@@ -277,7 +284,7 @@ def _added_table(config: party_config.PartyConfig, name: str) -> list[Finding]:
         return [Finding("fault", f"table {name}", str(fault))]
     if table is None:
         return [Finding("fault", f"table {name}", f"{name}.toml has gone meanwhile")]
-    return _table(name, table)
+    return _table(name, table, config.policy.category_partitions)
 
 
 def _coordinator(path: Path) -> Checks:
