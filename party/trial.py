@@ -14,16 +14,20 @@ import logging
 import shutil
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from party.opening import Opener, checks_of_training
+from party.opening import Check, Opener, checks_of_training
 from party.protocols import role_for_training
 from party.runtime.context import StepContext
 from party.runtime.transcript_recorder import Recorder
 from party.setup.labelled_table import Untried
-from treetap.errors import BadInput, Refused
+from party.setup.membership import check_members
+from treetap.errors import BadInput, Refused, TreetapError
 from treetap.protocols.agreement import job_digest
+from treetap.protocols.job_spec import check_spec
 from treetap.protocols.messages import members_of
+from treetap.protocols.registry import training, training_name
 from treetap.wire.frame import content_of, filled
 from treetap.wire.v2 import control_pb2, setup_pb2
 
@@ -60,20 +64,30 @@ def _check_policy(opener: Opener, caller: str, name: str, job: setup_pb2.Prepare
     config, members = opener.config, members_of(job.spec, caller)
     if config.name not in members.parties:
         raise Refused(f"{config.name} is not a party of job {name}")
-    addresses = [
-        lambda peer=peer: config.policy.check_address(config.name, peer.name, peer.address)
+    check_spec(job.spec)
+    opens_sums = training(training_name(job.spec)).opens_sums
+    addresses: list[Check] = [
+        partial(config.policy.check_address, config.name, peer.name, peer.address)
         for peer in job.peers
         if peer.name != config.name
     ]
+    # the rest as if the policy named the parties of the job: what it lets go to those that it names
+    openers = [party for party in opens_sums(members) if party != config.name]
+    peers = [party for party in members.parties if party not in (config.name, *openers)]
+    named = config.under(config.policy.model_copy(update={"label_holders": openers, "peers": peers}))
     faults: list[BadInput | Refused] = []
-    for check in (*addresses, *checks_of_training(config, job.spec, members)):
+    admitted: Check = partial(check_members, config, members, opens_sums)
+    for check in (*addresses, admitted, *checks_of_training(named, job.spec, members)):
         try:
             check()
         except (BadInput, Refused) as fault:
             faults.append(fault)
     if faults:
-        kind = Refused if all(isinstance(fault, Refused) for fault in faults) else BadInput
-        raise kind("\n".join(map(str, faults)))
+        kind: type[TreetapError] = Refused if all(isinstance(fault, Refused) for fault in faults) else BadInput
+        several = len(faults) > 1  # an error that leaves this party is one line
+        raise kind(
+            "\n".join(f"({number}) {fault}" if several else str(fault) for number, fault in enumerate(faults, 1))
+        )
 
 
 async def _prepare(opener: Opener, context: StepContext, job: setup_pb2.Prepare) -> bool:

@@ -83,6 +83,7 @@ def test_all_refusals_come_together(tmp_path: Path) -> None:
         for line in (f'`label_holders = ["{LABEL_HOLDER}"]`', f'`peers = ["{OTHER}"]`', "does not send CANDIDATE_SUM"):
             assert line in answers[FEATURE]
         assert f"name '{LABEL_HOLDER}' under emits.CANDIDATE_SUM" in answers[FEATURE]
+        assert "BLINDED_ID" not in answers[FEATURE]  # which the policy sends to whom it names
         assert "parquet" not in answers[FEATURE]
         assert OTHER in answers[OTHER]
         assert "train.parquet" in answers[OTHER]

@@ -61,10 +61,10 @@ def train(
 
 def _print_checked(answers: Sequence[jobs_pb2.Checked], *, as_json: bool) -> None:
     """Print what each party has against a job; an error ends the command unless that is nothing."""
+    faults = [answer for answer in answers if answer.error]
     if as_json:
         rows = [{"party": answer.party, "error": answer.error, "bad_input": answer.bad_input} for answer in answers]
-        _print_json({"could_begin": not any(answer.error for answer in answers), "answers": rows})
-    faults = [answer for answer in answers if answer.error]
+        _print_json({"could_begin": not faults, "answers": rows})
     for answer in () if as_json else answers:
         typer.echo(f"{answer.party}: {answer.error or 'the job could begin here'}")
     if faults:
