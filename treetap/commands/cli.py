@@ -39,6 +39,7 @@ class Commands(LazyGroup):
             "treetap.commands.cli",
             "Train with defences of the label at several strengths; draw AUC against what attacks still find.",
         ),
+        "new": Row("treetap.commands.new.cli", "Folders of a federation, or of one party, to start from."),
         "party": Row(
             "treetap.commands.cli",
             "Serve one party until SIGTERM. Prints one JSON line with its address when it is ready.",
