@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from treetap.commands.experiment.headline import Gain, headline
 from treetap.commands.leakage import TreeAccount
 from treetap.models.history import names_in
 from treetap.strict import Part
@@ -186,6 +187,8 @@ class RunResult(Part):
     seed: int
     fold: int | None = None
     metrics: dict[str, Measures]
+    gain: Gain | None = None
+    left_out: list[str] = []
     evaluation: Evaluation
     history: list[Measures]
     seconds: dict[str, float]
@@ -264,8 +267,12 @@ class Logged(Part):
 
 
 class Results(Part):
-    """The document of an experiment. `folder`: of all its files, None if none is kept."""
+    """The document of an experiment. `folder`: of all its files, None if none is kept.
 
+    `headline`: together against alone in one line, None without a comparison.
+    """
+
+    headline: str | None = None
     runs: list[RunResult]
     summary: Summary
     folder: str | None
@@ -275,7 +282,13 @@ class Results(Part):
     def of(cls, runs: Sequence[RunResult], folder: Path | None = None, mlflow: Logged | None = None) -> Results:
         """The document of these runs."""
         further: dict[str, Any] = {} if mlflow is None else {"mlflow": mlflow}
-        return cls(runs=list(runs), summary=summary(runs), folder=None if folder is None else str(folder), **further)
+        return cls(
+            headline=headline([run.gain for run in runs]),
+            runs=list(runs),
+            summary=summary(runs),
+            folder=None if folder is None else str(folder),
+            **further,
+        )
 
     def written(self) -> str:
         """The document as it is printed and stored."""
