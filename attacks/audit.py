@@ -17,6 +17,7 @@ from attacks.advice.frontiers_at_hand import given
 from attacks.audit_file import AuditFile
 from attacks.case import Case, Say, by_known_labels, grouped, held, on_network, scored_predictions, shared_labels
 from attacks.document import Document
+from attacks.judging import verdicts
 from attacks.label_holder_audit import attacked, columns_read, label_holder, read_holder
 from attacks.networks.schema import GainFigures
 from attacks.pivodl.evidence import exact_weights
@@ -70,6 +71,7 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
             "discount": cases[0].settings.discount,
             "created": datetime.now(UTC),
             "treetap": package_version(),
+            "verdicts": verdicts(cases, parties),
             "parties": parties,
             "traffic": _traffic({case.party.name: case.view for case in cases}),
             "advice": advise(_advised(on_labels, parties), frontier) if advised else None,

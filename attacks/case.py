@@ -8,8 +8,10 @@ from typing import Any
 
 from attacks.audit_file import AuditFile
 from attacks.files import AuditedParty
+from attacks.id2graph.compared import Grouped, compared_groups
 from attacks.id2graph.grouping import Outcome
 from attacks.id2graph.schema import AttackResult, Settings, usual_discount
+from attacks.known_labels.compared import compared_names
 from attacks.known_labels.evidence import SignatureEvidence, of_others
 from attacks.known_labels.labels import labels_at_hand
 from attacks.known_labels.schema import KnownLabelFigures, KnownSettings
@@ -18,7 +20,8 @@ from attacks.pivodl.evidence import SharedLabelEvidence, Weights
 from attacks.predictions.evidence import ScoreEvidence, read_scores
 from attacks.predictions.schema import DecodingSettings, PredictionFigures
 from attacks.registry import GROUPING, OWN_CUTS, Attack, Needs, attack, rows
-from attacks.scores import scores
+from attacks.scores import matched, scores
+from attacks.verdict import Compared
 from attacks.view.known_trees import Ints
 from attacks.view.own_table import load_labels, load_own_table
 from attacks.view.view import View
@@ -42,6 +45,7 @@ class Case:
         classes: the number of groups to look for.
         exact: of PIVODL, exact weights that some audited party received.
         columns: of PIVODL, the bins of all audited parties' columns, for scoring alone.
+        compared: guesses of labels without and with the training, which attacks write down for the verdict.
     """
 
     file: AuditFile
@@ -52,6 +56,7 @@ class Case:
     classes: int | None
     exact: Weights = field(default_factory=dict, repr=False)
     columns: Mapping[str, Ints] = field(default_factory=dict, repr=False)
+    compared: list[Compared] = field(default_factory=list, repr=False)
 
     @property
     def features(self) -> Any:
@@ -119,20 +124,30 @@ def held(party: AuditedParty, view: View, file: AuditFile) -> tuple[Table | None
 
 def grouped(case: Case, names: Collection[str], say: Say, *, by_tree: bool) -> dict[str, AttackResult]:
     """The attacks that group records, by name; `by_tree`: also after the first tree, the first two, and so on."""
-    results = {}
+    results, right = {}, dict[str, Grouped]()
     for name in names:
         say(name)
-        results[name] = _grouped(case, name, by_tree=by_tree)
+        results[name], clusters = _grouped(case, name, by_tree=by_tree)
+        if case.labels is not None:
+            largest = results[name].largest("accuracy")
+            assert largest is not None
+            right[name] = Grouped(matched(case.labels.values, clusters), largest[0])
+    if case.labels is not None and names:
+        case.compared.extend(compared_groups(case.labels.values, right, results))
     return results
 
 
-def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
-    """One attack's result after the number of trees where its V-measure is largest (the first)."""
+def _grouped(case: Case, name: str, *, by_tree: bool) -> tuple[AttackResult, Ints]:
+    """One attack's result after the number of trees where its V-measure is largest (the first).
+
+    And its groups (N,) after the number where its accuracy is.
+    """
     assert case.classes is not None  # without a number of clusters no attack runs
     leaves, uses_trees, scored = case.leaves(), name in rows(Needs.SETS), case.labels is not None
     every, cuts = len(leaves), case.view.own_cuts() if name == OWN_CUTS else []
     steps: dict[int, dict[str, float | None]] = {}
     best: tuple[int, Outcome] | None = None
+    largest: tuple[float, Ints] | None = None
     # without labels there is nothing to choose by, and without trees nothing to choose
     for trees in range(1 if by_tree and uses_trees and scored and every else every, every + 1):
         outcome = attack(
@@ -142,7 +157,10 @@ def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
         steps[trees] = scores(case.labels, outcome.clusters)
         if best is None or (steps[trees]["v_measure"] or 0.0) > (steps[best[0]]["v_measure"] or 0.0):
             best = trees, outcome
+        if largest is None or (steps[trees]["accuracy"] or 0.0) > largest[0]:
+            largest = steps[trees]["accuracy"] or 0.0, outcome.clusters
     assert best is not None  # the range has the number of all trees
+    assert largest is not None
 
     def after_each(measure: str) -> list[float | None] | None:
         if not uses_trees:
@@ -150,7 +168,7 @@ def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
         return [steps[trees][measure] if trees in steps else None for trees in range(1, every + 1)] if scored else None
 
     after, outcome = best
-    return AttackResult(
+    result = AttackResult(
         after_trees=after if uses_trees else None,
         **steps[after],
         seconds=sum(outcome.seconds.values()),
@@ -160,6 +178,7 @@ def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
         by_tree=after_each("v_measure"),
         accuracy_by_tree=after_each("accuracy"),
     )
+    return result, largest[1]
 
 
 def shared_labels(case: Case, attacks: Mapping[str, Attack]) -> dict[str, Any]:
@@ -180,6 +199,7 @@ def by_known_labels(case: Case, attacks: Mapping[str, Attack]) -> KnownLabelFigu
     settings = KnownSettings.read(file.known_labels)
     evidence = SignatureEvidence(view.trees, known, case.features, settings, view.regression)
     results = {**dict.fromkeys(rows(Needs.KNOWN_LABELS)), **{name: row.run(evidence) for name, row in attacks.items()}}
+    case.compared.extend(compared_names(evidence))
     return KnownLabelFigures.model_validate({"drawn": evidence.described(), **results, "reasons": evidence.reasons})
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.known_labels.labels import KnownLabels
+from attacks.known_labels.names import Named
 from attacks.known_labels.schema import DrawnLabels, KnownSettings
 from attacks.scores import majority
 from attacks.view.known_trees import TreeView
@@ -42,6 +43,7 @@ class SignatureEvidence:
         columns: (N, d) the party's own columns, NaN where missing; None where they are not at hand.
         regression: the label is a number.
         reasons: attack → why it is left out, which attacks write down.
+        named: (attack, kind of rows) → what it named, which attacks write down for the verdict.
     """
 
     trees: Sequence[TreeView] = field(repr=False)
@@ -50,6 +52,7 @@ class SignatureEvidence:
     settings: KnownSettings
     regression: bool = False
     reasons: dict[str, str] = field(default_factory=dict)
+    named: dict[tuple[str, str], Named] = field(default_factory=dict, repr=False)
 
     @cached_property
     def nodes(self) -> list[Ints]:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.known_labels.evidence import SignatureEvidence
+from attacks.known_labels.names import Named, auc_influence
 from attacks.known_labels.schema import Averaged, KnownLabelResult, Naming
 from attacks.scores import auc
 
@@ -47,19 +48,25 @@ def _result(evidence: SignatureEvidence, name: str, way: _Way) -> KnownLabelResu
     start = time.perf_counter()
     nodes, columns = evidence.memberships, evidence.standardised
     both = None if columns is None else sparse.hstack([nodes, sparse.csr_matrix(columns)], format="csr")
+
+    def of_truth(kind: str, rows: Any) -> Naming | None:
+        if rows is None:
+            return None
+        figures, evidence.named[name, kind] = _named(evidence, way, rows, evidence.truth)
+        return figures
+
+    figures = {kind: of_truth(kind, rows) for kind, rows in (("nodes", nodes), ("columns", columns), ("both", both))}
     return KnownLabelResult(
-        nodes=_named(evidence, way, nodes, evidence.truth),
-        columns=None if columns is None else _named(evidence, way, columns, evidence.truth),
-        both=None if both is None else _named(evidence, way, both, evidence.truth),
-        reassigned=_named(evidence, way, nodes, evidence.reassigned),
-        reassigned_columns=None if columns is None else _named(evidence, way, columns, evidence.reassigned),
+        **figures,
+        reassigned=_named(evidence, way, nodes, evidence.reassigned)[0],
+        reassigned_columns=None if columns is None else _named(evidence, way, columns, evidence.reassigned)[0],
         seconds=time.perf_counter() - start,
     )
 
 
-def _named(evidence: SignatureEvidence, way: _Way, rows: Any, truth: Ints) -> Naming:
-    """The figures of an attack by these rows (n, ·), over all draws; `truth`: classes (n,)."""
-    aucs, precisions, accuracies = [], [], []
+def _named(evidence: SignatureEvidence, way: _Way, rows: Any, truth: Ints) -> tuple[Naming, Named]:
+    """The figures of an attack by these rows (n, ·), over all draws, and record by record; `truth`: classes (n,)."""
+    aucs, precisions, rights, influences = [], [], [], []
     for known, named in evidence.drawn:
         classes, chances = way(rows[known], rows[named], truth[known])
         every = np.zeros((len(named), len(evidence.known.classes)))
@@ -67,8 +74,14 @@ def _named(evidence: SignatureEvidence, way: _Way, rows: Any, truth: Ints) -> Na
         right = truth[named]
         aucs.append(macro_auc(every, right))
         precisions.append(precision_first(every[:, evidence.rarest], right == evidence.rarest, evidence.settings.first))
-        accuracies.append(float((every.argmax(axis=1) == right).mean()))
-    return Naming(auc=Averaged.of(aucs), precision=Averaged.of(precisions), accuracy=Averaged.of(accuracies))
+        by_record = np.full((2, len(truth)), [[np.nan], [0.0]])
+        by_record[:, named] = every.argmax(axis=1) == right, auc_influence(every, right)
+        rights.append(by_record[0])
+        influences.append(by_record[1])
+    result = Named(aucs, precisions, rights, influences)
+    accuracies = [float(np.nanmean(draw)) for draw in rights]
+    figures = Naming(auc=Averaged.of(aucs), precision=Averaged.of(precisions), accuracy=Averaged.of(accuracies))
+    return figures, result
 
 
 def macro_auc(chances: Floats, truth: Ints) -> float:

@@ -15,6 +15,7 @@ from treetap.errors import BadInput
 class AuditOptions:
     """Options of an audit. What is None, or not given, the audit file says."""
 
+    details: bool = option(False, "Print every attack's figures too, which the report has in any case.")
     html: Path | None = option(None, "File of the report; by default audit.html beside audit.toml.")
     document: Path | None = option(None, "Also write the report as JSON here.")
     job: str | None = option(None, "Name of the job, where the transcripts hold several.")
