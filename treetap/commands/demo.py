@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -36,9 +36,13 @@ from treetap.protocols.key_options import PAILLIER, SCHEMES
 from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
 from treetap.strict import WHOLE, faults_of
+from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.version import install
 from treetap.wire.transcript import summarise
+
+if TYPE_CHECKING:
+    from attacks.verdict import Verdict
 
 LABEL = "benign"
 #: What was measured of each nucleus, and the columns of a measure: its mean, standard error and worst value.
@@ -63,6 +67,9 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 #: Settings of the label holder's attacks on columns: few steps, so that the demo takes no longer than it must.
 COLUMN_ATTACKS = {"matched": 16, "match_steps": 100}
+#: Letters of a bar, and the style of each word of a verdict.
+LENGTH = 12
+STYLES = {"nothing found": "green", "little": "green", "notable": "yellow", "severe": "red", "not measured": "dim"}
 #: An experiment in the clone; a wheel has it not.
 STORY = Path(__file__).parents[2] / "examples" / "loans" / "exp.toml"
 ALGORITHMS = {"boosting": "SecureBoost", "pivodl": "PIVODL", "splitnn": "A split network"}
@@ -137,10 +144,9 @@ def run(asked: Asked) -> None:
             from treetap.commands.audit.local_job import DOCUMENT  # attacks and their libraries come after the training
 
             audit = json.loads((folder / "federation" / DOCUMENT).read_text()) if kept else None
-            noisy = experiment.job.params().adds_noise
             if asked.details:
                 detail(result, audit)
-            conclude(result, audit, noisy=noisy)
+            conclude(result, audit, experiment.job.params())
             if kept:
                 terminal.out.print(f"report: {shown(kept)}", soft_wrap=True)
             terminal.out.print(f"next: {following()}", soft_wrap=True)
@@ -216,8 +222,14 @@ def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
     records = f"{table.num_rows} records of breast cancer, 20 % held out"
     parties = f"{len(experiment.party)} parties, a process each, mutual TLS"
     terminal.out.print(f"{ALGORITHMS[job.protocol]}: {what}; {records}; {parties}.")
-    who = [f"{party.name} has {_labels(party)}{len(party.columns or [])} columns" for party in experiment.party]
-    terminal.out.print(terminal.text(f"{', '.join(who)}."))
+    have: dict[str, list[str]] = {}
+    for party in experiment.party:
+        have.setdefault(f"{_labels(party)}{len(party.columns or [])} columns", []).append(party.name)
+    who = [
+        f"{' and '.join(names)} have {what} each" if names[1:] else f"{names[0]} has {what}"
+        for what, names in have.items()
+    ]
+    terminal.out.print(terminal.text(f"{'; '.join(who)}."))
 
 
 def _labels(party: PartyTable) -> str:
@@ -225,26 +237,51 @@ def _labels(party: PartyTable) -> str:
     return "the labels and " if party.labels else part
 
 
-def conclude(run: RunResult, audit: dict[str, Any] | None, *, noisy: bool) -> None:
-    """Print what federating gains, what each side learned and what to do about it; `noisy`: leaf weights have noise."""
+def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) -> None:
+    """Print what federating gains, what each side learned and what to do about it; `audit`: a document."""
     terminal.out.print()
     if (gains := Results.of([run]).headline) is not None:
-        terminal.out.print(terminal.text(gains))
-    for sentence in run.privacy:
-        terminal.out.print(terminal.text(sentence))
-    if noisy:
-        terminal.out.print("Without its noise the model would be the one of the joined table.")
+        terminal.out.print(terminal.text(f"{gains}."))
+    if params.adds_noise:
+        terminal.out.print("Leaf weights have noise; without it the model would be that of the joined table.")
     else:
         same = run.metrics["test"] == run.metrics["centralised, test"]
         verdict = ("equal", "green") if same else ("not equal: a defect, please report it", "red")
         terminal.out.print(Text.assemble("By its test metrics the model and the joined table's are ", verdict, "."))
-    if audit is not None:
-        from attacks.report import verdict_lines
-
-        terminal.out.print()
-        for line in verdict_lines(audit):
-            terminal.out.print(terminal.text(line))
     terminal.out.print()
+    if audit is not None:
+        from attacks.document import parse
+        from attacks.report.verdict import to_do
+
+        document = parse(audit)
+        terminal.out.print(learned_table(document.verdicts))
+        if known := sorted({it.known for it in document.verdicts if it.known is not None}):
+            terminal.out.print(f"* if it knows {' or '.join(map(str, known))} of the labels")
+        if (advice := to_do(document)) is not None:
+            terminal.out.print(terminal.text(advice))
+        terminal.out.print()
+
+
+def learned_table(verdicts: Sequence[Verdict]) -> Table:
+    """What each side could guess before the training and after it, a line a party and direction."""
+    from attacks.report.verdict import TITLE, bar
+    from attacks.verdict import OTHERS
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=TITLE, title_justify="left", title_style="bold")
+    for head in ("who", "of what", "", "before → after", ""):
+        table.add_column(head)
+    for it in verdicts:
+        whose = "the others'" if it.of == OTHERS else f"{it.of}'s"
+        drawn, figures = "", ""
+        if it.before is not None and it.after is not None:
+            drawn = bar(100 * it.before, 100 * (it.after - it.before), LENGTH)
+            scale, unit = (1, " AUC") if it.measure == "AUC" else (100, " %")
+            digits = 3 if it.measure == "AUC" else 1
+            known = "" if it.known is None else "*"
+            figures = f"{scale * it.before:.{digits}f} → {scale * it.after:.{digits}f}{unit}{known}"
+        cells = it.party, f"{whose} {it.learned}", drawn, figures
+        table.add_row(*map(terminal.text, cells), Text(it.word, STYLES[it.word]))
+    return table
 
 
 def detail(run: RunResult, audit: dict[str, Any] | None) -> None:
@@ -253,6 +290,8 @@ def detail(run: RunResult, audit: dict[str, Any] | None) -> None:
     shown = {"federation, train": run.metrics["train"], "federation, test": run.metrics["test"]}
     shown |= {name: row for name, row in run.metrics.items() if name not in ("train", "test")}
     terminal.out.print(metrics_table(shown, "What federating gains"))
+    for sentence in run.privacy:
+        terminal.out.print(terminal.text(sentence))
     if run.importance:
         terminal.out.print(importance_table(run.importance))
     terminal.out.print(seconds_table(run.seconds))
