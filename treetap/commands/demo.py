@@ -255,31 +255,35 @@ def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) ->
 
         document = parse(audit)
         terminal.out.print(learned_table(document.verdicts))
-        if known := sorted({it.known for it in document.verdicts if it.known is not None}):
-            terminal.out.print(f"* if it knows {' or '.join(map(str, known))} of the labels")
+        known = sorted({it.known for it in document.verdicts if it.known is not None})
+        said = [f"* if it knows {' or '.join(map(str, known))} of the labels. "] if known else []
+        terminal.out.print("".join([*said, "Of several parties' columns: those that were read most."]))
         if (advice := to_do(document)) is not None:
             terminal.out.print(terminal.text(advice))
         terminal.out.print()
 
 
 def learned_table(verdicts: Sequence[Verdict]) -> Table:
-    """What each side could guess before the training and after it, a line a party and direction."""
+    """What each side could guess before the training and after it: a line a party and direction, its worst verdict."""
     from attacks.report.verdict import TITLE, bar
     from attacks.verdict import OTHERS
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=TITLE, title_justify="left", title_style="bold")
     for head in ("who", "of what", "", "before → after", ""):
         table.add_column(head)
+    several: dict[tuple[str, str], list[Verdict]] = {}
     for it in verdicts:
-        whose = "the others'" if it.of == OTHERS else f"{it.of}'s"
+        several.setdefault((it.party, it.learned), []).append(it)
+    for (party, learned), every in several.items():
+        it = max(every, key=lambda one: (one.rank, one.share or 0.0))
+        whose = "the others'" if it.of == OTHERS or every[1:] else f"{it.of}'s"
         drawn, figures = "", ""
         if it.before is not None and it.after is not None:
             drawn = bar(100 * it.before, 100 * (it.after - it.before), LENGTH)
-            scale, unit = (1, " AUC") if it.measure == "AUC" else (100, " %")
-            digits = 3 if it.measure == "AUC" else 1
+            scale, digits, unit = (1, 3, " AUC") if it.measure == "AUC" else (100, 1, " %")
             known = "" if it.known is None else "*"
             figures = f"{scale * it.before:.{digits}f} → {scale * it.after:.{digits}f}{unit}{known}"
-        cells = it.party, f"{whose} {it.learned}", drawn, figures
+        cells = party, f"{whose} {learned}", drawn, figures
         table.add_row(*map(terminal.text, cells), Text(it.word, STYLES[it.word]))
     return table
 
