@@ -20,7 +20,6 @@ from rich.table import Table
 from rich.text import Text
 
 from treetap import terminal
-from treetap.commands.experiment.command import shown
 from treetap.commands.experiment.experiment_file import AuditTable, DataTable, ExperimentFile
 from treetap.commands.experiment.joined_table import read_table
 from treetap.commands.experiment.party_table import PartyTable
@@ -68,7 +67,7 @@ JOBS: dict[str, dict[str, Any]] = {
 #: Settings of the label holder's attacks on columns: few steps, so that the demo takes no longer than it must.
 COLUMN_ATTACKS = {"matched": 16, "match_steps": 100}
 #: Letters of a bar, and the style of each word of a verdict.
-LENGTH = 12
+LENGTH = 10
 STYLES = {"nothing found": "green", "little": "green", "notable": "yellow", "severe": "red", "not measured": "dim"}
 #: An experiment in the clone; a wheel has it not.
 STORY = Path(__file__).parents[2] / "examples" / "loans" / "exp.toml"
@@ -141,7 +140,9 @@ def run(asked: Asked) -> None:
             document["runs"][0]["transcript"] = transcript
             print(json.dumps(document, indent=1, allow_nan=False))
         else:
-            from treetap.commands.audit.local_job import DOCUMENT  # attacks and their libraries come after the training
+            # attacks, pages and their libraries come after the training
+            from treetap.commands.audit.local_job import DOCUMENT
+            from treetap.commands.experiment.command import shown
 
             audit = json.loads((folder / "federation" / DOCUMENT).read_text()) if kept else None
             if asked.details:
@@ -280,7 +281,7 @@ def learned_table(verdicts: Sequence[Verdict]) -> Table:
         drawn, figures = "", ""
         if it.before is not None and it.after is not None:
             drawn = bar(100 * it.before, 100 * (it.after - it.before), LENGTH)
-            scale, digits, unit = (1, 3, " AUC") if it.measure == "AUC" else (100, 1, " %")
+            scale, digits, unit = (1, 2, " AUC") if it.measure == "AUC" else (100, 1, " %")
             known = "" if it.known is None else "*"
             figures = f"{scale * it.before:.{digits}f} → {scale * it.after:.{digits}f}{unit}{known}"
         cells = party, f"{whose} {learned}", drawn, figures
@@ -310,6 +311,8 @@ def detail(run: RunResult, audit: dict[str, Any] | None) -> None:
 
 def following() -> str:
     """The command to try next: in a clone the experiment of its own table, else a party for a table of the reader's."""
+    from treetap.commands.experiment.command import shown
+
     return f"treetap experiment {shown(STORY)}" if STORY.exists() else "treetap new party --table YOUR.csv"
 
 
