@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from attacks.verdict import Verdict
 from treetap.commands.experiment.headline import Gain, headline
 from treetap.commands.leakage import TreeAccount
 from treetap.models.history import names_in
@@ -205,6 +206,8 @@ class RunResult(Part):
     defences: Defended | None = None
     predict: dict[str, Prediction] = {}
     audit: dict[str, dict[str, Any]] | None = None
+    verdicts: list[Verdict] = []
+    to_do: str | None = None
     audit_fault: str | None = None
     audit_report: str | None = None
     audit_seconds: float | None = None
@@ -294,6 +297,22 @@ class Results(Part):
     def written(self) -> str:
         """The document as it is printed and stored."""
         return json.dumps(self.plain(), indent=1, allow_nan=False)
+
+
+def worst_verdicts(runs: Sequence[RunResult]) -> tuple[list[Verdict], str | None]:
+    """Of each party and direction the worst verdict of all runs, and what to do about the worst of these."""
+    every: dict[tuple[str, str, str], tuple[Verdict, str | None]] = {}
+    for run in runs:
+        for it in run.verdicts:
+            key = (it.party, it.learned, it.of)
+            if key not in every or _harm(it) > _harm(every[key][0]):
+                every[key] = it, run.to_do
+    worst = max(every.values(), key=lambda row: _harm(row[0]), default=None)
+    return [it for it, _ in every.values()], None if worst is None else worst[1]
+
+
+def _harm(it: Verdict) -> tuple[int, float]:
+    return it.rank, it.share or 0.0
 
 
 def spread(values: Iterable[float | None]) -> Spread:
