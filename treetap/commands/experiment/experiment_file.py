@@ -156,7 +156,7 @@ def lacking() -> str | None:
 class AuditTable(Strict):
     """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
 
-    `run`: false turns the audit off that `usual` turns on. `by_tree`: figures after every tree, not after some.
+    `run`: false turns the audit off that `usual` turns on.
     `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
     `known_labels`: settings of the attacks by known labels. Of split networks `network`: settings of feature parties'
     attacks; `features`: of the label holder's on columns; of trees `sums`.
@@ -165,7 +165,7 @@ class AuditTable(Strict):
     run: bool = True
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     classes: Annotated[int, Field(ge=2)] | None = None
-    by_tree: bool = False
+    by_tree: bool | Literal["few"] = "few"
     drawn_only: bool = False
     settings: dict[str, Any] = {}
     known_labels: dict[str, Any] = {}

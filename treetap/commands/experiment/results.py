@@ -299,20 +299,26 @@ class Results(Part):
         return json.dumps(self.plain(), indent=1, allow_nan=False)
 
 
-def worst_verdicts(runs: Sequence[RunResult]) -> tuple[list[Verdict], str | None]:
-    """Of each party and direction the worst verdict of all runs, and what to do about the worst of these."""
-    every: dict[tuple[str, str, str], tuple[Verdict, str | None]] = {}
+def worst_verdicts(runs: Sequence[RunResult]) -> list[tuple[Verdict, RunResult]]:
+    """Of each party and direction the worst verdict of all runs, with its run."""
+    every: dict[tuple[str, str, str], tuple[Verdict, RunResult]] = {}
     for run in runs:
         for it in run.verdicts:
             key = (it.party, it.learned, it.of)
-            if key not in every or _harm(it) > _harm(every[key][0]):
-                every[key] = it, run.to_do
-    worst = max(every.values(), key=lambda row: _harm(row[0]), default=None)
-    return [it for it, _ in every.values()], None if worst is None else worst[1]
+            if key not in every or harm(it) > harm(every[key][0]):
+                every[key] = it, run
+    return list(every.values())
 
 
-def _harm(it: Verdict) -> tuple[int, float]:
+def harm(it: Verdict) -> tuple[int, float]:
+    """The order of verdicts from the best to the worst."""
     return it.rank, it.share or 0.0
+
+
+def to_do(verdicts: Sequence[tuple[Verdict, RunResult]]) -> str | None:
+    """What to do about the worst of the verdicts, if anything."""
+    worst = max(verdicts, key=lambda row: harm(row[0]), default=None)
+    return None if worst is None else worst[1].to_do
 
 
 def spread(values: Iterable[float | None]) -> Spread:
