@@ -60,13 +60,19 @@ def verdict_lines(document: Document) -> list[str]:
 
     Before that all faults of transcripts, which make figures too small.
     """
-    said = [f"{TITLE}:"]
-    for it in lines(document.verdicts):
+    said = [f"{TITLE}:", *told(document.verdicts)]
+    said += [f"{name}: {fault}" for name, party in document.parties.items() for fault in party.faults]
+    return said if (advice := to_do(document)) is None else [*said, advice]
+
+
+def told(verdicts: Iterable[Verdict]) -> list[str]:
+    """A sentence and a bar for each party and direction."""
+    said = []
+    for it in lines(verdicts):
         said.append(f"{it.party} {it.text}: {it.word}{it.gain and f' ({it.gain})'}")
         if it.before is not None and it.gained is not None:
             said.append(f"  {bar(it.before, it.gained)}{it.beside and f'  {it.beside}'}")
-    said += [f"{name}: {fault}" for name, party in document.parties.items() for fault in party.faults]
-    return said if (advice := to_do(document)) is None else [*said, advice]
+    return said
 
 
 def to_do(document: Document) -> str | None:

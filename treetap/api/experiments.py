@@ -143,6 +143,11 @@ class ExperimentResult:
         return self._results.plain()
 
     @property
+    def headline(self) -> str | None:
+        """Together against alone in one line; None where it was not compared."""
+        return self._results.headline
+
+    @property
     def runs(self) -> list[dict[str, Any]]:
         """The reports of the runs in the document."""
         return list(self.document["runs"])
@@ -206,13 +211,14 @@ class ExperimentResult:
 
     def __repr__(self) -> str:
         count = len(self._results.runs)
-        return f"Experiment of {count} run{'' if count == 1 else 's'}: {self.folder}\n{self.metrics}"
+        said = f"Experiment of {count} run{'' if count == 1 else 's'}: {self.folder}\n{self.metrics}"
+        return said if self.headline is None else f"{self.headline}\n{said}"
 
     def _repr_html_(self) -> str:
         tables = {"metrics": self.metrics}
         if any(run.audit for run in self._results.runs):
             tables["audit"] = self.audits
-        return _page("Experiment", tables, f"report: {self.report}")
+        return _page(self.headline or "Experiment", tables, f"report: {self.report}")
 
 
 def _attacks(parties: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:

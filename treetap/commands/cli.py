@@ -222,6 +222,9 @@ def experiment(
     export: Annotated[
         bool, typer.Option("--export", help="Also write each run's model as XGBoost's JSON, models/RUN.json.")
     ] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also print costs, and every attack of the audit.")
+    ] = False,
 ) -> None:
     """Split one table between parties and run the federation on it, once per seed and fold; keep the results."""
     logs.quiet_grpc()
@@ -235,6 +238,7 @@ def experiment(
         discard=discard,
         keep_keys=keep_keys,
         export=export,
+        details=details,
     )
 
 

@@ -259,6 +259,9 @@ def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) ->
         known = sorted({it.known for it in document.verdicts if it.known is not None})
         said = [f"* if it knows {' or '.join(map(str, known))} of the labels. "] if known else []
         terminal.out.print("".join([*said, "Of several parties' columns: those that were read most."]))
+        for name, party in document.parties.items():
+            for fault in party.faults:
+                terminal.out.print(terminal.text(f"{name}: {fault}"))
         if (advice := to_do(document)) is not None:
             terminal.out.print(terminal.text(advice))
         terminal.out.print()

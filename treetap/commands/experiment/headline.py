@@ -111,6 +111,19 @@ def headline(gains: Sequence[Gain | None]) -> str | None:
     return f"{joint}, {whose} {written(means.measure, means.alone[means.best])} (gain {gained(means)}{chance})"
 
 
+def conclusion(gains: Sequence[Gain | None], label_holder: str) -> list[str]:
+    """The line's meaning, in sentences; empty without `compare`. `label_holder`: who would be alone, in words."""
+    means = compared(gains)
+    if means is None or means.best is None:
+        return []
+    meant = "± is half of the interval in which 95 of 100 gains lie when these rows are drawn anew."
+    if not means.certain:
+        return [f"These held-out rows do not tell the federation from {label_holder}.", meant]
+    if means.gain > 0:
+        return ["Federating pays here: chance in the choice of held-out rows does not explain the gain.", meant]
+    return [f"The federation predicts worse than {label_holder}: defences cost more than the columns bring.", meant]
+
+
 def gained(means: Compared) -> str:
     """The gain with half of its interval."""
     half = (means.high - means.low) / 2
