@@ -166,7 +166,7 @@ def test_details_of_both_directions(narrow: io.StringIO) -> None:
     demo.detail(result, both_directions(figures("lab-north"), trees=2).plain())
     printed = " ".join(narrow.getvalue().split())
     assert "Attacks on the labels" in printed
-    assert "clinic placed 84.2 % of lab-north's cells (900 records × 8 columns) in their bins" in printed
+    assert "Columns of feature parties, read by opened sums" in printed
 
 
 def test_the_terminal_report_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
