@@ -23,7 +23,7 @@ $(VENV)/.test: pyproject.toml $(BUILT)
 
 $(VENV)/.dev: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing treetap and all that its developers need into $(VENV): several GB, minutes, once."
+	@echo "Installing treetap and all that its developers need into $(VENV): 7 GB with PyTorch and CUDA, minutes, once."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
 	@touch $@ $(VENV)/.test $(VENV)/.demo
 
