@@ -11,21 +11,24 @@ PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadgroup --duration
 
 $(VENV)/.demo: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@echo "Installing treetap and what its demo needs into $(VENV): 0.7 GB, one to two minutes, once."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,test]'
+	@echo "Installing treetap and what its tests need into $(VENV): 1.1 GB, two to four minutes, once."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,test]'
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.dev: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
+	@echo "Installing treetap and all that its developers need into $(VENV): 7 GB with PyTorch and CUDA, minutes, once."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
 	@touch $@ $(VENV)/.test $(VENV)/.demo
 
-demo: $(VENV)/.demo  ## a whole federation on loopback: train, predict, audit, report
-	@$(BIN)/treetap demo --audit-report runs/audit.html
+demo: $(VENV)/.demo  ## a whole federation on this machine: train, predict, judge; some twenty seconds
+	@$(BIN)/treetap demo
 
 test: $(VENV)/.test  ## the first tier of the tests, on all cores: minutes, with few libraries
 	$(PYTEST) $(SELECTED)

@@ -197,7 +197,7 @@ def checks_of_training(config: PartyConfig, spec: setup_pb2.JobSpec, members: Me
     yield lambda: check_own(
         name, config.defences, policy, config.table(spec.table), config.table(spec.eval_table), spec
     )
-    yield lambda: require_library(training_name(spec), protocol)
+    yield lambda: require_library(training_name(spec), protocol, at_party=True)
 
 
 def _check_lattice(name: str, policy: Policy) -> None:
@@ -224,7 +224,7 @@ class _Prediction(Kind[prediction_pb2.OpenModel]):
         check_prediction(opening)
         check_members(config, members, prediction(prediction_name(opening)).opens_sums)
         config.policy.check_job(config.name, sent_in_prediction(opening, members.coordinator))
-        require_library(prediction_name(opening), prediction(prediction_name(opening)))
+        require_library(prediction_name(opening), prediction(prediction_name(opening)), at_party=True)
 
     def role(self, opener: Opener, context: StepContext, opening: prediction_pb2.OpenModel) -> Role:
         return role_for_prediction(PredictionJob(opener.config, opener.store, context, opening, opener.served_models))

@@ -18,6 +18,7 @@ from party.config import PartyConfig
 from party.server.http_json import IDLE_S, MOST_BODY
 from party.serving.registry import ServedModels
 from treetap.errors import BadInput
+from treetap.version import install
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
@@ -119,7 +120,7 @@ class ScoringServers:
                 from party.server import http
             except ModuleNotFoundError as missing:
                 raise BadInput(
-                    f"serve.http: HTTP needs {missing.name}, which is not installed: pip install 'treetap[serve]', or "
+                    f"serve.http: HTTP needs {missing.name}, which is not installed: {install('serve')}, or "
                     "leave http out"
                 ) from None
             transport = config.transport()

@@ -50,7 +50,11 @@ def test_an_experiment_is_data_frames(result: ExperimentResult) -> None:
     assert (result.folder / "results.json").is_file()
     assert result.report.is_file()
     assert "<table" in result._repr_html_()
-    assert repr(result).splitlines()[0] == f"Experiment of 1 run: {result.folder}"
+    first, second, *_ = repr(result).splitlines()
+    assert first == result.headline
+    assert first.startswith("Together ")
+    assert "bank alone" in first
+    assert second == f"Experiment of 1 run: {result.folder}"
     assert repr(result).endswith(str(result.metrics))
     everything = (result.folder, *result.folder.rglob("*"))
     assert [path for path in everything if path.stat().st_mode & 0o077 and not path.is_symlink()] == []

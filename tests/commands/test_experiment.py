@@ -29,7 +29,8 @@ JOB = 'key_bits = 1024\nn_estimators = 3\nmax_depth = 3\nmax_bin = 16\nobjective
 
 def _file(folder: Path, data: str, parties: str, job: str = JOB) -> Path:
     path = folder / "exp.toml"
-    path.write_text(f"[data]\n{data}\n{parties}\n[job]\n{job}", encoding="utf-8")
+    fast = "" if "compare" in data else "compare = false\n"
+    path.write_text(f"[data]\n{fast}{data}\n{parties}\n[audit]\nrun = false\n[job]\n{job}", encoding="utf-8")
     return path
 
 
@@ -257,7 +258,7 @@ def test_the_report_for_people(folder: Path) -> None:
     table = (folder / "small.csv").read_text()
     (folder / "small.csv").write_text(re.sub(r"^(r\d+),", r" \1 ,", table, flags=re.MULTILINE))
     file = _file(folder, SMALL + 'id = "who"\ndrop = ["c"]', HOLDER + OTHER, JOB + "min_child_weight = 0.1\n")
-    outcome = treetap("experiment", file, folder=folder)
+    outcome = treetap("experiment", file, "--details", folder=folder)
     assert (outcome.status, outcome.err) == (0, "")
     for word in ("Metrics", "Who received what", "CIPHERTEXT", "INSTANCE_SPACE", "largest process: ", "arithmetic: "):
         assert word in outcome.out
@@ -297,7 +298,7 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
         assert 0 <= row["max_difference"] < (1e-2 if protocol == "eini-lattice" else 1e-9)  # scores are up to 150
     assert found["predict"]["eini"]["bytes"] > 4 * found["predict"]["interactive"]["bytes"] > 0
     assert found["ciphertexts"]["leaf_sums"] == 1
-    assert "largest difference" in treetap("experiment", file, "--discard").out
+    assert "largest difference" in treetap("experiment", file, "--discard", "--details").out
 
 
 @pytest.mark.second_tier(but=4)

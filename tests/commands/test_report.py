@@ -139,9 +139,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
         lines.append(f"{a:.6f},{who},{int(a + b + draw.gauss(0, 1) > 0)},{b:.6f}")
     (folder / "people.csv").write_text("\n".join(lines) + "\n")
     (folder / "exp.toml").write_text(
-        '[data]\npath = "people.csv"\nlabel = "y"\nid = "who"\ntest_share = 0.4\nseed = 3\n'
+        '[data]\npath = "people.csv"\nlabel = "y"\nid = "who"\ntest_share = 0.4\nseed = 3\ncompare = false\n'
         '[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]\n'
-        "[job]\nkey_bits = 1024\nn_estimators = 3\nmax_depth = 3\nmax_bin = 8\nsubsample = 0.8\nseed = 4\n"
+        "[audit]\nrun = false\n[job]\n"
+        "key_bits = 1024\nn_estimators = 3\nmax_depth = 3\nmax_bin = 8\nsubsample = 0.8\nseed = 4\n"
     )
     outcome = treetap("experiment", "exp.toml", "--json", "--workdir", "kept", folder=folder)
     assert (outcome.status, outcome.err) == (0, "")

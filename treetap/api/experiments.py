@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from treetap.commands.experiment.results import OF_COLUMNS, Results, RunResult
 from treetap.commands.jobs import progress_view
 from treetap.strict import load, text_of
 from treetap.tables.written import written
+from treetap.version import install
 
 
 def experiment(
@@ -68,7 +69,7 @@ def audit(
     run: str | Path | ExperimentResult,
     *,
     attacks: Sequence[str] | None = None,
-    by_tree: bool = True,
+    by_tree: bool | Literal["few"] = "few",
     number: int = 0,
 ) -> AuditResult:
     """Attack the transcripts of a run's feature parties, and measure what each could infer about the labels.
@@ -76,7 +77,7 @@ def audit(
     Args:
         run: a folder that holds audit.toml, or a result of `treetap.experiment` with an `audit` table.
         attacks: their names; by default all that fit (docs/audit.md).
-        by_tree: also figures after the first tree, the first two, ….
+        by_tree: group records after each number of trees; "few": after 1, 2, 5, 10, … and all; False: all.
         number: of a result, which of its runs.
 
     Raises:
@@ -87,9 +88,7 @@ def audit(
     try:
         from treetap.commands.audit import local_job
     except ModuleNotFoundError as missing:
-        raise ImportError(
-            f"treetap.audit needs {missing.name}: pip install 'treetap[audit]'", name=missing.name
-        ) from None
+        raise ImportError(f"treetap.audit needs {missing.name}: {install('audit')}", name=missing.name) from None
     with checked():
         document = local_job.audit_folder(folder, attacks=attacks, by_tree=by_tree)
     return AuditResult(document, folder / local_job.REPORT)
@@ -142,6 +141,11 @@ class ExperimentResult:
     def document(self) -> dict[str, Any]:
         """The document of `treetap experiment --json`."""
         return self._results.plain()
+
+    @property
+    def headline(self) -> str | None:
+        """Together against alone in one line; None where it was not compared."""
+        return self._results.headline
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -207,13 +211,14 @@ class ExperimentResult:
 
     def __repr__(self) -> str:
         count = len(self._results.runs)
-        return f"Experiment of {count} run{'' if count == 1 else 's'}: {self.folder}\n{self.metrics}"
+        said = f"Experiment of {count} run{'' if count == 1 else 's'}: {self.folder}\n{self.metrics}"
+        return said if self.headline is None else f"{self.headline}\n{said}"
 
     def _repr_html_(self) -> str:
         tables = {"metrics": self.metrics}
         if any(run.audit for run in self._results.runs):
             tables["audit"] = self.audits
-        return _page("Experiment", tables, f"report: {self.report}")
+        return _page(self.headline or "Experiment", tables, f"report: {self.report}")
 
 
 def _attacks(parties: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:

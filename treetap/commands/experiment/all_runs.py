@@ -20,6 +20,7 @@ from treetap.commands.experiment.page import html
 from treetap.commands.experiment.results import Logged, Results, RunResult, histories_csv
 from treetap.commands.experiment.run import Live, run_seed
 from treetap.commands.experiment.spread_labels import with_classes
+from treetap.commands.experiment.usual import with_usual
 from treetap.commands.experiment.xgboost_export import export_run
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import empty_folder, keep_table, to_toml
@@ -80,7 +81,7 @@ def run_experiment(
         given = with_frontier(readable, base)
         joined = read_table(given, where, None if file is None else Path(name))
         labels = labels_of(given, joined)
-        given = with_classes(given, labels)
+        given, left_out = with_usual(with_classes(given, labels), joined.num_rows)
         for run in given.runs:  # a fault in the last split is reported before the first run
             drawn = split(given, joined, run.seed, run.fold)
             refuse_constant(given, joined, drawn, run)
@@ -109,6 +110,7 @@ def run_experiment(
             finally:
                 if not keep_keys:
                     remove_private_keys(federation)
+            result.left_out = left_out
             if export:
                 _export(kept, result)
             kept.add(result)

@@ -31,6 +31,7 @@ from treetap.strict import Strict, unshown
 from treetap.tables.config import AUTO, OTHERS, Constrained, Direction, Encode, auto_for_others, encoded_by_name
 from treetap.tables.source_keys import SourceKeys
 from treetap.trees.params import TreeParams
+from treetap.version import install
 from treetap.wire.v2 import setup_pb2
 
 Value = TypeVar("Value")
@@ -88,7 +89,7 @@ class OutputTable(Strict):
 
 def _with_libraries(value: Value, needed: tuple[str, ...], extra: str) -> Value:
     if missing := [name for name in needed if find_spec(name) is None]:
-        raise ValueError(f"needs {missing[0]}: pip install 'treetap[{extra}]'")
+        raise ValueError(f"needs {missing[0]}: {install(extra)}")
     return value
 
 
@@ -101,8 +102,8 @@ class DataTable(SourceKeys, Constrained):
 
     `cv`: the number of folds, each a run; else each run holds `test_share` of the rows out. `time`: a column that
     orders the rows, of which the last are held out. `evaluate_rounds`: measure the held-out rows after every round.
-    `weight`: the column of sample weights, which the label holder gets. Constraints are of columns that a party gets,
-    whichever it is.
+    `compare`: by default as `usual` says. `weight`: the column of sample weights, which the label holder gets.
+    Constraints are of columns that a party gets, whichever it is.
     """
 
     label: str
@@ -111,7 +112,7 @@ class DataTable(SourceKeys, Constrained):
     drop: list[str] = []
     encode: Encode = AUTO
     drop_constant: bool = False
-    compare: bool = False
+    compare: bool | None = None
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     cv: Annotated[int, Field(ge=2, le=100)] | None = None
     time: str | None = None
@@ -148,17 +149,24 @@ class DataTable(SourceKeys, Constrained):
 _OF_AUDIT = ("scipy", "sklearn")
 
 
+def lacking() -> str | None:
+    """The library that an audit needs and this machine lacks."""
+    return next((name for name in _OF_AUDIT if find_spec(name) is None), None)
+
+
 class AuditTable(Strict):
     """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
 
+    `run`: false turns the audit off that `usual` turns on.
     `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
     `known_labels`: settings of the attacks by known labels. Of split networks `network`: settings of feature parties'
     attacks; `features`: of the label holder's on columns; of trees `sums`.
     """
 
+    run: bool = True
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     classes: Annotated[int, Field(ge=2)] | None = None
-    by_tree: bool = True
+    by_tree: bool | Literal["few"] = "few"
     drawn_only: bool = False
     settings: dict[str, Any] = {}
     known_labels: dict[str, Any] = {}
@@ -171,8 +179,8 @@ class AuditTable(Strict):
     def _known(self) -> AuditTable:
         from attacks.audit_file import check_settings, known_attacks
 
-        if missing := [name for name in _OF_AUDIT if find_spec(name) is None]:
-            raise ValueError(f"needs {missing[0]}: pip install 'treetap[audit]'")
+        if self.run and (missing := lacking()):
+            raise ValueError(f"needs {missing}: {install('audit')}")
         if self.attacks is not None:
             known_attacks(self.attacks)
         tables = ("settings", "known_labels", "network", "features", "sums")
@@ -316,15 +324,20 @@ class ExperimentFile(Strict):
         given = [self.data.encode, *(party.encode for party in self.party)]
         return {name for encode in given for name in encoded_by_name(encode)}
 
+    @property
+    def audited(self) -> bool:
+        """True if each run ends with an audit."""
+        return self.audit is not None and self.audit.run
+
     def record(self, party: PartyTable) -> str:
         """The messages in the party's transcript; feature parties under audit record what they receive."""
-        usual = "received" if self.audit is not None and not party.labels else "off"
+        usual = "received" if self.audited and not party.labels else "off"
         return party.record or usual
 
     def record_sums(self, party: PartyTable) -> bool:
         """True for a label holder of trees under audit that records: attacks on columns are by the sums it opens."""
         kind = training(self.job.protocol)
-        attacks = self.audit is not None and party.labels and self.record(party) != "off"
+        attacks = self.audited and party.labels and self.record(party) != "off"
         return attacks and kind.grows_trees and not kind.one_role
 
     @model_validator(mode="after")
@@ -346,7 +359,7 @@ class ExperimentFile(Strict):
         # these read the parties, and would name the wrong fault where the tables contradict each other
         if faults := self.job.params().party_faults(self.in_order[0], self.in_order[1:]):
             raise ValueError("; ".join(faults))
-        if self.audit is not None:
+        if self.audited:
             for party in self.party:
                 if party.record == "off" and not party.labels:
                     raise ValueError(f"[audit] reads transcripts, but {party.name} has record = 'off'; leave it out")

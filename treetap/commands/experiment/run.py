@@ -33,7 +33,7 @@ from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.models.durable import write_whole
 from treetap.models.history import read_history
-from treetap.models.store import read_leakage
+from treetap.models.store import read_leakage, read_manifest
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
 from treetap.tables.labels import class_name
@@ -90,10 +90,13 @@ def run_seed(
             central = Comparison(experiment, settings, seed, rows)
             if experiment.data.compare:
                 run.metrics = {**run.metrics, **central.metrics()}
+                _, outcome, *_ = _outcome(experiment, read_manifest(run.model[experiment.in_order[0]]), predicted, rows)
+                run.gain = central.gain(outcome)
             if experiment.predict is not None:
                 run.predict = _compared(central, done)
-        if experiment.audit is None:
+        if not experiment.audited:
             return run
+        assert experiment.audit is not None
         try:
             from treetap.commands.experiment.audited import add_audit  # the attacks need an extra
 
