@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from attacks.audit_file import AuditFile
 from attacks.files import AuditedParty
@@ -33,6 +33,10 @@ from treetap.tables.reading import Table
 
 #: Told what is done next.
 Say = Callable[[str], None]
+#: Numbers of trees after which records are grouped: each, all alone (False), or few of them.
+ByTree = bool | Literal["few"]
+#: Least weight of a tree, beside the first one's, that makes a further number of trees worth the time.
+LEAST_WEIGHT = 0.05
 
 
 @dataclass(frozen=True)
@@ -122,8 +126,8 @@ def held(party: AuditedParty, view: View, file: AuditFile) -> tuple[Table | None
     return table, load_labels(file.label.path, file.label.column, table, file.label.id)
 
 
-def grouped(case: Case, names: Collection[str], say: Say, *, by_tree: bool) -> dict[str, AttackResult]:
-    """The attacks that group records, by name; `by_tree`: also after the first tree, the first two, and so on."""
+def grouped(case: Case, names: Collection[str], say: Say, *, by_tree: ByTree) -> dict[str, AttackResult]:
+    """The attacks that group records, by name."""
     results, right = {}, dict[str, Grouped]()
     for name in names:
         say(name)
@@ -137,7 +141,19 @@ def grouped(case: Case, names: Collection[str], say: Say, *, by_tree: bool) -> d
     return results
 
 
-def _grouped(case: Case, name: str, *, by_tree: bool) -> tuple[AttackResult, Ints]:
+def numbers_of_trees(trees: int, by_tree: ByTree, discount: float) -> list[int]:
+    """The numbers of trees after which records are grouped, ascending.
+
+    Few are 1, 2, 5, 10, 20, … and all, as long as the last tree's weight is not next to nothing.
+    """
+    if by_tree == "few" and trees:
+        steps = [one * 10**power for power in range(7) for one in (1, 2, 5)]
+        few = [*(size for size in steps if size < trees), trees]
+        return [size for size in few if discount ** (size - 1) >= LEAST_WEIGHT]
+    return list(range(1 if by_tree and trees else trees, trees + 1))
+
+
+def _grouped(case: Case, name: str, *, by_tree: ByTree) -> tuple[AttackResult, Ints]:
     """One attack's result after the number of trees where its V-measure is largest (the first).
 
     And its groups (N,) after the number where its accuracy is.
@@ -149,7 +165,7 @@ def _grouped(case: Case, name: str, *, by_tree: bool) -> tuple[AttackResult, Int
     best: tuple[int, Outcome] | None = None
     largest: tuple[float, Ints] | None = None
     # without labels there is nothing to choose by, and without trees nothing to choose
-    for trees in range(1 if by_tree and uses_trees and scored and every else every, every + 1):
+    for trees in numbers_of_trees(every, by_tree, case.settings.discount) if uses_trees and scored else [every]:
         outcome = attack(
             *(name, leaves[:trees], case.view.records, case.features),
             *(case.classes, case.settings, cuts[:trees]),
@@ -185,7 +201,7 @@ def shared_labels(case: Case, attacks: Mapping[str, Attack]) -> dict[str, Any]:
     """The attacks on a PIVODL job, by name."""
     assert case.view.pivodl is not None
     evidence = SharedLabelEvidence(
-        case.view.pivodl, case.view.records, case.features, case.labels, case.exact, case.columns
+        *(case.view.pivodl, case.view.records, case.features, case.labels, case.exact, case.columns, case.compared)
     )
     return {name: row.run(evidence) for name, row in attacks.items()}
 
@@ -206,6 +222,7 @@ def by_known_labels(case: Case, attacks: Mapping[str, Attack]) -> KnownLabelFigu
 def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
     """The attacks on gradients and the own model. Raises BadInput where PyTorch is not installed."""
     require_library(case.view.protocol, training(case.view.protocol))
+    from attacks.networks.compared import compared_gradients
     from attacks.networks.evidence import described, evidence_of, runnable
 
     file, settings = case.file, NetworkSettings.read(case.file.network)
@@ -214,6 +231,7 @@ def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
     )
     every = dict.fromkeys(rows(Needs.GRADIENTS))
     results = {name: row.run(evidence) for name, row in attacks.items() if runnable(evidence, name)}
+    case.compared.extend(compared_gradients(evidence, case.features))
     return NetworkFigures.model_validate({**described(evidence), **every, **results})
 
 

@@ -1,20 +1,20 @@
 """The verdict: what a party could guess before a training and can guess after it, and a word for the difference.
 
 Before: without the training, by its own columns or by always naming the most frequent class (of columns: bin). After:
-with all that it was sent, and never less than before, which it can do anyway. The word is of the gain as a share of what
-was left to guess, `(after - before) / (1 - before)`, and of the gain's interval of 95 %:
+with all that it was sent, and never less than before, which it can do anyway. The word is of the gain as a share of
+what was left to guess, `(after - before) / (1 - before)`, and of the gain's interval of 95 %:
 
 - nothing found: the interval reaches down to no gain at all;
 - little: at most 5 % of what was left; notable: at most 20 %; severe: more.
 
 The interval is `gain ± z · error`. The error is of the difference between the two guesses, record by record, since both
-are of the same records. The best of several attacks, each after several numbers of trees, is good by luck too: z is that
-of 5 % divided by all of these tries (Bonferroni).
+are of the same records. The best of several attacks, each after several numbers of trees, is good by luck too: z is
+that of 5 % divided by all of these tries (Bonferroni).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import sqrt
 from statistics import NormalDist
 from typing import ClassVar, Literal, get_args
@@ -40,7 +40,7 @@ OTHERS = "the other parties"
 _TINY = 1e-9
 
 Measure = Literal["accuracy", "AUC", "explained"]
-Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 class FirstNamed(Findings):
@@ -191,8 +191,8 @@ def unbalanced(counts: Iterable[int]) -> bool:
 def paired_error(differences: npt.ArrayLike) -> float:
     """The standard error of a mean difference over records (N,), each between -1 and 1.
 
-    Half a record is added to each of the four cases right or wrong, before or after (Agresti, Min 2005, "Simple improved
-    confidence intervals for comparing matched proportions"): else the error of few differences is too small.
+    Half a record is added to each of the four cases right or wrong, before or after (Agresti, Min 2005, "Simple
+    improved confidence intervals for comparing matched proportions"): else the error of few differences is too small.
     """
     values = np.asarray(differences, dtype=np.float64)
     many = len(values) + 2
@@ -207,3 +207,28 @@ def drawn_error(by_draw: Sequence[float]) -> float:
 
     wider = float(t.ppf(1 - MISSED / 2, len(by_draw) - 1)) / NormalDist().inv_cdf(1 - MISSED / 2)
     return wider * float(np.std(by_draw, ddof=1)) / sqrt(len(by_draw))
+
+
+def compared_cells(guesses: Mapping[str, Ints], codes: Ints, details: str) -> Compared | None:
+    """The best guess of a party's cells beside naming each column's most frequent bin; None without a cell.
+
+    Args:
+        guesses: how → the bins (N, d) that an attacker claims; -1: no claim, and the most frequent bin is named.
+        codes: (N, d) the true bins.
+    """
+    if not codes.size or not guesses:
+        return None
+    frequent = np.array([np.bincount(column).argmax() for column in codes.T])
+    before = (codes == frequent).mean(axis=1)
+    right = {how: (np.where(claimed < 0, frequent, claimed) == codes).mean(axis=1) for how, claimed in guesses.items()}
+    best = max(right, key=lambda how: float(right[how].mean()))
+    return Compared(
+        measure="accuracy",
+        before=float(before.mean()),
+        before_how="the most frequent bin",
+        reached=float(right[best].mean()),
+        reached_how=best,
+        error=paired_error(right[best] - before),
+        tries=len(guesses),
+        details=details,
+    )

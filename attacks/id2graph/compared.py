@@ -34,7 +34,7 @@ def compared_groups(
     trained = {name: it for name, it in attacks.items() if name != "cl"}
     if not trained:
         return
-    before, how = truth == np.bincount(truth).argmax(), "always naming the most frequent class"
+    before, how = truth == np.bincount(truth).argmax(), "the most frequent class"
     if (own := attacks.get("cl")) is not None and own.right.mean() > majority(truth):
         before, how = own.right, "groups of its own columns"
     best = max(trained, key=lambda name: trained[name].right.mean())

@@ -119,16 +119,9 @@ class SignatureEvidence:
 
     @cached_property
     def standardised(self) -> Floats | None:
-        """Own columns (n, d) with mean 0 and deviation 1 by all records, a missing cell as the mean, over √d."""
-        if self.columns is None or not self.columns.shape[1]:
-            return None
-        present = np.isfinite(self.columns)
-        filled = np.where(present, self.columns, 0.0)
-        mean = filled.sum(axis=0) / np.maximum(1, present.sum(axis=0))
-        centred = np.where(present, self.columns - mean, 0.0)
-        deviation = centred.std(axis=0)
-        scaled = centred[self.places] / np.where(deviation > 0, deviation, 1.0)
-        return np.asarray(scaled / np.sqrt(scaled.shape[1]), dtype=np.float64)
+        """Own columns (n, d) of the records that take part; None where there are none."""
+        every = standardised(self.columns)
+        return None if every is None else every[self.places]
 
     @cached_property
     def reassigned(self) -> Ints:
@@ -194,6 +187,18 @@ class SignatureEvidence:
                 f"{self.settings.known}"
             )
         return ""
+
+
+def standardised(columns: Floats | None) -> Floats | None:
+    """Columns (N, d) with mean 0 and deviation 1, a missing cell as the mean, over √d; None without any."""
+    if columns is None or not columns.shape[1]:
+        return None
+    present = np.isfinite(columns)
+    filled = np.where(present, columns, 0.0)
+    mean = filled.sum(axis=0) / np.maximum(1, present.sum(axis=0))
+    centred = np.where(present, columns - mean, 0.0)
+    deviation = centred.std(axis=0)
+    return np.asarray(centred / np.where(deviation > 0, deviation, 1.0) / np.sqrt(columns.shape[1]), dtype=np.float64)
 
 
 def _by_others(columns: Floats, truth: Ints, classes: int, draw: np.random.Generator) -> Floats:

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.known_labels.evidence import SignatureEvidence
-from attacks.known_labels.names import Named, auc_influence
+from attacks.known_labels.names import Named, named_by
 from attacks.known_labels.schema import Averaged, KnownLabelResult, Naming
-from attacks.scores import auc
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -35,7 +34,7 @@ def known_neighbours(evidence: SignatureEvidence) -> KnownLabelResult | None:
 
 def known_regression(evidence: SignatureEvidence) -> KnownLabelResult | None:
     """The label of each record by a logistic regression on the known ones."""
-    return _result(evidence, "known-regression", _regressed)
+    return _result(evidence, "known-regression", regressed)
 
 
 def _result(evidence: SignatureEvidence, name: str, way: _Way) -> KnownLabelResult | None:
@@ -66,41 +65,16 @@ def _result(evidence: SignatureEvidence, name: str, way: _Way) -> KnownLabelResu
 
 def _named(evidence: SignatureEvidence, way: _Way, rows: Any, truth: Ints) -> tuple[Naming, Named]:
     """The figures of an attack by these rows (n, ·), over all draws, and record by record; `truth`: classes (n,)."""
-    aucs, precisions, rights, influences = [], [], [], []
+    drawn = []
     for known, named in evidence.drawn:
         classes, chances = way(rows[known], rows[named], truth[known])
         every = np.zeros((len(named), len(evidence.known.classes)))
         every[:, classes] = chances
-        right = truth[named]
-        aucs.append(macro_auc(every, right))
-        precisions.append(precision_first(every[:, evidence.rarest], right == evidence.rarest, evidence.settings.first))
-        by_record = np.full((2, len(truth)), [[np.nan], [0.0]])
-        by_record[:, named] = every.argmax(axis=1) == right, auc_influence(every, right)
-        rights.append(by_record[0])
-        influences.append(by_record[1])
-    result = Named(aucs, precisions, rights, influences)
-    accuracies = [float(np.nanmean(draw)) for draw in rights]
-    figures = Naming(auc=Averaged.of(aucs), precision=Averaged.of(precisions), accuracy=Averaged.of(accuracies))
-    return figures, result
-
-
-def macro_auc(chances: Floats, truth: Ints) -> float:
-    """The mean AUC of all classes (n, classes) that some but not all records have, each against the others.
-
-    Of two classes both have the same, unless their chances are tied otherwise. ½ where all records are of one class.
-    """
-    aucs = [auc(chances[:, number], (truth == number).astype(np.int64)) for number in range(chances.shape[1])]
-    scored = [value for value in aucs if value is not None]
-    return float(np.mean(scored)) if scored else 0.5
-
-
-def precision_first(chances: Floats, right: npt.NDArray[np.bool_], first: int) -> float:
-    """The share that is right among the `first` records with the largest chances (n,); the mean over orders of ties."""
-    first = min(first, len(chances))
-    least = np.partition(chances, len(chances) - first)[len(chances) - first]
-    above, tied = chances > least, chances == least
-    places = first - int(above.sum())
-    return float((right[above].sum() + places * right[tied].mean()) / first)
+        drawn.append((named, every))
+    result = named_by(drawn, truth, evidence.rarest, evidence.settings.first)
+    figures = (result.aucs, result.firsts, [float(np.nanmean(draw)) for draw in result.right])
+    auc, precision, accuracy = (Averaged.of(values) for values in figures)
+    return Naming(auc=auc, precision=precision, accuracy=accuracy), result
 
 
 def _nearest(neighbours: int, known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
@@ -112,7 +86,7 @@ def _nearest(neighbours: int, known: Any, named: Any, labels: Ints) -> tuple[Int
     return model.classes_, model.predict_proba(named)
 
 
-def _regressed(known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
+def regressed(known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
     """The chances by a logistic regression; certainty of the only class that is known."""
     from sklearn.linear_model import LogisticRegression
 

@@ -60,13 +60,19 @@ def verdict_lines(document: Document) -> list[str]:
 
     Before that all faults of transcripts, which make figures too small.
     """
-    said = [f"{TITLE}:"]
-    for it in lines(document.verdicts):
-        said.append(f"{it.party} {it.text}: {it.word}{it.gain and f' ({it.gain})'}")
-        if it.before is not None and it.gained is not None:
-            said.append(f"  {_bar(it.before, it.gained)}{it.beside and f'  {it.beside}'}")
+    said = [f"{TITLE}:", *told(document.verdicts)]
     said += [f"{name}: {fault}" for name, party in document.parties.items() for fault in party.faults]
     return said if (advice := to_do(document)) is None else [*said, advice]
+
+
+def told(verdicts: Iterable[Verdict]) -> list[str]:
+    """A sentence and a bar for each party and direction."""
+    said = []
+    for it in lines(verdicts):
+        said.append(f"{it.party} {it.text}: {it.word}{it.gain and f' ({it.gain})'}")
+        if it.before is not None and it.gained is not None:
+            said.append(f"  {bar(it.before, it.gained)}{it.beside and f'  {it.beside}'}")
+    return said
 
 
 def to_do(document: Document) -> str | None:
@@ -121,8 +127,8 @@ def _unmeasured(several: list[Verdict]) -> Line:
     )
 
 
-def _bar(before: float, gained: float) -> str:
-    """The bar in letters; what was gained has one at least, unless it is nothing."""
-    first = round(BAR * before / 100)
-    second = min(BAR - first, max(round(BAR * gained / 100), int(gained > 0)))
-    return PARTS[0] * first + PARTS[1] * second + PARTS[2] * (BAR - first - second)
+def bar(before: float, gained: float, length: int = BAR) -> str:
+    """The bar in letters, of figures of 100; what was gained has one letter at least, unless it is nothing."""
+    first = round(length * before / 100)
+    second = min(length - first, max(round(length * gained / 100), int(gained > 0)))
+    return PARTS[0] * first + PARTS[1] * second + PARTS[2] * (length - first - second)

@@ -83,8 +83,8 @@ class ColumnFigures(Findings):
     equations together. `given`: the same as `together` with links given by the audit, which bounds what better links
     would read. `links`: the share of the candidates that the attacker put next to their true neighbour.
     `contradictions`: sums that no set of records had, by which an attacker sees that links are wrong.
-    `compared`: the share of cells right if those that are not claimed are named by the column's most frequent bin, beside
-    naming all of them so; null where nothing was read.
+    `compared`: the share of cells right if those that are not claimed are named by their column's most frequent bin,
+    beside naming all of them so; null where nothing was read.
     `best`: the column whose order was read best, and its `rank_correlation` (Spearman); null where no column of numbers
     was read; `given_correlation`: the largest with links given. `equations`: of all trees.
     """

@@ -466,7 +466,7 @@ def test_a_table_without_columns(label: str | None, level: str, tmp_path: Path) 
     """It contributes no feature: what it has is named; the label holder may have none."""
     path = tmp_path / "t.csv"
     path.write_text("id,x,y\n1,0.5,0\n2,1.5,1\n")
-    (found,) = configuration._table("t", TableConfig(path=path, id="id", label=label), True)
+    (found,) = configuration._table("t", TableConfig(path=path, id="id", label=label))
     has = "'x'" if label else "'x', 'y'"
     assert found.level == level
     assert f"columns names none, so that the table contributes no feature: it has {has}" in found.message

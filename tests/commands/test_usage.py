@@ -296,6 +296,8 @@ def test_a_demo_that_cannot_be(tmp_path: Path) -> None:
         assert fault in refused(treetap("demo", *words))
     (tmp_path / "mine").write_text("keep")
     assert "is not empty" in refused(treetap("demo", "--workdir", tmp_path))
+    report = tmp_path / "mine" / "page.html"
+    assert f"--report {report}: cannot be written: " in refused(treetap("demo", "--report", report))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from treetap import version
+
+TEXTS = {".ipynb", ".md", ".toml", ".yml"}
 
 
 @pytest.fixture
@@ -75,3 +78,15 @@ def test_what_an_extra_brings_unasked(platform: str, warned: bool, monkeypatch: 
     assert "CUDA" not in version.install("api")
     page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
     assert "\n## PyTorch without CUDA\n" in page
+
+
+def test_nothing_names_a_package_of_an_index() -> None:
+    """Neither a message nor a page has the bare name with an extra behind `pip install`."""
+    root = Path(__file__).parents[2]
+    read = [path for top in ("treetap", "party", "coordinator", "attacks") for path in (root / top).rglob("*.py")]
+    read += [path for top in ("docs", "examples") for path in (root / top).rglob("*") if path.suffix in TEXTS]
+    assert len(read) > 500
+    bare = re.compile(r"pip install [^\n]*\btreetap\[")
+    texts = {path: path.read_text(encoding="utf-8") for path in (*read, root / "README.md", root / "Makefile")}
+    assert [str(path.relative_to(root)) for path, text in texts.items() if bare.search(text)] == []
+    assert bare.search("pip install 'treetap[api]'")

@@ -29,12 +29,12 @@ def settled(
     date_format: str | Mapping[str, str] | None,
     *,
     missing: float,
-    partitions: bool,
+    categorical: bool,
     has_ids: bool,
 ) -> PartyTables:
     """The tables with the encodings of their columns: those of `encode`, and for others what `AUTO` takes.
 
-    `encode` None: text is refused. `partitions`: trees may split columns by sets of their categories. `has_ids`: a
+    `encode` None: text is refused. `categorical`: trees may split columns by sets of their categories. `has_ids`: a
     column has the ids already.
 
     Raises:
@@ -53,7 +53,7 @@ def settled(
             with checked():
                 cells[name] = Cells(place, plain_column(place, f"column {name!r}", column), len(column))
         with checked():
-            own = settle(place, cells, Rules(given, date_format, missing, partitions, frozenset(declared), writing))
+            own = settle(place, cells, Rules(given, date_format, missing, categorical, frozenset(declared), writing))
         for line in own.lines(OF_ESTIMATOR):
             log.info('%s: encode = "auto" stands for %s', place, line)
         for party in parties:

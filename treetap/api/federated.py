@@ -106,7 +106,7 @@ class FederatedEstimator(Insights, Parameters, ABC):
             self._by_name("encode") if isinstance(self.encode, Mapping) else self.encode,
             self._dated,
             missing=self.missing,
-            partitions=self._partitions(job),
+            categorical=self._splits_categories(job),
             has_ids=self.id_column is not None,
         )
         further = {"label": (LABEL, labels)}
@@ -462,13 +462,11 @@ class FederatedEstimator(Insights, Parameters, ABC):
         """The formats of dates in text, of all columns or by name. Raises as `_by_name`."""
         return self._by_name("date_format") if isinstance(self.date_format, Mapping) else self.date_format
 
-    def _partitions(self, job: JobTable) -> bool:
+    def _splits_categories(self, job: JobTable) -> bool:
         """True if trees may split columns by sets of their categories."""
-        params, policy = job.params(), self.policy or {}
-        if isinstance(self.federation, Loopback):
-            policy = self.federation.settings.policy
-        allowed = policy.get("category_partitions", loopback.POLICY["category_partitions"])
-        return isinstance(params, TreeParams) and params.splits_categories and bool(allowed)
+        policy = self.federation.settings.policy if isinstance(self.federation, Loopback) else self.policy
+        params = job.params()
+        return isinstance(params, TreeParams) and params.splits_categories and loopback.splits_categories(policy)
 
     def _own_table(self, records: pa.Table) -> OwnTable:
         columns = [name for name in records.column_names if name != ID]

@@ -41,6 +41,7 @@ class Commands(LazyGroup):
             TRY,
         ),
         "data": Row("treetap.commands.data.cli", "Public data sets that benchmarks read.", TRY),
+        "new": Row("treetap.commands.new.cli", "Folders of a federation, or of one party, to start from.", PARTY),
         "party": Row(
             "treetap.commands.cli",
             "Serve one party until SIGTERM. Prints one JSON line with its address when it is ready.",
@@ -183,30 +184,29 @@ def demo(
     key_bits: Annotated[
         int | None, typer.Option(help="Length of the key; Paillier's: 1024 (quick look), 2048 or 3072.")
     ] = None,
-    audit_report: Annotated[Path | None, typer.Option(help="Also write the audit's HTML report here.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="The page about what was learned; without it in --workdir, else runs/demo-PROTOCOL.html."),
+    ] = None,
     protocol: Annotated[
         str, typer.Option(help="boosting, splitnn: one party has all labels. pivodl: each of four has some.")
     ] = "boosting",
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="Also print metrics, times, bytes by receiver and each attack's figures."),
+    ] = False,
 ) -> None:
     """A whole federation on this machine: one process per party, mutual TLS, breast cancer data split by columns.
 
-    Trains, predicts, and shows the gain in accuracy, the costs, the bytes that each party received, and how much of the
-    label each other party can infer.
+    Trains, predicts, and says what federating gains and what each party learned of the others' labels and columns.
     """
     logs.quiet_grpc()
     leave_out_pandas()
     import_numpy()
     with needs("demo"):
-        from treetap.commands.demo import run
+        from treetap.commands.demo import Asked, run
 
-    run(
-        as_json=as_json,
-        workdir=workdir,
-        audit_report=audit_report,
-        key_bits=key_bits,
-        protocol=protocol,
-        scheme=scheme,
-    )
+    run(Asked(as_json, details, workdir, report, protocol, scheme, key_bits))
 
 
 def experiment(

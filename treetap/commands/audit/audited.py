@@ -43,7 +43,7 @@ def audit_runs(runs: Runs, asked: AuditOptions, *, as_json: bool) -> list[str]:
     for run, file, page in zip(runs.audited, files, pages, strict=True):
         name = run.name if runs.several else ""
         with progress_view.steps(" ".join(("audit", name)).strip()) as progress:
-            content = audit.audit(file, by_tree=not asked.last_tree_only, progress=progress)
+            content = audit.audit(file, by_tree=asked.by_tree(thorough=bool(limits)), progress=progress)
         exceeded = _above(content, limits, allow_partial=asked.allow_partial)
         above += [f"{name}: {line}" if name else line for line in exceeded]
         _write(page, report(content.plain()), "--html", named=html is not None)

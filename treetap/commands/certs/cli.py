@@ -123,6 +123,6 @@ def _say_who_names(name: str, role: Role, ca: Path) -> None:
 
     if role is Role.PARTY and {one.name for one in read_issued(ca) if one.role == Role.PARTY} == {name}:
         typer.echo(
-            f"each party's policy must name the others, as {name!r} now: under label_holders if they may open sums over its "
-            "columns, else under peers; without that it refuses their jobs"
+            f"each party's policy must name the others, {name!r} too: under label_holders if they may open sums over "
+            "its columns, else under peers; without that it refuses their jobs"
         )

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from attacks.document import parse
 from attacks.files import AuditedParty, LabelTable, Victim
+from attacks.report.verdict import to_do
 from treetap.commands.audit import local_job
 from treetap.commands.experiment.baselines import ALONE, UNDEFENDED
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
@@ -64,6 +66,8 @@ def add_audit(
     file = local_job.write_file(folder, parties, label, more, evaluation, victims)
     document = local_job.run(folder, file, by_tree=asked.by_tree)
     run.audit, run.audit_report = local_job.scores(document), str(folder / local_job.REPORT)
+    told = parse(document)
+    run.verdicts, run.to_do = told.verdicts, to_do(told)
     run.audit_seconds = time.monotonic() - started
 
 

@@ -37,9 +37,9 @@ def settled_in(
             if own is not None and encode.get(name) != AUTO and not is_tensor(columns[name].type):
                 encode[name] = own
     cells = {name: Cells(source, columns[name], len(columns[name])) for name in encode}
-    partitions = isinstance(params, TreeParams) and params.splits_categories
+    categorical = isinstance(params, TreeParams) and params.splits_categories
     declared = declared_in(source)
-    rules = Rules(encode, data.date_format, params.missing, partitions, declared, OF_EXPERIMENT)
+    rules = Rules(encode, data.date_format, params.missing, categorical, declared, OF_EXPERIMENT)
     settled = settle(source, cells, rules)
     for line in _lines(experiment, source, settled):
         terminal.err.print(terminal.text(line), soft_wrap=True)

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from attacks.verdict import Verdict
 from treetap import terminal
 from treetap.commands.experiment.curves import (
     MOST_CLASSES,
@@ -25,7 +27,7 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.headline import Gain, compared, conclusion, headline
 from treetap.commands.experiment.headline import written as worth
 from treetap.commands.experiment.report import received, written
-from treetap.commands.experiment.results import RunResult, Spread, measures, spread, summary
+from treetap.commands.experiment.results import RunResult, Spread, measures, spread, summary, to_do, worst_verdicts
 from treetap.neural.params import SplitnnParams
 from treetap.pages.page import render
 from treetap.pages.pictures import Bar, Cell, Frame, Matrix, Table, heat, percent, polyline, short
@@ -104,7 +106,7 @@ def _has(runs: Sequence[RunResult], name: str) -> bool:
 def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> str:
     """The page of an experiment's finished runs; at least one. `name`: the experiment's."""
     importance, left_out = importances(runs)
-    gains = [run.gain for run in runs]
+    gains, verdicts = [run.gain for run in runs], worst_verdicts(runs)
     return render(
         "treetap.commands.experiment",
         "results.html.j2",
@@ -114,6 +116,8 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         conclusion=conclusion(gains, "a party alone" if experiment.spread else f"{experiment.in_order[0]} alone"),
         beside=beside(gains),
         model=_model(experiment, runs),
+        learned=learned(verdicts),
+        to_do=to_do(verdicts),
         not_done=list(dict.fromkeys(line for run in runs for line in run.left_out)),
         weight=experiment.data.weight,
         facts=_facts(experiment, runs),
@@ -180,6 +184,9 @@ def _model(experiment: ExperimentFile, runs: Sequence[RunResult]) -> str:
     return f"{what}. {each.capitalize()}{rows[0]:,.0f} training rows and {rows[1]:,.0f} held-out ones, {seconds:.1f} s."
 
 
+if TYPE_CHECKING:
+    from attacks.report.verdict import Line
+
 #: Kind of disclosure class → its legend.
 KINDS = {
     "open": "readable: tells of records",
@@ -213,6 +220,18 @@ def beside(gains: Sequence[Gain | None]) -> tuple[str, list[Bar]] | None:
             "graph" if name == "together" else "alone",
         )
         for name, value in figures.items()
+    ]
+
+
+def learned(verdicts: Sequence[tuple[Verdict, RunResult]]) -> list[tuple[str, list[Line]]]:
+    """The verdicts as lines, those of a run together, and the address of the run's audit."""
+    if not verdicts:
+        return []
+    from attacks.report.verdict import lines  # the attacks need an extra
+
+    addresses = {run.planned: _near(run.audit_report or "") for _, run in verdicts}
+    return [
+        (address, lines(it for it, run in verdicts if run.planned == planned)) for planned, address in addresses.items()
     ]
 
 

@@ -18,7 +18,7 @@ from treetap.commands.experiment.report import (
     seconds_table,
     written,
 )
-from treetap.commands.experiment.results import OF_COLUMNS, RunResult, measures, spread, summary
+from treetap.commands.experiment.results import OF_COLUMNS, RunResult, measures, spread, summary, to_do, worst_verdicts
 from treetap.commands.jobs.progress_view import backends_line, epochs_used, trees_used
 from treetap.commands.leakage import leakage_table
 
@@ -58,8 +58,18 @@ def print_report(runs: Sequence[RunResult], *, details: bool) -> None:
 
 def _verdict(runs: Sequence[RunResult]) -> list[str]:
     """Together against alone, what each side learned, and what was not measured and why."""
-    line = headline([run.gain for run in runs])
-    return [*([] if line is None else [line]), *dict.fromkeys(said for run in runs for said in run.left_out)]
+    said, verdicts = [], worst_verdicts(runs)
+    if (line := headline([run.gain for run in runs])) is not None:
+        said.append(line)
+    if verdicts:
+        from attacks.report.verdict import TITLE, told  # the attacks need an extra
+
+        said += [
+            f"{TITLE}, the worst of {len(runs)} runs:" if len(runs) > 1 else f"{TITLE}:",
+            *told(it for it, _ in verdicts),
+        ]
+    said += [] if (advice := to_do(verdicts)) is None else [advice]
+    return [*said, *dict.fromkeys(left_out for run in runs for left_out in run.left_out)]
 
 
 def _metrics(runs: Sequence[RunResult]) -> Table:

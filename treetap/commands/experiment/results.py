@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from attacks.verdict import Verdict
 from treetap.commands.experiment.headline import Gain, headline
 from treetap.commands.leakage import TreeAccount
 from treetap.models.history import names_in
@@ -205,6 +206,8 @@ class RunResult(Part):
     defences: Defended | None = None
     predict: dict[str, Prediction] = {}
     audit: dict[str, dict[str, Any]] | None = None
+    verdicts: list[Verdict] = []
+    to_do: str | None = None
     audit_fault: str | None = None
     audit_report: str | None = None
     audit_seconds: float | None = None
@@ -294,6 +297,28 @@ class Results(Part):
     def written(self) -> str:
         """The document as it is printed and stored."""
         return json.dumps(self.plain(), indent=1, allow_nan=False)
+
+
+def worst_verdicts(runs: Sequence[RunResult]) -> list[tuple[Verdict, RunResult]]:
+    """Of each party and direction the worst verdict of all runs, with its run."""
+    every: dict[tuple[str, str, str], tuple[Verdict, RunResult]] = {}
+    for run in runs:
+        for it in run.verdicts:
+            key = (it.party, it.learned, it.of)
+            if key not in every or harm(it) > harm(every[key][0]):
+                every[key] = it, run
+    return list(every.values())
+
+
+def harm(it: Verdict) -> tuple[int, float]:
+    """The order of verdicts from the best to the worst."""
+    return it.rank, it.share or 0.0
+
+
+def to_do(verdicts: Sequence[tuple[Verdict, RunResult]]) -> str | None:
+    """What to do about the worst of the verdicts, if anything."""
+    worst = max(verdicts, key=lambda row: harm(row[0]), default=None)
+    return None if worst is None else worst[1].to_do
 
 
 def spread(values: Iterable[float | None]) -> Spread:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile, lacking
 from treetap.protocols.registry import training
+from treetap.version import install
 
 #: Most records of a table that is compared and audited unless its file says otherwise.
 MOST_RECORDS = 100_000
@@ -48,4 +49,4 @@ def _hindrance(experiment: ExperimentFile) -> str:
     silent = [party.name for party in experiment.party if party.record == "off" and not party.labels]
     if silent:
         return f"{silent[0]} has record = 'off' and keeps no transcript"
-    return f"it needs {missing}: pip install 'treetap[audit]'" if (missing := lacking()) else ""
+    return f"it needs {missing}: {install('audit')}" if (missing := lacking()) else ""
