@@ -58,15 +58,18 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
         self.classes_ = np.unique(targets)
         if len(self.classes_) < 2:
             raise InvalidInput(f"y has one class only, {self.classes_.tolist()[0]!r}: there is nothing to learn")
-        if targets.dtype.kind in _KINDS or all(isinstance(label, str) for label in self.classes_):
-            column, named = pa.array(targets.tolist()), self.classes_.tolist()
-        else:
-            column, named = pa.array(np.searchsorted(self.classes_, targets)), list(range(len(self.classes_)))
-        self._own_names = named
+        self._named = targets.dtype.kind in _KINDS or all(isinstance(label, str) for label in self.classes_)
+        self._own_names = self.classes_.tolist() if self._named else list(range(len(self.classes_)))
         usual = "binary:logistic" if len(self.classes_) == 2 else "multi:softprob"
         if self.objective in BINARY and len(self.classes_) > 2:
             raise InvalidInput(f"y has {len(self.classes_)} classes, and objective = {self.objective!r} is for two")
-        return column, self.objective or usual
+        return self._column(targets), self.objective or usual
+
+    def _column(self, targets: Array) -> pa.Array:
+        """The classes by their own names, or by numbers; raises InvalidInput for one that the training has not."""
+        if strangers := set(targets.tolist()) - set(self.classes_.tolist()):
+            raise InvalidInput(f"y has class {next(iter(strangers))!r}, which no record of the training has")
+        return pa.array(targets.tolist() if self._named else np.searchsorted(self.classes_, targets))
 
 
 class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
@@ -91,4 +94,8 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
 
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
         """Take the targets as they are."""
-        return pa.array(np.asarray(targets, dtype=np.float64)), self.objective or self._usual_objective
+        return self._column(targets), self.objective or self._usual_objective
+
+    def _column(self, targets: Array) -> pa.Array:
+        """The targets as numbers."""
+        return pa.array(np.asarray(targets, dtype=np.float64))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 from sklearn.utils.validation import (
     _check_sample_weight,
     assert_all_finite,
@@ -21,9 +20,10 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from treetap.api import loopback, party_tables
+from treetap.api import loopback, party_tables, simulated
 from treetap.api.errors import InvalidInput, checked
-from treetap.api.fitted import Fitted, write_shards
+from treetap.api.eval_sets import EvalSet, add_history, marked, pairs_of, results
+from treetap.api.fitted import Fitted, read_shards, write_shards
 from treetap.api.frames import (
     Rows,
     arrow_of,
@@ -35,20 +35,21 @@ from treetap.api.frames import (
     like,
     of_array,
 )
+from treetap.api.job_table import changed, job_table, plain
 from treetap.api.loopback import ID, Loopback, OwnTable, Settings
 from treetap.api.parameters import Parameters
 from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
 from treetap.api.remote import Connection, RemoteFitted, connect
+from treetap.api.spread_targets import SpreadTargets, is_missing, spread
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends, rounds
+from treetap.errors import BadInput
 from treetap.protocols.prediction import predicting
+from treetap.protocols.registry import training
 from treetap.tables.config import OTHERS
-from treetap.trees.job_params import REGRESSIONS
-from treetap.trees.params import BoostingParams
+from treetap.tables.labels import class_name
 
 Array = np.ndarray[Any, np.dtype[Any]]
-#: The protocol by which the estimators train.
-PROTOCOL = "boosting"
 
 
 class Served(NamedTuple):
@@ -69,50 +70,88 @@ class FederatedEstimator(Parameters, ABC):
 
     @checked()
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, base_model: FederatedEstimator | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        eval_set: Any = None,
+        sample_weight_eval_set: Any = None,
+        base_model: FederatedEstimator | None = None,
     ) -> Self:
-        """Train on records `X` (n, d) with labels `y` (n,) and, if given, weights from 0 on (n,).
+        """Train on records with labels.
 
-        `X` is a data frame of pandas, polars or Arrow, or an array, whose columns `parties` splits; or a table of each
-        party: {party: frame}, or a list of frames. Then `y` is of the label holder's rows, or names a column there, and
-        the model is trained on the records that all parties have. Columns of frames go by name, those of arrays by
-        place; labels and weights of pandas go by their index where `X` has one, all others by their place.
+        One person acts for all parties: the job's `max_sample_weight` is at least the largest weight here.
 
-        The job's `max_sample_weight` is at least the largest weight here: one person acts for all parties, and knows
-        it. `base_model`: a fitted estimator of the same records and parties, whose federation runs; `n_estimators`
-        counts the rounds that are added to its trees.
+        Parameters
+        ----------
+        X : data frame or array of shape (n_samples, n_features), or {party: data frame}, or a list of data frames
+            Records. Columns of one table are split by `parties`. Of a table of each party the records that all have
+            are trained on. Columns of frames go by name, those of arrays by place. Of a federation elsewhere: the name
+            of the parties' own tables.
+        y : array of shape (n_samples,) or column name
+            Labels of the label holder's rows. Those of pandas go by their index where `X` has one. With
+            protocol = "pivodl" also {party: labels}, with an empty cell where a party does not label a record.
+        sample_weight : array of shape (n_samples,), optional
+            Weights of the records from 0 on.
+        eval_set : list of (X, y) pairs, optional
+            Sets by which the model is measured after each round. With `early_stopping_rounds` the last one stops the
+            training, and no record of `X` is set aside. Of a federation elsewhere: the name of the eval tables.
+        sample_weight_eval_set : list of arrays of shape (n_samples,), optional
+            Weights of the records of each set; they weigh its measures.
+        base_model : estimator, optional
+            A fitted estimator of the same records and parties, whose federation runs: `n_estimators` counts the rounds
+            that are added to its trees. It has no `eval_set`.
 
-        Raises:
-            ValueError: the records, the labels or a parameter cannot be used.
-            TreetapError: the federation failed.
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            The records, the labels or a parameter cannot be used.
+        TreetapError
+            The federation failed.
         """
         if isinstance(self.federation, Connection):
-            return self._fit_elsewhere(self.federation, X, y, sample_weight)
+            return self._fit_elsewhere(self.federation, X, y, sample_weight, eval_set)
+        if base_model is not None and eval_set is not None:
+            raise InvalidInput(
+                "eval_set and base_model do not go together: no party has scores of its records under the base model; "
+                "leave it out, or have validation_share of the records set aside"
+            )
         several = party_tables.are_frames(X)
-        data, targets = self._of_frames(X, y) if several else self._of_one(X, y)
-        labels, objective = self._labels(targets)
+        data, given = self._of_frames(X, y) if several else self._of_one(X, y)
+        labels, objective = self._labels(given.targets)
         names = list(data.tables)
         holder = self._holder(names)
         job = self._job(objective, "psi" if several else "sorted-ids")
-        further = {"label": (LABEL, labels)}
+        weights = None
         if sample_weight is not None:
-            given = column_of(data.rows.aligned(sample_weight, "sample_weight"))
-            weights = _check_sample_weight(given, np.empty((len(data.rows.ids), 1)), ensure_non_negative=True)
-            further["weight"] = WEIGHT, pa.array(np.asarray(weights, dtype=np.float64))
-            job = _changed(job, max_sample_weight=max(float(weights.max()), job.max_sample_weight or 1.0))
-        tables = {party: self._own_table(records) for party, records in data.tables.items()}
-        for key, (name, column) in further.items():
-            own = tables[holder]
-            tables[holder] = OwnTable(own.records.append_column(name, column), {**own.keys, key: name})
-        running = self._loopback(names)
-        if base_model is not None:
-            if getattr(getattr(base_model, "_fitted", None), "loopback", None) is not running:
-                raise InvalidInput("base_model: must be fitted, with the same parties, on a federation that still runs")
-            job = _changed(job, base_model=base_model._fitted.job)
-        status, folders = running.train(tables, job, holder, verbose=bool(self.verbose))
-        self._fitted = Fitted(running, status, holder, folders)
-        self.label_holder_, self.columns_, self.constant_columns_ = holder, data.columns, self._fitted.dropped
-        self.n_iter_ = self._fitted.rounds
+            weights = self._weights(data, sample_weight)
+            job = changed(job, max_sample_weight=max(float(weights.max()), job.max_sample_weight or 1.0))
+        tables = self._labelled(data, given.by_party(labels, holder), weights, holder)
+        sets = [self._eval_set(*pair, data.columns, holder) for pair in pairs_of(eval_set, sample_weight_eval_set)]
+        evaluated = sets[-1].tables if sets else None
+        if self.simulate:
+            self._check_simulated(base_model)
+            fitted = Fitted(simulated.train(tables, job, holder, evaluated, self.defences or {}), holder)
+        else:
+            running = self._loopback(names)
+            if base_model is not None:
+                if getattr(getattr(base_model, "_fitted", None), "loopback", None) is not running:
+                    raise InvalidInput(
+                        "base_model: must be fitted, with the same parties, on a federation that still runs"
+                    )
+                job = changed(job, base_model=base_model._fitted.job)
+            status, folders = running.train(tables, job, holder, evaluated, verbose=bool(self.verbose))
+            fitted = Fitted(read_shards(folders), holder, (running, status))
+        add_history(fitted, sets)
+        self._fitted = fitted
+        self.label_holder_, self.columns_, self.constant_columns_ = holder, data.columns, fitted.dropped
+        self.n_iter_ = fitted.rounds
         return self
 
     @checked()
@@ -195,6 +234,25 @@ class FederatedEstimator(Parameters, ABC):
         return frame_of([{"round": number, **row} for number, row in enumerate(self._fitted.history)], ("round",))
 
     @property
+    def best_iteration_(self) -> int:
+        """The best round, from 0, the last one that predictions use; an AttributeError without early stopping."""
+        check_is_fitted(self)
+        if (best := self._fitted.best_round) is None:
+            raise AttributeError("best_iteration_: there is one with early_stopping_rounds alone")
+        return int(best)
+
+    def evals_result(self) -> dict[str, dict[str, list[float | None]]]:
+        """The measures of each eval set after each round, as XGBoost has them.
+
+        Returns
+        -------
+        results : dict
+            "validation_0" and so on, in the order of `eval_set` → measure → a value for each round, from round 0.
+        """
+        check_is_fitted(self)
+        return results(self._fitted.history)
+
+    @property
     def disclosure_(self) -> Any:
         """Bytes by sender, receiver and disclosure class, in the training and the last prediction."""
         check_is_fitted(self)
@@ -204,6 +262,8 @@ class FederatedEstimator(Parameters, ABC):
     def report_(self) -> dict[str, Any]:
         """The training's cost and outcome: seconds by phase, bytes, ciphertext arithmetic by party, metrics, trees."""
         check_is_fitted(self)
+        if self._fitted.simulated:
+            return {"metrics": self._fitted.metrics, "trees": self._fitted.trees, "federated": False}
         status = self._fitted.training
         return {
             "job": status.job,
@@ -227,6 +287,10 @@ class FederatedEstimator(Parameters, ABC):
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
         """The label column of these targets (n,), and the objective of the job."""
 
+    @abstractmethod
+    def _column(self, targets: Array) -> pa.Array:
+        """The label column of further targets (n,), by the classes of the training."""
+
     def connect(self, coordinator: str | None = None, *, operator_file: str | Path = "operator.toml") -> Self:
         """Have this estimator train by a federation that runs elsewhere; see `treetap.connect`.
 
@@ -235,9 +299,15 @@ class FederatedEstimator(Parameters, ABC):
         """
         return self.set_params(federation=connect(coordinator, operator_file=operator_file))  # type: ignore[no-any-return]
 
-    def _fit_elsewhere(self, connection: Connection, table: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit_elsewhere(self, connection: Connection, table: Any, y: Any, sample_weight: Any, further: Any) -> Self:
         if not isinstance(table, str) or y is not None or sample_weight is not None:
             raise InvalidInput("a federation that runs elsewhere has its own tables: fit takes their name alone")
+        if self.simulate:
+            raise InvalidInput(
+                "simulate: the tables of a federation that runs elsewhere are its parties' own; leave simulate out"
+            )
+        if further is not None and not isinstance(further, str):
+            raise InvalidInput(f"eval_set = {further!r}: must be the name of the parties' own eval tables")
         parties = self._parties
         if isinstance(parties, int) or len(parties) < 2:
             raise InvalidInput("parties: name them all, as ['bank', 'telco']; their columns are in their own files")
@@ -249,8 +319,8 @@ class FederatedEstimator(Parameters, ABC):
         holder = self._holder(names)
         job = self._job(self.objective or self._usual_objective, "psi")
         others = [name for name in names if name != holder]
-        status = connection.train(job, holder, others, table, verbose=bool(self.verbose))
-        self._fitted = RemoteFitted(connection, status, holder)
+        status = connection.train(job, holder, others, table, further or "", verbose=bool(self.verbose))
+        self._fitted = RemoteFitted(connection, status, holder, stops=job.early_stopping_rounds is not None)
         self.label_holder_, self.n_iter_ = holder, self._fitted.rounds
         return self
 
@@ -269,20 +339,70 @@ class FederatedEstimator(Parameters, ABC):
 
     @property
     def _protocol(self) -> str:
-        """The protocol of predictions. Raises InvalidInput: models of boosting have no such one."""
-        known = predicting(PROTOCOL, withheld=self.instance_spaces == "withheld")
+        """The protocol of predictions. Raises InvalidInput: models of the training's protocol have no such one."""
+        known = predicting(self.protocol, withheld=self.instance_spaces == "withheld")
         if self.prediction is not None and self.prediction not in known:
             raise InvalidInput(f"prediction = {self.prediction!r}: must be one of {', '.join(known)}")
         return self.prediction or known[0]
 
     def _party_tables(self, X: Any) -> PartyTables:
         """Records to predict, as a table of each party."""
+        return self._tables_like(X, self.columns_, self.label_holder_)
+
+    def _tables_like(self, X: Any, columns: Mapping[str, Sequence[str]], holder: str) -> PartyTables:
+        """Records as a table of each party with these columns."""
         if not party_tables.are_frames(X):
-            return party_tables.of_one(X, self._table_of(X), self.columns_, self._id_column)
+            return party_tables.of_one(X, self._table_of(X), columns, self._id_column)
         frames = self._by_party(X)
-        return party_tables.of_several(
-            frames, self.label_holder_, self._id_column, leave_out=self._label_column, columns=self.columns_
-        )
+        return party_tables.of_several(frames, holder, self._id_column, leave_out=self._label_column, columns=columns)
+
+    def _eval_set(self, X: Any, y: Any, weight: Any, columns: Mapping[str, Sequence[str]], holder: str) -> EvalSet:
+        """A set by which the model is measured; its records may be those of the training too."""
+        try:
+            data = self._tables_like(X, columns, holder)
+            if _is_label(y) and library_of(data.rows.data) is not None:
+                y = column_in(data.rows.data, str(y))
+            labels = self._column(self._targets_of(data, y))
+            weights = None if weight is None else self._weights(data, weight)
+        except BadInput as failure:
+            raise InvalidInput(f"eval_set: {failure}") from None
+        tables = {party: marked(records) for party, records in data.tables.items()}
+        return EvalSet(self._labelled(replace(data, tables=tables), {holder: labels}, weights, holder), holder)
+
+    def _labelled(
+        self, data: PartyTables, labels: Mapping[str, pa.Array], weights: Array | None, holder: str
+    ) -> dict[str, OwnTable]:
+        """The parties' own tables, with labels by party, and weights at the label holder."""
+        tables = {party: self._own_table(records) for party, records in data.tables.items()}
+        further = [(party, "label", LABEL, column) for party, column in labels.items()]
+        if weights is not None:
+            further.append((holder, "weight", WEIGHT, pa.array(weights)))
+        for party, key, name, column in further:
+            own = tables[party]
+            tables[party] = OwnTable(own.records.append_column(name, column), {**own.keys, key: name})
+        return tables
+
+    def _weights(self, data: PartyTables, given: Any) -> Array:
+        """Weights (n,) of the label holder's rows."""
+        own = column_of(data.rows.aligned(given, "sample_weight"))
+        checked_weights = _check_sample_weight(own, np.empty((len(data.rows.ids), 1)), ensure_non_negative=True)
+        return np.asarray(checked_weights, dtype=np.float64)
+
+    def _check_simulated(self, base_model: Any) -> None:
+        """Raise InvalidInput for what a training without processes cannot have."""
+        lacking = {
+            "base_model": (base_model, "train with more n_estimators, at the same cost"),
+            "federation": (self.federation, "no federation trains; leave it out"),
+            "policy": (self.policy, "there is no party to keep it; leave it out"),
+            "workdir": (self.workdir, "there are no processes whose files it would keep; leave it out"),
+        }
+        for name, (value, remedy) in lacking.items():
+            if value is not None:
+                raise InvalidInput(f"{name} and simulate do not go together: {remedy}")
+        if self._protocol != predicting(self.protocol, withheld=False)[0]:
+            raise InvalidInput(
+                f"prediction = {self._protocol!r} and simulate do not go together: it rounds scores; leave it out"
+            )
 
     def _predicted_rows(self, X: Any) -> pa.Table:
         """Predictions of the rows of `X`, in their order.
@@ -301,13 +421,15 @@ class FederatedEstimator(Parameters, ABC):
             )
         return predicted.take(pa.array(places))
 
-    def _of_one(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
+    def _of_one(self, X: Any, y: Any) -> tuple[PartyTables, SpreadTargets]:
         """One table split by columns, and its labels."""
         self._by_place, id_column = library_of(X) is None, self._id_column
         if self._by_place:
-            numbers, y = validate_data(
-                self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2
-            )
+            given = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "ensure_min_samples": 2}
+            if isinstance(y, Mapping):
+                numbers = validate_data(self, X, **given)
+            else:
+                numbers, y = validate_data(self, X, y, **given)
             table = of_array(numbers)
             self._names_in = table.column_names
         else:
@@ -320,22 +442,43 @@ class FederatedEstimator(Parameters, ABC):
         columns = party_tables.split(self._names_in, apart, self._names(), by_place=self._by_place)
         self._label_column: str | None = None
         data = party_tables.of_one(X, table, columns, id_column)
-        return data, self._targets_of(data, y)
+        return data, self._spread(data, y)
 
-    def _of_frames(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
+    def _of_frames(self, X: Any, y: Any) -> tuple[PartyTables, SpreadTargets]:
         """A table of each party, and the labels of the label holder's rows."""
         frames = self._by_party(X)
         self._by_place = any(library_of(frame) is None for frame in frames.values())
         holder = self._holder(list(frames))
         self._label_column = str(y) if _is_label(y) else None
         named = self._parties if isinstance(self._parties, Mapping) else None
-        data = party_tables.of_several(frames, holder, self._id_column, leave_out=self._label_column, columns=named)
+        labelled = [holder]
+        if self._label_column is not None and training(self.protocol).one_role:
+            labelled = [party for party, frame in frames.items() if self._label_of(frame) is not None]
+        data = party_tables.of_several(
+            frames, holder, self._id_column, leave_out=self._label_column, labelled=labelled, columns=named
+        )
         self._remember([name for own in data.columns.values() for name in own], list(frames.values()))
         if self._label_column is not None:
-            y = column_in(frames[holder], self._label_column) if library_of(frames[holder]) is not None else None
-            if y is None:
+            y = {party: self._label_of(frames[party]) for party in labelled} or {holder: None}
+            if y.get(holder, 0) is None:
                 raise InvalidInput(f"y = {self._label_column!r}: the frame of {holder} has no such column")
-        return data, self._targets_of(data, y)
+            y = y[holder] if labelled == [holder] else y
+        return data, self._spread(data, y)
+
+    def _label_of(self, frame: Any) -> Any:
+        """The column of labels in a party's frame; None where it has none."""
+        return column_in(frame, str(self._label_column)) if library_of(frame) is not None else None
+
+    def _spread(self, data: PartyTables, y: Any) -> SpreadTargets:
+        """The labels of the label holder's rows, or of each party's own where the protocol has no label holder."""
+        if not isinstance(y, Mapping):
+            return SpreadTargets(self._targets_of(data, y))
+        if not training(self.protocol).one_role:
+            raise InvalidInput(
+                f"y: with protocol = {self.protocol!r} one party has all labels: give them as one column"
+            )
+        targets, places = spread(y, {party: table.num_rows for party, table in data.tables.items()})
+        return SpreadTargets(self._targets(targets, len(targets)), places)
 
     def _remember(self, names: list[str], frames: Sequence[Any]) -> None:
         """Keep the names of the columns; `feature_names_in_` as scikit-learn has it, of labels that are text alone."""
@@ -383,13 +526,16 @@ class FederatedEstimator(Parameters, ABC):
             raise InvalidInput(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None."
             )
-        targets = column_or_1d(column_of(data.rows.aligned(y, "y")), warn=True)
-        if targets.dtype.kind == "O" and (absent := sum(map(_is_missing, targets))):
+        return self._targets(column_of(data.rows.aligned(y, "y")), len(data.rows.ids))
+
+    def _targets(self, labels: Any, records: int) -> Array:
+        targets = column_or_1d(labels, warn=True)
+        if targets.dtype.kind == "O" and (absent := sum(map(is_missing, targets))):
             raise InvalidInput(f"y has no label for {absent} of {len(targets)} records: leave them out")
         if targets.dtype.kind == "f" or self._numeric:
             targets = _as_numbers(targets)
             assert_all_finite(targets, input_name="y")
-        check_consistent_length(np.empty(len(data.rows.ids)), targets)
+        check_consistent_length(np.empty(records), targets)
         return np.asarray(targets)
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
@@ -447,7 +593,7 @@ class FederatedEstimator(Parameters, ABC):
         encode, wanted = self.encode, self._by_name("monotone_constraints") or {}
         if isinstance(encode, Mapping):
             encode = {name: encoding for name, encoding in self._by_name("encode").items() if name in known}
-        constrained = {name: _plain(sign) for name, sign in wanted.items() if name in known}
+        constrained = {name: plain(sign) for name, sign in wanted.items() if name in known}
         return OwnTable(
             records,
             {"columns": columns, "drop_constant": True, "encode": encode, "monotone_constraints": constrained},
@@ -474,14 +620,8 @@ class FederatedEstimator(Parameters, ABC):
 
     def _job(self, objective: str, alignment: str) -> JobTable:
         """The job table of these parameters."""
-        keys = {field.name: _plain(getattr(self, field.name)) for field in fields(BoostingParams)}
-        keys |= {"objective": objective, "alignment": self.alignment or alignment}
-        keys |= {name: _plain(getattr(self, name)) for name in ("scheme", "key_bits", "obfuscation")}
-        with checked(JobTable):
-            job: JobTable = JobTable.model_validate({name: value for name, value in keys.items() if value is not None})
-        if (objective in REGRESSIONS) != self._numeric:
-            other = "FederatedClassifier" if self._numeric else "FederatedRegressor"
-            raise InvalidInput(f"objective = {objective!r} is one of {other}: use that, or leave objective out")
+        own = [] if self._numeric else [class_name(name) for name in getattr(self, "_own_names", ())]
+        job = job_table(self, objective, alignment, own, numeric=self._numeric)
         self._protocol  # noqa: B018 - refuses one that would not predict
         return job
 
@@ -506,13 +646,6 @@ class FederatedEstimator(Parameters, ABC):
         return loopback.kept(Settings(tuple(names), defences, dict(self.policy or {}), self.workers, workdir))
 
 
-def _changed(job: JobTable, **keys: Any) -> JobTable:
-    """The job with other parameters. Raises InvalidInput: one is out of range."""
-    with checked(JobTable):
-        changed: JobTable = JobTable.model_validate({**job.model_dump(exclude_none=True), **keys})
-        return changed
-
-
 def _framed(X: Any) -> pa.Table:
     """One data frame of all parties as a table. Raises InvalidInput: it has no records or no columns."""
     table = arrow_of(X)
@@ -528,11 +661,6 @@ def _is_label(y: Any) -> bool:
     return isinstance(y, str | int | np.integer) and not isinstance(y, bool)
 
 
-def _is_missing(label: Any) -> bool:
-    """True of what libraries have where a label is absent."""
-    return label is None or bool(is_scalar_nan(label)) or bool(is_pandas_na(label))
-
-
 def _as_numbers(targets: Array) -> Array:
     """Targets of a regression (n,) as numbers. Raises InvalidInput: one is none."""
     try:
@@ -541,8 +669,3 @@ def _as_numbers(targets: Array) -> Array:
         raise InvalidInput(
             "y holds targets that are no numbers, as those of a regression are: FederatedClassifier is for classes"
         ) from None
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy as Python's, which a job file has."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
@@ -44,6 +44,7 @@ POLICY: Mapping[str, Any] = {
     "schemes": list(SCHEMES),
     "min_key_bits": 512,
     "min_common_records": 1,
+    "min_evaluated_records": 2,
     "expansion_order": True,
     "withheld_spaces": True,
     "category_partitions": True,
@@ -228,9 +229,15 @@ class Loopback:
         self.close()
 
     def train(
-        self, tables: Mapping[str, OwnTable], job: JobTable, label_holder: str, *, verbose: bool
+        self,
+        tables: Mapping[str, OwnTable],
+        job: JobTable,
+        label_holder: str,
+        evaluated: Mapping[str, OwnTable] | None = None,
+        *,
+        verbose: bool,
     ) -> tuple[jobs_pb2.JobStatus, dict[str, Path]]:
-        """Train on tables by party; returns the job's status and each party's published model.
+        """Train on tables by party, and measure those of `evaluated`; returns the job's status and the published models.
 
         Raises:
             InvalidInput: a party or the coordinator refuses the tables or the job.
@@ -238,8 +245,8 @@ class Loopback:
         """
         operator = self.start()
         others = [name for name in self.settings.parties if name != label_holder]
-        with self._placed(tables) as name:
-            request = jobs_pb2.SubmitRequest(job=name, spec=job.spec(label_holder, others, name))
+        with self._placed(tables) as name, nullcontext() if evaluated is None else self._placed(evaluated) as further:
+            request = jobs_pb2.SubmitRequest(job=name, spec=job.spec(label_holder, others, name, further or ""))
             status = watched(operator, operator.submit(request), verbose=verbose)
         return status, {party: self.folder / party / "state" / "models" / name for party in self.settings.parties}
 

@@ -78,6 +78,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         parties: Mapping[str, Sequence[Any]] | Sequence[str] | int | None = None,
         label_holder: str | None = None,
         *,
+        protocol: str = "boosting",
+        simulate: bool = False,
         n_estimators: int = 100,
         max_depth: int = 6,
         max_bin: int = 32,
@@ -116,6 +118,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         defences: Mapping[str, Any] | None = None,
         policy: Mapping[str, Any] | None = None,
         prediction: str | None = None,
+        options: Mapping[str, Any] | None = None,
         workers: int | None = None,
         federation: Any = None,
         workdir: str | Path | None = None,
@@ -123,6 +126,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
     ) -> None:
         self.parties = parties
         self.label_holder = label_holder
+        self.protocol = protocol
+        self.simulate = simulate
         self.n_estimators = n_estimators
         self.max_depth = max_depth
         self.max_bin = max_bin
@@ -161,6 +166,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         self.defences = defences
         self.policy = policy
         self.prediction = prediction
+        self.options = options
         self.workers = workers
         self.federation = federation
         self.workdir = workdir

@@ -154,7 +154,8 @@ def train(
         divisible.append(tree.divisible)
         # All trees of a round are grown at the scores of its start, so losses are of whole rounds.
         if rounds.ends_a_round:
-            losses = {"training": TRAIN, "validation": VALIDATION} if params.sets_aside else {"training": TRAIN}
+            set_aside = params.sets_aside and total == n  # else further records are watched
+            losses = {"training": TRAIN, "validation": VALIDATION} if set_aside else {"training": TRAIN}
             history.append({name: rounds.watched(part) for name, part in losses.items()})
     ensemble = Ensemble(
         objective=params.objective,
