@@ -57,7 +57,7 @@ def pairs_of(eval_set: Any, weights: Any) -> list[tuple[Any, Any, Any]]:
         if weights is not None:
             raise InvalidInput("sample_weight_eval_set: there is no eval_set; give it too")
         return []
-    sets = list(eval_set) if isinstance(eval_set, Sequence) and not isinstance(eval_set, str) else [None]
+    sets: list[Any] = list(eval_set) if isinstance(eval_set, Sequence) and not isinstance(eval_set, str) else [None]
     if not sets or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in sets):
         raise InvalidInput("eval_set: must be a list of pairs, [(X, y)], of which the last one may stop the training")
     given = [None] * len(sets) if weights is None else list(weights)

@@ -128,7 +128,8 @@ class Fitted:
     ) -> None:
         """`trained`: the federation and its job; None: the training was simulated."""
         self.shards, self.label_holder = shards, label_holder
-        self._loopback, self._training = (None, None) if trained is None else trained
+        self._loopback: Loopback | None = trained[0] if trained else None
+        self._training: jobs_pb2.JobStatus | None = trained[1] if trained else None
         self._folder = None if self._loopback is None else self._loopback.folder
         with _written(shards) as folders:
             manifests = {party: read_manifest(folder) for party, folder in folders.items()}
@@ -184,6 +185,11 @@ class Fitted:
         """The last round, or epoch of a network, that predictions use, from 0; None: all, whatever the measures say."""
         best = self.manifest.get("best_epoch", self.manifest.get("best_round"))
         return None if best is None else int(best)
+
+    @property
+    def stops(self) -> bool:
+        """True of a training with early stopping."""
+        return self.manifest["params"].get("early_stopping_rounds") is not None
 
     @property
     def importances(self) -> list[Importance]:

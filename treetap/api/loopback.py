@@ -39,7 +39,12 @@ from treetap.wire.v2 import jobs_pb2
 
 #: Name of the id column in the parties' tables.
 ID = "treetap_id"
-#: Policies of parties whose operator is one person, unless the caller says otherwise: all that a job of boosting needs.
+#: Disclosure classes that no party gets by default, and some job needs.
+_EMITTED = (
+    *("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE", "MONOTONE_DIRECTION"),
+    *("EMBEDDING", "EMBEDDING_GRADIENT"),
+)
+#: Policies of parties whose operator is one person, unless the caller says otherwise: all that a job needs.
 POLICY: Mapping[str, Any] = {
     "schemes": list(SCHEMES),
     "min_key_bits": 512,
@@ -48,7 +53,11 @@ POLICY: Mapping[str, Any] = {
     "expansion_order": True,
     "withheld_spaces": True,
     "category_partitions": True,
-    "emits": {"MONOTONE_DIRECTION": ["parties"]},
+    "min_label_parties": 1,
+    "pivodl_as_published": True,
+    "reproducible": True,
+    "score_training_records": True,
+    "emits": {name: ["parties"] for name in _EMITTED},
 }
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.
 MOST_KEPT = 2
@@ -237,7 +246,7 @@ class Loopback:
         *,
         verbose: bool,
     ) -> tuple[jobs_pb2.JobStatus, dict[str, Path]]:
-        """Train on tables by party, and measure those of `evaluated`; returns the job's status and the published models.
+        """Train on tables by party, measuring those of `evaluated`; returns the job's status and the published models.
 
         Raises:
             InvalidInput: a party or the coordinator refuses the tables or the job.

@@ -132,7 +132,7 @@ def of_several(
 ) -> PartyTables:
     """A table of each party. Records are known by `id_column`, else by the index of pandas frames, else by their place.
 
-    `leave_out`: the label's column in the frames of the parties that are `labelled`, by default the label holder's alone.
+    `leave_out`: the label's column in the frames of the parties that are `labelled`, by default the label holder's.
     `columns`: those of each party, which are selected.
 
     Raises:

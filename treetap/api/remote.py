@@ -73,7 +73,7 @@ class RemoteFitted:
 
     def __init__(self, connection: Connection, status: jobs_pb2.JobStatus, label_holder: str, *, stops: bool) -> None:
         """`stops`: the training had early stopping."""
-        self._stops = stops
+        self.stops = stops
         self.job, self.label_holder, self._connection = status.job, label_holder, connection
         self._statuses = {"train": status.SerializeToString()}
 
@@ -96,7 +96,7 @@ class RemoteFitted:
     def best_round(self) -> int | None:
         """The last round that predictions use, from 0; None without early stopping."""
         status, rounds = self.training, len(self.history)
-        return int(status.used_trees) * rounds // int(status.stored_trees) - 1 if self._stops else None
+        return int(status.used_trees) * rounds // int(status.stored_trees) - 1 if self.stops else None
 
     @property
     def rounds(self) -> int:

@@ -46,19 +46,20 @@ def spread(labels: Mapping[str, Any], rows: Mapping[str, int]) -> tuple[Array, d
     Raises:
         InvalidInput: a party is unknown, or its labels are not as many as its records.
     """
-    parts, places = [], {}
+    known: list[Any] = []
+    places = {}
     for party, given in labels.items():
         if party not in rows:
             raise InvalidInput(f"y names {party!r}, which is none of {', '.join(rows)}")
         own = np.asarray(column_of(given))
         if own.shape != (rows[party],):
             raise InvalidInput(f"y of {party} has shape {own.shape}, and its table {rows[party]} records")
-        labelled = np.array([not is_missing(value) for value in own.tolist()], dtype=bool)
-        parts.append(own[labelled])
-        places[party] = len(own), np.flatnonzero(labelled)
-    if not any(map(len, parts)):
+        rows_with = [row for row, value in enumerate(own.tolist()) if not is_missing(value)]
+        known += own[rows_with].tolist()
+        places[party] = len(own), np.array(rows_with, dtype=np.int64)
+    if not known:
         raise InvalidInput("y has no label of any party")
-    return np.concatenate([part for part in parts if len(part)]), places
+    return np.array(known), places
 
 
 def is_missing(label: Any) -> bool:

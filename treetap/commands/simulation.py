@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -75,9 +76,9 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any], policy
     own = Defences.model_validate(defences)
     refuse_noise(own)
     for party in tables:
-        configs = [TableConfig.model_validate(given) for given in tables[party].values()]
+        configs = {name: TableConfig.model_validate(given) for name, given in tables[party].items()}
         rules = Policy.model_validate({**policy, "label_holders": [name for name in tables if name != party]})
-        check_own(party, own if party == holder else Defences(), rules, configs[0], (configs[1:] or [None])[0], spec)
+        check_own(party, own if party == holder else Defences(), rules, configs[TRAIN], configs.get(EVAL), spec)
     records, data = _read(tables, spec, params)
     data, aligned = _aligned(records, data, job.alignment, params)
     classes, labels = data.labels.classes, data.labels.values
@@ -268,7 +269,7 @@ def _feature_line(model: CentralTrees, tree: Tree, party: str) -> dict[str, Any]
     leaves = []
     for leaf in tree.leaves:
         path = [leaf.node >> level for level in range(leaf.node.bit_length() - 1, -1, -1)]
-        steps = zip(path, path[1:], strict=False)
+        steps = pairwise(path)
         leaves.append([[handles[node], int(child == 2 * node)] for node, child in steps if node in handles])
     return {"tree": tree.index, "splits": _own(model, tree, party), "leaves": leaves}
 
