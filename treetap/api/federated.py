@@ -305,9 +305,9 @@ class FederatedEstimator(FitResults):
         for name, (value, remedy) in lacking.items():
             if value is not None:
                 raise InvalidInput(f"{name} and simulate do not go together: {remedy}")
-        if self._protocol != predicting(self.protocol, withheld=False)[0]:
+        if self.prediction not in (None, predicting(self.protocol, withheld=False)[0]):
             raise InvalidInput(
-                f"prediction = {self._protocol!r} and simulate do not go together: it rounds scores; leave it out"
+                f"prediction = {self.prediction!r} and simulate do not go together: it rounds scores; leave it out"
             )
 
     def _predicted_rows(self, X: Any) -> pa.Table:
