@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.api.errors import InvalidInput
-from treetap.api.loopback import AS_PARAMETER, ID, IN_SETTINGS, Loopback, OwnTable
+from treetap.api.loopback import ID, Loopback, OwnTable, to_caller
 from treetap.commands.experiment.joint_model import JointModel
 from treetap.commands.experiment.report import traffic
 from treetap.commands.experiment.results import Importance
@@ -109,7 +109,7 @@ def warn_unlike(by_party: Mapping[str, Unlike]) -> None:
 
 def _to_caller(message: str, folder: str) -> str:
     """A message about a table in a folder, in terms of the caller, who gave frames and parameters."""
-    return re.sub(rf"{re.escape(folder)}/(\S+?)\.parquet: ", r"\1: ", message).replace(IN_SETTINGS, AS_PARAMETER)
+    return to_caller(re.sub(rf"{re.escape(folder)}/(\S+?)\.parquet: ", r"\1: ", message))
 
 
 class Fitted:

@@ -61,8 +61,12 @@ POLICY: Mapping[str, Any] = {
 }
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.
 MOST_KEPT = 2
-#: How a party says where a table is described, and what a caller sets in the place of that.
-IN_SETTINGS, AS_PARAMETER = "in the table's settings", "as a parameter of the estimator"
+#: Words of parties about files → those of a caller, who gives frames and parameters.
+_WORDS = {
+    "in the table's settings": "as a parameter of the estimator",
+    "eval_table": "eval_set",
+    "eval table": "eval set",
+}
 
 
 @dataclass(frozen=True)
@@ -320,11 +324,18 @@ class Loopback:
                     file.unlink(missing_ok=True)
 
 
+def to_caller(message: str) -> str:
+    """A message about tables in files, in the words of a caller, who gave frames and parameters."""
+    for word, own in _WORDS.items():
+        message = message.replace(word, own)
+    return message
+
+
 def _to_caller(message: str, table: str) -> str:
     """A party's refusal of the table that it was given, in terms of the frames and parameters of the caller."""
     dated = re.sub(r'\{ (?:"(.+)"|([\w-]+)) = "days" \}', r'{"\1\2": "days"}', message)
     plain = re.sub(rf"tables/{table}\.(parquet: |toml: \d+ wrong: )", "", dated)
-    return plain.replace(IN_SETTINGS, AS_PARAMETER)
+    return to_caller(plain)
 
 
 def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatus:

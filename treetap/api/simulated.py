@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from treetap.api.errors import InvalidInput
-from treetap.api.loopback import AS_PARAMETER, ID, IN_SETTINGS, POLICY, OwnTable
+from treetap.api.loopback import ID, POLICY, OwnTable, to_caller
 from treetap.commands import simulation
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import keep_table
@@ -37,4 +37,4 @@ def train(
             return simulation.simulated(job, placed, defences, POLICY)
         except BadInput as failure:
             said = re.sub(rf"{re.escape(folder)}/\S+?\.parquet: ", "", str(failure))
-            raise InvalidInput(said.replace(IN_SETTINGS, AS_PARAMETER)) from None
+            raise InvalidInput(to_caller(said)) from None
