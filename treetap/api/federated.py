@@ -117,7 +117,7 @@ class FederatedEstimator(FitResults):
         sets = [self._eval_set(*pair, data.columns, holder) for pair in pairs_of(eval_set, sample_weight_eval_set)]
         evaluated = sets[-1].tables if sets else None
         if self.simulate:
-            self._check_simulated(base_model)
+            simulated.check(self, base_model)
             fitted = Fitted(simulated.train(tables, job, holder, evaluated, self.defences or {}), holder)
         else:
             running = self._loopback(names)
@@ -252,7 +252,7 @@ class FederatedEstimator(FitResults):
                 "simulate: the tables of a federation that runs elsewhere are its parties' own; leave simulate out"
             )
         if further is not None and not isinstance(further, str):
-            raise InvalidInput(f"eval_set = {further!r}: must be the name of the parties' own eval tables")
+            raise InvalidInput("eval_set: a federation that runs elsewhere has its own tables: give their name alone")
         parties = self._parties
         if isinstance(parties, int) or len(parties) < 2:
             raise InvalidInput("parties: name them all, as ['bank', 'telco']; their columns are in their own files")
@@ -293,22 +293,6 @@ class FederatedEstimator(FitResults):
     def _party_tables(self, X: Any) -> PartyTables:
         """Records to predict, as a table of each party."""
         return self._tables_like(X, self.columns_, self.label_holder_)
-
-    def _check_simulated(self, base_model: Any) -> None:
-        """Raise InvalidInput for what a training without processes cannot have."""
-        lacking = {
-            "base_model": (base_model, "train with more n_estimators, at the same cost"),
-            "federation": (self.federation, "no federation trains; leave it out"),
-            "policy": (self.policy, "there is no party to keep it; leave it out"),
-            "workdir": (self.workdir, "there are no processes whose files it would keep; leave it out"),
-        }
-        for name, (value, remedy) in lacking.items():
-            if value is not None:
-                raise InvalidInput(f"{name} and simulate do not go together: {remedy}")
-        if self.prediction not in (None, predicting(self.protocol, withheld=False)[0]):
-            raise InvalidInput(
-                f"prediction = {self.prediction!r} and simulate do not go together: it rounds scores; leave it out"
-            )
 
     def _predicted_rows(self, X: Any) -> pa.Table:
         """Predictions of the rows of `X`, in their order.

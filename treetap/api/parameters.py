@@ -27,7 +27,8 @@ _HERE = {
     **dict.fromkeys(("n_jobs", "nthread"), "write workers, of each party"),
     **dict.fromkeys(("enable_categorical", "feature_types"), 'write encode = "categorical", or {column: encoding}'),
     **dict.fromkeys(("xgb_model", "base_model"), "give fit a fitted estimator, as base_model"),
-    "sample_weight": "give it to fit",
+    **dict.fromkeys(("sample_weight", "eval_set", "sample_weight_eval_set"), "give it to fit"),
+    **dict.fromkeys(("bootstrap", "criterion", "epochs", "epsilon"), "write it under options, beside protocol"),
 }
 
 

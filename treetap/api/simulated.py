@@ -10,10 +10,29 @@ from typing import Any
 
 from treetap.api.errors import InvalidInput
 from treetap.api.loopback import ID, POLICY, OwnTable, to_caller
+from treetap.api.parameters import Parameters
 from treetap.commands import simulation
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import keep_table
 from treetap.errors import BadInput
+from treetap.protocols.prediction import predicting
+
+
+def check(given: Parameters, base_model: Any) -> None:
+    """Raise InvalidInput for what a training without processes cannot have."""
+    lacking = {
+        "base_model": (base_model, "train with more n_estimators, at the same cost"),
+        "federation": (given.federation, "no federation trains; leave it out"),
+        "policy": (given.policy, "there is no party to keep it; leave it out"),
+        "workdir": (given.workdir, "there are no processes whose files it would keep; leave it out"),
+    }
+    for name, (value, remedy) in lacking.items():
+        if value is not None:
+            raise InvalidInput(f"{name} and simulate do not go together: {remedy}")
+    if given.prediction not in (None, predicting(given.protocol, withheld=False)[0]):
+        raise InvalidInput(
+            f"prediction = {given.prediction!r} and simulate do not go together: it rounds scores; leave it out"
+        )
 
 
 def train(
