@@ -182,6 +182,7 @@ def test_a_federation_elsewhere(tmp_path: Path) -> None:
             model.fit("all", eval_set=[(X, TRUE)])
         with pytest.raises(ValueError, match="simulate: the tables of a federation that runs elsewhere are its"):
             model.set_params(simulate=True).fit("all")
+        model.set_params(simulate=False, early_stopping_rounds=None)
         with pytest.raises(ValueError, match="its parties have the model"):
             _ = model.feature_importances_
         with pytest.raises(ValueError, match="has no table 'al'"):

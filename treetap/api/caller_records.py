@@ -31,6 +31,8 @@ from treetap.protocols.registry import training
 from treetap.tables.config import OTHERS
 
 Array = np.ndarray[Any, np.dtype[Any]]
+#: Parameters about tables and parties, which those of a federation elsewhere have in their own files.
+OF_PARTIES = ("encode", "monotone_constraints", "defences", "policy", "workdir", "id_column")
 
 
 class CallerRecords(Parameters, ABC):

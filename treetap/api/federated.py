@@ -256,7 +256,7 @@ class FederatedEstimator(FitResults):
         parties = self._parties
         if isinstance(parties, int) or len(parties) < 2:
             raise InvalidInput("parties: name them all, as ['bank', 'telco']; their columns are in their own files")
-        for key in ("encode", "monotone_constraints", "defences", "policy", "workdir", "id_column"):
+        for key in OF_PARTIES:
             if getattr(self, key) is not None:
                 raise InvalidInput(f"{key}: parties of a federation that runs elsewhere have it in their own files")
         # the first party has the labels unless `label_holder` says otherwise
@@ -265,7 +265,7 @@ class FederatedEstimator(FitResults):
         job = self._job(self.objective or self._usual_objective, "psi")
         others = [name for name in names if name != holder]
         status = connection.train(job, holder, others, table, further or "", verbose=bool(self.verbose))
-        self._fitted = RemoteFitted(connection, status, holder, stops=job.early_stopping_rounds is not None)
+        self._fitted = RemoteFitted(connection, status, holder, stops=bool(getattr(job.params(), "sets_aside", False)))
         self.label_holder_, self.n_iter_ = holder, self._fitted.rounds
         return self
 

@@ -29,6 +29,7 @@ from treetap.tables.config import TableConfig
 from treetap.tables.labels import class_name
 from treetap.tables.unlike import Unlike
 from treetap.trees import metrics
+from treetap.trees.boosting_rounds import VALIDATION
 from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
 
@@ -189,7 +190,7 @@ class Fitted:
     @property
     def stops(self) -> bool:
         """True of a training with early stopping."""
-        return self.manifest["params"].get("early_stopping_rounds") is not None
+        return self.manifest.get("best_round") is not None or any(map(_set_aside, self.history))
 
     @property
     def importances(self) -> list[Importance]:
@@ -285,6 +286,11 @@ def _sources(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, 
         made = {name: column for column, category in manifest["categories"].items() for name in category["features"]}
         sources[party] = {name: made.get(name, name) for name in manifest["columns"]}
     return sources
+
+
+def _set_aside(measures: Mapping[str, float | None]) -> bool:
+    """True of the measures of a round of a training that sets records aside."""
+    return any(name.startswith(f"{VALIDATION}_") for name in measures)
 
 
 def _digest(tables: Mapping[str, OwnTable], protocol: str) -> str:

@@ -42,7 +42,13 @@ def train(
     evaluated: Mapping[str, OwnTable] | None,
     defences: Mapping[str, Any],
 ) -> simulation.Shards:
-    """The shards that a federation with these defences of the label holder would publish; raises InvalidInput."""
+    """The shards that a federation would publish.
+
+    `evaluated`: tables by which it is measured, if there are some. `defences`: the label holder's.
+
+    Raises:
+        InvalidInput: a table or the job cannot be used, or the federation's model would be another one.
+    """
     order = [label_holder, *(party for party in tables if party != label_holder)]
     with tempfile.TemporaryDirectory(prefix="treetap-tables-") as folder:
         placed: dict[str, dict[str, Any]] = {party: {} for party in order}

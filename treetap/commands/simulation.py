@@ -20,7 +20,7 @@ from party.defences.checks import check_own, check_own_trees
 from party.defences.settings import Defences
 from party.growth.withheld import mode_of
 from party.policy import Policy
-from party.setup import evaluated as eval_table
+from party.setup import evaluated as measured
 from party.setup.evaluated import EvaluatedLabels
 from party.setup.labelled_table import LabelledTable
 from party.setup.steps import refuse_bins
@@ -38,7 +38,6 @@ from treetap.tables.evaluated import JobRecords
 from treetap.tables.labels import label_column, read_classes, read_labels, read_targets
 from treetap.tables.reading import Table
 from treetap.trees.centralised import CentralTrees
-from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.metrics import finite
@@ -116,8 +115,6 @@ def _params(job: JobTable, spec: setup_pb2.JobSpec) -> TreeParams:
             "instance_spaces = 'withheld' and simulate do not go together: such a model predicts by encrypted scores, "
             "which are rounded; leave one of them out"
         )
-    if job.base_model is not None:
-        raise ConfigError("base_model and simulate do not go together: train with more n_estimators, at the same cost")
     return params
 
 
@@ -173,7 +170,7 @@ def _aligned(
     if not taken[data.party].training:
         raise DataError("no record is common to all parties: do all of them hold the same ids?")
     if data.further is not None and taken[data.party].training == len(common):
-        raise DataError("no record of the eval table is common to all parties: do all of them hold the same ids there?")
+        raise DataError("no record of the eval set is common to all parties: do all of them hold the same ids there?")
     if alignment != "sorted-ids" and (reason := order_counts(params, taken[data.party])):
         raise ConfigError(
             f"{reason} and simulate do not go together where records are aligned by private set intersection: its "
@@ -190,14 +187,12 @@ def order_counts(params: TreeParams, records: JobRecords) -> str:
     on the order; so does a sketch of quantiles.
     """
     boosting = params if isinstance(params, BoostingParams) else None
-    stops = isinstance(params, EarlyStoppingParams) and params.early_stopping_rounds is not None
+    mean = params.objective in REGRESSIONS and boosting is not None and boosting.base_score is None
     reasons = {
-        "early_stopping_rounds": stops,
+        "early_stopping_rounds": boosting is not None and boosting.sets_aside,
         "a draw of records by subsample or bootstrap": params.draws_records,
         "gradient_bits": boosting is not None and boosting.gradient_bits is not None,
-        "a regression without base_score": boosting is not None
-        and params.objective in REGRESSIONS
-        and boosting.base_score is None,
+        "a regression without base_score": mean,
         f"more than {EXACT_RECORDS} records": records.training > EXACT_RECORDS,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
@@ -223,7 +218,7 @@ def _shards(
             "protocol": training_name(spec),
             "missing": None if np.isnan(params.missing) else params.missing,
             **(data.table if party == data.party else records.table).described(),
-            **eval_table.described(spec),
+            **measured.described(spec),
             **mode_of(params, None),
             "trees": len(trees),
         }
