@@ -13,7 +13,7 @@ from sklearn.utils.validation import (
 )
 
 from treetap.api import loopback, party_tables, simulated
-from treetap.api.caller_records import is_label
+from treetap.api.caller_records import OF_PARTIES, is_label
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.eval_sets import add_history, pairs_of
 from treetap.api.fit_results import FitResults

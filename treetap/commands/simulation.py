@@ -20,8 +20,8 @@ from party.defences.checks import check_own, check_own_trees
 from party.defences.settings import Defences
 from party.growth.withheld import mode_of
 from party.policy import Policy
-from party.setup import evaluated as measured
 from party.setup.evaluated import EvaluatedLabels
+from party.setup.evaluated import described as entry_of_evaluated
 from party.setup.labelled_table import LabelledTable
 from party.setup.steps import refuse_bins
 from treetap.commands.experiment.party_tables import read_as_party
@@ -218,7 +218,7 @@ def _shards(
             "protocol": training_name(spec),
             "missing": None if np.isnan(params.missing) else params.missing,
             **(data.table if party == data.party else records.table).described(),
-            **measured.described(spec),
+            **entry_of_evaluated(spec),
             **mode_of(params, None),
             "trees": len(trees),
         }
