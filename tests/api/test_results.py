@@ -200,6 +200,22 @@ def test_a_federation_elsewhere(tmp_path: Path) -> None:
         assert model.history_["train_auc"].tolist() == here.history_["train_auc"].tolist()
         assert model.history_["round"].tolist() == [0, 1]
         assert model.report_["metrics"]["train_auc"] == pytest.approx(here.report_["metrics"]["train_auc"])
+        for party, frame in content.items():  # the same columns under other ids
+            place = running.folder / party / "tables"
+            more = frame[5:].assign(id=ids[:-5])
+            pq.write_table(pa.Table.from_pandas(more, preserve_index=False), place / "more.parquet")
+            (place / "more.toml").write_text((place / "all.toml").read_text().replace("all.parquet", "more.parquet"))
+        model.fit("all", eval_set="more")
+        assert len(model.evals_result()["validation_0"]["logloss"]) == 2
+        with pytest.raises(AttributeError, match="early_stopping_rounds alone"):
+            _ = model.best_iteration_
+        model.set_params(early_stopping_rounds=1).fit("all", eval_set="more")
+        assert model.best_iteration_ == int(np.argmin(model.history_["eval_logloss"]))
+        with pytest.raises(ValueError, match="eval_set: a federation that runs elsewhere has its own tables: give"):
+            model.fit("all", eval_set=[(X, TRUE)])
+        with pytest.raises(ValueError, match="simulate: the tables of a federation that runs elsewhere are its"):
+            model.set_params(simulate=True).fit("all")
+        model.set_params(simulate=False, early_stopping_rounds=None)
         with pytest.raises(ValueError, match="its parties have the model"):
             _ = model.feature_importances_
         with pytest.raises(ValueError, match="has no table 'al'"):

@@ -82,9 +82,7 @@ def check_explained(protocol: str) -> None:
             f"explain: a model of protocol {protocol!r} is a network, whose scores are no sums over paths"
         )
     if described.one_role:
-        raise InvalidInput(
-            f"explain: the leaf weights of a model of protocol {protocol!r} lie at several parties"
-        )
+        raise InvalidInput(f"explain: the leaf weights of a model of protocol {protocol!r} lie at several parties")
 
 
 def _shap() -> Any:

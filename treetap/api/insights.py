@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.explanations import by_shards, check_explained, of_sums
+from treetap.api.fit_results import FitResults
 from treetap.api.fitted import write_shards
+from treetap.api.party_tables import PartyTables
 from treetap.api.plots import plot_history, plot_importance
 from treetap.api.remote import RemoteFitted
 from treetap.commands.experiment.joint_model import JointModel
 
 
-class Insights:
-    """The methods by which estimators explain themselves."""
-
-    _fitted: Any
-    verbose: Any
+class Insights(FitResults):
+    """The part of an estimator that explains itself."""
 
     @checked()
     def explain(self, X: Any, *, federated: bool = False) -> Any:
@@ -94,8 +94,6 @@ class Insights:
         best = getattr(self, "best_iteration_", None)
         return plot_history(self._fitted.history, best, metric, ax)
 
-    def _party_tables(self, X: Any) -> Any:
-        raise NotImplementedError
-
-    def _own_table(self, records: Any) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _party_tables(self, X: Any) -> PartyTables:
+        """Records to predict, as a table of each party."""

@@ -33,9 +33,9 @@ class Connection:
         return Operator(self.config)
 
     def train(
-        self, job: JobTable, label_holder: str, others: Sequence[str], table: str, *, verbose: bool
+        self, job: JobTable, label_holder: str, others: Sequence[str], table: str, evaluated: str = "", *, verbose: bool
     ) -> jobs_pb2.JobStatus:
-        """Train on the parties' tables of a name; returns the job's status.
+        """Train on the parties' tables of a name, and measure those of another; returns the job's status.
 
         Raises:
             InvalidInput: a party or the coordinator refuses the tables or the job.
@@ -43,7 +43,7 @@ class Connection:
         """
         with checked():
             operator = self.operator
-            name = operator.submit(jobs_pb2.SubmitRequest(spec=job.spec(label_holder, list(others), table)))
+            name = operator.submit(jobs_pb2.SubmitRequest(spec=job.spec(label_holder, list(others), table, evaluated)))
         return watched(operator, name, verbose=verbose)
 
 
@@ -69,9 +69,11 @@ def connect(coordinator: str | None = None, *, operator_file: str | Path = "oper
 class RemoteFitted:
     """The outcome of a training elsewhere. Its model is with its parties; here are its name, cost and metrics."""
 
-    federated = True
+    federated, simulated = True, False
 
-    def __init__(self, connection: Connection, status: jobs_pb2.JobStatus, label_holder: str) -> None:
+    def __init__(self, connection: Connection, status: jobs_pb2.JobStatus, label_holder: str, *, stops: bool) -> None:
+        """`stops`: the training had early stopping."""
+        self.stops = stops
         self.job, self.label_holder, self._connection = status.job, label_holder, connection
         self._statuses = {"train": status.SerializeToString()}
 
@@ -89,6 +91,12 @@ class RemoteFitted:
     def history(self) -> list[dict[str, float | None]]:
         """The metrics after each round that the label holder sends the coordinator."""
         return rows(self.training.history)
+
+    @property
+    def best_round(self) -> int | None:
+        """The last round that predictions use, from 0; None without early stopping."""
+        status, rounds = self.training, len(self.history)
+        return int(status.used_trees) * rounds // int(status.stored_trees) - 1 if self.stops else None
 
     @property
     def rounds(self) -> int:
