@@ -167,6 +167,7 @@ def test_a_federation_elsewhere_explains_its_own_tables() -> None:
     assert whole.feature_names == ["bank.a", "bank.b", "telco.c", "telco.d"]
     with pytest.raises(ValueError, match="its parties have the model"):
         model.plot_importance()
+    assert len(model.plot_history().lines) == 1
 
 
 @pytest.mark.second_tier

@@ -34,15 +34,26 @@ class Insights(FitResults):
         message. By a federation, they are masked sums of an encrypted prediction (`treetap predict --attributions`):
         then a feature party is one player, and its policy must emit EXPLANATION to the label holder.
 
-        Args:
-            X: records, as of `predict`; of a federation elsewhere the name of the parties' tables, in whose order of
-                ids the rows come.
-            federated: have the running federation compute them.
+        Parameters
+        ----------
+        X : as of `predict`
+            Records; of a federation elsewhere the name of the parties' tables, in whose order of ids the rows come.
+        federated : bool, default=False
+            Have the running federation compute them.
 
-        Raises:
-            ValueError: the records do not fit the model, a party lacks some of them, or no federation runs.
-            TreetapError: a policy forbids it, or the federation failed.
-            ImportError: shap is missing, of the extra `explain`.
+        Returns
+        -------
+        explanation : shap.Explanation
+            Values of shape (n_samples, features), or (n_samples, features, n_classes).
+
+        Raises
+        ------
+        ValueError
+            The records do not fit the model, a party lacks some of them, or no federation runs.
+        TreetapError
+            A policy forbids it, or the federation failed.
+        ImportError
+            shap is missing, of the extra `explain`.
         """
         check_is_fitted(self)
         if isinstance(self._fitted, RemoteFitted):
@@ -64,31 +75,54 @@ class Insights(FitResults):
     def plot_importance(
         self, *, importance_type: str = "gain", max_num_features: int | None = 20, ax: Any = None
     ) -> Any:
-        """Draw the importance of features, a colour for each party; returns the matplotlib Axes.
+        """Draw the importance of features, a colour for each party.
 
-        Args:
-            importance_type: "gain", the mean loss change of a feature's splits; "total_gain", "weight" (their number),
-                "cover", "total_cover": as of `xgboost.plot_importance`.
-            max_num_features: the most important ones that are drawn; None: all.
-            ax: Axes to draw on; None: new ones.
+        Parameters
+        ----------
+        importance_type : {"gain", "total_gain", "weight", "cover", "total_cover"}, default="gain"
+            Mean or total loss change of a feature's splits, their number, or their cover, as of
+            `xgboost.plot_importance`.
+        max_num_features : int, default=20
+            The most important ones that are drawn; None: all.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None: new ones.
 
-        Raises:
-            ValueError: there is no such type, or the model is with parties elsewhere.
-            ImportError: matplotlib is missing, of the extra `plot`.
+        Returns
+        -------
+        ax : matplotlib Axes
+            The picture.
+
+        Raises
+        ------
+        ValueError
+            There is no such type, or the model is with parties elsewhere.
+        ImportError
+            matplotlib is missing, of the extra `plot`.
         """
         check_is_fitted(self)
         return plot_importance(self._fitted.importances, importance_type, max_num_features, ax)
 
     def plot_history(self, *, metric: str | None = None, ax: Any = None) -> Any:
-        """Draw a metric after each round, of the records of the training and of those set aside; returns the Axes.
+        """Draw a metric after each round, of the records of the training and of those that are set aside.
 
-        Args:
-            metric: such as "logloss" or "auc"; None: the first of the training.
-            ax: Axes to draw on; None: new ones.
+        Parameters
+        ----------
+        metric : str, default=None
+            As "logloss" or "auc"; None: the first of the training.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None: new ones.
 
-        Raises:
-            ValueError: the training has no such metric.
-            ImportError: matplotlib is missing, of the extra `plot`.
+        Returns
+        -------
+        ax : matplotlib Axes
+            The picture.
+
+        Raises
+        ------
+        ValueError
+            The training has no such metric.
+        ImportError
+            matplotlib is missing, of the extra `plot`.
         """
         check_is_fitted(self)
         best = getattr(self, "best_iteration_", None)
