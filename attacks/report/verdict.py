@@ -129,6 +129,6 @@ def _unmeasured(several: list[Verdict]) -> Line:
 
 def bar(before: float, gained: float, length: int = BAR) -> str:
     """The bar in letters, of figures of 100; what was gained has one letter at least, unless it is nothing."""
-    first = round(length * before / 100)
-    second = min(length - first, max(round(length * gained / 100), int(gained > 0)))
+    second = max(round(length * gained / 100), int(gained > 0))
+    first = min(round(length * before / 100), length - second)
     return PARTS[0] * first + PARTS[1] * second + PARTS[2] * (length - first - second)
