@@ -7,7 +7,7 @@ PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10
 
-.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos threats orders exclusions register clean
+.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos threats orders exclusions register dist lock clean
 
 $(VENV)/.demo: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -102,6 +102,17 @@ register: $(VENV)/.dev  ## render the tables of docs/register.md from the regist
 
 exclusions: $(VENV)/.dev  ## render the tables of docs/exclusions.md from what every process refuses
 	$(BIN)/python docs/render_exclusions.py
+
+build/tools: release/locked/build.txt
+	$(PYTHON) -m venv --clear build/tools
+	build/tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
+
+dist: build/tools  ## what a release consists of, into dist/: source archive, wheels, list of packages (docs/release.md)
+	build/tools/bin/python release/dist.py
+
+lock: build/tools  ## pin anew what images and releases are made of, with hashes: release/locked
+	build/tools/bin/python release/lock.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info

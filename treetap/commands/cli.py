@@ -41,6 +41,7 @@ class Commands(LazyGroup):
             TRY,
         ),
         "data": Row("treetap.commands.data.cli", "Public data sets that benchmarks read.", TRY),
+        "new": Row("treetap.commands.new.cli", "Folders of a federation, or of one party, to start from.", PARTY),
         "party": Row(
             "treetap.commands.cli",
             "Serve one party until SIGTERM. Prints one JSON line with its address when it is ready.",

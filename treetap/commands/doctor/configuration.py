@@ -95,7 +95,10 @@ def _party(path: Path) -> Checks:
         "libraries": lambda: [*protocol_libraries(), kernels(config.policy.schemes)],
         "arithmetic": partial(arithmetic_of, config.arithmetic),
         **({CLUSTER: partial(_cluster, config)} if config.engine == "ray" else {}),
-        **{f"table {name}": partial(_table, name, table) for name, table in config.tables.items()},
+        **{
+            f"table {name}": partial(_table, name, table, config.policy.splits_categories)
+            for name, table in config.tables.items()
+        },
         **{f"table {name}": partial(_added_table, config, name) for name in config.table_names()[len(config.tables) :]},
     }
 
@@ -169,10 +172,14 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
     return [Finding("ok", "folders", "those of tables and data are there")]
 
 
-def _table(name: str, table: config.TableConfig) -> list[Finding]:
-    """Check that a training or a prediction can read the table: columns present, ids distinct, cells numbers."""
+def _table(name: str, table: config.TableConfig, categorical: bool = False) -> list[Finding]:
+    """Check that a training or a prediction can read the table: columns present, ids distinct, cells numbers.
+
+    `categorical`: the policy's.
+    """
     try:
-        read = read_table(table, with_label=table.label is not None, missing=None)
+        labelled = table.label is not None
+        read = read_table(table, with_label=labelled, missing=None, categorical=labelled or categorical)
     except DataError as fault:
         return [Finding("fault", f"table {name}", f"{fault}{_absent(table)}")]
     constant = read.constant()
@@ -185,6 +192,7 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
     images = "".join(f", tensors {column!r} of {shape_text(shape)}" for column, shape in read.shapes.items())
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
     says = "".join(f"; {part}" for part in read.path.says) if isinstance(read.path, Source) else ""
+    says += "".join(f"; {part}" for part in read.says)
     if not table.columns:
         others = [part for part in columns_of(source_of(table)) if part not in (*table.keys, table.label, table.weight)]
         has = f": it has {', '.join(map(repr, others))}" if others else ""
@@ -212,7 +220,7 @@ def _added_table(config: party_config.PartyConfig, name: str) -> list[Finding]:
         return [Finding("fault", f"table {name}", str(fault))]
     if table is None:
         return [Finding("fault", f"table {name}", f"{name}.toml has gone meanwhile")]
-    return _table(name, table)
+    return _table(name, table, config.policy.splits_categories)
 
 
 def _coordinator(path: Path) -> Checks:
