@@ -68,6 +68,7 @@ def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
     return Document.model_validate(
         {
             "job": first.job,
+            "title": file.title,
             "protocol": first.protocol,
             "label_holder": first.label_holder,
             "attempt": max(case.view.attempt for case in cases),
