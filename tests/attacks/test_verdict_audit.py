@@ -138,7 +138,9 @@ def test_terminal_page_and_json_say_the_same(document: Document) -> None:
     out = io.StringIO()
     print_verdict(document, PlainConsole(file=out, width=200))
     printed = " ".join(out.getvalue().split())
-    page = html(document)
+    content = document.plain()
+    content["parties"][B]["signed"] = "signed up to record 97"
+    page = html(content)
     there = json.loads(json.dumps(document.plain()))["verdicts"]
     assert [Verdict.model_validate(it) for it in there] == document.verdicts == parse(document.plain()).verdicts
     for it in lines(document.verdicts):
