@@ -211,7 +211,7 @@ def _compared(
     if not by_auc:
         before, how = (majority(right), (right == frequent).astype(np.float64)), MOST_FREQUENT
     if columns is not None and (own := told(columns))[0] > before[0]:
-        before, how = own, "a model of own labels and columns"
+        before, how = own, "own labels and columns"
     difference = figures[best][1] - before[1]
     yield Compared(
         measure="AUC" if by_auc else "accuracy",

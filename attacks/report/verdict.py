@@ -11,7 +11,7 @@ from attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Verdict, Word
 
 TITLE = "What each side learned"
 #: Letters of a bar in a terminal, and its three parts: guessed before, gained, left.
-BAR, PARTS = 40, "█▓░"
+BAR, PARTS = 36, "█▓░"
 #: Terms of the verdicts.
 TERMS = {
     "Before": "without the training: by the party's own columns, or by always naming the most frequent class or bin.",
@@ -79,7 +79,7 @@ def told(verdicts: Iterable[Verdict]) -> list[str]:
         if it.before is None or it.gained is None:
             said.append(f"{it.party} {it.text}: {it.word}, {it.gain}")
             continue
-        said += [f"{it.party} {it.text}: {it.word}", f"  {_bar(it.before, it.gained)} {it.gain}"]
+        said += [f"{it.party} {it.text}", f"  {_bar(it.before, it.gained)} {it.word}: {it.gain}"]
         said += [f"  {it.beside}"] if it.beside else []
     return said
 
@@ -113,7 +113,7 @@ def _line(it: Verdict) -> Line:
         text = f"could guess {share(it.before, 1)} of {what}{whose} {how}, {share(it.after, 1)} after"
         gain = f"{100 * it.gain:+.1f} points ({100 * it.low:+.1f} to {100 * it.high:+.1f})"
     if it.known is not None:
-        gain += f", by {count(it.known)} known labels"
+        gain += f", {count(it.known)} labels known"
     ends = (min(100.0, max(0.0, 100 * (it.before + end))) for end in (it.low, it.high))
     beside = ""
     if it.first is not None:
