@@ -49,6 +49,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         learned=learned(verdicts),
         to_do=to_do(verdicts),
         not_done=list(dict.fromkeys(line for run in runs for line in run.left_out)),
+        folds=experiment.data.cv,
         weight=experiment.data.weight,
         facts=_facts(experiment, runs),
         says=list(dict.fromkeys(line for run in runs for line in run.says)),
