@@ -37,7 +37,7 @@ RARE = 0.5
 #: Words for the guess that needs no column.
 MOST_FREQUENT = "the most frequent class"
 #: Of PIVODL the parties whose labels one of them could learn.
-OTHERS = "the other parties"
+OTHERS = "other parties"
 #: Rounding that no border depends on.
 _TINY = 1e-9
 

@@ -264,7 +264,7 @@ def _compared(
     return Compared(
         measure="explained" if any(guess.classes is None for guess in guesses) else "accuracy",
         before=float(np.mean(before)),
-        before_how="the most frequent value, of numbers the mean",
+        before_how="the most frequent value or the mean",
         reached=float(np.mean(reached)),
         reached_how="embeddings and records whose columns it knows",
         error=paired_error(np.mean(gained, axis=0)),

@@ -36,7 +36,7 @@ def compared_groups(
         return
     before, how = truth == np.bincount(truth).argmax(), MOST_FREQUENT
     if (own := attacks.get("cl")) is not None and own.right.mean() > majority(truth):
-        before, how = own.right, "groups of its own columns"
+        before, how = own.right, "own columns"
     best = max(trained, key=lambda name: trained[name].right.mean())
     after = "" if (trees := trained[best].trees) is None else f" after {trees} trees"
     yield Compared(

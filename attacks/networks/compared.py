@@ -46,7 +46,7 @@ def _grouped(evidence: Evidence, own: npt.NDArray[np.bool_] | None) -> Iterator[
     truth = evidence.known.truth[records]
     before, how = truth == np.bincount(truth).argmax(), MOST_FREQUENT
     if own is not None and own[records].mean() > before.mean():
-        before, how = own[records], "groups of its own columns"
+        before, how = own[records], "own columns"
     yield Compared(
         measure="accuracy",
         before=float(before.mean()),

@@ -11,7 +11,7 @@ from attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Verdict, Word
 
 TITLE = "What each side learned"
 #: Letters of a bar in a terminal, and its three parts: guessed before, gained, left.
-BAR, PARTS = 36, "█▓░"
+BAR, PARTS = 24, "█▓░"
 #: Terms of the verdicts.
 TERMS = {
     "Before": "without the training: by the party's own columns, or by always naming the most frequent class or bin.",
@@ -65,7 +65,7 @@ def lines(verdicts: Iterable[Verdict]) -> list[Line]:
 def verdict_lines(document: Document) -> list[str]:
     """The lines of a terminal: a title, a sentence and a bar for each party and direction, what to do.
 
-    Before that all faults of transcripts, which make figures too small.
+    Below the verdicts all faults of transcripts, which make figures too small.
     """
     said = [f"{TITLE}:", *told(document.verdicts)]
     said += [f"{name}: {fault}" for name, party in document.parties.items() for fault in party.faults]
@@ -79,7 +79,7 @@ def told(verdicts: Iterable[Verdict]) -> list[str]:
         if it.before is None or it.gained is None:
             said.append(f"{it.party} {it.text}: {it.word}, {it.gain}")
             continue
-        said += [f"{it.party} {it.text}", f"  {_bar(it.before, it.gained)} {it.word}: {it.gain}"]
+        said += [f"{it.party} {it.text}", f"  {bar(it.before, it.gained)} {it.word}: {it.gain}"]
         said += [f"  {it.beside}"] if it.beside else []
     return said
 
@@ -103,7 +103,7 @@ def _line(it: Verdict) -> Line:
     assert it.gain is not None
     assert it.low is not None
     assert it.high is not None
-    whose = f"{it.of}'s {it.learned}" if it.of != OTHERS else f"the {it.learned} of {it.of}"
+    whose = f"{it.of}' {it.learned}" if it.of == OTHERS else f"{it.of}'s {it.learned}"
     how = f"before ({it.before_how})"
     if it.measure == "AUC":
         text = f"could rank {whose} with AUC {score(it.before)} {how}, {score(it.after)} after"
@@ -112,8 +112,10 @@ def _line(it: Verdict) -> Line:
         what = "the variance of " if it.measure == "explained" else ""
         text = f"could guess {share(it.before, 1)} of {what}{whose} {how}, {share(it.after, 1)} after"
         gain = f"{100 * it.gain:+.1f} points ({100 * it.low:+.1f} to {100 * it.high:+.1f})"
+    if it.share is not None and it.word != "nothing found":
+        gain += f", {round(100 * it.share)} % of what was left"
     if it.known is not None:
-        gain += f", {count(it.known)} labels known"
+        gain += f"; {count(it.known)} labels known"
     ends = (min(100.0, max(0.0, 100 * (it.before + end))) for end in (it.low, it.high))
     beside = ""
     if it.first is not None:
@@ -133,8 +135,8 @@ def _unmeasured(several: list[Verdict]) -> Line:
     return Line(first.party, text, first.word, first.reason, first.details)
 
 
-def _bar(before: float, gained: float) -> str:
-    """The bar in letters; what was gained has one at least, unless it is nothing."""
-    first = round(BAR * before / 100)
-    second = min(BAR - first, max(round(BAR * gained / 100), int(gained > 0)))
-    return PARTS[0] * first + PARTS[1] * second + PARTS[2] * (BAR - first - second)
+def bar(before: float, gained: float, length: int = BAR) -> str:
+    """The bar in letters, of figures of 100; what was gained has one letter at least, unless it is nothing."""
+    first = round(length * before / 100)
+    second = min(length - first, max(round(length * gained / 100), int(gained > 0)))
+    return PARTS[0] * first + PARTS[1] * second + PARTS[2] * (length - first - second)

@@ -173,7 +173,7 @@ def test_the_words_of_an_unbalanced_table() -> None:
     compared = _compared(0.661, 0.704, measure="AUC", known=40, first=first)
     (line,) = lines([judged("telco", "labels", "bank", [compared], reason="", details="attacks")])
     assert line.text == "could rank bank's labels with AUC 0.661 before (own columns), 0.704 after"
-    assert line.gain == "+0.043 (+0.041 to +0.045), 40 labels known"
+    assert line.gain == "+0.043 (+0.041 to +0.045), 13 % of what was left; 40 labels known"
     assert line.beside == "of the 100 records that it would name first 38 are 'yes' (before 30, by chance 21)"
     assert (line.word, line.style) == ("notable", "notable")
 
