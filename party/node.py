@@ -257,7 +257,7 @@ class PartyNode:
         self._check_room()
         if self._checking:
             raise Overloaded(f"{self._config.name} is checking another job; ask again")
-        from party.trial import check_job  # most jobs are not checked
+        from party.opening import check_job  # as `_opener`
 
         self._checking = True
         try:

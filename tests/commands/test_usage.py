@@ -23,7 +23,7 @@ COMMANDS = [
     *("align", "frontier", "doctor", "health", "data", "data list", "data fetch"),
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
     *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "leakage", "capacity"),
-    "protocol",
+    *("protocol", "new", "new federation", "new party"),
 ]
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from party.config import PartyConfig, read
 from party.policy import Policy
-from party.reread import follow, reread
-from party.server.own_paths import OwnPaths
+from party.server.reread import follow, reread
+from party.serving.own_paths import OwnPaths
 from tests.replay import HERE, JOB
 from tests.serving.served import IDS, ask, scores, serving, without
 from tests.simulator import Federation, Message, run
@@ -71,7 +71,7 @@ def test_a_fault_changes_nothing_and_is_logged(
         node = federation.node(FEATURE)
         node._config = running
         _written(tmp_path, file, policy, column="z")
-        with caplog.at_level(logging.ERROR, "party.reread"):
+        with caplog.at_level(logging.ERROR, "party.server.reread"):
             await follow(path, node)
         assert node.config is running
         await federation.close()

@@ -50,8 +50,8 @@ class ProposedTable:
 class SeenTable:
     """A table that has been read, to propose settings for it.
 
-    A column that no person has named is the id if it identifies each record and is called so, or is the only one that
-    does; it may be the label if it is called so, or is the last one and has two different values.
+    A column that no person has named is the id if it identifies each record and is called so, or is the first one, or
+    the only one that does; it may be the label if it is called so, or is the last one and has two different values.
 
     Attributes:
         names: its columns, in their order.
@@ -91,8 +91,8 @@ class SeenTable:
 def _id(path: Path, table: pa.Table) -> str:
     names: list[str] = table.column_names
     unique = [name for name in names if _identifies(table.column(name))]
-    called = [name for name in unique if name.lower() in USUAL_IDS]
-    named = called or [name for name in unique if name.lower().endswith("id")] or unique
+    called = [name for name in unique if name.lower() in USUAL_IDS or name.lower().endswith(("_id", "-id"))]
+    named = called or [name for name in unique if name == names[0]] or unique
     if len(named) == 1:
         return named[0]
     if not unique:
