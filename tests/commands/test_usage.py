@@ -104,6 +104,11 @@ def test_a_missing_file(words: list[str], tmp_path: Path) -> None:
     assert "no such" in message
 
 
+def test_a_check_begins_no_job_to_detach_from() -> None:
+    """Neither option is left out without a word."""
+    assert "--check, --detach: " in refused(treetap("train", "absent.toml", "--check", "--detach"))
+
+
 def test_every_fault_of_a_party_file(tmp_path: Path, certs: Path) -> None:
     """All faults come in one message, each with its field."""
     config = _party(certs, listen="nowhere", recrod="both", tables={"train": {"path": "t.csv", "columns": ["a", "a"]}})

@@ -78,13 +78,10 @@ class SeenTable:
         if name is not None and name not in self.names:
             raise BadInput(f"{key} {name}: {self.path} has no such column{did_you_mean(name, self.names)}")
 
-    def proposed(self, label: str | None, *, partitions: bool = False) -> ProposedTable:
-        """Settings with this label, or None. `partitions`: the policy lets trees partition categories.
-
-        Without partitions categories are one-hot.
-        """
+    def proposed(self, label: str | None) -> ProposedTable:
+        """Settings with this label, or None."""
         names = [name for name in self.names if name not in (self.id, label)]
-        columns, encodings, left_out = _encoded(self._source, self._table, names, partitions=partitions)
+        columns, encodings, left_out = _encoded(self._source, self._table, names)
         return ProposedTable(self.path, self.id, label, columns, encodings, left_out)
 
 
@@ -121,11 +118,12 @@ def _label(table: pa.Table, names: Sequence[str]) -> str | None:
     return names[-1] if pc.count_distinct(last).as_py() == CLASSES else None
 
 
-def _encoded(
-    source: Source, table: pa.Table, names: Sequence[str], *, partitions: bool
-) -> tuple[list[str], list[str], dict[str, str]]:
-    """The columns that can be features, the lines about their text and dates, and those that a person must see."""
-    rules = Rules(AUTO, None, table.num_rows, math.nan, partitions, declared_in(source))
+def _encoded(source: Source, table: pa.Table, names: Sequence[str]) -> tuple[list[str], list[str], dict[str, str]]:
+    """The columns that can be features, the lines about their text and dates, and those that a person must see.
+
+    Categories are one-hot, as the default policy has no tree divide them into sets.
+    """
+    rules = Rules(AUTO, None, table.num_rows, math.nan, False, declared_in(source))
     cells, left_out = dict[str, Cells](), dict[str, str]()
     for name in names:
         try:
