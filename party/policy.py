@@ -218,6 +218,11 @@ class Policy(Strict):
                     "SIGHUP"
                 )
 
+    @property
+    def splits_categories(self) -> bool:
+        """True if trees may split this party's columns by sets of categories."""
+        return self.category_partitions
+
     def check_partitioned(self, party: str, owner: str) -> None:
         """Raise `Refused` if the label holder would tell a feature party how labels divide its categories."""
         if not self.category_partitions:

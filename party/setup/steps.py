@@ -65,7 +65,7 @@ async def load_table(
     shapes: Mapping[str, Shape] | None = None,
     empty: Collection[str] = (),
     streams: bool = False,
-    partitions: bool = False,
+    categorical: bool = False,
 ) -> Table:
     """Read the party's table off the event loop; see `read_table`."""
     try:
@@ -78,7 +78,7 @@ async def load_table(
                 shapes=shapes,
                 empty=empty,
                 streams=streams,
-                partitions=partitions,
+                categorical=categorical,
             )
         )
     except DataError as failure:
@@ -95,9 +95,11 @@ async def load_job_table(
     """
     params, own = params_of(spec), table_config(config, spec.table)
     streams = may_stream(config, spec, with_label=with_label)
-    partitions = config.policy.category_partitions and isinstance(params, TreeParams) and params.splits_categories
+    # sets of the label holder's own categories go to no other party
+    allowed = with_label or config.policy.splits_categories
+    categorical = allowed and isinstance(params, TreeParams) and params.splits_categories
     table = await load_table(
-        context, own, with_label=with_label, missing=missing, streams=streams, partitions=partitions
+        context, own, with_label=with_label, missing=missing, streams=streams, categorical=categorical
     )
     await bind_table(context, table)
     if isinstance(params, TreeParams):  # before the other parties hear of any record

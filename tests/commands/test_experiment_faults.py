@@ -234,7 +234,6 @@ def test_the_name_of_the_experiments_own_ids(refused: Refused, tmp_path: Path) -
 def test_every_cell_of_every_row_is_looked_at(row: int, refused: Refused, tmp_path: Path) -> None:
     """A fault has the file's own line wherever the row goes, to training or to the held-out rows."""
     for column, cell, says in (
-        (1, "x", "column 'a': the cell is not a number"),
         (2, "inf", "column 'b': the cell is infinite"),
         (0, " ", "column 'who': the id is missing"),
         (0, "  r1" if row > 1 else "r19  ", "column 'who': the id is there already"),
@@ -245,15 +244,17 @@ def test_every_cell_of_every_row_is_looked_at(row: int, refused: Refused, tmp_pa
         assert message.startswith(f"{tmp_path / 't.csv'}: line ")
         if row > 1:
             assert f"line {row + 2}, " in message
+    table(tmp_path, changed(row, 1, "x"))
+    assert f"column 'a' holds numbers, but not in 1 of its 20 different texts, first in line {row + 2}: " in refused()
     table(tmp_path, changed(row, 3, ""))
     assert f"t.csv: label column 'y': the label at line {row + 2} is missing" in refused()
 
 
 def test_a_column_that_only_the_last_seed_draws(refused: Refused, tmp_path: Path) -> None:
     """Of columns drawn at random, those of every seed are looked at, and one that nobody gets may hold text."""
-    table(tmp_path, [(*row, "text", row[1]) for row in ROWS], header="who,a,b,y,c,d")
+    table(tmp_path, [(*row, f"text {row[0]}", row[1]) for row in ROWS], header="who,a,b,y,c,d")
     other = PARTIES.replace('columns = ["b"]', "share = 0.5")
-    assert "t.csv: line 2, column 'c': the cell is not a number" in refused(
+    assert "t.csv: column 'c' holds another text in each record" in refused(
         f'id = "who"\nseed = {list(range(12))}', parties=other
     )
     assert "too few for a test share" in refused('id = "who"\ntest_share = 0.001')

@@ -61,7 +61,7 @@ class Ask:
 
     `forms`: formats of dates that may be meant, the likeliest first. `unsaid`: there is no doubt, but the settings have
     to say it. `out`: the column may be of no use. `unique`: each record has another value. `of_rows`: single cells are
-    in doubt.
+    in doubt. `codes`: its values are few enough for categories.
     """
 
     why: str
@@ -71,6 +71,7 @@ class Ask:
     out: bool = False
     unique: bool = False
     of_rows: bool = False
+    codes: bool = False
 
 
 def message(
@@ -80,37 +81,45 @@ def message(
     date_formats: Mapping[str, str],
     writing: Writing,
 ) -> str:
-    """The lines of an error. `given`, `date_formats`: what the settings have, and what has been detected beside it."""
-    count = f"{len(asked)} columns need a word" if len(asked) > 1 else "a column needs a word"
-    lines = [f"{title}: {count} {writing.place}:"]
-    lines += [f"  column {name!r} {ask.why}{_remedy(name, ask, writing)}" for name, ask in list(asked.items())[:_NAMED]]
-    lines += [f"  and {len(asked) - _NAMED} more columns"] if len(asked) > _NAMED else []
+    """The lines of an error; those with settings can be pasted as they are.
+
+    `given`, `date_formats`: what the settings have, and what has been detected beside it.
+    """
     named = dict(given) if isinstance(given, Mapping) else {}
     likely = {name: ask for name, ask in asked.items() if ask.unsaid or ask.forms}
-    said = {name: str(ask.meant.encode) for name, ask in likely.items() if encoding_of(given, name) is None}
+    lines, said = list[str](), {name: str(ask.meant.encode) for name, ask in likely.items() if not _has(given, name)}
     if said:
         auto = writing.line("encode", {OTHERS: AUTO, **named} if named else AUTO)
-        lines += [f"  write {auto}, or what it stands for:", f"  {writing.line('encode', named | said)}"]
+        lines += [f"  {auto}  # or, which says the same:", f"  {writing.line('encode', named | said)}"]
     dated = {name: ask.forms or (ask.meant.date_format,) for name, ask in likely.items()}
     dated = {name: forms for name, forms in dated.items() if forms[0] != ISO}
     for place in range(max(map(len, dated.values()), default=0)):
         forms = {name: several[min(place, len(several) - 1)] for name, several in dated.items()}
         shown = next(forms[name] for name, several in dated.items() if len(several) > place)
         line = writing.line("date_format", {**date_formats, **forms})
-        lines.append(f"  {'or ' if place else ''}{line}  # as in {_SHOWN.strftime(shown)}")
-    return "\n".join(lines)
+        lines.append(f"  {line}  # {'or ' if place else ''}as in {_SHOWN.strftime(shown)}")
+    why = [f"column {name!r} {ask.why}{_remedy(name, ask, writing)}" for name, ask in asked.items()]
+    if len(why) == 1:
+        return "\n".join([f"{title}: {why[0]}{f'; write {writing.place}:' if lines else ''}", *lines])
+    more = [f"  and {len(why) - _NAMED} more columns"] if len(why) > _NAMED else []
+    shorter = [f"  {clause}" for clause in why[:_NAMED]]
+    return "\n".join([f"{title}: {len(why)} columns need a word {writing.place}:", *shorter, *more, *lines])
+
+
+def _has(given: Encodings, name: str) -> bool:
+    """True if the settings have an encoding for a column."""
+    return encoding_of(given, name) is not None
 
 
 def _remedy(name: str, ask: Ask, writing: Writing) -> str:
     """What to do with a column of which the lines below say nothing."""
-    if ask.unsaid or ask.forms:
+    if ask.unsaid or ask.forms or ask.meant.encode is None:
         return ""
     out, codes = writing.out.format(_text(name)), writing.line("encode", {name: str(ask.meant.encode)})
     if ask.unique and writing.id is not None:
         return f": if it identifies records, {writing.id.format(_text(name))}; else {out}"
-    if ask.out:
-        return f": {out}" if ask.unique else f": {out}; or, if these are categories, {codes}"
-    return f"; or, if these are codes, {codes}"
+    what = f"; or, if these are categories, {codes}" if ask.codes else ""
+    return f": {out}{what}" if ask.out else what
 
 
 def _text(name: str) -> str:

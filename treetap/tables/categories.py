@@ -240,7 +240,7 @@ def encoded(
             if category is None:
                 block = _present(path, name, column, missing).reshape(-1, 1)
             else:
-                dated = without_missing(path, name, column, missing)
+                dated = without_missing(path, name, as_written(column, category.date_format), missing)
                 days, _ = days_of(path, name, dated, category.utc, category.date_format)
                 block = days.reshape(-1, 1)
             seen[name] = Seen(rows - int(np.isnan(block).sum()))
@@ -309,6 +309,7 @@ def categories_of(
         if chosen != DAYS and not isinstance(path, Path) and (doubt := path.remedy("maybe numbers", cells)):
             raise DataError(f"{path}: column {name!r} holds text: {doubt}; or name the column in encode, if it is text")
     if chosen == DAYS:
+        column = as_written(column, date_format)
         if not (is_text(column.type) or is_date(column.type) or pa.types.is_null(column.type)):
             raise DataError(
                 f"{path}: column {name!r} holds {kind_name(column.type)}, and encode is for text and dates: leave it "
@@ -342,6 +343,11 @@ def without_missing(path: Origin, name: str, column: pa.ChunkedArray, missing: f
     texts = category_texts(path, name, column, missing)
     absent = np.array([cell is None for cell in texts.cells])[texts.places]
     return pa.chunked_array([pc.if_else(pa.array(absent), None, column.combine_chunks())])
+
+
+def as_written(column: pa.ChunkedArray, date_format: str) -> pa.ChunkedArray:
+    """A column of dates; whole numbers such as 20240331 as text, if that has a format of its own."""
+    return column.cast(pa.string()) if date_format != ISO and pa.types.is_integer(column.type) else column
 
 
 def one_hot_names(column: str, values: list[str]) -> list[str]:

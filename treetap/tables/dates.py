@@ -100,10 +100,11 @@ def _parsed(path: Origin, name: str, column: pa.ChunkedArray, form: str) -> pa.C
                 known[text] = parse(text) if text else None
             except ValueError:
                 written = (
-                    "dates are written as 2024-03-31, or with a time as 2024-03-31T08:30 or 2024-03-31T08:30:00+02:00"
+                    f"the others are as date_format = {json.dumps(form)} says"
+                    if form != ISO
+                    else "dates are written as 2024-03-31, or with a time as 2024-03-31T08:30 or "
+                    "2024-03-31T08:30:00+02:00; date_format says another way"
                 )
-                if form != ISO:
-                    written = f"the others are as date_format = {json.dumps(form)} says"
                 raise DataError(
                     f"{path}: {row_name(path, index)}, column {name!r}: the cell is not a date; {written}"
                 ) from None

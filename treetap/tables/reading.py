@@ -25,7 +25,7 @@ from treetap.tables.features import Extent, Features, Held, constant_columns, in
 from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
 from treetap.tables.label_columns import LabelCells, weights_of
 from treetap.tables.numbers import kind_name
-from treetap.tables.opening import check_columns, columns_of, file_source, read_columns, source_of
+from treetap.tables.opening import check_columns, columns_of, file_source, missing_words, read_columns, source_of
 from treetap.tables.record_ids import Ids, distinct_ids, ids_of, sorted_keys
 from treetap.tables.source import Origin, Source, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
@@ -49,7 +49,8 @@ class Table:
     left out because they are constant; None where the configuration does not ask for that. `weights`: (N,)
     sample weights; None: the table has none, or is read without its label. `directions`: those of the columns in which
     predictions are monotone. `seen`: of each column of the file, but tensors, how many cells of all rows have a value.
-    `unlike`: of a table that was read as that of a training was. `says`: what `encode = "auto"` took, in a sentence.
+    `unlike`: of a table that was read as that of a training was. `says`: sentences about what
+    `encode = "auto"` took, and about cells that a word for it made missing.
     """
 
     path: Origin
@@ -166,7 +167,7 @@ def read_table(
     shapes: Mapping[str, Shape] | None = None,
     empty: Collection[str] = (),
     streams: bool = False,
-    partitions: bool = False,
+    categorical: bool = False,
 ) -> Table:
     """Read the named columns; `DataError` names file, row and column of the first fault.
 
@@ -174,7 +175,7 @@ def read_table(
     the configuration says or, for a model that is there already, as its `categories` say; its columns of tensors have
     these `shapes`, and those in `empty` had no value in its training. What is unlike the training is counted, logged,
     and refused where it is all of a column. `streams`: features of a large table may stay in their source, to be read
-    anew in batches. `partitions`: `encode = "auto"` may take categories that trees split by sets of them.
+    anew in batches. `categorical`: `encode = "auto"` may take categories that trees split by sets of them.
     """
     categories = None if categories is None else _dated_as(config, categories)
     further = []
@@ -193,14 +194,16 @@ def read_table(
             kinds = kinds_of(source, config)
             columns, cells = first_pass(source, config, kinds, further, categories)
             ids, order = sorted_keys(source, {name: columns[name] for name in config.keys})
-            rules = _rules(source, config, len(ids), missing, partitions)
-            made, encodings, says = features_of(source, stamp, rules, kinds, cells, categories)
+            rules = _rules(source, config, missing, categorical)
+            made, encodings, says = features_of(source, stamp, len(ids), rules, kinds, cells, categories)
             names, own = made.names, list(config.columns)
             read = Table(source, ids, names, made, None, order, own, encodings, seen=made.seen, says=says)
             read = _beside_features(read, source, config, columns, with_label)
         else:
             columns = _columns(source, config, further, categories)
-            read = table_of(source, config, columns, with_label, missing, categories, shapes, partitions)
+            read = table_of(source, config, columns, with_label, missing, categories, shapes, categorical)
+            lost = missing_words(source, {name: columns[name] for name in config.columns})
+            read = replace(read, says=[*read.says, *lost])
         for sentence in read.says:
             log.info("%s: %s", source, sentence)
         if categories is not None:
@@ -229,7 +232,7 @@ def table_of(
     missing: float | None,
     categories: Mapping[str, Category] | None = None,
     shapes: Mapping[str, Shape] | None = None,
-    partitions: bool = False,
+    categorical: bool = False,
 ) -> Table:
     """A table of plain columns of a source that have been read, with its features and tensors in memory.
 
@@ -243,8 +246,8 @@ def table_of(
         check_trained(source, cells, shapes, config.columns)
     chosen = {name: columns[name] for name in config.columns if name not in cells}
     if categories is None:
-        rules = _rules(source, config, len(ids), missing, partitions)
-        settled = settle(source, {name: Cells(source, column) for name, column in chosen.items()}, rules)
+        rules = _rules(source, config, missing, categorical)
+        settled = settle(source, {name: Cells(source, column, len(ids)) for name, column in chosen.items()}, rules)
         made = encoded(source, chosen, len(ids), settled.encode, None, missing, settled.date_formats)
     else:
         settled = Settled(None, {})
@@ -257,9 +260,9 @@ def table_of(
     return _beside_features(read, source, config, columns, with_label)
 
 
-def _rules(source: Source, config: TableConfig, records: int, missing: float | None, partitions: bool) -> Rules:
+def _rules(source: Source, config: TableConfig, missing: float | None, categorical: bool) -> Rules:
     declared = declared_in(source) if AUTO in encodings_in(config.encode) else frozenset[str]()
-    return Rules(config.encode, config.date_format, records, missing, partitions, declared)
+    return Rules(config.encode, config.date_format, missing, categorical, declared)
 
 
 def _dated_as(config: TableConfig, categories: Mapping[str, Category]) -> dict[str, Category]:

@@ -87,6 +87,7 @@ def first_pass(
 def features_of(
     source: Source,
     stamp: object,
+    records: int,
     rules: Rules,
     kinds: Mapping[str, pa.DataType],
     cells: Mapping[str, DistinctCells],
@@ -102,19 +103,19 @@ def features_of(
     """
     categories, settled = dict[str, Category](), Settled(None, {})
     if known is None:
-        none = {name: Cells(source, pa.chunked_array([], kind)) for name, kind in kinds.items()}
-        counted = {name: Cells(here.origin(), here.column()) for name, here in cells.items()}
+        none = {name: Cells(source, pa.chunked_array([], kind), records) for name, kind in kinds.items()}
+        counted = {name: Cells(here.origin(), here.column(), records) for name, here in cells.items()}
         settled = settle(source, none | counted, rules)
         encode, forms = settled.encode, settled.date_formats
-        for name, (origin, column) in (none | counted).items():
+        for name, (origin, column, _) in (none | counted).items():
             form = forms.get(name, ISO)
-            made = categories_of(origin, name, column, encode, rules.missing, rules.records, date_format=form)
+            made = categories_of(origin, name, column, encode, rules.missing, records, date_format=form)
             categories |= {} if made is None else {name: made}
     else:
         categories = {name: known[name] for name in kinds if name in known}
     features = {name: categories[name].features if name in categories else [name] for name in kinds}
     return (
-        Streamed(source, stamp, rules.records, features, categories, rules.missing).surveyed(),
+        Streamed(source, stamp, records, features, categories, rules.missing).surveyed(),
         categories,
         settled.says,
     )

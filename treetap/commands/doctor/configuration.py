@@ -116,7 +116,7 @@ def _party(path: Path) -> Checks:
         "arithmetic": partial(_arithmetic, config),
         **({CLUSTER: partial(_cluster, config)} if config.engine == "ray" else {}),
         **{
-            f"table {name}": partial(_table, name, table, config.policy.category_partitions)
+            f"table {name}": partial(_table, name, table, config.policy.splits_categories)
             for name, table in config.tables.items()
         },
         **{f"table {name}": partial(_added_table, config, name) for name in config.table_names()[len(config.tables) :]},
@@ -237,13 +237,14 @@ def _arithmetic(config: party_config.PartyConfig) -> list[Finding]:
     return [Finding("ok", "arithmetic", "; ".join(said))]
 
 
-def _table(name: str, table: config.TableConfig, partitions: bool) -> list[Finding]:
+def _table(name: str, table: config.TableConfig, categorical: bool = False) -> list[Finding]:
     """Check that a training or a prediction can read the table: columns present, ids distinct, cells numbers.
 
-    `partitions`: the policy's.
+    `categorical`: the policy's.
     """
     try:
-        read = read_table(table, with_label=table.label is not None, missing=None, partitions=partitions)
+        labelled = table.label is not None
+        read = read_table(table, with_label=labelled, missing=None, categorical=labelled or categorical)
     except DataError as fault:
         return [Finding("fault", f"table {name}", f"{fault}{_absent(table)}")]
     constant = read.constant()
@@ -284,7 +285,7 @@ def _added_table(config: party_config.PartyConfig, name: str) -> list[Finding]:
         return [Finding("fault", f"table {name}", str(fault))]
     if table is None:
         return [Finding("fault", f"table {name}", f"{name}.toml has gone meanwhile")]
-    return _table(name, table, config.policy.category_partitions)
+    return _table(name, table, config.policy.splits_categories)
 
 
 def _coordinator(path: Path) -> Checks:

@@ -15,6 +15,7 @@ from treetap.tables.asked_columns import OF_EXPERIMENT
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, may_identify, settle
 from treetap.tables.config import AUTO, DAYS, TableConfig, encoding_of, with_taken
 from treetap.tables.date_formats import ISO
+from treetap.tables.opening import missing_words
 from treetap.tables.source import Source
 from treetap.tables.tensors import is_tensor
 from treetap.trees.params import TreeParams
@@ -36,13 +37,13 @@ def settled_in(
             own = encoding_of(config.encode, name)
             if own is not None and encode.get(name) != AUTO and not is_tensor(columns[name].type):
                 encode[name] = own
-    cells = {name: Cells(source, columns[name]) for name in encode}
-    records = max(map(len, columns.values()), default=0)
-    partitions = isinstance(params, TreeParams) and params.splits_categories
+    cells = {name: Cells(source, columns[name], len(columns[name])) for name in encode}
+    categorical = isinstance(params, TreeParams) and params.splits_categories
     declared = declared_in(source)
-    rules = Rules(encode, data.date_format, records, params.missing, partitions, declared, OF_EXPERIMENT)
+    rules = Rules(encode, data.date_format, params.missing, categorical, declared, OF_EXPERIMENT)
     settled = settle(source, cells, rules)
-    for line in _lines(experiment, source, settled):
+    lost = missing_words(source, {name: columns[name] for name in encode})
+    for line in (*_lines(experiment, source, settled), *(f"{source}: {sentence}" for sentence in lost)):
         terminal.err.print(terminal.text(line), soft_wrap=True)
     for name in encode if data.id is None else ():
         if encode[name] == AUTO and may_identify(columns[name]):
@@ -65,8 +66,8 @@ def _lines(experiment: ExperimentFile, source: Source, settled: Settled) -> list
 
 def time_ranks_in(experiment: ExperimentFile, source: Source, name: str, column: pa.ChunkedArray) -> Rows:
     """Each row's place by the time in a plain column, whose dates in text are detected as those of features are."""
-    rules = Rules({name: DAYS}, experiment.data.date_format, len(column), None, False, writing=OF_EXPERIMENT)
-    dated = settle(source, {name: Cells(source, column)}, rules).date_formats.get(name, ISO)
+    rules = Rules({name: DAYS}, experiment.data.date_format, None, False, writing=OF_EXPERIMENT)
+    dated = settle(source, {name: Cells(source, column, len(column))}, rules).date_formats.get(name, ISO)
     return time_ranks(source, name, column, dated)
 
 
