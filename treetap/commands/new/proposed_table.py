@@ -123,13 +123,13 @@ def _encoded(source: Source, table: pa.Table, names: Sequence[str]) -> tuple[lis
 
     Categories are one-hot, as the default policy has no tree divide them into sets.
     """
-    rules = Rules(AUTO, None, table.num_rows, math.nan, False, declared_in(source))
+    rules = Rules(AUTO, None, math.nan, False, declared_in(source))
     cells, left_out = dict[str, Cells](), dict[str, str]()
     for name in names:
         try:
             if is_tensor(table.column(name).type):
                 continue
-            own = Cells(source, plain_column(source, f"column {name!r}", table.column(name)))
+            own = Cells(source, plain_column(source, f"column {name!r}", table.column(name)), table.num_rows)
             settle(source, {name: own}, rules)
             cells[name] = own
         except DataError as doubt:
