@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from attacks.advice.defence_lines import APART, CELLS, JOB, STRICTNESS, WRITTEN, job_lines, lines_of, settings_of
-from attacks.advice.frontiers_at_hand import form_of, shipped
+from attacks.advice.frontiers_at_hand import shipped
 from attacks.advice.results import (
     Advice,
     Defence,
@@ -23,7 +23,7 @@ from attacks.advice.results import (
     Whose,
     Withheld,
 )
-from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint
+from treetap.privacy.frontiers import FrontierDocument, MeasuredPoint
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,6 @@ CELLS_READ = 0.05
 LITTLE = 0.05
 #: A table is like another one if its V-measure is at most so many times as large or as small.
 NEAR = 2.0
-#: The attack that needs no training.
-OWN = "cl"
 _DEFENCES: dict[str, Defence] = {name: name for name in get_args(Defence)}
 
 
@@ -125,12 +123,8 @@ def _at_hand(job: AdvisedJob, given: tuple[Whose, FrontierDocument] | None) -> l
 
 def _source(whose: Whose, document: FrontierDocument) -> Source | None:
     """A frontier's table and its measures without a defence; None where it lacks them."""
-    without = next((point for point in document.points if point.defence == "none"), None)
-    form = form_of(document)
-    if without is None or form is None:
-        return None
-    before, own = without.v_measure[form].mean, without.v_measure.get(OWN, Measured(mean=None)).mean
-    if before is None or own is None:
+    without = document.undefended
+    if without is None or without.best.mean is None or without.added.mean is None:
         return None
     return Source(
         table=document.table,
@@ -141,8 +135,8 @@ def _source(whose: Whose, document: FrontierDocument) -> Source | None:
         trees=document.job["n_estimators"],
         max_depth=document.job["max_depth"],
         seeds=len(document.seeds),
-        v_measure=before,
-        own=own,
+        v_measure=without.best.mean,
+        own=without.best.mean - without.added.mean,
         auc=without.auc.mean,
         cells=_read(without),
     )
@@ -189,14 +183,19 @@ def _suggestions(job: AdvisedJob, source: Source, document: FrontierDocument) ->
 
 def _measures(source: Source, document: FrontierDocument) -> list[Suggestion]:
     """The effect of each point that can be written, against the point without a defence; yet without lines."""
-    form, added, measures = form_of(document), source.v_measure - source.own, []
-    assert form is not None  # otherwise it is no source
+    added, measures = source.v_measure - source.own, []
     for point in document.points:
-        defence, left = _DEFENCES.get(point.defence), point.v_measure[form]
+        defence, left = _DEFENCES.get(point.defence), point.added
         if defence is None or left.mean is None:
             continue
-        effect = Effect(v_measure=left.mean, v_sd=left.sd, auc=point.auc.mean, auc_sd=point.auc.sd, cells=_read(point))
-        taken = (source.v_measure - max(left.mean, source.own)) / added if added >= LEAK else None
+        effect = Effect(
+            v_measure=source.own + left.mean,
+            v_sd=left.sd,
+            auc=point.auc.mean,
+            auc_sd=point.auc.sd,
+            cells=_read(point),
+        )
+        taken = 1 - left.mean / added if added >= LEAK else None
         price = None if source.auc is None or effect.auc is None else source.auc - effect.auc
         measures.append(
             Suggestion(

@@ -37,7 +37,7 @@ class ReadCells(Findings):
 class Source(Findings):
     """The frontier that the figures are from: `table` by its file's name, `records` that were trained on.
 
-    Without a defence: `v_measure` of ID2Graph, `own` of the attacker's own columns, `auc` of held-out records, null
+    Without a defence: `v_measure` of the best attack, `own` of the attacker's own columns, `auc` of held-out records, null
     where undefined; `cells`: see `ReadCells`, null where not measured.
     """
 
@@ -58,7 +58,7 @@ class Source(Findings):
 class Effect(Findings):
     """The measures with one defence on the table of the source: means over the seeds, `_sd` their standard deviation.
 
-    `v_measure`: of ID2Graph; `auc`: of held-out records, null where undefined; `cells`: null where not measured.
+    `v_measure`: of the best attack; `auc`: of held-out records, null where undefined; `cells`: null where not measured.
     """
 
     v_measure: float

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attacks.advice.advise import LITTLE
+from attacks.advice.names import DEFENCES, named, setting
 from attacks.advice.results import Advice, Lines, Parameter, Source, Suggestion
 from attacks.document import Document
-from attacks.report.glossary import DEFENCES, SYMBOLS, count, score, share
+from attacks.report.glossary import count, score, share
 
 #: Heads of the figures of a suggestion.
 HEADS = ("labels: V-measure", "taken away", "cells read", "price in AUC")
@@ -47,17 +48,17 @@ def advised(document: Document) -> Advised | None:
     source = advice.source
 
     # what helps stands below its defence; what does not names it, in one table
-    def rows(some: Sequence[Suggestion], *, named: bool) -> list[Row]:
-        return [_row(it, source, _named(it) if named else setting(it.settings)) for it in some if source is not None]
+    def rows(some: Sequence[Suggestion], *, with_name: bool) -> list[Row]:
+        return [_row(it, source, named(it.defence, it.settings) if with_name else setting(it.settings)) for it in some if source is not None]
 
     return Advised(
         basis=basis(advice, document.protocol),
         where="" if source is None else _where(source),
         measures=[
-            (*DEFENCES[name], rows([it for it in helping if it.defence == name], named=False))
+            (*DEFENCES[name], rows([it for it in helping if it.defence == name], with_name=False))
             for name in dict.fromkeys(it.defence for it in helping)
         ],
-        useless=rows([it for it in others if not _dearer(it, advice.suggestions)], named=True),
+        useless=rows([it for it in others if not _dearer(it, advice.suggestions)], with_name=True),
         parameters=advice.parameters,
     )
 
@@ -145,7 +146,7 @@ def terminal_lines(document: Document, most: int = 3) -> tuple[list[str], list[t
     for it in helping[:most]:
         assert document.advice is not None
         assert document.advice.source is not None
-        row = _row(it, document.advice.source, _named(it))
+        row = _row(it, document.advice.source, named(it.defence, it.settings))
         v, taken, cells, price = row.figures
         text = f"{row.setting}: labels V-measure {v}, {taken} of what the training adds taken away, cells {cells}, "
         said.append((f"{text}{'no' if price == 'none' else price} AUC lost; {advice.where}", _pasted(row.lines[:1])))
@@ -157,12 +158,12 @@ def _pasted(lines: Sequence[Lines]) -> list[str]:
     return [line for it in lines for line in (f"# {it.file}", *it.lines)]
 
 
-def _row(it: Suggestion, source: Source, named: str) -> Row:
+def _row(it: Suggestion, source: Source, name: str) -> Row:
     effect = it.effect
     left = _with_sd(effect.v_measure, effect.v_sd) if effect.v_measure >= source.own else score(source.own)
     taken = "–" if it.taken is None else "nothing" if it.taken <= 0 else f"{100 * it.taken:.0f} %"
     price = "–" if it.price is None else "none" if round(it.price, 3) <= 0 else score(it.price)
-    return Row(named, [f"{score(source.v_measure)} → {left}", taken, _cells(source, it), price], it.lines)
+    return Row(name, [f"{score(source.v_measure)} → {left}", taken, _cells(source, it), price], it.lines)
 
 
 def _cells(source: Source, it: Suggestion) -> str:
@@ -186,17 +187,6 @@ def _title(table: str) -> str:
 
 def _with_sd(mean: float, sd: float | None) -> str:
     return score(mean) if sd is None else f"{score(mean)} ± {score(sd)}"
-
-
-def _named(it: Suggestion) -> str:
-    """The defence and its setting."""
-    return setting(it.settings) if it.defence == "job" else f"{DEFENCES[it.defence][0]}, {setting(it.settings)}"
-
-
-def setting(settings: Mapping[str, Any]) -> str:
-    """Settings for a reader: a table by party by its value alone."""
-    shown = {key: max(value.values()) if isinstance(value, Mapping) else value for key, value in settings.items()}
-    return ", ".join(f"{SYMBOLS.get(key, key)} {value}" for key, value in shown.items())
 
 
 def _described(it: Source) -> str:

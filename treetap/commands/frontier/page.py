@@ -10,10 +10,10 @@ from typing import NamedTuple
 from attacks.report import glossary
 from attacks.report.glossary import ATTACKS
 from treetap import terminal
-from treetap.commands.frontier.frontier_file import CELLS, JOB, NO_DEFENCE, REFERENCE
+from treetap.commands.frontier.frontier_file import CELLS, JOB, REFERENCE
 from treetap.pages.page import render
 from treetap.pages.pictures import Frame, Table, short
-from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredCells, MeasuredPoint
+from treetap.privacy.frontiers import NO_DEFENCE, FrontierDocument, Measured, MeasuredCells, MeasuredPoint
 
 
 def html(document: FrontierDocument) -> str:
