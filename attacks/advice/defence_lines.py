@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from attacks.advice.names import USUAL
 from attacks.advice.results import Defence, Lines
 from treetap.names import did_you_mean
 
@@ -26,8 +27,6 @@ APART = ("id_lmid", "grafting")
 CELLS: Final = "min_cell_records"
 #: Points of a frontier that are settings of the job.
 JOB: Final = "job"
-#: Values that a party's file has unasked.
-_USUAL = {"counts": "shown"}
 
 
 def check_written(defences: Mapping[str, Any]) -> None:
@@ -49,7 +48,7 @@ def check_written(defences: Mapping[str, Any]) -> None:
 
 def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a point that differ from what a party's file has unasked."""
-    return {key: value for key, value in given.items() if _USUAL.get(key) != value}
+    return {key: value for key, value in given.items() if USUAL.get(key) != value}
 
 
 def lines_of(

@@ -50,10 +50,22 @@ DEFENCES: Mapping[str, tuple[str, str]] = {
 SYMBOLS = {"xi": "ξ", "epsilon": "ε", "min_cell_records": "m"}
 
 
+#: Values that a party's file has unasked, and a reader need not see.
+USUAL = {"counts": "shown"}
+
+
 def setting(settings: Mapping[str, Any]) -> str:
     """Settings for a reader: a table by party by its value alone."""
     shown = {key: max(value.values()) if isinstance(value, Mapping) else value for key, value in settings.items()}
-    return ", ".join(f"{SYMBOLS.get(key, key)} {_value(value)}" for key, value in shown.items())
+    return ", ".join(
+        f"{SYMBOLS.get(key, key)} {_value(value)}" for key, value in shown.items() if USUAL.get(key) != value
+    )
+
+
+def swept(settings: Mapping[str, Any]) -> str:
+    """The parameter by which a defence is stronger or weaker, with its symbol; empty without one."""
+    key = next((key for key in ("xi", "epsilon", "trees", "min_cell_records") if key in settings), None)
+    return "" if key is None else setting({key: settings[key]})
 
 
 def named(defence: str, settings: Mapping[str, Any]) -> str:

@@ -45,10 +45,10 @@ class MeasuredPoint(Strict):
     "min_cell_records", of every feature party; or "job", no defence, whose `settings` are parameters of the job that
     differ. `settings`: keys as in a party's table `[defences]`, as `{"xi": 0.5, "counts": "shown"}`.
     `auc`, `accuracy`: of the held-out rows. `v_measure`: by attack, in each seed that of the feature party where it is
-    largest; `parties`: by party and attack. `best`: by the best attack, "cl" included, of the party where it is largest.
-    `added`: in each seed what the party's best attack has above its "cl", of the party that the training tells most; 0:
-    taking part told nothing. `gain`: AUC above that of the label holder alone, seed by seed. `cells`: in each seed of the feature party of which most was read, None
-    where this was not measured; `cells_of`: by party.
+    largest; `parties`: by party and attack. `added`: what a feature party can guess of the labels with the training less
+    what it can without, in each seed of the party that the training tells most; 0: taking part told nothing. `gain`:
+    AUC above that of the label holder alone, seed by seed. `cells`: in each seed of the feature party of which most was
+    read, None where this was not measured; `cells_of`: by party.
     """
 
     defence: str
@@ -57,7 +57,6 @@ class MeasuredPoint(Strict):
     accuracy: Measured
     v_measure: dict[str, Measured]
     parties: dict[str, dict[str, Measured]]
-    best: Measured
     added: Measured
     gain: Measured
     cells: MeasuredCells | None
@@ -93,8 +92,9 @@ class FrontierDocument(Strict):
     """The document that `treetap frontier` writes.
 
     `table`: the file's name; `data_digest`: SHA-256 of its content. `job`: the parameters of the model. `attacks`:
-    names of `treetap attack`, "cl" being the reference without a training. `says`: what a reader has to know, as
-    sentences.
+    names of `treetap attack`, "cl" being the reference without a training. `measure`: of what is guessed of labels, the
+    accuracy or, where a class is rare, the AUC by known labels; `before`: what the party that the training tells most
+    without a defence can guess without it. `says`: what a reader has to know, as sentences.
     """
 
     version: Literal[3]
@@ -108,6 +108,8 @@ class FrontierDocument(Strict):
     records: dict[str, int]
     seeds: list[int]
     attacks: list[str]
+    measure: Literal["accuracy", "AUC"]
+    before: Measured
     says: list[str]
     points: list[MeasuredPoint]
     alone: MeasuredAlone

@@ -16,8 +16,8 @@ KEPT = 0.5
 #: Shares taken away within so much of each other are equal: then the AUC decides.
 EQUAL = 0.05
 RULE = (
-    f"Of the points that keep at least {100 * KEPT:.0f} % of the gain over the label holder alone, and take at least "
-    f"{100 * LEAST:.0f} % of what the training tells away, the one that takes most away; of those within "
+    f"Rule: of the points that keep at least {100 * KEPT:.0f} % of the gain over the label holder alone, and take away at "
+    f"least {100 * LEAST:.0f} % of what the training tells, the one that takes most; of those within "
     f"{100 * EQUAL:.0f} points of it the one with the largest AUC."
 )
 
@@ -31,26 +31,31 @@ class _Choice(NamedTuple):
     auc: float
 
 
-def recommend(points: Sequence[MeasuredPoint], alone: MeasuredAlone, label_holder: str) -> Recommended:
-    """The point to take by `RULE`, its sentence and its lines; or the reason why there is none."""
+def recommend(
+    points: Sequence[MeasuredPoint], alone: MeasuredAlone, before: float | None, label_holder: str
+) -> Recommended:
+    """The point to take by `RULE`, its sentence and its lines; or the reason why there is none.
+
+    `before`: what can be guessed of the labels without the training.
+    """
     without = next((point for point in points if point.defence == NO_DEFENCE), None)
     if without is None:
         return Recommended(
             point=None, says="Nothing is recommended: none = false leaves out the point to which the others compare."
         )
     gain, added, auc = without.gain.mean, without.added.mean, without.auc.mean
-    if gain is None or added is None or auc is None or alone.auc.mean is None:
+    if gain is None or added is None or auc is None or alone.auc.mean is None or before is None:
         return Recommended(point=None, says="Nothing is recommended: the AUC of the held-out rows is undefined.")
-    figures = f"AUC {auc:.3f} together, {alone.auc.mean:.3f} by {label_holder} alone"
+    figures = f"AUC {auc:.3f} together, {alone.auc.mean:.3f} {label_holder} alone"
     if gain <= 0:
         return Recommended(
             point=None, says=f"Together the parties are no better than {label_holder} alone ({figures}): train alone."
         )
-    if added < LITTLE:
+    if added <= LITTLE * (1 - before):
         return Recommended(
             point=None,
-            says=f"There is little to lower: without a defence the training adds {added:.3f} to the V-measure of own "
-            f"columns, less than {LITTLE:g}. Train without one ({figures}).",
+            says=f"There is little to lower: what others can guess of the labels rises from {before:.3f} to "
+            f"{before + added:.3f}, at most {100 * LITTLE:.0f} % of what was left. Train without a defence ({figures}).",
         )
     choices = [
         _Choice(place, it.gain.mean / gain, 1 - it.added.mean / added, it.auc.mean)
@@ -67,8 +72,9 @@ def recommend(points: Sequence[MeasuredPoint], alone: MeasuredAlone, label_holde
     best = max((it for it in enough if it.taken >= most - EQUAL), key=lambda it: it.auc)
     point = points[best.place]
     says = (
-        f"Take {named(point.defence, settings_of(point.settings))}: it takes {100 * best.taken:.0f} % of what the training "
-        f"tells away and keeps {100 * best.kept:.0f} % of the gain (AUC {best.auc:.3f}; {figures})."
+        f"Take {named(point.defence, point.settings)}: it takes away {100 * best.taken:.0f} % of what the training tells, "
+        f"and keeps {100 * best.kept:.0f} % of the gain. AUC {best.auc:.3f}; without a defence {auc:.3f}, {label_holder} "
+        f"alone {alone.auc.mean:.3f}."
     )
     return Recommended(
         point=best.place,

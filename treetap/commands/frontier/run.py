@@ -121,7 +121,9 @@ def _line(training: Training, result: TrainingResult) -> str:
         name: max(party[name] for party in result.v_measure.values())
         for name in next(iter(result.v_measure.values()), {})
     }
-    shown = "; " + ", ".join(f"{name} {value:.3f}" for name, value in largest.items()) if largest else ""
+    guessed = max(result.guesses.values(), key=lambda it: it.after - it.before, default=None)
+    shown = "" if guessed is None else f"; guessed {guessed.before:.3f} → {guessed.after:.3f}"
+    shown += "".join(f"; {name} {value:.3f}" for name, value in largest.items())
     if result.cells:
         shown += f", cells read {max(it.read for it in result.cells.values()):.1%}"
     return f"{training.word}: {test}{shown} ({result.seconds:.1f} s)"
@@ -161,6 +163,8 @@ def document(
         for plan, results in by_plan.items()
         for name in plan.points
     ]
+    told = [max(it.guesses.values(), key=lambda guess: guess.after - guess.before) for it in next(iter(by_plan.values()))]
+    before = measured(it.before for it in told)
     reached = MeasuredAlone(**{name: measured(it.test[ALONE][name] for it in alone) for name in MEASURES})
     return FrontierDocument(
         version=VERSION,
@@ -174,10 +178,12 @@ def document(
         records=first.records,
         seeds=experiment.data.seeds,
         attacks=list(attacks),
+        measure=first.measure,
+        before=before,
         says=says,
         points=points,
         alone=reached,
-        recommended=recommend(points, reached, holder),
+        recommended=recommend(points, reached, before.mean, holder),
     )
 
 
@@ -203,10 +209,7 @@ def _point(
             for attack in attacks
         },
         parties=parties,
-        best=measured(max(max(party.values()) for party in result.v_measure.values()) for result in results),
-        added=measured(
-            max(max(party.values()) - party[REFERENCE] for party in result.v_measure.values()) for result in results
-        ),
+        added=measured(max(it.after - it.before for it in result.guesses.values()) for result in results),
         gain=measured(
             _above(result.test[name]["auc"], reached.test[ALONE]["auc"])
             for result, reached in zip(results, alone, strict=True)

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from attacks.id2graph.schema import Settings, usual_discount
-from attacks.registry import EXACT_UP_TO, OWN_CUTS, attack
-from attacks.scores import score
+from attacks.registry import EXACT_UP_TO, OWN_CUTS, Needs, attack, rows
+from attacks.scores import Scores, score
 from attacks.sums.schema import NOTHING_OFFERED
 from attacks.view.expected_leakage import expected_views
 from attacks.view.known_trees import TreeView
@@ -30,6 +30,7 @@ from treetap.commands.experiment.results import OF_COLUMNS
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.experiment.spread_labels import truth
 from treetap.commands.frontier.frontier_file import ALONE, REFERENCE, FrontierFile, Training
+from treetap.commands.frontier.guesses import KNOWN, by_groups, by_names, measure_of, named_centrally
 from treetap.commands.frontier.stored import Cells, TrainingResult, kept
 from treetap.errors import TreetapError
 from treetap.models.durable import make_folder
@@ -69,7 +70,9 @@ def trained_by_federation(
     started = time.monotonic()
     names = attacks_of(experiment, records)
     given = experiment.frontier
-    audit = AuditTable(attacks=names, by_tree=False, settings=given.settings, sums=given.sums)
+    audit = AuditTable(
+        attacks=names, by_tree=False, settings=given.settings, sums=given.sums, known_labels=dict(KNOWN)
+    )
     asked = experiment.planned(training.plan).model_copy(update={"audit": audit})
     run = run_seed(asked, table, training.seed, folder, title=training.word)
     if run.audit_fault is not None:
@@ -80,16 +83,23 @@ def trained_by_federation(
         name: it for attacks in (run.audit or {}).values() for name, it in attacks.get("columns_read", {}).items()
     }
     tested = {training.plan.name: run.metrics["test"]} | ({} if defended is None else defended.variants)
+    labels = labels_of(experiment, table)
+    trained_on = labels.values[split(experiment, table, training.seed).train]
+    on_labels = {party: it for party, it in (run.audit or {}).items() if not it.keys() & set(OF_COLUMNS)}
+    measure = measure_of(trained_on)
     return TrainingResult(
         test={name: kept(tested[name]) for name in training.plan.points},
-        v_measure={
-            party: {name: attacks[name]["v_measure"] for name in names if name in attacks}
-            for party, attacks in (run.audit or {}).items()
-            if not attacks.keys() & set(OF_COLUMNS)
+        v_measure={party: {name: it[name]["v_measure"] for name in names} for party, it in on_labels.items()},
+        measure=measure,
+        guesses={
+            party: by_groups({name: it[name]["accuracy"] for name in names}, REFERENCE, trained_on)
+            if measure == "accuracy"
+            else by_names({name: it[name] for name in rows(Needs.KNOWN_LABELS) if name in it})
+            for party, it in on_labels.items()
         },
         cells={name: cells for name, it in figures.items() if (cells := cells_of(it)) is not None},
         unread={name: "; ".join(it["reasons"].values()) for name, it in figures.items() if cells_of(it) is None},
-        classes=len(labels_of(experiment, table).classes),
+        classes=len(labels.classes),
         local_subtrees=(defended and defended.local_subtrees) or 0,
         hidden_nodes=(defended and defended.hidden_nodes) or 0,
         ciphertexts=run.ciphertexts,
@@ -118,22 +128,22 @@ def attacks_of(experiment: FrontierFile, records: int) -> list[str]:
     return [*(name for name in chosen if name != REFERENCE), REFERENCE]
 
 
-def v_measures(
+def attacked(
     experiment: FrontierFile,
     names: Sequence[str],
     views: Mapping[str, Sequence[TreeView]],
     features: Mapping[str, Floats],
     labels: Ints,
     classes: int,
-) -> dict[str, dict[str, float]]:
-    """Feature party → attack → V-measure, as an audit finds it from the whole training.
+) -> dict[str, dict[str, Scores]]:
+    """Feature party → attack → its scores, as an audit finds them from the whole training.
 
     `views`: per party every tree as it knows it. `features`: per party its columns (N, d), categories one-hot.
     `labels`: class numbers (N,), which only score.
     """
     given: dict[str, Any] = {"discount": usual_discount(experiment.job.protocol)} | experiment.frontier.settings
     settings = Settings.read(given)
-    by_party: dict[str, dict[str, float]] = {}
+    by_party: dict[str, dict[str, Scores]] = {}
     for party, trees in views.items():
         leaves = [[leaf.records for leaf in tree.leaves() if leaf.node != ROOT] for tree in trees]
         cuts_of = {name: [tree.own_cuts() for tree in trees] if name == OWN_CUTS else () for name in names}
@@ -141,7 +151,7 @@ def v_measures(
             name: attack(name, leaves, len(labels), features[party], classes, settings, cuts)
             for name, cuts in cuts_of.items()
         }
-        by_party[party] = {name: score(labels, outcome.clusters).v_measure for name, outcome in outcomes.items()}
+        by_party[party] = {name: score(labels, outcome.clusters) for name, outcome in outcomes.items()}
     return by_party
 
 
@@ -197,6 +207,8 @@ def trained_alone(experiment: FrontierFile, table: pa.Table, training: Training,
     return TrainingResult(
         test={ALONE: kept(metrics.evaluate(params.objective, outcome, own.truth))},
         v_measure={},
+        measure=measure_of(labels),
+        guesses={},
         cells={},
         unread={},
         classes=count,
@@ -250,9 +262,17 @@ def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Train
         own[name] = one_hot(read_as_party(given | {"encode": encode}, tables.params.missing))
     names = attacks_of(experiment, len(labels.values))
     features = {name: it.features for name, it in own.items()}
+    scores, measure = attacked(experiment, names, views, features, labels.values, count), measure_of(labels.values)
     return TrainingResult(
         test={name: kept(measured) for name, measured in test.items()},
-        v_measure=v_measures(experiment, names, views, features, labels.values, count),
+        v_measure={party: {name: it.v_measure for name, it in reached.items()} for party, reached in scores.items()},
+        measure=measure,
+        guesses={
+            party: by_groups({name: it.accuracy for name, it in reached.items()}, REFERENCE, labels.values)
+            if measure == "accuracy"
+            else named_centrally(views[party], features[party], labels)
+            for party, reached in scores.items()
+        },
         cells={},
         unread={},
         classes=count,
