@@ -15,8 +15,19 @@ from attacks import sections
 from attacks.advice.advise import AdvisedJob, advise
 from attacks.advice.frontiers_at_hand import given
 from attacks.audit_file import AuditFile
-from attacks.case import Case, Say, by_known_labels, grouped, held, on_network, scored_predictions, shared_labels
+from attacks.case import (
+    ByTree,
+    Case,
+    Say,
+    by_known_labels,
+    grouped,
+    held,
+    on_network,
+    scored_predictions,
+    shared_labels,
+)
 from attacks.document import Document
+from attacks.judging import verdicts
 from attacks.label_holder_audit import attacked, columns_read, label_holder, read_holder
 from attacks.networks.schema import GainFigures
 from attacks.pivodl.evidence import exact_weights
@@ -31,10 +42,10 @@ from treetap.version import package_version
 Progress = Callable[[int, int, str], None]
 
 
-def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
+def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
     """Audit one job; returns the document.
 
-    `by_tree`: attack also the view after the first tree, the first two, and so on.
+    `by_tree`: the numbers of trees after which records are grouped; an attacker may stop after any.
 
     Raises:
         BadInput: a file cannot be used, transcripts are of different jobs, the frontier is of another protocol, or the
@@ -70,6 +81,7 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
             "discount": cases[0].settings.discount,
             "created": datetime.now(UTC),
             "treetap": package_version(),
+            "verdicts": verdicts(cases, parties),
             "parties": parties,
             "traffic": _traffic({case.party.name: case.view for case in cases}),
             "advice": advise(_advised(on_labels, parties), frontier) if advised else None,
@@ -130,7 +142,7 @@ def _views(file: AuditFile) -> dict[str, View]:
     }
 
 
-def _attacked(case: Case, say: Say, *, by_tree: bool) -> dict[str, Any]:
+def _attacked(case: Case, say: Say, *, by_tree: ByTree) -> dict[str, Any]:
     """The findings of all attacks whose view this one is, under the fields of the document that hold them."""
     fields: dict[str, Any] = {"attacks": grouped(case, case.grouping(), say, by_tree=by_tree)}
     fields["reasons"] = case.reasons or None

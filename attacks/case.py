@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from attacks.audit_file import AuditFile
 from attacks.files import AuditedParty
+from attacks.id2graph.compared import Grouped, compared_groups
 from attacks.id2graph.grouping import Outcome
 from attacks.id2graph.schema import AttackResult, Settings, usual_discount
+from attacks.known_labels.compared import compared_names
 from attacks.known_labels.evidence import SignatureEvidence, of_others
 from attacks.known_labels.labels import labels_at_hand
 from attacks.known_labels.schema import KnownLabelFigures, KnownSettings
@@ -18,7 +20,8 @@ from attacks.pivodl.evidence import SharedLabelEvidence, Weights
 from attacks.predictions.evidence import ScoreEvidence, read_scores
 from attacks.predictions.schema import DecodingSettings, PredictionFigures
 from attacks.registry import GROUPING, OWN_CUTS, Attack, Needs, attack, rows
-from attacks.scores import scores
+from attacks.scores import matched, scores
+from attacks.verdict import Compared
 from attacks.view.known_trees import Ints
 from attacks.view.own_table import load_labels, load_own_table
 from attacks.view.view import View
@@ -30,6 +33,10 @@ from treetap.tables.reading import Table
 
 #: Told what is done next.
 Say = Callable[[str], None]
+#: Numbers of trees after which records are grouped: each, all alone (False), or few of them.
+ByTree = bool | Literal["few"]
+#: Least weight of a tree, beside the first one's, that makes a further number of trees worth the time.
+LEAST_WEIGHT = 0.05
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class Case:
         classes: the number of groups to look for.
         exact: of PIVODL, exact weights that some audited party received.
         columns: of PIVODL, the bins of all audited parties' columns, for scoring alone.
+        compared: guesses of labels without and with the training, which attacks write down for the verdict.
     """
 
     file: AuditFile
@@ -52,6 +60,7 @@ class Case:
     classes: int | None
     exact: Weights = field(default_factory=dict, repr=False)
     columns: Mapping[str, Ints] = field(default_factory=dict, repr=False)
+    compared: list[Compared] = field(default_factory=list, repr=False)
 
     @property
     def features(self) -> Any:
@@ -117,24 +126,46 @@ def held(party: AuditedParty, view: View, file: AuditFile) -> tuple[Table | None
     return table, load_labels(file.label.path, file.label.column, table, file.label.id)
 
 
-def grouped(case: Case, names: Collection[str], say: Say, *, by_tree: bool) -> dict[str, AttackResult]:
-    """The attacks that group records, by name; `by_tree`: also after the first tree, the first two, and so on."""
-    results = {}
+def grouped(case: Case, names: Collection[str], say: Say, *, by_tree: ByTree) -> dict[str, AttackResult]:
+    """The attacks that group records, by name."""
+    results, right = {}, dict[str, Grouped]()
     for name in names:
         say(name)
-        results[name] = _grouped(case, name, by_tree=by_tree)
+        results[name], clusters = _grouped(case, name, by_tree=by_tree)
+        if case.labels is not None:
+            largest = results[name].largest("accuracy")
+            assert largest is not None
+            right[name] = Grouped(matched(case.labels.values, clusters), largest[0])
+    if case.labels is not None and names:
+        case.compared.extend(compared_groups(case.labels.values, right, results))
     return results
 
 
-def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
-    """One attack's result after the number of trees where its V-measure is largest (the first)."""
+def numbers_of_trees(trees: int, by_tree: ByTree, discount: float) -> list[int]:
+    """The numbers of trees after which records are grouped, ascending.
+
+    Few are 1, 2, 5, 10, 20, … and all, as long as the last tree's weight is not next to nothing.
+    """
+    if by_tree == "few" and trees:
+        steps = [one * 10**power for power in range(7) for one in (1, 2, 5)]
+        few = [*(size for size in steps if size < trees), trees]
+        return [size for size in few if discount ** (size - 1) >= LEAST_WEIGHT]
+    return list(range(1 if by_tree and trees else trees, trees + 1))
+
+
+def _grouped(case: Case, name: str, *, by_tree: ByTree) -> tuple[AttackResult, Ints]:
+    """One attack's result after the number of trees where its V-measure is largest (the first).
+
+    And its groups (N,) after the number where its accuracy is.
+    """
     assert case.classes is not None  # without a number of clusters no attack runs
     leaves, uses_trees, scored = case.leaves(), name in rows(Needs.SETS), case.labels is not None
     every, cuts = len(leaves), case.view.own_cuts() if name == OWN_CUTS else []
     steps: dict[int, dict[str, float | None]] = {}
     best: tuple[int, Outcome] | None = None
+    largest: tuple[float, Ints] | None = None
     # without labels there is nothing to choose by, and without trees nothing to choose
-    for trees in range(1 if by_tree and uses_trees and scored and every else every, every + 1):
+    for trees in numbers_of_trees(every, by_tree, case.settings.discount) if uses_trees and scored else [every]:
         outcome = attack(
             *(name, leaves[:trees], case.view.records, case.features),
             *(case.classes, case.settings, cuts[:trees]),
@@ -142,7 +173,10 @@ def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
         steps[trees] = scores(case.labels, outcome.clusters)
         if best is None or (steps[trees]["v_measure"] or 0.0) > (steps[best[0]]["v_measure"] or 0.0):
             best = trees, outcome
+        if largest is None or (steps[trees]["accuracy"] or 0.0) > largest[0]:
+            largest = steps[trees]["accuracy"] or 0.0, outcome.clusters
     assert best is not None  # the range has the number of all trees
+    assert largest is not None
 
     def after_each(measure: str) -> list[float | None] | None:
         if not uses_trees:
@@ -150,7 +184,7 @@ def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
         return [steps[trees][measure] if trees in steps else None for trees in range(1, every + 1)] if scored else None
 
     after, outcome = best
-    return AttackResult(
+    result = AttackResult(
         after_trees=after if uses_trees else None,
         **steps[after],
         seconds=sum(outcome.seconds.values()),
@@ -160,13 +194,14 @@ def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
         by_tree=after_each("v_measure"),
         accuracy_by_tree=after_each("accuracy"),
     )
+    return result, largest[1]
 
 
 def shared_labels(case: Case, attacks: Mapping[str, Attack]) -> dict[str, Any]:
     """The attacks on a PIVODL job, by name."""
     assert case.view.pivodl is not None
     evidence = SharedLabelEvidence(
-        case.view.pivodl, case.view.records, case.features, case.labels, case.exact, case.columns
+        *(case.view.pivodl, case.view.records, case.features, case.labels, case.exact, case.columns, case.compared)
     )
     return {name: row.run(evidence) for name, row in attacks.items()}
 
@@ -180,12 +215,14 @@ def by_known_labels(case: Case, attacks: Mapping[str, Attack]) -> KnownLabelFigu
     settings = KnownSettings.read(file.known_labels)
     evidence = SignatureEvidence(view.trees, known, case.features, settings, view.regression)
     results = {**dict.fromkeys(rows(Needs.KNOWN_LABELS)), **{name: row.run(evidence) for name, row in attacks.items()}}
+    case.compared.extend(compared_names(evidence))
     return KnownLabelFigures.model_validate({"drawn": evidence.described(), **results, "reasons": evidence.reasons})
 
 
 def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
     """The attacks on gradients and the own model. Raises BadInput where PyTorch is not installed."""
     require_library(case.view.protocol, training(case.view.protocol))
+    from attacks.networks.compared import compared_gradients
     from attacks.networks.evidence import described, evidence_of, runnable
 
     file, settings = case.file, NetworkSettings.read(case.file.network)
@@ -194,6 +231,7 @@ def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
     )
     every = dict.fromkeys(rows(Needs.GRADIENTS))
     results = {name: row.run(evidence) for name, row in attacks.items() if runnable(evidence, name)}
+    case.compared.extend(compared_gradients(evidence, case.features))
     return NetworkFigures.model_validate({**described(evidence), **every, **results})
 
 

@@ -27,6 +27,7 @@ from attacks.predictions.schema import PredictionFigures
 from attacks.registry import GROUPING, Needs, rows
 from attacks.schema import Count, Findings
 from attacks.sums.schema import ColumnFigures
+from attacks.verdict import Verdict
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
 from treetap.wire.disclosure import CLASSES
@@ -185,6 +186,7 @@ class Document(Findings):
 
     `label_holder`: of a PIVODL job all parties with labels.
     `class_names`: the labels as their table has them, in the order of every count by class; null with `classes`.
+    `verdicts`: what each party learned, of labels and of columns.
     `traffic` is the union over the transcripts at hand, each message counted once.
     `advice`: what lowers the attacks; null for regression and for split networks.
     Of a split network `trees` and `max_depth` are 0, and `gain` is there, of no other job.
@@ -206,6 +208,7 @@ class Document(Findings):
     discount: float
     created: AwareDatetime
     treetap: str
+    verdicts: list[Verdict]
     parties: dict[str, Party]
     traffic: list[TrafficRow]
     advice: Advice | None = None

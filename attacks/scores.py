@@ -61,24 +61,36 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
     Raises:
         BadInput: not two one-dimensional arrays of the same length, or empty ones.
     """
-    from scipy.optimize import linear_sum_assignment
     from sklearn import metrics
 
     truth, guess = _numbers(labels, "labels"), _numbers(clusters, "clusters")
     if len(truth) != len(guess):
         raise BadInput(f"{len(truth)} labels but {len(guess)} clusters: score the same records")
     homogeneity, completeness, v_measure = metrics.homogeneity_completeness_v_measure(truth, guess)
-    table = _rivals(truth, guess)
-    rows, columns = linear_sum_assignment(table, maximize=True)
     return Scores(
         v_measure=float(v_measure),
         homogeneity=float(homogeneity),
         completeness=float(completeness),
         ari=float(metrics.adjusted_rand_score(truth, guess)),
         nmi=float(metrics.normalized_mutual_info_score(truth, guess)),
-        accuracy=float(table[rows, columns].sum() / len(truth)),
+        accuracy=float(_matched(truth, guess).mean()),
         named_accuracy=_named_by_sizes(truth, guess),
     )
+
+
+def matched(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """The records (N,) that the best one-to-one matching of clusters to classes names right. Raises as `score` does."""
+    return _matched(_numbers(labels, "labels"), _numbers(clusters, "clusters"))
+
+
+def _matched(truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    from scipy.optimize import linear_sum_assignment
+
+    table, kept = _rivals(truth, guess)
+    kinds, groups = linear_sum_assignment(table, maximize=True)
+    named = np.full(int(guess.max()) + 1, UNKNOWN, dtype=np.int64)
+    named[kept[groups]] = kinds
+    return named[guess] == truth
 
 
 def _named_by_sizes(truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]) -> float:
@@ -103,8 +115,10 @@ def _places(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.
     return len(sizes) - upto, upto - np.searchsorted(ascending, sizes, side="left")
 
 
-def _rivals(truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Records per class and cluster, (C, clusters), only for clusters that an optimal matching may need.
+def _rivals(
+    truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Records per class and cluster, (C, clusters), only for clusters that an optimal matching may need; and these.
 
     Those are the C largest of each class: the other C − 1 classes cannot match them all. The table thus has at most C²
     columns.
@@ -119,7 +133,7 @@ def _rivals(truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]) -> npt.N
     here = np.isin(group, kept)
     table = np.zeros((kinds, len(kept)), dtype=np.int64)
     table[kind[here], np.searchsorted(kept, group[here])] = count[here]
-    return table
+    return table, kept
 
 
 def _numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[np.int64]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from attacks.schema import Count, Findings, RangedSettings
+from attacks.verdict import Compared
 from treetap.trees.job_params import Range
 
 
@@ -137,7 +138,8 @@ class VictimFigures(Findings):
     """All attacks on one feature party's columns; `reasons`: attack, or a part of one → why it was left out.
 
     `source`: embeddings of a training's `epoch` (from 0), or of a prediction, `job`. `auxiliary`, `victims`: records
-    used. `scored`: the victims' columns were at hand.
+    used. `scored`: the victims' columns were at hand. `compared`: accuracy of classes and R² of numbers, the mean over
+    columns, beside the floor; null where none is scored.
     """
 
     source: Literal["training", "prediction"]
@@ -148,6 +150,7 @@ class VictimFigures(Findings):
     victims: Count
     left_out: Count
     scored: bool
+    compared: Compared | None = None
     reconstructions: list[Reconstruction]
     attributes: list[Attribute]
     pictures: list[Picture]

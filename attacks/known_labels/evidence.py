@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.known_labels.labels import KnownLabels
+from attacks.known_labels.names import Named
 from attacks.known_labels.schema import DrawnLabels, KnownSettings
 from attacks.scores import majority
 from attacks.view.known_trees import TreeView
@@ -42,6 +43,7 @@ class SignatureEvidence:
         columns: (N, d) the party's own columns, NaN where missing; None where they are not at hand.
         regression: the label is a number.
         reasons: attack → why it is left out, which attacks write down.
+        named: (attack, kind of rows) → what it named, which attacks write down for the verdict.
     """
 
     trees: Sequence[TreeView] = field(repr=False)
@@ -50,6 +52,7 @@ class SignatureEvidence:
     settings: KnownSettings
     regression: bool = False
     reasons: dict[str, str] = field(default_factory=dict)
+    named: dict[tuple[str, str], Named] = field(default_factory=dict, repr=False)
 
     @cached_property
     def nodes(self) -> list[Ints]:
@@ -116,16 +119,9 @@ class SignatureEvidence:
 
     @cached_property
     def standardised(self) -> Floats | None:
-        """Own columns (n, d) with mean 0 and deviation 1 by all records, a missing cell as the mean, over √d."""
-        if self.columns is None or not self.columns.shape[1]:
-            return None
-        present = np.isfinite(self.columns)
-        filled = np.where(present, self.columns, 0.0)
-        mean = filled.sum(axis=0) / np.maximum(1, present.sum(axis=0))
-        centred = np.where(present, self.columns - mean, 0.0)
-        deviation = centred.std(axis=0)
-        scaled = centred[self.places] / np.where(deviation > 0, deviation, 1.0)
-        return np.asarray(scaled / np.sqrt(scaled.shape[1]), dtype=np.float64)
+        """Own columns (n, d) of the records that take part; None where there are none."""
+        every = standardised(self.columns)
+        return None if every is None else every[self.places]
 
     @cached_property
     def reassigned(self) -> Ints:
@@ -191,6 +187,18 @@ class SignatureEvidence:
                 f"{self.settings.known}"
             )
         return ""
+
+
+def standardised(columns: Floats | None) -> Floats | None:
+    """Columns (N, d) with mean 0 and deviation 1, a missing cell as the mean, over √d; None without any."""
+    if columns is None or not columns.shape[1]:
+        return None
+    present = np.isfinite(columns)
+    filled = np.where(present, columns, 0.0)
+    mean = filled.sum(axis=0) / np.maximum(1, present.sum(axis=0))
+    centred = np.where(present, columns - mean, 0.0)
+    deviation = centred.std(axis=0)
+    return np.asarray(centred / np.where(deviation > 0, deviation, 1.0) / np.sqrt(columns.shape[1]), dtype=np.float64)
 
 
 def _by_others(columns: Floats, truth: Ints, classes: int, draw: np.random.Generator) -> Floats:

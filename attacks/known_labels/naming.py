@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.known_labels.evidence import SignatureEvidence
+from attacks.known_labels.names import Named, named_by
 from attacks.known_labels.schema import Averaged, KnownLabelResult, Naming
-from attacks.scores import auc
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -34,7 +34,7 @@ def known_neighbours(evidence: SignatureEvidence) -> KnownLabelResult | None:
 
 def known_regression(evidence: SignatureEvidence) -> KnownLabelResult | None:
     """The label of each record by a logistic regression on the known ones."""
-    return _result(evidence, "known-regression", _regressed)
+    return _result(evidence, "known-regression", regressed)
 
 
 def _result(evidence: SignatureEvidence, name: str, way: _Way) -> KnownLabelResult | None:
@@ -47,47 +47,34 @@ def _result(evidence: SignatureEvidence, name: str, way: _Way) -> KnownLabelResu
     start = time.perf_counter()
     nodes, columns = evidence.memberships, evidence.standardised
     both = None if columns is None else sparse.hstack([nodes, sparse.csr_matrix(columns)], format="csr")
+
+    def of_truth(kind: str, rows: Any) -> Naming | None:
+        if rows is None:
+            return None
+        figures, evidence.named[name, kind] = _named(evidence, way, rows, evidence.truth)
+        return figures
+
+    figures = {kind: of_truth(kind, rows) for kind, rows in (("nodes", nodes), ("columns", columns), ("both", both))}
     return KnownLabelResult(
-        nodes=_named(evidence, way, nodes, evidence.truth),
-        columns=None if columns is None else _named(evidence, way, columns, evidence.truth),
-        both=None if both is None else _named(evidence, way, both, evidence.truth),
-        reassigned=_named(evidence, way, nodes, evidence.reassigned),
-        reassigned_columns=None if columns is None else _named(evidence, way, columns, evidence.reassigned),
+        **figures,
+        reassigned=_named(evidence, way, nodes, evidence.reassigned)[0],
+        reassigned_columns=None if columns is None else _named(evidence, way, columns, evidence.reassigned)[0],
         seconds=time.perf_counter() - start,
     )
 
 
-def _named(evidence: SignatureEvidence, way: _Way, rows: Any, truth: Ints) -> Naming:
-    """The figures of an attack by these rows (n, ·), over all draws; `truth`: classes (n,)."""
-    aucs, precisions, accuracies = [], [], []
+def _named(evidence: SignatureEvidence, way: _Way, rows: Any, truth: Ints) -> tuple[Naming, Named]:
+    """The figures of an attack by these rows (n, ·), over all draws, and record by record; `truth`: classes (n,)."""
+    drawn = []
     for known, named in evidence.drawn:
         classes, chances = way(rows[known], rows[named], truth[known])
         every = np.zeros((len(named), len(evidence.known.classes)))
         every[:, classes] = chances
-        right = truth[named]
-        aucs.append(macro_auc(every, right))
-        precisions.append(precision_first(every[:, evidence.rarest], right == evidence.rarest, evidence.settings.first))
-        accuracies.append(float((every.argmax(axis=1) == right).mean()))
-    return Naming(auc=Averaged.of(aucs), precision=Averaged.of(precisions), accuracy=Averaged.of(accuracies))
-
-
-def macro_auc(chances: Floats, truth: Ints) -> float:
-    """The mean AUC of all classes (n, classes) that some but not all records have, each against the others.
-
-    Of two classes both have the same, unless their chances are tied otherwise. ½ where all records are of one class.
-    """
-    aucs = [auc(chances[:, number], (truth == number).astype(np.int64)) for number in range(chances.shape[1])]
-    scored = [value for value in aucs if value is not None]
-    return float(np.mean(scored)) if scored else 0.5
-
-
-def precision_first(chances: Floats, right: npt.NDArray[np.bool_], first: int) -> float:
-    """The share that is right among the `first` records with the largest chances (n,); the mean over orders of ties."""
-    first = min(first, len(chances))
-    least = np.partition(chances, len(chances) - first)[len(chances) - first]
-    above, tied = chances > least, chances == least
-    places = first - int(above.sum())
-    return float((right[above].sum() + places * right[tied].mean()) / first)
+        drawn.append((named, every))
+    result = named_by(drawn, truth, evidence.rarest, evidence.settings.first)
+    figures = (result.aucs, result.firsts, [float(np.nanmean(draw)) for draw in result.right])
+    auc, precision, accuracy = (Averaged.of(values) for values in figures)
+    return Naming(auc=auc, precision=precision, accuracy=accuracy), result
 
 
 def _nearest(neighbours: int, known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
@@ -99,7 +86,7 @@ def _nearest(neighbours: int, known: Any, named: Any, labels: Ints) -> tuple[Int
     return model.classes_, model.predict_proba(named)
 
 
-def _regressed(known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
+def regressed(known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
     """The chances by a logistic regression; certainty of the only class that is known."""
     from sklearn.linear_model import LogisticRegression
 

@@ -28,6 +28,7 @@ class KnownSettings(DrawingSettings):
         "neighbours": Range(1, 1000, integer=True),
     }
 
+    draws: int = 20
     most_records: int = 20_000
     first: int = 100
     neighbours: int = 5

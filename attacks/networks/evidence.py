@@ -45,6 +45,7 @@ class Evidence:
         own: the party's model and table; None where they are not given.
         other: its table of records that were not trained on, with their classes.
         reasons: attack, or a part of one → why it was left out, which attacks write down.
+        inferred: by draw, places (n,) of records whose labels followed from gradients, and these (n,), for the verdict.
     """
 
     view: ReceivedRows
@@ -54,6 +55,7 @@ class Evidence:
     own: OwnNetwork | None = field(default=None, repr=False)
     other: Evaluation | None = field(default=None, repr=False)
     reasons: dict[str, str] = field(default_factory=dict)
+    inferred: list[tuple[Ints, Ints]] = field(default_factory=list, repr=False)
 
     @cached_property
     def epochs(self) -> list[int]:

@@ -76,6 +76,7 @@ def label_figures(evidence: Evidence) -> LabelFigures | None:
     if not inferred:
         evidence.reasons["gradient-labels"] = "no label of a record with a gradient is known"
         return None
+    evidence.inferred.extend((labels.records, labels.labels) for _, labels in inferred)
     scored = [pair for pair in (_scored(evidence, *labels) for labels in inferred) if len(pair[1])]
     from attacks.networks.completion import own_model_accuracy  # needs PyTorch
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.pivodl.solved_gains import SolvedGains
+from attacks.verdict import Compared
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlView
 from treetap.tables.labels import Labels
@@ -29,6 +30,7 @@ class SharedLabelEvidence:
         labels: of all records, for scoring; the attacker's model is fitted on those that the party has itself.
         exact: exact weights of all leaves that some audited party received, to tell what the noise hides.
         columns: the bins (N, d) of other audited parties' columns, for scoring alone.
+        compared: guesses without and with the training, which attacks write down for the verdict.
     """
 
     view: PivodlView
@@ -37,6 +39,7 @@ class SharedLabelEvidence:
     labels: Labels | None = field(default=None, repr=False)
     exact: Weights = field(default_factory=dict, repr=False)
     columns: Mapping[str, Ints] = field(default_factory=dict, repr=False)
+    compared: list[Compared] = field(default_factory=list, repr=False)
 
     @cached_property
     def truth(self) -> Ints | None:

@@ -11,15 +11,17 @@ one of the innermost known node of each record in each tree, and boosted trees o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from attacks.known_labels.names import auc_influence
 from attacks.pivodl.evidence import Floats, SharedLabelEvidence, Weights
 from attacks.pivodl.schema import GuessFigures, LabelGuess
 from attacks.scores import auc, majority
+from attacks.verdict import Compared, paired_error, unbalanced
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlTree, PivodlView, Weight
 
@@ -66,28 +68,40 @@ def summed(view: PivodlView, records: int, choice: Choice = received, trees: int
     return sums, guessed
 
 
+class _Guess(NamedTuple):
+    """A guess of labels: the records (n,), their guessed classes, and a number that grows with that of class 1."""
+
+    rows: Ints
+    classes: Ints
+    scores: Floats
+
+    def figures(self, truth: Ints, *, two: bool) -> GuessFigures:
+        """Its quality by the labels (N,)."""
+        right = truth[self.rows]
+        accuracy = float((self.classes == right).mean())
+        return GuessFigures(
+            records=len(right),
+            accuracy=accuracy,
+            inverted=1.0 - accuracy if two else None,
+            majority=majority(right),
+            auc=auc(self.scores, right) if two else None,
+        )
+
+
+def _by_sums(sums: tuple[Floats, Bools]) -> _Guess:
+    """The guess of the records that have any sum: above 0, or the largest of several."""
+    rows = np.flatnonzero(sums[1])
+    chosen = sums[0][rows]
+    classes = (chosen[:, 0] > 0).astype(np.int64) if chosen.shape[1] == 1 else chosen.argmax(axis=1)
+    return _Guess(rows, classes, chosen[:, 0])
+
+
 def score(sums: tuple[Floats, Bools], labels: Ints | None) -> GuessFigures:
-    """The guess by the sums of the records that have any: above 0, or the largest of several.
-
-    `labels` (N,): numbers of classes.
-    """
-    scores, guessed = sums
-    if labels is None or not guessed.any():
-        return GuessFigures(records=int(guessed.sum()), accuracy=None, inverted=None, majority=None, auc=None)
-    chosen, two = scores[guessed], scores.shape[1] == 1
-    guesses = (chosen[:, 0] > 0).astype(np.int64) if two else chosen.argmax(axis=1)
-    return _figures(guesses, chosen[:, 0], labels[guessed], two=two)
-
-
-def _figures(guesses: Ints, scores: Floats, truth: Ints, *, two: bool) -> GuessFigures:
-    accuracy = float((guesses == truth).mean())
-    return GuessFigures(
-        records=len(truth),
-        accuracy=accuracy,
-        inverted=1.0 - accuracy if two else None,
-        majority=majority(truth),
-        auc=auc(scores, truth) if two else None,
-    )
+    """The quality of the guess by sums; `labels` (N,): numbers of classes."""
+    guess = _by_sums(sums)
+    if labels is None or not len(guess.rows):
+        return GuessFigures(records=len(guess.rows), accuracy=None, inverted=None, majority=None, auc=None)
+    return guess.figures(labels, two=sums[0].shape[1] == 1)
 
 
 def label_guess(evidence: SharedLabelEvidence) -> LabelGuess:
@@ -103,6 +117,17 @@ def label_guess(evidence: SharedLabelEvidence) -> LabelGuess:
     # what noise hides can be told only if the exact weight of every leaf reached some audited party
     hides = noise and all((tree.view.index, leaf) in evidence.exact for tree in view.trees for leaf in tree.weights)
     steps = [guess(trees=trees) for trees in range(1, len(view.trees) + 1)]
+    two = view.params.width == 1
+    spaces = None if truth is None else _by_spaces(view, truth)
+    columns = None if truth is None or features is None else _by_columns(view, features, truth)
+    if truth is not None:
+        ways = {"leaf weights": received} | (
+            {"exact leaf weights": exact_only, "leaf weights from gains": in_place_of(inverted)} if noise else {}
+        )
+        trained = {how: _by_sums(summed(view, records, choice)) for how, choice in ways.items()}
+        trained |= {} if spaces is None else {"own labels and nodes": spaces}
+        others = np.setdiff1d(np.arange(records), view.own)
+        evidence.compared.extend(_compared(trained, columns, truth, others, two=two))
     return LabelGuess(
         **guess().model_dump(),
         others=records - len(view.own),
@@ -111,14 +136,14 @@ def label_guess(evidence: SharedLabelEvidence) -> LabelGuess:
         exact=guess(exact_only) if noise else None,
         without_noise=guess(in_place_of(evidence.exact)) if hides else None,
         after_inversion=guess(in_place_of(inverted)) if noise else None,
-        own_labels_and_spaces=None if truth is None else _by_spaces(view, truth),
-        own_labels_and_columns=None if truth is None or features is None else _by_columns(view, features, truth),
+        own_labels_and_spaces=None if truth is None or spaces is None else spaces.figures(truth, two=two),
+        own_labels_and_columns=None if truth is None or columns is None else columns.figures(truth, two=two),
         accuracy_by_tree=[step.accuracy for step in steps],
         auc_by_tree=[step.auc for step in steps],
     )
 
 
-def _by_spaces(view: PivodlView, labels: Ints) -> GuessFigures | None:
+def _by_spaces(view: PivodlView, labels: Ints) -> _Guess | None:
     """A logistic model of the known nodes; None where the party's own labels are of one class or its trees unknown."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import OneHotEncoder
@@ -129,14 +154,14 @@ def _by_spaces(view: PivodlView, labels: Ints) -> GuessFigures | None:
     return _own_model(view, OneHotEncoder(handle_unknown="ignore").fit_transform(cells), labels, LogisticRegression())
 
 
-def _by_columns(view: PivodlView, columns: Floats, labels: Ints) -> GuessFigures | None:
+def _by_columns(view: PivodlView, columns: Floats, labels: Ints) -> _Guess | None:
     """Boosted trees of the party's own columns (N, d), NaN where missing."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return _own_model(view, columns, labels, HistGradientBoostingClassifier(random_state=0))
 
 
-def _own_model(view: PivodlView, inputs: Any, labels: Ints, model: Any) -> GuessFigures | None:
+def _own_model(view: PivodlView, inputs: Any, labels: Ints, model: Any) -> _Guess | None:
     """A model that is fitted on the records that the party labels, and judged on the others."""
     own = view.own
     others = np.setdiff1d(np.arange(len(labels)), own)
@@ -144,5 +169,53 @@ def _own_model(view: PivodlView, inputs: Any, labels: Ints, model: Any) -> Guess
         return None
     model.fit(inputs[own], labels[own])
     chances = model.predict_proba(inputs[others])
-    guesses = model.classes_[chances.argmax(axis=1)]
-    return _figures(guesses, chances[:, -1], labels[others], two=view.params.width == 1)
+    return _Guess(others, model.classes_[chances.argmax(axis=1)], chances[:, -1])
+
+
+def _compared(
+    trained: Mapping[str, _Guess], columns: _Guess | None, truth: Ints, others: Ints, *, two: bool
+) -> Iterator[Compared]:
+    """The best guess of the labels (N,) of others beside a model of own labels and columns, or the most frequent class.
+
+    Records that a guess leaves out are named by the most frequent class. Of two classes the opposite guess counts too.
+    """
+    if not len(others):
+        return
+    right, frequent = truth[others], int(np.bincount(truth[others]).argmax())
+    by_auc = two and unbalanced(np.bincount(right).tolist())
+
+    def told(guess: _Guess) -> tuple[float, Floats]:
+        """The figure, and by record what adds up to it: right ones, or influences."""
+        if by_auc:
+            scores = np.zeros(len(truth))
+            scores[guess.rows] = guess.scores
+            value = auc(scores[others], right)
+            influence = auc_influence(scores[others][:, None], 1 - right)
+            return (
+                (0.5, influence) if value is None else (value, influence) if value >= 0.5 else (1 - value, -influence)
+            )
+        classes = np.full(len(truth), frequent, dtype=np.int64)
+        classes[guess.rows] = guess.classes
+        hits = (classes[others] == right).astype(np.float64)
+        if two and hits.mean() < 0.5:
+            hits = 1 - hits
+        return float(hits.mean()), hits
+
+    figures = {how: told(guess) for how, guess in trained.items()}
+    best = max(figures, key=lambda how: figures[how][0])
+    before, how = (0.5, np.zeros(len(right))), "guessing"
+    if not by_auc:
+        before, how = (majority(right), (right == frequent).astype(np.float64)), "the most frequent class"
+    if columns is not None and (own := told(columns))[0] > before[0]:
+        before, how = own, "a model of own labels and columns"
+    difference = figures[best][1] - before[1]
+    yield Compared(
+        measure="AUC" if by_auc else "accuracy",
+        before=before[0],
+        before_how=how,
+        reached=figures[best][0],
+        reached_how=best,
+        error=float(np.sqrt((difference**2).sum())) if by_auc else paired_error(difference),
+        tries=len(figures) * (2 if two else 1),
+        details="shared",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attacks.schema import Count, Findings
+from attacks.verdict import Compared
 
 
 class GuessFigures(Findings):
@@ -96,7 +97,8 @@ class SourceFigures(Findings):
     that follow from known left sets of splits, and `placed`, all; of them wrong ones, null without the party's table.
     `opened`: sums of its candidates that the reader opened and recorded, of which `linked` were told apart.
     `contradictions`: cells of which claims left no bin. `best_column`: by number, the one whose expected bins are most
-    like the true ones, by `rank_correlation`.
+    like the true ones, by `rank_correlation`. `compared`: the share of cells right if those that are not claimed are
+    named by the column's most frequent bin, beside naming all of them so; null without the party's table.
     """
 
     records: Count
@@ -112,6 +114,7 @@ class SourceFigures(Findings):
     contradictions: Count
     best_column: Count | None
     rank_correlation: float | None
+    compared: Compared | None = None
 
 
 class SourceColumns(Findings):

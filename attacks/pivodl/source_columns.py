@@ -14,6 +14,7 @@ from attacks.pivodl.bin_domains import UNPLACED
 from attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
 from attacks.pivodl.evidence import SharedLabelEvidence
 from attacks.pivodl.schema import SourceColumns, SourceFigures
+from attacks.verdict import compared_cells
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlView
 from treetap.errors import DataError
@@ -80,6 +81,7 @@ def scored(claimed: SourceClaims, own: Ints, others: Ints, truth: Ints | None) -
         contradictions=claimed.contradictions,
         best_column=best,
         rank_correlation=rank,
+        compared=None if true is None else compared_cells({"all that it read": placed}, true, "shared"),
     )
 
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from attacks.report.page import html
-from attacks.report.terminal import print_summary
+from attacks.report.terminal import print_summary, print_verdict
 
-__all__ = ["html", "print_summary"]
+__all__ = ["html", "print_summary", "print_verdict"]

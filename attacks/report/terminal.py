@@ -15,10 +15,11 @@ from attacks.document import Document, parse
 from attacks.report import columns as on_columns
 from attacks.report import known_labels, networks, pivodl, predictions, sums
 from attacks.report.advice import terminal_lines
-from attacks.report.glance import glances, sentences
+from attacks.report.glance import glances
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from attacks.report.matrix import Amount, amounts
 from attacks.report.scores import SCORE_HEADS, figures
+from attacks.report.verdict import verdict_lines
 from treetap import terminal
 
 Rows = Sequence[Sequence[str]]
@@ -26,8 +27,18 @@ Rows = Sequence[Sequence[str]]
 PROSE_COLUMNS = 100
 
 
+def print_verdict(document: Document | Mapping[str, Any], console: Console) -> None:
+    """Print what each side learned: the audit's short form.
+
+    Raises BadInput for a document that this version cannot read.
+    """
+    for line in verdict_lines(parse(document)):
+        # a bar stays on its line
+        _say(console, *([line] if line.startswith(" ") else _wrapped(line, console, "  ")))
+
+
 def print_summary(document: Document | Mapping[str, Any], console: Console) -> None:
-    """Print the traffic by receiver, every attack's scores and the nodes' leakage, with the limits of the figures.
+    """Print the details: advice, traffic by receiver, every attack's scores and the nodes' leakage, with their limits.
 
     Raises BadInput for a document that this version cannot read.
     """
@@ -35,8 +46,6 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     size = "" if content.of_network else f", {count(content.trees)} trees to depth {content.max_depth}"
     line = f"{content.protocol}, {count(content.records)} records{size}, labels at {content.label_holder}"
     _say(console, f"audit of {content.job}", line)
-    for it in sentences(content):
-        _say(console, *_wrapped(f"{it.party} {it.text}", console))
     said, advice = terminal_lines(content)
     if said:
         _say(console, "What lowers this (the report has more):", *_wrapped(" ".join(said), console))

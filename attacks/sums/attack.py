@@ -24,12 +24,15 @@ from attacks.sums.least_squares import SURE, shares
 from attacks.sums.linking import Identities, chains
 from attacks.sums.propagation import Knowledge, Linked, differences, left_sets
 from attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, SumsSettings
-from attacks.sums.scoring import TrueColumns, Truth, best_column, cells_read, links_right
+from attacks.sums.scoring import TrueColumns, Truth, best_column, cells_guessed, cells_read, links_right
 from attacks.sums.sketches import Floats, Ints, sums_of
+from attacks.verdict import Compared, compared_cells
 from attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput
 
 Say = Callable[[str], None]
+#: The section of the report.
+DETAILS = "columns"
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +119,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         given=None,
         links=None,
         contradictions=0,
+        compared=_by_left_sets_alone(learned, columns),
         best=None,
         rank_correlation=None,
         given_correlation=None,
@@ -151,6 +155,14 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
             "given": cells_read(bound.cells, given_named, columns),
             "links": links_right(named, columns),
             "contradictions": contradictions,
+            "compared": compared_cells(
+                {
+                    "left sets alone": learned.guessed,
+                    "all that it read": cells_guessed(together.cells, named, columns),
+                },
+                columns.codes,
+                DETAILS,
+            ),
             "best": best and best[0],
             "rank_correlation": best and best[1],
             "given_correlation": best_given and best_given[1],
@@ -158,6 +170,12 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
             "seconds": time.process_time() - begun,
         }
     )
+
+
+def _by_left_sets_alone(learned: LearnedCuts, columns: TrueColumns) -> Compared | None:
+    """The comparison where no sum was read: None if left sets tell nothing, since what sums tell is not known."""
+    compared = compared_cells({"left sets alone, the sums were not read": learned.guessed}, columns.codes, DETAILS)
+    return None if compared is None or compared.word == "nothing found" else compared
 
 
 def _by_left_sets(evidence: SumsEvidence, reasons: dict[str, str]) -> LearnedCuts:

@@ -25,6 +25,7 @@ class LearnedCuts:
     Attributes:
         by_column: figures of each column.
         cells: those placed in one bin.
+        guessed: (N, d) the most frequent bin of those in which each cell can be.
         tied: left sets that more than one column has, so that which of them was cut stays open.
         foreign: left sets that no column has; those of partitions of categories are among these.
         unknown: left sets of nodes whose records the transcript does not tell.
@@ -32,6 +33,7 @@ class LearnedCuts:
 
     by_column: list[ColumnCuts]
     cells: CellsRead
+    guessed: Ints = field(repr=False)
     tied: int
     foreign: int
     unknown: int
@@ -101,9 +103,9 @@ def _occurring(codes: Ints, count: int) -> Bools:
     return occurs
 
 
-def _figures(possible: _Possible) -> tuple[list[ColumnCuts], CellsRead]:
-    """The figures of each column, and the cells that are placed in one bin."""
-    columns, by_column = possible.columns, []
+def _figures(possible: _Possible) -> tuple[list[ColumnCuts], CellsRead, Ints]:
+    """The figures of each column, the cells that are placed in one bin, and a guess (N, d) of all."""
+    columns, by_column, guessed = possible.columns, [], np.zeros_like(possible.columns.codes)
     records = len(columns.codes)
     claims = wrong = right = 0
     for column, name in enumerate(columns.names):
@@ -120,6 +122,7 @@ def _figures(possible: _Possible) -> tuple[list[ColumnCuts], CellsRead]:
             in_cells = np.stack([open_codes[:, cell == one].any(axis=1) for one in range(int(cell.max()) + 1)], axis=1)
             between = in_cells.sum(axis=1) == 1
         single = open_codes.sum(axis=1) == 1
+        guessed[:, column] = np.where(open_codes, np.bincount(codes, minlength=len(occurs)), -1).argmax(axis=1)
         true = open_codes[np.arange(records), codes]
         claims += int(single.sum())
         wrong += int((single & ~true).sum())
@@ -133,4 +136,4 @@ def _figures(possible: _Possible) -> tuple[list[ColumnCuts], CellsRead]:
             )
         )
     cells = records * len(columns.names)
-    return by_column, CellsRead(placed=right / cells if cells else 0.0, claims=claims, wrong=wrong)
+    return by_column, CellsRead(placed=right / cells if cells else 0.0, claims=claims, wrong=wrong), guessed

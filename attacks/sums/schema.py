@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from attacks.features.schema import PictureUrl
 from attacks.schema import Count, Findings, RangedSettings
+from attacks.verdict import Compared
 from treetap.trees.job_params import Range
 
 #: The reason for which no sums are read where the label holder did not keep them.
@@ -82,6 +83,8 @@ class ColumnFigures(Findings):
     equations together. `given`: the same as `together` with links given by the audit, which bounds what better links
     would read. `links`: the share of the candidates that the attacker put next to their true neighbour.
     `contradictions`: sums that no set of records had, by which an attacker sees that links are wrong.
+    `compared`: the share of cells right if those that are not claimed are named by their column's most frequent bin,
+    beside naming all of them so; null where nothing was read.
     `best`: the column whose order was read best, and its `rank_correlation` (Spearman); null where no column of numbers
     was read; `given_correlation`: the largest with links given. `equations`: of all trees.
     """
@@ -100,6 +103,7 @@ class ColumnFigures(Findings):
     given: CellsRead | None
     links: float | None
     contradictions: Count
+    compared: Compared | None = None
     best: str | None
     rank_correlation: float | None
     given_correlation: float | None

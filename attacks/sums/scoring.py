@@ -252,6 +252,22 @@ def cells_read(claimed: Ints, chains: Sequence[Named], columns: TrueColumns) -> 
     return CellsRead(placed=float(placed.mean()) if placed.size else 0.0, claims=claims, wrong=wrong)
 
 
+def cells_guessed(claimed: Ints, chains: Sequence[Named], columns: TrueColumns) -> Ints:
+    """The bins (N, d) that claims (N, chains) amount to: the most frequent one of each claimed cell; -1: no claim.
+
+    Of several chains on one column the finest counts.
+    """
+    guessed = np.full(columns.codes.shape, -1, dtype=np.int64)
+    for number, chain in sorted(enumerate(chains), key=lambda it: len(it[1].sets)):
+        cells = chain.cells(columns)
+        sizes = np.bincount(columns.codes[:, chain.column], minlength=cells.shape[1])
+        bins = np.where(cells.any(axis=1), np.where(cells, sizes, -1).argmax(axis=1), -1)
+        rows = np.flatnonzero(claimed[:, number] >= 0)
+        rows = rows[bins[claimed[rows, number]] >= 0]
+        guessed[rows, chain.column] = bins[claimed[rows, number]]
+    return guessed
+
+
 def links_right(chains: Sequence[Named], columns: TrueColumns) -> float | None:
     """The share of neighbours in chains between which one bin lies; None without any."""
     neighbours = right = 0

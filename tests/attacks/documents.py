@@ -29,6 +29,7 @@ from attacks.document import (
     TreeNode,
 )
 from attacks.sections import chance_information
+from attacks.verdict import Compared, Verdict, judged
 
 Ints = npt.NDArray[np.int64]
 HOLDER = "clinic"
@@ -96,10 +97,33 @@ def made(
         discount=0.6,
         created=datetime(2026, 3, 1, 12, 30, tzinfo=UTC),
         treetap="0.1.0",
+        verdicts=[verdict_of(name, party, records) for name, party in found.items()],
         parties=found,
         traffic=_traffic(found),
         advice=None if classes is None else advise(_job(names, classes, found), None),
     )
+
+
+def verdict_of(name: str, party: Party, records: int) -> Verdict:
+    """The verdict that an audit would give by the accuracies of the party's attacks, were all errors independent."""
+    own = party.attacks.get("cl")
+    trained = {attack: it.largest("accuracy") for attack, it in party.attacks.items() if attack != "cl"}
+    reached = {attack: largest for attack, largest in trained.items() if largest is not None}
+    if not reached or own is None or own.accuracy is None:
+        reason = "no labels were given to compare with" if trained else "no attack that uses the training was run"
+        return judged(name, "labels", HOLDER, [], reason=reason, details="attacks")
+    best = max(reached, key=lambda attack: reached[attack][1])
+    compared = Compared(
+        measure="accuracy",
+        before=own.accuracy,
+        before_how="groups of its own columns",
+        reached=reached[best][1],
+        reached_how=f"{best} after {reached[best][0]} trees",
+        error=math.sqrt(0.5 / records),
+        tries=len(reached) * max(1, len(party.trees)),
+        details="attacks",
+    )
+    return judged(name, "labels", HOLDER, [compared], reason="", details="attacks")
 
 
 def _job(names: list[str], classes: int, parties: dict[str, Party]) -> AdvisedJob:

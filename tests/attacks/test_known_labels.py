@@ -20,7 +20,8 @@ from attacks.document import Document, parse
 from attacks.files import AuditedParty, LabelTable
 from attacks.known_labels.evidence import SignatureEvidence, of_others
 from attacks.known_labels.labels import KnownLabels
-from attacks.known_labels.naming import known_neighbours, known_regression, macro_auc, precision_first
+from attacks.known_labels.names import macro_auc, precision_first
+from attacks.known_labels.naming import known_neighbours, known_regression
 from attacks.known_labels.schema import KnownLabelResult, KnownSettings
 from attacks.limits import exceeded
 from attacks.report import html, print_summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -68,7 +68,7 @@ def audit(
     run: str | Path | ExperimentResult,
     *,
     attacks: Sequence[str] | None = None,
-    by_tree: bool = True,
+    by_tree: bool | Literal["few"] = "few",
     number: int = 0,
 ) -> AuditResult:
     """Attack the transcripts of a run's feature parties, and measure what each could infer about the labels.
@@ -76,7 +76,7 @@ def audit(
     Args:
         run: a folder that holds audit.toml, or a result of `treetap.experiment` with an `audit` table.
         attacks: their names; by default all that fit (docs/audit.md).
-        by_tree: also figures after the first tree, the first two, ….
+        by_tree: group records after each number of trees; "few": after 1, 2, 5, 10, … and all; False: all.
         number: of a result, which of its runs.
 
     Raises:

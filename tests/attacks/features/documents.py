@@ -129,6 +129,7 @@ def of_label_holder(**changes: VictimFigures) -> Document:
         discount=1.0,
         created=datetime(2026, 3, 1, 12, 30, tzinfo=UTC),
         treetap="0.1.0",
+        verdicts=[],
         parties={HOLDER: holder},
         traffic=[],
         gain=GainFigures.of(None, None, None),

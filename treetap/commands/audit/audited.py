@@ -11,7 +11,7 @@ from attacks import limits as gate
 from attacks.audit_file import Runs
 from attacks.document import Document
 from attacks.report import html as report
-from attacks.report import print_summary
+from attacks.report import print_summary, print_verdict
 from treetap import terminal
 from treetap.commands.audit.options import AuditOptions
 from treetap.commands.jobs import progress_view
@@ -43,7 +43,7 @@ def audit_runs(runs: Runs, asked: AuditOptions, *, as_json: bool) -> list[str]:
     for run, file, page in zip(runs.audited, files, pages, strict=True):
         name = run.name if runs.several else ""
         with progress_view.steps(" ".join(("audit", name)).strip()) as progress:
-            content = audit.audit(file, by_tree=not asked.last_tree_only, progress=progress)
+            content = audit.audit(file, by_tree=asked.by_tree(thorough=bool(limits)), progress=progress)
         exceeded = _above(content, limits, allow_partial=asked.allow_partial)
         above += [f"{name}: {line}" if name else line for line in exceeded]
         _write(page, report(content.plain()), "--html", named=html is not None)
@@ -51,7 +51,9 @@ def audit_runs(runs: Runs, asked: AuditOptions, *, as_json: bool) -> list[str]:
         if not as_json:
             if name:
                 terminal.out.rule(terminal.text(name))
-            print_summary(plain[name], terminal.out)
+            print_verdict(plain[name], terminal.out)
+            if asked.details:
+                print_summary(plain[name], terminal.out)
             terminal.out.print(f"report: {page}", soft_wrap=True)
     text = json.dumps({"runs": plain} if runs.several else plain[""], indent=1)
     if document is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from attacks import audit
 from attacks.audit_file import FILE, AuditFile, audited_runs, known_attacks, read
+from attacks.case import ByTree
 from attacks.files import AuditedParty, LabelTable, Victim
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import to_toml
@@ -35,7 +36,7 @@ def write_file(
     return read(folder)
 
 
-def run(folder: Path, file: AuditFile, *, by_tree: bool) -> dict[str, Any]:
+def run(folder: Path, file: AuditFile, *, by_tree: ByTree) -> dict[str, Any]:
     """The audit document; it and the report are written to the folder."""
     from attacks.report import html
 
@@ -46,7 +47,7 @@ def run(folder: Path, file: AuditFile, *, by_tree: bool) -> dict[str, Any]:
     return document
 
 
-def audit_folder(folder: Path, *, attacks: Sequence[str] | None = None, by_tree: bool = True) -> dict[str, Any]:
+def audit_folder(folder: Path, *, attacks: Sequence[str] | None = None, by_tree: ByTree = "few") -> dict[str, Any]:
     """Audit a folder that holds audit.toml; the document and the report are written to it.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from treetap.commands.options import CA, REVOKED, argument, option
 from treetap.errors import BadInput
@@ -15,6 +15,7 @@ from treetap.errors import BadInput
 class AuditOptions:
     """Options of an audit. What is None, or not given, the audit file says."""
 
+    details: bool = option(False, "Print every attack's figures too, which the report has in any case.")
     html: Path | None = option(None, "File of the report; by default audit.html beside audit.toml.")
     document: Path | None = option(None, "Also write the report as JSON here.")
     job: str | None = option(None, "Name of the job, where the transcripts hold several.")
@@ -22,7 +23,10 @@ class AuditOptions:
     revoked: Path | None = option(None, REVOKED)
     frontier: Path | None = option(None, "What treetap frontier wrote as frontier.json: the advice is by its figures.")
     attacks: str | None = option(None, "Names, with commas between; see treetap attack --help.")
-    last_tree_only: bool = option(False, "Skip the figures after the first tree, the first two, ….")
+    every_tree: bool = option(
+        False, "Group records after each number of trees, as --fail-above does; else after 1, 2, 5, …."
+    )
+    last_tree_only: bool = option(False, "Group them after all trees alone.")
     fail_above: list[str] | None = option(
         None,
         "Exit with 1 above it; may be repeated. any: V-measure of every attack but cl; an attack's name: its "
@@ -39,6 +43,14 @@ class AuditOptions:
     allow_partial: bool = option(
         False, "Let --fail-above judge transcripts that end before their job does, or lack trees."
     )
+
+    def by_tree(self, *, thorough: bool) -> bool | Literal["few"]:
+        """The numbers of trees after which records are grouped. Raises BadInput for two answers."""
+        if self.every_tree and self.last_tree_only:
+            raise BadInput("--every-tree and --last-tree-only exclude each other: leave one out")
+        if self.last_tree_only:
+            return False
+        return True if self.every_tree or thorough else "few"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,7 +158,7 @@ class AuditTable(Strict):
 
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     classes: Annotated[int, Field(ge=2)] | None = None
-    by_tree: bool = True
+    by_tree: bool | Literal["few"] = "few"
     drawn_only: bool = False
     settings: dict[str, Any] = {}
     known_labels: dict[str, Any] = {}

@@ -1,0 +1,68 @@
+"""The verdicts of an audit: one on each party and whatever it could learn, from what its attacks compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from attacks.case import Case
+from attacks.verdict import OTHERS, Compared, Verdict, judged
+from treetap.protocols.registry import training
+
+
+def verdicts(cases: Sequence[Case], parties: Mapping[str, Mapping[str, Any]]) -> list[Verdict]:
+    """The verdicts on labels, then those on columns.
+
+    Args:
+        cases: attackers.
+        parties: name → the fields of its part of the document.
+    """
+    on_labels = [case for case in cases if not case.view.of_columns]
+    judgements = [_of_labels(case) for case in on_labels]
+    for case in cases:
+        judgements += _of_columns(case.party.name, parties[case.party.name])
+    # a label holder may be audited of some feature parties alone, and need not be audited at all
+    read = {verdict.of for verdict in judgements if verdict.learned == "columns"}
+    if cases and not training(cases[0].view.protocol).one_role:
+        judgements += _unread(cases[0].view.label_holder, [case for case in on_labels if case.party.name not in read])
+    return judgements
+
+
+def _of_labels(case: Case) -> Verdict:
+    """The verdict on what a party learned of labels; of PIVODL of those that others have."""
+    of = case.view.label_holder if case.view.pivodl is None else OTHERS
+    details = "attacks" if case.view.network is None else "network"
+    return judged(case.party.name, "labels", of, case.compared, reason=_unscored(case), details=details)
+
+
+def _unscored(case: Case) -> str:
+    """The reason why nothing that a party learned of labels was compared."""
+    if case.view.regression:
+        return "the label is a number, and what sets of records tell of numbers is not measured"
+    if case.labels is None:
+        return "no labels were given to compare with"
+    return "no attack that uses the training was run"
+
+
+def _of_columns(party: str, fields: Mapping[str, Any]) -> Iterator[Verdict]:
+    """The verdicts on what a party learned of columns: a label holder, or a party of PIVODL."""
+    for key, details in (("columns_read", "columns"), ("victims", "columns")):
+        for of, figures in fields.get(key, {}).items():
+            yield _of_victim(party, of, figures.compared, "; ".join(figures.reasons.values()), details)
+    if (sources := fields.get("source_columns")) is not None:
+        for of, figures in sources.sources.items():
+            yield _of_victim(party, of, figures.compared, sources.reasons.get(of, ""), "shared")
+
+
+def _of_victim(party: str, of: str, compared: Compared | None, reason: str, details: str) -> Verdict:
+    known = [] if compared is None else [compared]
+    return judged(
+        party, "columns", of, known, reason=reason or "no column was at hand to compare with", details=details
+    )
+
+
+def _unread(holder: str, cases: Sequence[Case]) -> Iterator[Verdict]:
+    """Of a label holder whose reading of columns was not audited: that it was not measured."""
+    for case in cases:
+        reason = f"[[victim]] has none of them, with which {holder}'s own transcript is read"
+        yield judged(holder, "columns", case.party.name, [], reason=reason, details="columns")

@@ -1,0 +1,111 @@
+"""Names of records by one attack with known labels, as a verdict compares them: record by record, and draw by draw.
+
+The error of an AUC over records is that of its influences: how far one record moves it (DeLong, DeLong and
+Clarke-Pearson 1988). Those of two attacks are subtracted, since both name the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
+
+from attacks.scores import auc
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Named:
+    """Names of records by one attack and one kind of rows, by draw.
+
+    Attributes:
+        aucs: by draw.
+        firsts: by draw, the share of the rarest class among the first.
+        right: by draw (n,): 1 named right, 0 wrong, NaN: known, and not named.
+        influence: by draw (n,): of each record on the AUC, 0 of a known one.
+    """
+
+    aucs: Sequence[float]
+    firsts: Sequence[float]
+    right: Sequence[Floats] = field(repr=False)
+    influence: Sequence[Floats] = field(repr=False)
+
+    @property
+    def first(self) -> float:
+        """The mean of the draws."""
+        return float(np.mean(self.firsts))
+
+    @property
+    def auc(self) -> float:
+        """The mean of the draws."""
+        return float(np.mean(self.aucs))
+
+    @property
+    def accuracy(self) -> float:
+        """The mean of the draws."""
+        return float(np.mean([np.nanmean(draw) for draw in self.right]))
+
+
+def auc_influence(chances: Floats, truth: Ints) -> Floats:
+    """The influence (n,) of each record on the mean AUC of all classes (n, classes) that some records have, not all.
+
+    Of a class: of a record of it `(V - AUC) / m`, V: the share of other records that it comes before (ties half), m:
+    how many records are of the class; of others likewise.
+    """
+    influence, scored = np.zeros(len(truth)), 0
+    for number in range(chances.shape[1]):
+        of_class = truth == number
+        inside, outside = int(of_class.sum()), int((~of_class).sum())
+        if not inside or not outside:
+            continue
+        column, scored = chances[:, number], scored + 1
+        every = rankdata(column)
+        before = (every[of_class] - rankdata(column[of_class])) / outside
+        behind = 1 - (every[~of_class] - rankdata(column[~of_class])) / inside
+        influence[of_class] += (before - before.mean()) / inside
+        influence[~of_class] += (behind - behind.mean()) / outside
+    return influence / max(1, scored)
+
+
+def named_by(drawn: Iterable[tuple[Ints, Floats]], truth: Ints, rarest: int, first: int) -> Named:
+    """What an attack names.
+
+    Args:
+        drawn: by draw, places of the named records among n, and their chances (named, classes).
+        truth: (n,) classes.
+        rarest: the class of which `first` records are named first.
+    """
+    aucs, firsts, rights, influences = [], [], [], []
+    for named, chances in drawn:
+        right = truth[named]
+        aucs.append(macro_auc(chances, right))
+        firsts.append(precision_first(chances[:, rarest], right == rarest, first))
+        by_record = np.full((2, len(truth)), [[np.nan], [0.0]])
+        by_record[:, named] = chances.argmax(axis=1) == right, auc_influence(chances, right)
+        rights.append(by_record[0])
+        influences.append(by_record[1])
+    return Named(aucs, firsts, rights, influences)
+
+
+def macro_auc(chances: Floats, truth: Ints) -> float:
+    """The mean AUC of all classes (n, classes) that some but not all records have, each against the others.
+
+    Of two classes both have the same, unless their chances are tied otherwise. ½ where all records are of one class.
+    """
+    aucs = [auc(chances[:, number], (truth == number).astype(np.int64)) for number in range(chances.shape[1])]
+    scored = [value for value in aucs if value is not None]
+    return float(np.mean(scored)) if scored else 0.5
+
+
+def precision_first(chances: Floats, right: npt.NDArray[np.bool_], first: int) -> float:
+    """The share that is right among the `first` records with the largest chances (n,); the mean over orders of ties."""
+    first = min(first, len(chances))
+    least = np.partition(chances, len(chances) - first)[len(chances) - first]
+    above, tied = chances > least, chances == least
+    places = first - int(above.sum())
+    return float((right[above].sum() + places * right[tied].mean()) / first)

@@ -1,0 +1,234 @@
+"""The verdict: what a party could guess before a training and can guess after it, and a word for the difference.
+
+Before: without the training, by its own columns or by always naming the most frequent class (of columns: bin). After:
+with all that it was sent, and never less than before, which it can do anyway. The word is of the gain as a share of
+what was left to guess, `(after - before) / (1 - before)`, and of the gain's interval of 95 %:
+
+- nothing found: the interval reaches down to no gain at all;
+- little: at most 5 % of what was left; notable: at most 20 %; severe: more.
+
+The interval is `gain ± z · error`. The error is of the difference between the two guesses, record by record, since both
+are of the same records. The best of several attacks, each after several numbers of trees, is good by luck too: z is
+that of 5 % divided by all of these tries (Bonferroni).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import sqrt
+from statistics import NormalDist
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from attacks.schema import Count, Findings
+
+Word = Literal["nothing found", "little", "notable", "severe", "not measured"]
+#: The words from the best verdict to the worst.
+WORDS: tuple[Word, ...] = get_args(Word)[:-1]
+#: Most of what was left for the words "little" and "notable".
+LITTLE, NOTABLE = 0.05, 0.2
+#: Probability that the interval misses the gain.
+MISSED = 0.05
+#: A table is unbalanced if its rarest class has less than this part of an equal share.
+RARE = 0.5
+#: Of PIVODL the parties whose labels one of them could learn.
+OTHERS = "the other parties"
+#: Rounding that no border depends on.
+_TINY = 1e-9
+
+Measure = Literal["accuracy", "AUC", "explained"]
+Ints = npt.NDArray[np.int64]
+
+
+class FirstNamed(Findings):
+    """The records that an attack would name `first` for class `rarest`: those that are right before and after the
+    training, and by chance; means over draws of known labels.
+    """
+
+    first: Count
+    rarest: str
+    before: float
+    after: float
+    chance: float
+
+
+class Compared(Findings):
+    """A guess without the training beside one with it.
+
+    `measure`: `accuracy`, the share of labels or cells that are right; `AUC`; `explained`, of columns of classes and
+    numbers: the mean over columns of accuracy and R². `reached`: the best attack's figure, which may be below `before`.
+    `error`: the standard error of `reached - before`. `tries`: the guesses of which the best one is here. `known`:
+    labels that the attacker is assumed to know; null: none. `details`: the section of the report.
+    """
+
+    measure: Measure
+    before: float = Field(ge=0, le=1)
+    before_how: str
+    reached: float
+    reached_how: str
+    error: float = Field(ge=0)
+    tries: int = Field(ge=1)
+    known: Count | None = None
+    first: FirstNamed | None = None
+    details: str
+
+    @property
+    def after(self) -> float:
+        """What the party can guess with the training: at least what it could before."""
+        return max(self.before, self.reached)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The interval of the gain."""
+        half = NormalDist().inv_cdf(1 - MISSED / 2 / self.tries) * self.error
+        return self.reached - self.before - half, self.reached - self.before + half
+
+    @property
+    def share(self) -> float:
+        """The gain as a share of what was left to guess; 0 where nothing was left."""
+        return (self.after - self.before) / (1 - self.before) if self.before < 1 else 0.0
+
+    @property
+    def word(self) -> Word:
+        """The word of this comparison."""
+        return word_of(self.share, self.interval[0])
+
+
+def word_of(share: float, low: float) -> Word:
+    """The word of a gain as a share of what was left; `low`: the lower end of the gain's interval."""
+    if low <= 0 or share <= 0:
+        return "nothing found"
+    if share <= LITTLE + _TINY:
+        return "little"
+    return "notable" if share <= NOTABLE + _TINY else "severe"
+
+
+class Verdict(Findings):
+    """The verdict on what one party learned of the labels or of another party's columns.
+
+    `of`: the party that has them. Figures are null, and `reason` says why, where nothing was measured. `gain`: `after`
+    less `before`; `low`, `high`: its interval; `share`: of what was left to guess. The others as in `Compared`.
+    """
+
+    OMITTED: ClassVar = ("first", "known")
+
+    party: str
+    learned: Literal["labels", "columns"]
+    of: str
+    word: Word
+    measure: Measure | None = None
+    before: float | None = None
+    before_how: str = ""
+    after: float | None = None
+    after_how: str = ""
+    gain: float | None = None
+    low: float | None = None
+    high: float | None = None
+    share: float | None = None
+    known: Count | None = None
+    first: FirstNamed | None = None
+    details: str
+    reason: str = ""
+
+    @property
+    def rank(self) -> int:
+        """Its place among the words from the best to the worst; -1 where nothing was measured."""
+        return WORDS.index(self.word) if self.word in WORDS else -1
+
+
+def judged(
+    party: str,
+    learned: Literal["labels", "columns"],
+    of: str,
+    compared: Sequence[Compared],
+    *,
+    reason: str,
+    details: str,
+) -> Verdict:
+    """The verdict by the comparison whose word is worst, of several the one that gained the largest share.
+
+    `reason`, `details`: why nothing was measured, and the section that says more, where there is no comparison.
+    """
+    if not compared:
+        return Verdict(party=party, learned=learned, of=of, word="not measured", reason=reason, details=details)
+    worst = max(compared, key=lambda it: (WORDS.index(it.word), it.share))
+    low, high = worst.interval
+    how = worst.reached_how
+    if worst.reached < worst.before:
+        how = f"the training adds nothing: {how} reaches {worst.reached:.3f}"
+    return Verdict(
+        party=party,
+        learned=learned,
+        of=of,
+        word=worst.word,
+        measure=worst.measure,
+        before=worst.before,
+        before_how=worst.before_how,
+        after=worst.after,
+        after_how=how,
+        gain=worst.after - worst.before,
+        low=low,
+        high=high,
+        share=worst.share,
+        known=worst.known,
+        first=worst.first,
+        details=worst.details,
+    )
+
+
+def unbalanced(counts: Iterable[int]) -> bool:
+    """True if the rarest class has less than half of an equal share, of two classes less than a quarter.
+
+    Accuracy then says little: always naming the most frequent class is right for most records.
+    """
+    sizes = [size for size in counts if size]
+    return bool(sizes) and min(sizes) < RARE * sum(sizes) / len(sizes)
+
+
+def paired_error(differences: npt.ArrayLike) -> float:
+    """The standard error of a mean difference over records (N,), each between -1 and 1.
+
+    Half a record is added to each of the four cases right or wrong, before or after (Agresti, Min 2005, "Simple
+    improved confidence intervals for comparing matched proportions"): else the error of few differences is too small.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    many = len(values) + 2
+    return sqrt(max(0.0, ((values**2).sum() + 1) / many - (values.sum() / many) ** 2) / many)
+
+
+def drawn_error(by_draw: Sequence[float]) -> float:
+    """The standard error of the mean of few draws' figures, widened as Student's t is beside the normal; 0 of one."""
+    if len(by_draw) < 2:
+        return 0.0
+    from scipy.stats import t
+
+    wider = float(t.ppf(1 - MISSED / 2, len(by_draw) - 1)) / NormalDist().inv_cdf(1 - MISSED / 2)
+    return wider * float(np.std(by_draw, ddof=1)) / sqrt(len(by_draw))
+
+
+def compared_cells(guesses: Mapping[str, Ints], codes: Ints, details: str) -> Compared | None:
+    """The best guess of a party's cells beside naming each column's most frequent bin; None without a cell.
+
+    Args:
+        guesses: how → the bins (N, d) that an attacker claims; -1: no claim, and the most frequent bin is named.
+        codes: (N, d) the true bins.
+    """
+    if not codes.size or not guesses:
+        return None
+    frequent = np.array([np.bincount(column).argmax() for column in codes.T])
+    before = (codes == frequent).mean(axis=1)
+    right = {how: (np.where(claimed < 0, frequent, claimed) == codes).mean(axis=1) for how, claimed in guesses.items()}
+    best = max(right, key=lambda how: float(right[how].mean()))
+    return Compared(
+        measure="accuracy",
+        before=float(before.mean()),
+        before_how="the most frequent bin",
+        reached=float(right[best].mean()),
+        reached_how=best,
+        error=paired_error(right[best] - before),
+        tries=len(guesses),
+        details=details,
+    )
