@@ -140,6 +140,7 @@ def points(name: str, path: Path, protocol: str, classes: int, kept: Path) -> Fr
     return whole.model_copy(
         update={
             "points": every,
+            "before": _rounded(whole.before),
             "alone": MeasuredAlone(auc=_rounded(whole.alone.auc), accuracy=_rounded(whole.alone.accuracy)),
             "recommended": Recommended(point=None, says="Of a public table: nothing is recommended by it alone."),
         }
@@ -153,7 +154,7 @@ def _reduced(point: MeasuredPoint) -> MeasuredPoint:
             "auc": _rounded(point.auc),
             "accuracy": _rounded(point.accuracy),
             "v_measure": {attack: _rounded(it) for attack, it in point.v_measure.items()},
-            **{name: _rounded(getattr(point, name)) for name in ("best", "added", "gain")},
+            **{name: _rounded(getattr(point, name)) for name in ("added", "gain")},
             "parties": {},
         }
     )

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from attacks.advice.names import USUAL
-from attacks.advice.results import Defence, Lines
+from attacks.advice.results import Lines
 from treetap.names import did_you_mean
 
 #: Defence of a frontier → its table under [defences], and the switches beside it.
-WRITTEN: Mapping[Defence, tuple[str, Sequence[str]]] = {
+WRITTEN: Mapping[str, tuple[str, Sequence[str]]] = {
     "id_lmid": ("id_lmid", ()),
     "reduced_leakage": ("reduced_leakage", ()),
     "label_dp": ("label_dp", ()),
@@ -52,7 +52,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lines_of(
-    defence: Defence, settings: Mapping[str, Any], label_holder: str, feature_parties: Sequence[str]
+    defence: str, settings: Mapping[str, Any], label_holder: str, feature_parties: Sequence[str]
 ) -> list[Lines]:
     """The lines of a defence in the party's file and in its policy, or those of the job."""
     if defence == CELLS:

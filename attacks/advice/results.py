@@ -34,11 +34,27 @@ class ReadCells(Findings):
     left_sets: float
 
 
+#: How labels are guessed: groups that are matched to classes, or ranked by few known labels where a class is rare.
+Measure = Literal["accuracy", "AUC"]
+
+
+class Guessed(Findings):
+    """The share of labels, or the AUC, that a party guesses without the training and with it."""
+
+    before: float
+    after: float
+
+    @property
+    def share(self) -> float:
+        """The gain as a share of what was left to guess; 0 where nothing was left."""
+        return (self.after - self.before) / (1 - self.before) if self.before < 1 else 0.0
+
+
 class Source(Findings):
     """The frontier that the figures are from: `table` by its file's name, `records` that were trained on.
 
-    Without a defence: `v_measure` of the best attack, `own` of the attacker's own columns, `auc` of held-out records, null
-    where undefined; `cells`: see `ReadCells`, null where not measured.
+    Without a defence: `guessed` of the labels by the `measure`, `auc` of held-out records, null where undefined;
+    `cells`: see `ReadCells`, null where not measured.
     """
 
     table: str
@@ -49,8 +65,8 @@ class Source(Findings):
     trees: Annotated[int, Field(ge=1)]
     max_depth: Annotated[int, Field(ge=1)]
     seeds: Annotated[int, Field(ge=1)]
-    v_measure: float
-    own: float
+    measure: Measure
+    guessed: Guessed
     auc: float | None
     cells: ReadCells | None
 
@@ -58,11 +74,11 @@ class Source(Findings):
 class Effect(Findings):
     """The measures with one defence on the table of the source: means over the seeds, `_sd` their standard deviation.
 
-    `v_measure`: of the best attack; `auc`: of held-out records, null where undefined; `cells`: null where not measured.
+    `guessed`: of the labels with the training; `auc`: of held-out records, null where undefined; `cells`: null where not measured.
     """
 
-    v_measure: float
-    v_sd: float | None
+    guessed: float
+    guessed_sd: float | None
     auc: float | None
     auc_sd: float | None
     cells: ReadCells | None
@@ -78,8 +94,8 @@ class Lines(Findings):
 class Suggestion(Findings):
     """A defence with its settings, or settings of the job (`defence` "job"), and what it does on the source's table.
 
-    `taken`: the share that it takes away of what the training adds to the V-measure of the attacker's own columns, at
-    most 1, since one whom the training misleads uses these alone; null where the training adds next to nothing.
+    `taken`: the share that it takes away of what the training adds to what can be guessed without it, at most 1; null
+    where the training adds next to nothing.
     `taken_cells`: the share that it takes away of the cells read beyond the floor of left sets without a defence, below
     0 where more is read; null where not measured. `price`: AUC lost. `helps`: enough is taken away in one of the two
     directions, and nothing that does the same costs less.
@@ -106,14 +122,13 @@ class Parameter(Findings):
 class Advice(Findings):
     """Suggestions by the frontier of this table or of the nearest one, and what the job has is left out.
 
-    `v_measure`, `own`: of the audited party that the training tells most, its strongest attack and its own columns;
-    null without scores. `source`: null where nothing is suggested by a frontier, for the reason in `withheld`; null
+    `guessed`: of the audited party that the training tells most, by the measure of the source; null without scores.
+    `source`: null where nothing is suggested by a frontier, for the reason in `withheld`; null
     also of a protocol with `parameters` of its own. `unlike`: the table of a frontier that the audit was given and that
     is neither of this table nor like it. `defences`: those that the label holder has; null where the audit is not told.
     """
 
-    v_measure: float | None
-    own: float | None
+    guessed: Guessed | None
     source: Source | None
     withheld: Withheld | None
     unlike: str | None

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from attacks.advice.advise import LITTLE
 from attacks.advice.names import DEFENCES, named, setting
-from attacks.advice.results import Advice, Lines, Parameter, Source, Suggestion
+from attacks.advice.results import Advice, Guessed, Lines, Measure, Parameter, Source, Suggestion
 from attacks.document import Document
 from attacks.report.glossary import count, score, share
 
+#: How labels are guessed.
+_MEASURES: Mapping[Measure, str] = {
+    "accuracy": "the share of right ones",
+    "AUC": "AUC of a ranking with 40 known labels",
+}
 #: Heads of the figures of a suggestion.
-HEADS = ("labels: V-measure", "taken away", "cells read", "price in AUC")
+HEADS = ("labels guessed", "taken away", "cells read", "price in AUC")
 
 
 class Row(NamedTuple):
@@ -87,30 +91,28 @@ def basis(advice: Advice, protocol: str) -> list[str]:
 
 
 def _sources(advice: Advice) -> Iterator[str]:
-    reached = f"V-measure {score(advice.v_measure)}, {score(advice.own)} by its own columns alone"
     source, measure = advice.source, "treetap frontier measures yours, and treetap audit --frontier advises by it."
     if advice.withheld == "little to lower":
         yield (
-            f"There is little to lower here: of what these attacks find the training adds less than {LITTLE:g} "
-            f"({reached}), so no defence is suggested. This is of labels, and says nothing of what a "
-            "label holder reads in columns."
+            "There is little to lower here: with the training these attacks guess hardly more of the labels than "
+            "without it, so no defence is suggested. What a label holder reads in columns is another direction."
         )
     elif advice.withheld == "nothing scored":
         yield f"Nothing is scored, so no measured table can be said to be like this one: {measure}"
     elif source is None:
         yield (
-            f"No table that was measured is like this one, with as many classes and a V-measure between half and twice "
-            f"its own ({score(advice.v_measure)}), so no defence is suggested: {measure}"
+            "No table that was measured is like this one, with as many classes and a training that tells between half "
+            f"and twice as much of what was left to guess, so no defence is suggested: {measure}"
         )
     else:
-        figures = f"V-measure {score(source.v_measure)} without a defence, {score(source.own)} by own columns alone"
+        figures = f"{_guessed(source.guessed)} without a defence, by {_MEASURES[source.measure]}"
         if source.whose == "this table":
             yield f"Measured by treetap frontier on this very table: {_described(source)}: {figures}."
         else:
+            here = "" if advice.guessed is None else f" (here {_guessed(advice.guessed)})"
             yield (
-                f"Measured elsewhere, on {_described(source)}: {figures}. Of the tables at hand with as many classes "
-                f"it has the V-measure nearest to this one's {score(advice.v_measure)}. Effects may differ here: "
-                f"{measure}"
+                f"Measured elsewhere, on {_described(source)}: {figures}{here}. Of the tables at hand with as many "
+                f"classes its training tells most nearly as much as this one. Effects may differ here: {measure}"
             )
             if source.whose == "given":
                 yield "It is the frontier that the audit was given, of another table, as far as their digests tell."
@@ -148,7 +150,7 @@ def terminal_lines(document: Document, most: int = 3) -> tuple[list[str], list[t
         assert document.advice.source is not None
         row = _row(it, document.advice.source, named(it.defence, it.settings))
         v, taken, cells, price = row.figures
-        text = f"{row.setting}: labels V-measure {v}, {taken} of what the training adds taken away, cells {cells}, "
+        text = f"{row.setting}: labels guessed {v}, {taken} of what the training adds taken away, cells {cells}, "
         said.append((f"{text}{'no' if price == 'none' else price} AUC lost; {advice.where}", _pasted(row.lines[:1])))
     return advice.basis, said
 
@@ -160,10 +162,10 @@ def _pasted(lines: Sequence[Lines]) -> list[str]:
 
 def _row(it: Suggestion, source: Source, name: str) -> Row:
     effect = it.effect
-    left = _with_sd(effect.v_measure, effect.v_sd) if effect.v_measure >= source.own else score(source.own)
+    left = _with_sd(effect.guessed, effect.guessed_sd)
     taken = "–" if it.taken is None else "nothing" if it.taken <= 0 else f"{100 * it.taken:.0f} %"
     price = "–" if it.price is None else "none" if round(it.price, 3) <= 0 else score(it.price)
-    return Row(name, [f"{score(source.v_measure)} → {left}", taken, _cells(source, it), price], it.lines)
+    return Row(name, [f"{score(source.guessed.after)} → {left}", taken, _cells(source, it), price], it.lines)
 
 
 def _cells(source: Source, it: Suggestion) -> str:
@@ -183,6 +185,10 @@ def _where(source: Source) -> str:
 def _title(table: str) -> str:
     """A table by its file's name without the ending."""
     return table.removesuffix(".parquet").removesuffix(".csv")
+
+
+def _guessed(it: Guessed) -> str:
+    return f"labels guessed {score(it.before)} before the training, {score(it.after)} after"
 
 
 def _with_sd(mean: float, sd: float | None) -> str:

@@ -7,23 +7,22 @@ right for most records, the AUC by few known labels. Before: by own columns, or 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from attacks.advice.results import Measure
 from attacks.known_labels.evidence import SignatureEvidence
 from attacks.known_labels.labels import KnownLabels
 from attacks.known_labels.schema import KnownSettings
 from attacks.registry import Needs, rows
 from attacks.scores import majority
+from attacks.verdict import unbalanced
 from attacks.view.known_trees import TreeView
 from treetap.commands.frontier.stored import Guess
 from treetap.tables.labels import Labels
 from treetap.trees.local_values import Floats, Ints
 
-Measure = Literal["accuracy", "AUC"]
-#: A table is unbalanced if its rarest class has less than this part of an equal share.
-RARE = 0.5
 #: Settings of the attacks by known labels: few draws, since a frontier has many trainings.
 KNOWN: Mapping[str, Any] = {"draws": 5}
 #: The AUC of guessing.
@@ -32,8 +31,7 @@ CHANCE = 0.5
 
 def measure_of(labels: Ints) -> Measure:
     """The measure for a table with these classes (N,)."""
-    sizes = np.unique(labels, return_counts=True)[1]
-    return "AUC" if sizes.min() < RARE * sizes.mean() else "accuracy"
+    return "AUC" if unbalanced(np.bincount(labels).tolist()) else "accuracy"
 
 
 def by_groups(accuracies: Mapping[str, float], own: str, labels: Ints) -> Guess:

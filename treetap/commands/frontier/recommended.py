@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from attacks.advice.advise import LEAST, LITTLE
+from attacks.advice.advise import LEAST
 from attacks.advice.defence_lines import lines_of, settings_of
 from attacks.advice.names import named
 from attacks.report.glossary import share
+from attacks.verdict import LITTLE
 from treetap.privacy.frontiers import NO_DEFENCE, MeasuredAlone, MeasuredPoint, Recommended
 
 #: The least share of the gain over the label holder alone that a recommended point keeps.

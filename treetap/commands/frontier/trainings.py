@@ -23,7 +23,8 @@ from party.defences.settings import LabelDp
 from party.growth.split_table import SplitTable
 from treetap.commands.experiment import joint_model
 from treetap.commands.experiment.experiment_file import AuditTable
-from treetap.commands.experiment.joined_table import ID, Split, labels_of, split
+from treetap.commands.experiment.joined_table import ID, labels_of, split
+from treetap.commands.experiment.joined_table import Split as Drawn
 from treetap.commands.experiment.joint_model import REPAIRED, Meaning
 from treetap.commands.experiment.party_tables import read_as_party, write_tables
 from treetap.commands.experiment.results import OF_COLUMNS
@@ -162,7 +163,7 @@ class _Tables:
     `settings`: of each party's two tables. `truth`: labels of the held-out rows.
     """
 
-    drawn: Split
+    drawn: Drawn
     params: TreeParams
     settings: dict[str, Any]
     before: dict[str, Table]
