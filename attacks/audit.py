@@ -64,7 +64,7 @@ def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
     classes = _classes(cases)
     of_trees = training(first.protocol).grows_trees
     on_labels = [case for case in cases if not case.view.of_columns]
-    advised = of_trees and on_labels and not first.regression
+    advised = on_labels and not first.regression
     return Document.model_validate(
         {
             "job": first.job,

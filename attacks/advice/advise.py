@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from attacks.advice import networks
 from attacks.advice.defence_lines import APART, CELLS, JOB, STRICTNESS, WRITTEN, job_lines, lines_of, settings_of
 from attacks.advice.frontiers_at_hand import shipped
 from attacks.advice.results import (
@@ -27,6 +28,7 @@ from attacks.advice.results import (
 )
 from attacks.verdict import Compared, Word, WORDS
 from treetap.privacy.frontiers import FrontierDocument, MeasuredPoint
+from treetap.protocols.registry import training
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class AdvisedJob:
 
 
 #: Measure of a frontier → the section of the report that has the same attacks.
-_SECTIONS: Mapping[Measure, str] = {"accuracy": "attacks", "AUC": "known"}
+_SECTIONS: Mapping[Measure, tuple[str, ...]] = {"accuracy": ("attacks", "network"), "AUC": ("known", "network")}
 
 
 def told(compared: Sequence[Compared]) -> tuple[dict[Measure, Guessed], Word | None]:
@@ -93,11 +95,11 @@ def told(compared: Sequence[Compared]) -> tuple[dict[Measure, Guessed], Word | N
     `compared`: of all attackers on labels.
     """
     guessed: dict[Measure, Guessed] = {}
-    for measure, section in _SECTIONS.items():
+    for measure, sections in _SECTIONS.items():
         of = [
             Guessed(before=it.before, after=it.after)
             for it in compared
-            if (it.measure, it.details) == (measure, section)
+            if it.measure == measure and it.details in sections
         ]
         if of:
             guessed[measure] = max(of, key=lambda it: it.after - it.before)
@@ -126,6 +128,8 @@ def advise(job: AdvisedJob, given: tuple[Whose, FrontierDocument] | None) -> Adv
     fields["defences"] = None if job.defences is None else [name for name, value in job.defences.items() if value]
     if job.protocol == "pivodl":
         return Advice(**fields | {"parameters": parameters(job.params)})
+    if not training(job.protocol).grows_trees:
+        return Advice(**fields | _of_network(job))
     sources = [pair for pair in _at_hand(job, given) if pair[0] is not None]
     source, withheld = _nearest(job, sources)
     # the frontier that the audit was given is neither of this table nor near: the reader is told that it is left out
@@ -136,6 +140,26 @@ def advise(job: AdvisedJob, given: tuple[Whose, FrontierDocument] | None) -> Adv
     if source is None:
         return Advice(**fields | {"withheld": withheld})
     return Advice(**fields | {"source": source[0], "suggestions": _suggestions(job, *source)})
+
+
+def _of_network(job: AdvisedJob) -> dict[str, Any]:
+    """The fields of an advice by the measured network that is nearest, by its ratio of what the log tells."""
+    if job.word in FEW:
+        return {"withheld": "little to lower"}
+    if job.classes is None or not (mine := next(iter(job.guessed.values()), None)):
+        return {"withheld": "nothing scored"}
+    like = [(_ratio(it.share, mine.share), it) for it in networks.tables() if it.classes == job.classes]
+    near = min(like, key=lambda pair: pair[0], default=None)
+    if near is None or near[0] > NEAR:
+        return {"guessed": mine, "withheld": "no table is near"}
+    advice = networks.of_network(near[1], job.label_holder, job.feature_parties, job.defences)
+    return {"guessed": mine, "network": advice}
+
+
+def _ratio(one: float, other: float) -> float:
+    """How many times as large the larger share is; infinite if one is of nothing."""
+    low, high = sorted((one, other))
+    return high / low if low > 0 else float("inf")
 
 
 Sourced = tuple[Source, FrontierDocument]
@@ -190,8 +214,7 @@ def _nearest(job: AdvisedJob, sources: Sequence[Sourced]) -> tuple[Sourced | Non
     # effects of defences depend on how much there is to lower: a table is like another by its leak, not by its size
     def ratio(source: Sourced) -> float:
         mine = job.guessed.get(source[0].measure)
-        low, high = sorted((source[0].guessed.share, 0.0 if mine is None else mine.share))
-        return high / low if low > 0 else float("inf")
+        return _ratio(source[0].guessed.share, 0.0 if mine is None else mine.share)
 
     like = [source for source in sources if source[0].classes == job.classes and ratio(source) <= NEAR]
     return (min(like, key=ratio), None) if like else (None, "no table is near")

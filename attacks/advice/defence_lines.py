@@ -21,6 +21,8 @@ WRITTEN: Mapping[str, tuple[str, Sequence[str]]] = {
 }
 #: Table of [defences] → the key that says how strict it is, and whether the smaller value is the stricter.
 STRICTNESS = {"id_lmid": ("xi", True), "label_dp": ("epsilon", True), "reduced_leakage": ("trees", False)}
+#: Tables of [defences] that networks have alone.
+OF_NETWORKS = ("dimip", "gradient")
 #: Two tables or switches of [defences] that a party's file may not have together.
 APART = ("id_lmid", "grafting")
 #: Points of a frontier that are a defence of feature parties' columns, in files of their own.
@@ -30,14 +32,18 @@ JOB: Final = "job"
 
 
 def check_written(defences: Mapping[str, Any]) -> None:
-    """Check a label holder's table [defences]; ValueError naming what no defence of trees has."""
+    """Check a label holder's table [defences]; ValueError naming what no defence has."""
     switches = {switch for _, switches in WRITTEN.values() for switch in switches}
     for name, value in defences.items():
+        if name in OF_NETWORKS:
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{name} must be a table, as the label holder's file has it")
+            continue
         key, _ = STRICTNESS.get(name, ("", False))
         if not key and name not in switches:
-            known = ", ".join([*STRICTNESS, *sorted(switches)])
+            known = ", ".join([*STRICTNESS, *sorted(switches), *OF_NETWORKS])
             raise ValueError(
-                f"unknown defence {name!r}; known are {known}{did_you_mean(name, [*STRICTNESS, *switches])}"
+                f"unknown defence {name!r}; known are {known}{did_you_mean(name, [*STRICTNESS, *switches, *OF_NETWORKS])}"
             )
         # a table of settings needs the one by which it is stricter or looser than another; a switch is on or off
         if key and not (isinstance(value, Mapping) and isinstance(value.get(key), int | float)):
@@ -61,24 +67,25 @@ def lines_of(
     if defence == JOB:
         return [job_lines(settings)]
     name, switches = WRITTEN[defence]
-    own = ["[defences]", f"{name} = {_toml(settings)}", *(f"{switch} = true" for switch in switches)]
+    own = ["[defences]", f"{name} = {toml(settings)}", *(f"{switch} = true" for switch in switches)]
     files = [Lines(file=f"party file of {label_holder}", lines=own)]
     # what refuses or stops a job without the defence
     if name == "id_lmid":
-        files.append(Lines(file=f"policy of {label_holder}", lines=[f"max_leakage = {_toml(settings['xi'])}"]))
+        files.append(Lines(file=f"policy of {label_holder}", lines=[f"max_leakage = {toml(settings['xi'])}"]))
     if name == "label_dp":
-        files.append(Lines(file=f"policy of {label_holder}", lines=[f"label_budget = {_toml(settings['epsilon'])}"]))
+        files.append(Lines(file=f"policy of {label_holder}", lines=[f"label_budget = {toml(settings['epsilon'])}"]))
     return files
 
 
 def job_lines(settings: Mapping[str, Any]) -> Lines:
     """The lines of parameters in the job file."""
-    return Lines(file="job file", lines=["[job]", *(f"{key} = {_toml(value)}" for key, value in settings.items())])
+    return Lines(file="job file", lines=["[job]", *(f"{key} = {toml(value)}" for key, value in settings.items())])
 
 
-def _toml(value: Any) -> str:
+def toml(value: Any) -> str:
+    """A value as TOML has it in a line."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(key)} = {toml(inner)}" for key, inner in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -44,10 +44,19 @@ DEFENCES: Mapping[str, tuple[str, str]] = {
         "Each feature party merges bins in every node until no sum of a column in a tree is over fewer than m drawn "
         "records: the larger m, the stricter. It hides columns from the label holder, and no labels.",
     ),
+    "dimip": (
+        "DIMIP",
+        "A term in the gradients that return lowers what the party's own model tells of the label: the larger λ, the "
+        "stricter. What the log of gradients tells is lowered in part at best.",
+    ),
+    "noise": ("gradient noise", "Laplace noise on every number of a gradient that returns: its scale belongs to a batch."),
+    "compression": ("gradient compression", "Of a batch's gradients the smallest numbers become 0."),
+    "ppdl": ("PPDL", "Of a gradient's numbers the few that exceed a threshold return, with noise."),
+    "levels": ("DiscreteSGD", "The numbers of gradients that return are rounded to few levels."),
     "job": ("settings of the job", "Parameters of the training, which every party knows."),
 }
 #: Key of a defence's settings → its symbol.
-SYMBOLS = {"xi": "ξ", "epsilon": "ε", "min_cell_records": "m"}
+SYMBOLS = {"xi": "ξ", "epsilon": "ε", "min_cell_records": "m", "dimip": "λ"}
 
 
 #: Values that a party's file has unasked, and a reader need not see.
@@ -77,3 +86,13 @@ def named(defence: str, settings: Mapping[str, Any]) -> str:
 
 def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def of_network(defences: Mapping[str, Any]) -> tuple[str, str]:
+    """The kind of a network's defence, a key of `DEFENCES`, and its settings for a reader."""
+    (name, value), *_ = defences.items()
+    if name == "dimip":
+        return name, setting({name: value})
+    if name == "gradient":
+        return value["kind"], setting({key: own for key, own in value.items() if key != "kind"})
+    return name, setting(value)

@@ -119,12 +119,50 @@ class Parameter(Findings):
     lines: list[Lines]
 
 
+class NetworkSuggestion(Findings):
+    """A defence of a split network: see `attacks.advice.networks.NetworkPoint`.
+
+    `taken_log`, `taken_model`: the shares that it takes away of what the party's log and its completed model tell above
+    what needs no training, null where they told nothing. `kept`: the share of the gain over the label holder alone that
+    it keeps, null where there was none. `helps`: enough is taken away in one of the two, some of the gain is left, and
+    nothing that takes as much keeps more.
+    """
+
+    defences: dict[str, Any]
+    helps: bool
+    log: float
+    model: float
+    accuracy: float
+    taken_log: float | None
+    taken_model: float | None
+    kept: float | None
+    lines: list[Lines]
+
+
+class NetworkAdvice(Findings):
+    """The measured table that is nearest to a split network: see `attacks.advice.networks.NetworkTable`.
+
+    `log`, `model`, `accuracy`: without a defence.
+    """
+
+    table: str
+    classes: int
+    records: int
+    known: int
+    log: float
+    model: float
+    untrained: float
+    accuracy: float
+    alone: float
+    suggestions: list[NetworkSuggestion]
+
+
 class Advice(Findings):
     """Suggestions by the frontier of this table or of the nearest one, and what the job has is left out.
 
     `guessed`: of the audited party that the training tells most, by the measure of the source; null without scores.
     `source`: null where nothing is suggested by a frontier, for the reason in `withheld`; null
-    also of a protocol with `parameters` of its own. `unlike`: the table of a frontier that the audit was given and that
+    also of a protocol with `parameters` of its own, and of a split network, which has `network`. `unlike`: the table of a frontier that the audit was given and that
     is neither of this table nor like it. `defences`: those that the label holder has; null where the audit is not told.
     """
 
@@ -135,3 +173,4 @@ class Advice(Findings):
     defences: list[str] | None
     suggestions: list[Suggestion]
     parameters: list[Parameter]
+    network: NetworkAdvice | None = None

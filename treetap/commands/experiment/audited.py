@@ -36,8 +36,7 @@ def add_audit(
     parties = [_files(folder, name, columns=drawn.columns[name]) for name in feature_parties]
     more = asked.model_dump(include={"attacks", "classes", "drawn_only", "settings", "known_labels"}, exclude_none=True)
     more |= {"ca": "certs/ca.crt", "data_digest": content_digest(table)}
-    if training(experiment.job.protocol).grows_trees:
-        more["defences"] = experiment.defences.model_dump(exclude_defaults=True)
+    more["defences"] = experiment.defences.model_dump(exclude_defaults=True)
     if asked.frontier is not None:
         more["frontier"] = os.path.relpath(asked.frontier, folder)
     label = LabelTable(path=labels_file(experiment, folder), column=experiment.data.label, id=ID)

@@ -14,8 +14,9 @@ import numpy as np
 from attacks.advice.results import Measure
 from attacks.known_labels.evidence import SignatureEvidence
 from attacks.known_labels.labels import KnownLabels
+from attacks.known_labels.names import macro_auc
+from attacks.known_labels.naming import regressed
 from attacks.known_labels.schema import KnownSettings
-from attacks.registry import Needs, rows
 from attacks.scores import majority
 from attacks.verdict import unbalanced
 from attacks.view.known_trees import TreeView
@@ -23,8 +24,12 @@ from treetap.commands.frontier.stored import Guess
 from treetap.tables.labels import Labels
 from treetap.trees.local_values import Floats, Ints
 
+#: The attack by known labels.
+NAMING = "known-regression"
 #: Settings of the attacks by known labels: few draws, since a frontier has many trainings.
 KNOWN: Mapping[str, Any] = {"draws": 5}
+#: Rows by which labels are named: the nodes that a party knows, its own columns, both.
+KINDS = ("nodes", "columns", "both")
 #: The AUC of guessing.
 CHANCE = 0.5
 
@@ -40,17 +45,40 @@ def by_groups(accuracies: Mapping[str, float], own: str, labels: Ints) -> Guess:
     return Guess(before=before, after=max(before, *accuracies.values()))
 
 
-def by_names(results: Mapping[str, Mapping[str, Any]]) -> Guess:
-    """The best of attacks by known labels. `results`: as an audit's document has them; none where nothing is known."""
-    own = [it["columns"]["auc"]["mean"] for it in results.values() if it["columns"] is not None]
-    told = [it[kind]["auc"]["mean"] for it in results.values() for kind in ("nodes", "both") if it[kind] is not None]
-    before = max([CHANCE, *own])
-    return Guess(before=before, after=max([before, *told]))
+def by_names(results: Mapping[str, Any] | None) -> Guess:
+    """The attack by known labels. `results`: `known-regression` of an audit's document; None: nothing could be named."""
+    if results is None:
+        return Guess(before=CHANCE, after=CHANCE)
+    reached = {kind: CHANCE if (it := results[kind]) is None else it["auc"]["mean"] for kind in KINDS}
+    return _guess(reached)
 
 
 def named_centrally(trees: Sequence[TreeView], features: Floats, labels: Labels) -> Guess:
-    """The same for a view of a training on the joined table. `features`: own columns (N, d), categories one-hot."""
+    """The same attack on a view of a training on the joined table, without the audit's control.
+
+    `features`: own columns (N, d), categories one-hot.
+    """
+    from scipy import sparse
+
     known = KnownLabels.of(len(labels.values), labels, None)
     evidence = SignatureEvidence(trees, known, features, KnownSettings.read(dict(KNOWN)))
-    results = {name: row.run(evidence) for name, row in rows(Needs.KNOWN_LABELS).items()}
-    return by_names({name: it.model_dump() for name, it in results.items() if it is not None})
+    if evidence.obstacle:
+        return by_names(None)
+    rows: dict[str, Any] = {"nodes": evidence.memberships}
+    if (own := evidence.standardised) is not None:
+        rows |= {"columns": own, "both": sparse.hstack([rows["nodes"], sparse.csr_matrix(own)], format="csr")}
+    reached = dict.fromkeys(KINDS, CHANCE)
+    for kind, it in rows.items():
+        aucs = []
+        for places, named in evidence.drawn:
+            every = np.zeros((len(named), len(labels.classes)))
+            classes, chances = regressed(it[places], it[named], evidence.truth[places])
+            every[:, classes] = chances
+            aucs.append(macro_auc(every, evidence.truth[named]))
+        reached[kind] = float(np.mean(aucs))
+    return _guess(reached)
+
+
+def _guess(reached: Mapping[str, float]) -> Guess:
+    before = max(CHANCE, reached["columns"])
+    return Guess(before=before, after=max(before, *reached.values()))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from attacks.id2graph.schema import Settings, usual_discount
-from attacks.registry import EXACT_UP_TO, OWN_CUTS, Needs, attack, rows
+from attacks.registry import EXACT_UP_TO, OWN_CUTS, attack
 from attacks.scores import Scores, score
 from attacks.sums.schema import NOTHING_OFFERED
 from attacks.view.expected_leakage import expected_views
@@ -31,7 +31,7 @@ from treetap.commands.experiment.results import OF_COLUMNS
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.experiment.spread_labels import truth
 from treetap.commands.frontier.frontier_file import ALONE, REFERENCE, FrontierFile, Training
-from treetap.commands.frontier.guesses import KNOWN, by_groups, by_names, measure_of, named_centrally
+from treetap.commands.frontier.guesses import KNOWN, NAMING, by_groups, by_names, measure_of, named_centrally
 from treetap.commands.frontier.stored import Cells, TrainingResult, kept
 from treetap.errors import TreetapError
 from treetap.models.durable import make_folder
@@ -95,7 +95,7 @@ def trained_by_federation(
         guesses={
             party: by_groups({name: it[name]["accuracy"] for name in names}, REFERENCE, trained_on)
             if measure == "accuracy"
-            else by_names({name: it[name] for name in rows(Needs.KNOWN_LABELS) if name in it})
+            else by_names(it.get(NAMING))
             for party, it in on_labels.items()
         },
         cells={name: cells for name, it in figures.items() if (cells := cells_of(it)) is not None},
