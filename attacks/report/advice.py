@@ -6,10 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from attacks.advice.names import DEFENCES, named, setting
-from attacks.advice.results import Advice, Guessed, Lines, Measure, Parameter, Source, Suggestion
+from attacks.advice.names import DEFENCES, named, of_network, setting
+from attacks.advice.results import (
+    Advice,
+    Guessed,
+    Lines,
+    Measure,
+    NetworkAdvice,
+    NetworkSuggestion,
+    Parameter,
+    Source,
+    Suggestion,
+)
 from attacks.document import Document
-from attacks.report.glossary import count, score, share
+from attacks.report.glossary import ADVICE_TERMS, count, score, share
 
 #: How labels are guessed.
 _MEASURES: Mapping[Measure, str] = {
@@ -18,6 +28,17 @@ _MEASURES: Mapping[Measure, str] = {
 }
 #: Heads of the figures of a suggestion.
 HEADS = ("labels guessed", "taken away", "cells read", "price in AUC")
+
+#: Heads of the figures of a suggestion for a split network, and their meaning.
+NETWORK_HEADS = ("labels by the log", "labels by the own model", "accuracy", "gain kept")
+NETWORK_TERMS = {
+    "Labels by the log": "the share of the labels of the training that a feature party names by its log of gradients "
+    "and few known labels, without the defence → with it.",
+    "Labels by the own model": "the accuracy of the party's own published model, completed by as many labels; less than "
+    "an untrained one has cannot be taken away.",
+    "Gain kept": "of what the network of all parties has above the label holder alone. Count it, and not the accuracy: "
+    "at 0 % the label holder had better train alone.",
+}
 
 
 class Row(NamedTuple):
@@ -30,12 +51,15 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Advised:
-    """The section's content. `basis`: sentences on where the figures are from. `useless`: rows that name a defence.
+    """The section's content. `basis`: sentences on where the figures are from. `heads`, `terms`: of the figures.
+    `useless`: rows that name a defence.
 
     `where`: the table that was measured. `measures`: name and meaning of each defence that helps, and its suggestions.
     """
 
     basis: list[str]
+    heads: tuple[str, ...]
+    terms: dict[str, str]
     where: str
     measures: list[tuple[str, str, list[Row]]]
     useless: list[Row]
@@ -47,6 +71,8 @@ def advised(document: Document) -> Advised | None:
     advice = document.advice
     if advice is None:
         return None
+    if advice.network is not None:
+        return _of_network(advice, advice.network)
     helping = [it for it in advice.suggestions if it.helps]
     others = [it for it in advice.suggestions if not it.helps]
     source = advice.source
@@ -57,6 +83,8 @@ def advised(document: Document) -> Advised | None:
 
     return Advised(
         basis=basis(advice, document.protocol),
+        heads=HEADS,
+        terms=ADVICE_TERMS,
         where="" if source is None else _where(source),
         measures=[
             (*DEFENCES[name], rows([it for it in helping if it.defence == name], with_name=False))
@@ -65,6 +93,43 @@ def advised(document: Document) -> Advised | None:
         useless=rows([it for it in others if not _dearer(it, advice.suggestions)], with_name=True),
         parameters=advice.parameters,
     )
+
+
+def _of_network(advice: Advice, network: NetworkAdvice) -> Advised:
+    """The section of a split network."""
+    rows = [(*of_network(it.defences), it) for it in network.suggestions]
+    helping = list(dict.fromkeys(kind for kind, _, it in rows if it.helps))
+    return Advised(
+        basis=basis(advice, "splitnn"),
+        heads=NETWORK_HEADS,
+        terms=NETWORK_TERMS,
+        where=f"measured elsewhere, on {_title(network.table)}",
+        measures=[
+            (*DEFENCES[name], [_network_row(it, text, network) for kind, text, it in rows if it.helps and kind == name])
+            for name in helping
+        ],
+        useless=[
+            _network_row(it, f"{DEFENCES[kind][0]}, {text}", network) for kind, text, it in rows if not it.helps
+        ],
+        parameters=[],
+    )
+
+
+def _network_row(it: NetworkSuggestion, name: str, network: NetworkAdvice) -> Row:
+    """The figures under `NETWORK_HEADS`."""
+
+    def fell(before: float, left: float, taken: float | None) -> str:
+        less = "" if taken is None else f" ({'nothing' if taken <= 0 else f'{100 * taken:.0f} %'} taken away)"
+        return f"{share(before, 1)} → {share(left, 1)}{less}"
+
+    kept = "–" if it.kept is None else f"{100 * max(0.0, it.kept):.0f} %"
+    figures = [
+        fell(network.log, it.log, it.taken_log),
+        fell(network.model, it.model, it.taken_model),
+        f"{share(network.accuracy, 1)} → {share(it.accuracy, 1)}",
+        kept,
+    ]
+    return Row(name, figures, it.lines)
 
 
 def _dearer(it: Suggestion, every: Sequence[Suggestion]) -> bool:
@@ -91,6 +156,18 @@ def basis(advice: Advice, protocol: str) -> list[str]:
 
 
 def _sources(advice: Advice) -> Iterator[str]:
+    if (network := advice.network) is not None:
+        here = "" if advice.guessed is None else f"; here {_guessed(advice.guessed)}"
+        yield (
+            f"Measured elsewhere, on {_title(network.table)} ({count(network.records)} records, "
+            f"{count(network.classes)} classes): {share(network.log, 1)} of the labels follow from the log and "
+            f"{count(network.known)} known ones{here}. Of the tables at hand with as many classes its log tells most "
+            "nearly as much. Effects may differ here, and scales of gradients belong to a batch: measure yours by an "
+            "experiment with [audit] and compare = true."
+        )
+        if not any(it.helps for it in network.suggestions):
+            yield "None of what was measured there, beside what this job has, both helps and leaves some of the gain."
+        return
     source, measure = advice.source, "treetap frontier measures yours, and treetap audit --frontier advises by it."
     if advice.withheld == "little to lower":
         yield (
@@ -127,7 +204,7 @@ def _sources(advice: Advice) -> Iterator[str]:
 
 def _left_out(advice: Advice) -> Iterator[str]:
     """The sentence on what is known of the defences that the label holder has."""
-    if advice.source is None:
+    if advice.source is None and advice.network is None:
         return
     if advice.defences is None:
         yield (
@@ -144,6 +221,14 @@ def terminal_lines(document: Document, most: int = 3) -> tuple[list[str], list[t
     if advice is None:
         return [], []
     said = [(f"{it.name}: {it.tells}", _pasted(it.lines)) for it in advice.parameters[:most]]
+    if document.advice is not None and document.advice.network is not None:
+        rows = [(name, row) for name, _, some in advice.measures for row in some]
+        order = [it.lines for it in document.advice.network.suggestions if it.helps]
+        for name, row in sorted(rows, key=lambda pair: order.index(pair[1].lines))[:most]:
+            log, model, accuracy, kept = row.figures
+            text = f"{name}, {row.setting}: labels by the log {log}, by the own model {model}, accuracy {accuracy}, "
+            said.append((f"{text}{kept} of the gain kept; {advice.where}", _pasted(row.lines[:1])))
+        return advice.basis, said
     helping = [] if document.advice is None else [it for it in document.advice.suggestions if it.helps]
     for it in helping[:most]:
         assert document.advice is not None
