@@ -1,16 +1,15 @@
 """Tables of defences of split networks, which the audit of a network advises by.
 
-    python benchmarks/measured_networks.py [--check]
+    python benchmarks/measured_networks.py
 
 Writes `attacks/advice/networks/SET.json` by the results in `benchmarks/reproductions/splitnn/results.jsonl`, which
 `networks.py figure-6 both advised floors` there measures, one seed: a party with half of the columns or of the
-images, the label holder with the other half. Nothing is trained here. With --check the files are compared, not written.
+images, the label holder with the other half. Nothing is trained here.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -90,22 +89,20 @@ def _key(cell: Mapping[str, Any]) -> str:
     return json.dumps(dict(cell), sort_keys=True)
 
 
-def main() -> int:
-    """Write or compare; returns the exit status."""
+def results_at_hand() -> dict[str, dict[str, Any]]:
+    """The results of the reproduction by their keys."""
     rows = map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines())
-    results = {_key(row["trial"]): row for row in rows}
+    return {_key(row["trial"]): row for row in rows}
+
+
+def main() -> None:
+    """Write the files."""
+    results = results_at_hand()
     OUT.mkdir(parents=True, exist_ok=True)
-    stale = []
     for name in SETS:
-        path, text = OUT / f"{name}.json", table(name, results).model_dump_json(indent=1) + "\n"
-        if "--check" not in sys.argv[1:]:
-            path.write_text(text, encoding="utf-8")
-        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            stale.append(path.name)
-    if stale:
-        print(f"measured_networks: {', '.join(stale)}: not of the results at hand; run without --check", file=sys.stderr)
-    return 1 if stale else 0
+        text = table(name, results).model_dump_json(indent=1) + "\n"
+        (OUT / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -26,7 +26,7 @@ from attacks.advice.results import (
     Whose,
     Withheld,
 )
-from attacks.verdict import Compared, Word, WORDS
+from attacks.verdict import WORDS, Compared, Word
 from treetap.privacy.frontiers import FrontierDocument, MeasuredPoint
 from treetap.protocols.registry import training
 

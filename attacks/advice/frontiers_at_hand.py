@@ -9,6 +9,7 @@ from attacks.advice.results import Whose
 from treetap.errors import BadInput
 from treetap.privacy.frontiers import FrontierDocument, load_frontier
 
+
 def shipped(protocol: str) -> list[FrontierDocument]:
     """The project's frontiers of public tables for a protocol; `python benchmarks/measured_frontiers.py` makes them."""
     folder = resources.files("attacks.advice") / "frontiers"

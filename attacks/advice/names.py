@@ -49,7 +49,10 @@ DEFENCES: Mapping[str, tuple[str, str]] = {
         "A term in the gradients that return lowers what the party's own model tells of the label: the larger λ, the "
         "stricter. What the log of gradients tells is lowered in part at best.",
     ),
-    "noise": ("gradient noise", "Laplace noise on every number of a gradient that returns: its scale belongs to a batch."),
+    "noise": (
+        "gradient noise",
+        "Laplace noise on every number of a gradient that returns: its scale belongs to a batch.",
+    ),
     "compression": ("gradient compression", "Of a batch's gradients the smallest numbers become 0."),
     "ppdl": ("PPDL", "Of a gradient's numbers the few that exceed a threshold return, with noise."),
     "levels": ("DiscreteSGD", "The numbers of gradients that return are rounded to few levels."),

@@ -136,7 +136,7 @@ def _lines(defences: Mapping[str, Any], label_holder: str, feature_parties: Sequ
     own = ["[defences]"]
     for name, value in defences.items():
         if name == "dimip":
-            value = {party: value[PARTY] for party in feature_parties}
+            value = dict.fromkeys(feature_parties, value[PARTY])
         own.append(f"{name} = {toml(value)}")
     files = [Lines(file=f"party file of {label_holder}", lines=own)]
     if "label_dp" in defences:

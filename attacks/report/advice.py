@@ -79,7 +79,11 @@ def advised(document: Document) -> Advised | None:
 
     # what helps stands below its defence; what does not names it, in one table
     def rows(some: Sequence[Suggestion], *, with_name: bool) -> list[Row]:
-        return [_row(it, source, named(it.defence, it.settings) if with_name else setting(it.settings)) for it in some if source is not None]
+        return [
+            _row(it, source, named(it.defence, it.settings) if with_name else setting(it.settings))
+            for it in some
+            if source is not None
+        ]
 
     return Advised(
         basis=basis(advice, document.protocol),
@@ -108,9 +112,7 @@ def _of_network(advice: Advice, network: NetworkAdvice) -> Advised:
             (*DEFENCES[name], [_network_row(it, text, network) for kind, text, it in rows if it.helps and kind == name])
             for name in helping
         ],
-        useless=[
-            _network_row(it, f"{DEFENCES[kind][0]}, {text}", network) for kind, text, it in rows if not it.helps
-        ],
+        useless=[_network_row(it, f"{DEFENCES[kind][0]}, {text}", network) for kind, text, it in rows if not it.helps],
         parameters=[],
     )
 

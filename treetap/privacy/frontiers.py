@@ -45,10 +45,10 @@ class MeasuredPoint(Strict):
     "min_cell_records", of every feature party; or "job", no defence, whose `settings` are parameters of the job that
     differ. `settings`: keys as in a party's table `[defences]`, as `{"xi": 0.5, "counts": "shown"}`.
     `auc`, `accuracy`: of the held-out rows. `v_measure`: by attack, in each seed that of the feature party where it is
-    largest; `parties`: by party and attack. `added`: what a feature party can guess of the labels with the training less
-    what it can without, in each seed of the party that the training tells most; 0: taking part told nothing. `gain`:
-    AUC above that of the label holder alone, seed by seed. `cells`: in each seed of the feature party of which most was
-    read, None where this was not measured; `cells_of`: by party.
+    largest; `parties`: by party and attack. `added`: what a feature party can guess of the labels with the training
+    less what it can without, in each seed of the party that the training tells most; 0: taking part told nothing.
+    `gain`: AUC above that of the label holder alone, seed by seed. `cells`: in each seed of the feature party of which
+    most was read, None where this was not measured; `cells_of`: by party.
     """
 
     defence: str

@@ -54,7 +54,7 @@ LOOKS = {
 
 
 class Mark(NamedTuple):
-    """A point of a panel: its marker's outline around (x, y), its error bars as a path, and its text."""
+    """A point of a panel: its marker's outline around (x, y), of the front its error bars as a path, and its text."""
 
     x: str
     y: str
@@ -64,11 +64,10 @@ class Mark(NamedTuple):
 
 
 class Series(NamedTuple):
-    """All points of one defence, in ascending order of its parameter, with a line through them."""
+    """All points of one defence, in ascending order of its parameter."""
 
     look: Look
     marks: list[Mark]
-    line: str
 
 
 class Value(NamedTuple):
@@ -202,7 +201,7 @@ def _panel(
     return Panel(
         title=title,
         frame=frame,
-        series=[_series(LOOKS[name], found, frame) for name, found in by_defence.items() if found],
+        series=[_series(LOOKS[name], some, frame, front) for name, some in by_defence.items() if some],
         values=_values(marks, front, chosen, frame),
         level=None if level is None else (short(frame.y(level[0])), level[1]),
         limit=None if limit is None else (short(frame.x(limit)), f"{limit:.3f}"),
@@ -255,22 +254,19 @@ def _front(marks: Sequence[_Placed], *, beyond: float) -> list[_Placed]:
     return sorted((it for it in known if not beaten(it)), key=lambda it: it.auc)
 
 
-def _series(look: Look, marks: Sequence[_Placed], frame: Frame) -> Series:
-    drawn, several = [], look.style not in ("job", "none")
+def _series(look: Look, marks: Sequence[_Placed], frame: Frame, front: Sequence[_Placed]) -> Series:
+    drawn = []
     for it in marks:
-        bars = f"M{short(frame.x(_end(it.point.auc, -1)))} {short(it.y)}H{short(frame.x(_end(it.point.auc, 1)))}"
-        bars += f"M{short(it.x)} {short(frame.y(it.height.ends[0]))}V{short(frame.y(it.height.ends[1]))}"
+        bars = ""
+        if any(it is other for other in front):  # of all points they would hide the points
+            bars = f"M{short(frame.x(_end(it.point.auc, -1)))} {short(it.y)}H{short(frame.x(_end(it.point.auc, 1)))}"
+            bars += f"M{short(it.x)} {short(frame.y(it.height.ends[0]))}V{short(frame.y(it.height.ends[1]))}"
         text = f"{look.label} {value(it.point)}: AUC {written(it.point.auc)}, {it.height.said}"
-        drawn.append(
-            Mark(short(it.x), short(it.y), look.shape.format(short(it.radius)), bars, " ".join(text.split()))
-        )
-    line = "M" + "L".join(f"{mark.x} {mark.y}" for mark in drawn)
-    return Series(look, drawn, line if several and len(drawn) > 1 else "")
+        drawn.append(Mark(short(it.x), short(it.y), look.shape.format(short(it.radius)), bars, " ".join(text.split())))
+    return Series(look, drawn)
 
 
-def _values(
-    marks: Sequence[_Placed], front: Sequence[_Placed], chosen: _Placed | None, frame: Frame
-) -> list[Value]:
+def _values(marks: Sequence[_Placed], front: Sequence[_Placed], chosen: _Placed | None, frame: Frame) -> list[Value]:
     """Texts beside points, those of the recommended one and of the front first; what has no free place has none."""
     order = {id(it): place for place, it in enumerate([*([chosen] if chosen else []), *front])}
     taken = [(it.x - it.radius, it.y - it.radius, it.x + it.radius, it.y + it.radius) for it in marks]

@@ -91,7 +91,9 @@ def _of_columns(without: MeasuredPoint, point: MeasuredPoint) -> str:
     read = [None if it.cells is None else it.cells.read.mean for it in (without, point)]
     if read[0] is None or read[1] is None:
         return ""
-    return f" Of the columns the label holder then reads {share(read[1], 1)} of the cells, {share(read[0], 1)} without it."
+    return (
+        f" Of the columns the label holder then reads {share(read[1], 1)} of the cells, {share(read[0], 1)} without it."
+    )
 
 
 def _lines(point: MeasuredPoint, label_holder: str) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from treetap.commands.experiment.defended import check
 from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
 from treetap.commands.experiment.results import spread
 from treetap.commands.frontier import trainings
-from treetap.commands.frontier.frontier_file import ALONE, REFERENCE, FrontierFile, Plan, Training
+from treetap.commands.frontier.frontier_file import ALONE, FrontierFile, Plan, Training
 from treetap.commands.frontier.page import html, print_frontier
 from treetap.commands.frontier.recommended import recommend
 from treetap.commands.frontier.stored import MEASURES, Cells, Store, TrainingResult, made_with
@@ -163,7 +163,8 @@ def document(
         for plan, results in by_plan.items()
         for name in plan.points
     ]
-    told = [max(it.guesses.values(), key=lambda guess: guess.after - guess.before) for it in next(iter(by_plan.values()))]
+    undefended = next(iter(by_plan.values()))
+    told = [max(it.guesses.values(), key=lambda guess: guess.after - guess.before) for it in undefended]
     before = measured(it.before for it in told)
     reached = MeasuredAlone(**{name: measured(it.test[ALONE][name] for it in alone) for name in MEASURES})
     return FrontierDocument(

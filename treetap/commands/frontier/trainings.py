@@ -71,9 +71,7 @@ def trained_by_federation(
     started = time.monotonic()
     names = attacks_of(experiment, records)
     given = experiment.frontier
-    audit = AuditTable(
-        attacks=names, by_tree=False, settings=given.settings, sums=given.sums, known_labels=dict(KNOWN)
-    )
+    audit = AuditTable(attacks=names, by_tree=False, settings=given.settings, sums=given.sums, known_labels=dict(KNOWN))
     asked = experiment.planned(training.plan).model_copy(update={"audit": audit})
     run = run_seed(asked, table, training.seed, folder, title=training.word)
     if run.audit_fault is not None:
