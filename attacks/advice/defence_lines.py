@@ -41,10 +41,8 @@ def check_written(defences: Mapping[str, Any]) -> None:
             continue
         key, _ = STRICTNESS.get(name, ("", False))
         if not key and name not in switches:
-            known = ", ".join([*STRICTNESS, *sorted(switches), *OF_NETWORKS])
-            raise ValueError(
-                f"unknown defence {name!r}; known are {known}{did_you_mean(name, [*STRICTNESS, *switches, *OF_NETWORKS])}"
-            )
+            known = [*STRICTNESS, *sorted(switches), *OF_NETWORKS]
+            raise ValueError(f"unknown defence {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
         # a table of settings needs the one by which it is stricter or looser than another; a switch is on or off
         if key and not (isinstance(value, Mapping) and isinstance(value.get(key), int | float)):
             raise ValueError(f"{name} must be a table with {key}, as the label holder's file has it")

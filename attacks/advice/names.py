@@ -51,7 +51,7 @@ DEFENCES: Mapping[str, tuple[str, str]] = {
     ),
     "noise": (
         "gradient noise",
-        "Laplace noise on every number of a gradient that returns: its scale belongs to a batch.",
+        "Laplace noise on every number of a gradient that returns; its scale is of a batch.",
     ),
     "compression": ("gradient compression", "Of a batch's gradients the smallest numbers become 0."),
     "ppdl": ("PPDL", "Of a gradient's numbers the few that exceed a threshold return, with noise."),

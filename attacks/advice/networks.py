@@ -136,8 +136,9 @@ def _lines(defences: Mapping[str, Any], label_holder: str, feature_parties: Sequ
     own = ["[defences]"]
     for name, value in defences.items():
         if name == "dimip":
-            value = dict.fromkeys(feature_parties, value[PARTY])
-        own.append(f"{name} = {toml(value)}")
+            own.append(f"{name} = {toml(dict.fromkeys(feature_parties, value[PARTY]))}")
+        else:
+            own.append(f"{name} = {toml(value)}")
     files = [Lines(file=f"party file of {label_holder}", lines=own)]
     if "label_dp" in defences:
         budget = f"label_budget = {toml(defences['label_dp']['epsilon'])}"

@@ -74,7 +74,8 @@ class Source(Findings):
 class Effect(Findings):
     """The measures with one defence on the table of the source: means over the seeds, `_sd` their standard deviation.
 
-    `guessed`: of the labels with the training; `auc`: of held-out records, null where undefined; `cells`: null where not measured.
+    `guessed`: of the labels with the training; `auc`: of held-out records, null where undefined; `cells`: null where
+    not measured.
     """
 
     guessed: float
@@ -161,9 +162,10 @@ class Advice(Findings):
     """Suggestions by the frontier of this table or of the nearest one, and what the job has is left out.
 
     `guessed`: of the audited party that the training tells most, by the measure of the source; null without scores.
-    `source`: null where nothing is suggested by a frontier, for the reason in `withheld`; null
-    also of a protocol with `parameters` of its own, and of a split network, which has `network`. `unlike`: the table of a frontier that the audit was given and that
-    is neither of this table nor like it. `defences`: those that the label holder has; null where the audit is not told.
+    `source`: null where nothing is suggested by a frontier, for the reason in `withheld`; null also of a protocol with
+    `parameters` of its own, and of a split network, which has `network`. `unlike`: the table of a frontier that the
+    audit was given and that is neither of this table nor like it. `defences`: those that the label holder has; null
+    where the audit is not told.
     """
 
     guessed: Guessed | None

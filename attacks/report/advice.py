@@ -34,8 +34,8 @@ NETWORK_HEADS = ("labels by the log", "labels by the own model", "accuracy", "ga
 NETWORK_TERMS = {
     "Labels by the log": "the share of the labels of the training that a feature party names by its log of gradients "
     "and few known labels, without the defence → with it.",
-    "Labels by the own model": "the accuracy of the party's own published model, completed by as many labels; less than "
-    "an untrained one has cannot be taken away.",
+    "Labels by the own model": "the accuracy of the party's own published model, completed by as many labels; less "
+    "than an untrained one has cannot be taken away.",
     "Gain kept": "of what the network of all parties has above the label holder alone. Count it, and not the accuracy: "
     "at 0 % the label holder had better train alone.",
 }

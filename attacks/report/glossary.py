@@ -66,8 +66,8 @@ SENTENCE_TERMS = {
 ADVICE_TERMS = {
     "Labels guessed": "by the best attack on the measured table, without the defence → with it: the share of right "
     "ones or, where a class is rare, the AUC by few known labels. At least what own columns give, which a party has.",
-    "Taken away": "of what the training adds to what a party can guess without it. At 100 % taking part no longer helps "
-    "these attacks; –: the training adds next to nothing, less than 0.02.",
+    "Taken away": "of what the training adds to what a party can guess without it. At 100 % taking part no longer "
+    "helps these attacks; –: the training adds next to nothing, less than 0.02.",
     "Cells read": "the share of a feature party's cells (record, column) that the label holder placed in their bins on "
     "the measured table, without the setting → with it. A setting that hides labels may tell more of columns.",
     "Price": "how much of the model's AUC on held-out records is lost. AUC: the chance that of two records of "

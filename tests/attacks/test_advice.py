@@ -500,7 +500,7 @@ def test_networks_are_advised_by_the_nearest_measured_one() -> None:
 
 
 def test_networks_without_a_measured_one_that_is_near() -> None:
-    """Other classes, a log that tells a third as much, and a verdict of little: no table; nothing twice that is there."""
+    """Other classes, a log that tells a third as much, a verdict of little: no table. Nothing that is there twice."""
     assert _network(classes=3).withheld == "no table is near"
     assert _network(guessed={"accuracy": Guessed(before=0.1, after=0.3)}).withheld == "no table is near"
     assert _network(word="little").withheld == "little to lower"

@@ -29,8 +29,8 @@ LABEL_DP_VARIANTS = ("label_dp", "label_dp + refit", "grafting", "grafting + ref
 class Plan:
     """A defence, or settings of the job, that is trained.
 
-    `name`: the key in a party's table `[defences]`, "none", "job" or "alone". `defences`: of the label. `changes`: of "job" the
-    parameters that differ, of "min_cell_records" that of every feature party.
+    `name`: the key in a party's table `[defences]`, "none", "job" or "alone". `defences`: of the label. `changes`: of
+    "job" the parameters that differ, of "min_cell_records" that of every feature party.
     """
 
     name: str

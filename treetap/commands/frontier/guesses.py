@@ -46,7 +46,7 @@ def by_groups(accuracies: Mapping[str, float], own: str, labels: Ints) -> Guess:
 
 
 def by_names(results: Mapping[str, Any] | None) -> Guess:
-    """The attack by known labels. `results`: `known-regression` of an audit's document; None: nothing could be named."""
+    """The attack by known labels. `results`: `known-regression` of an audit; None: nothing could be named."""
     if results is None:
         return Guess(before=CHANCE, after=CHANCE)
     reached = {kind: CHANCE if (it := results[kind]) is None else it["auc"]["mean"] for kind in KINDS}

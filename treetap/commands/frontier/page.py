@@ -1,4 +1,4 @@
-"""A frontier as one self-contained HTML file, as a picture as in Figure 8 of the ID2Graph paper, and in the terminal."""
+"""A frontier as one HTML file, as a picture, and in the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def html(document: FrontierDocument) -> str:
 
 
 def picture(document: FrontierDocument) -> str:
-    """The panels of all attacks, and that of columns, side by side as an SVG file."""
+    """The panel that decides, and that of columns, side by side as an SVG file."""
     return _render("picture.svg.j2", document)
 
 
@@ -30,7 +30,6 @@ def _render(template: str, document: FrontierDocument) -> str:
         document=document,
         main=[of_guesses(document), *of_columns(document)],
         panels=of_attacks(document),
-        columns=of_columns(document),
         looks=[LOOKS[name] for name in LOOKS if any(point.defence == name for point in document.points)],
         headline=headline(document),
         table=table_of(document),
@@ -119,4 +118,4 @@ def _taken(document: FrontierDocument, point: MeasuredPoint) -> str:
     added = None if without is None else without.added.mean
     if point is without or not added or point.added.mean is None:
         return "–"
-    return f"{100 * (1 - point.added.mean / added):.0f} %".replace("-", "−")
+    return f"{round(100 * (1 - point.added.mean / added))} %".replace("-", "−")

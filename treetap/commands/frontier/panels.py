@@ -131,7 +131,7 @@ def of_guesses(document: FrontierDocument) -> Panel:
         it = point.added
         if it.mean is None:
             return None
-        said = f"{document.measure} guessed {before + it.mean:.3f}, {before:.3f} without the training"
+        said = f"labels guessed {written(it.model_copy(update={'mean': before + it.mean}))}"
         return _Height(before + it.mean, (before + _end(it, -1), before + _end(it, 1)), said)
 
     name = "labels guessed, AUC by 40 known" if document.measure == "AUC" else "labels guessed, accuracy"

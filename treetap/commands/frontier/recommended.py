@@ -17,8 +17,8 @@ KEPT = 0.5
 #: Shares taken away within so much of each other are equal: then the AUC decides.
 EQUAL = 0.05
 RULE = (
-    f"Rule: of the points that keep at least {100 * KEPT:.0f} % of the gain over the label holder alone, and take away at "
-    f"least {100 * LEAST:.0f} % of what the training tells, the one that takes most; of those within "
+    f"Rule: of the points that keep at least {100 * KEPT:.0f} % of the gain over the label holder alone and take away "
+    f"at least {100 * LEAST:.0f} % of what the training tells, the one that takes most; of those within "
     f"{100 * EQUAL:.0f} points of it the one with the largest AUC."
 )
 
@@ -56,7 +56,7 @@ def recommend(
         return Recommended(
             point=None,
             says=f"There is little to lower: what others can guess of the labels rises from {before:.3f} to "
-            f"{before + added:.3f}, at most {100 * LITTLE:.0f} % of what was left. Train without a defence ({figures}).",
+            f"{before + added:.3f}, at most {100 * LITTLE:.0f} % of what was left. Train without one ({figures}).",
         )
     choices = [
         _Choice(place, it.gain.mean / gain, 1 - it.added.mean / added, it.auc.mean)
@@ -73,9 +73,9 @@ def recommend(
     best = max((it for it in enough if it.taken >= most - EQUAL), key=lambda it: it.auc)
     point = points[best.place]
     says = (
-        f"Take {named(point.defence, point.settings)}: it takes away {100 * best.taken:.0f} % of what the training tells, "
-        f"and keeps {100 * best.kept:.0f} % of the gain. AUC {best.auc:.3f}; without a defence {auc:.3f}, {label_holder} "
-        f"alone {alone.auc.mean:.3f}."
+        f"Take {named(point.defence, point.settings)}: it takes away {100 * best.taken:.0f} % of what the training "
+        f"tells, and keeps {100 * best.kept:.0f} % of the gain. AUC {best.auc:.3f}; without a defence {auc:.3f}, "
+        f"{label_holder} alone {alone.auc.mean:.3f}."
     )
     return Recommended(
         point=best.place,
@@ -91,9 +91,7 @@ def _of_columns(without: MeasuredPoint, point: MeasuredPoint) -> str:
     read = [None if it.cells is None else it.cells.read.mean for it in (without, point)]
     if read[0] is None or read[1] is None:
         return ""
-    return (
-        f" Of the columns the label holder then reads {share(read[1], 1)} of the cells, {share(read[0], 1)} without it."
-    )
+    return f" Of columns the label holder then reads {share(read[1], 1)} of the cells, {share(read[0], 1)} without it."
 
 
 def _lines(point: MeasuredPoint, label_holder: str) -> dict[str, list[str]]:
