@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.attacks.frontiers import frontier, point
+from tests.attacks.frontiers import frontier as by_hand
+from tests.attacks.frontiers import point as at
 from tests.commands.command import refused, treetap
 from treetap.commands.experiment.joined_table import read_table
 from treetap.commands.frontier import run, trainings
@@ -255,7 +256,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FrontierDocume
 @of_one_document
 def test_the_document(made: tuple[Path, FrontierDocument]) -> None:
     """It has each point with its figures over the seeds, and is read back as points for an adviser."""
-    folder, document = made
+    _, document = made
     assert [(point.defence, value(point)) for point in document.points] == [
         ("none", ""),
         ("reduced_leakage", "trees 1"),
@@ -369,27 +370,27 @@ def test_larger_parameters_have_larger_markers(made: tuple[Path, FrontierDocumen
 
 def _by_hand(*points: MeasuredPoint) -> FrontierDocument:
     """A document with these points; AUC 0.9 together, 0.7 alone, 0.6 of the labels guessed, 0.2 before."""
-    made = frontier(*points)
+    made = by_hand(*points)
     return made.model_copy(update={"recommended": recommend(made.points, made.alone, made.before.mean, "bank")})
 
 
 def test_what_is_recommended() -> None:
     """Most is taken away among what keeps half of the gain; equal shares by AUC; each reason for none is said."""
-    mild = point("id_lmid", {"xi": 0.5, "counts": "shown"}, 0.88, 0.42)
-    strict = point("id_lmid", {"xi": 0.25, "counts": "shown"}, 0.81, 0.3)
-    equal = point("label_dp + refit", {"epsilon": 1.0, "stages": 2}, 0.85, 0.31)
-    dear = point("id_lmid", {"xi": 0.1, "counts": "shown"}, 0.79, 0.2)
-    loose = point("id_lmid", {"xi": 2.0, "counts": "shown"}, 0.9, 0.52)
+    mild = at("id_lmid", {"xi": 0.5, "counts": "shown"}, 0.88, 0.42)
+    strict = at("id_lmid", {"xi": 0.25, "counts": "shown"}, 0.81, 0.3)
+    equal = at("label_dp + refit", {"epsilon": 1.0, "stages": 2}, 0.85, 0.308)
+    dear = at("id_lmid", {"xi": 0.1, "counts": "shown"}, 0.79, 0.2)
+    loose = at("id_lmid", {"xi": 2.0, "counts": "shown"}, 0.9, 0.52)
     for points, chosen in (((loose, mild, strict, dear), 3), ((mild, strict, equal, dear), 3), ((mild, dear), 1)):
         document = _by_hand(*points)
         assert document.recommended.point == chosen
     taken = _by_hand(mild, strict, equal, dear).recommended
-    assert (taken.kept, taken.taken) == (pytest.approx(0.75), pytest.approx(0.725))
+    assert (taken.kept, taken.taken) == (pytest.approx(0.75), pytest.approx(0.73))
     assert taken.lines == {
         "party file of bank": ["[defences]", "label_dp = {epsilon = 1.0, stages = 2}", "refit = true"],
         "policy of bank": ["label_budget = 1.0"],
     }
-    assert taken.says.startswith("Take label DP + refit, ε 1, stages 2: it takes away 72 % of what the training tells")
+    assert taken.says.startswith("Take label DP + refit, ε 1, stages 2: it takes away 73 % of what the training tells")
     for nothing in (_by_hand(dear, loose), _by_hand()):
         assert nothing.recommended.point is None
         assert "No measured setting keeps half of the gain" in nothing.recommended.says
@@ -405,25 +406,25 @@ def test_what_is_recommended() -> None:
 
 def test_a_recommended_point_says_what_is_read_of_columns() -> None:
     """A setting that hides labels may tell more of columns."""
-    noise = point("label_dp", {"epsilon": 0.5, "stages": 1}, 0.88, 0.3, read=0.96)
-    made = frontier(noise, read=0.5)
+    noise = at("label_dp", {"epsilon": 0.5, "stages": 1}, 0.88, 0.3, read=0.96)
+    made = by_hand(noise, read=0.5)
     says = recommend(made.points, made.alone, made.before.mean, "bank").says
     assert says.endswith("Of columns the label holder then reads 96.0 % of the cells, 50.0 % without it.")
 
 
 def test_the_panel_that_decides() -> None:
-    """Axes as wide as the points from alone on; the front; values where there is room; the recommended one is ringed."""
+    """Axes as wide as the points from alone on; the front; values where there is room; the recommended one ringed."""
     points = [
-        point("id_lmid", {"xi": xi, "counts": "shown"}, 0.9 - 0.01 * k, 0.55 - 0.1 * k) for k, xi in enumerate((1, 0.5))
+        at("id_lmid", {"xi": xi, "counts": "shown"}, 0.9 - 0.01 * k, 0.55 - 0.1 * k) for k, xi in enumerate((1, 0.5))
     ]
     far, beaten = (
-        point("label_dp", {"epsilon": 0.5, "stages": 2}, 0.3, 0.25),
-        point("reduced_leakage", {"trees": 1}, 0.8, 0.58),
+        at("label_dp", {"epsilon": 0.5, "stages": 2}, 0.3, 0.25),
+        at("reduced_leakage", {"trees": 1}, 0.8, 0.58),
     )
     document = _by_hand(*points, far, beaten)
     panel = of_guesses(document)
     assert (panel.beyond, panel.alone and panel.alone[1]) == (1, "bank alone 0.700")
-    assert panel.frame.x.ticks()[0].label == "0.65"
+    assert panel.frame.x(0.3) == panel.frame.left < panel.frame.x(0.7) < panel.frame.x(0.9) < panel.frame.x_end
     assert {it.text for it in panel.values} >= {"no defence", "ξ 1", "ξ 0.5", "trees 1"}
     assert panel.chosen is not None
     assert panel.front.count("H") == 1
