@@ -22,9 +22,8 @@ OUT = HERE.parent / "attacks" / "advice" / "networks"
 #: Set of the reproduction → name, classes, records of the training, share of the largest class among them.
 SETS: Mapping[str, tuple[str, int, int, float]] = {
     "fashion": ("Fashion-MNIST", 10, 20_000, 0.1),
+    "obesity": ("obesity", 7, 1689, 281 / 1689),
 }
-#: Scales of a smaller training, which its key has.
-SCALES: Mapping[str, dict[str, int]] = {}
 #: Labels that the attacks know.
 KNOWN = 40
 #: Keys of a cell that are a defence of the label holder.
@@ -36,7 +35,7 @@ _SHARE, _THRESHOLD = 0.5, 0.0001
 def table(name: str, results: Mapping[str, dict[str, Any]]) -> NetworkTable:
     """The table of a set. `results`: by their keys. Raises KeyError where a result is missing."""
     title, classes, records, majority = SETS[name]
-    usual: dict[str, Any] = {"set": name, "seed": 0, **SCALES.get(name, {})}
+    usual: dict[str, Any] = {"set": name, "seed": 0}
     cells = [json.loads(key) for key in results]
     # one defence alone, and nothing else that differs
     chosen = [

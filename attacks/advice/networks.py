@@ -18,6 +18,8 @@ from attacks.schema import Findings
 
 #: Stands for every feature party in measured settings.
 PARTY: Final = "PARTY"
+#: The least that is told above the floor if shares of it are to say something.
+LEAK = 0.02
 #: The least share of what the log or the model tells that what helps takes away; the share from which the gain decides.
 LEAST, MOST_OF_IT = 0.25, 0.5
 
@@ -105,8 +107,8 @@ def of_network(
 
 
 def _taken(before: float, left: float, floor: float) -> float | None:
-    """The share of what is told above the floor that is taken away; None where nothing was."""
-    return min(1.0, (before - left) / (before - floor)) if before > floor else None
+    """The share of what is told above the floor that is taken away; None where next to nothing was."""
+    return min(1.0, (before - left) / (before - floor)) if before - floor >= LEAK else None
 
 
 def _most(it: NetworkSuggestion) -> float:
