@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from attacks import sections
 from attacks.advice.advise import AdvisedJob, advise, told
 from attacks.advice.frontiers_at_hand import given
@@ -58,7 +60,8 @@ def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
     parties = {}
     for number, case in enumerate(cases):
         say = partial(_say, progress, number, len(cases), case.party.name)
-        parties[case.party.name] = _of_view(case) | _attacked(case, say, by_tree=by_tree)
+        with threadpool_limits(1):  # most fits are small: threads would wait for each other
+            parties[case.party.name] = _of_view(case) | _attacked(case, say, by_tree=by_tree)
     predictions = scored_predictions(file, partial(progress, len(cases), len(cases)))
     progress(len(cases), len(cases), "")
     classes = _classes(cases)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from attacks.id2graph.schema import AttackResult
 from attacks.registry import GROUPING
 from attacks.scores import majority
-from attacks.verdict import Compared, paired_error
+from attacks.verdict import MOST_FREQUENT, Compared, paired_error
 
 Bools = npt.NDArray[np.bool_]
 
@@ -34,9 +34,9 @@ def compared_groups(
     trained = {name: it for name, it in attacks.items() if name != "cl"}
     if not trained:
         return
-    before, how = truth == np.bincount(truth).argmax(), "the most frequent class"
+    before, how = truth == np.bincount(truth).argmax(), MOST_FREQUENT
     if (own := attacks.get("cl")) is not None and own.right.mean() > majority(truth):
-        before, how = own.right, "groups of its own columns"
+        before, how = own.right, "own columns"
     best = max(trained, key=lambda name: trained[name].right.mean())
     after = "" if (trees := trained[best].trees) is None else f" after {trees} trees"
     yield Compared(

@@ -44,24 +44,6 @@ SOURCES = {
     "own": "own: made by the party's own split",
     "difference": "derived: a known node less a known child, or two known children together",
 }
-#: Terms of the first sentences.
-SENTENCE_TERMS = {
-    "Groups": "the clusters of the attack that agrees best, after the number of trees where it does. It sees no label.",
-    "Matched by the audit": (
-        "the audit has the labels, and gives each class one group at most, so that as many records as possible agree; "
-        "those of groups left over count as wrong. An attacker has no labels to match by."
-    ),
-    "Named by published class sizes": (
-        "the largest group is named after the largest class, the second after the second, and so on, as an attacker "
-        "can who knows how frequent each class is, and no label. Where sizes are equal, the mean over their orders; of "
-        "several attacks the best by it."
-    ),
-    "The largest class": "the share of records that naming all of them after it gets right.",
-    "AUC by known labels": (
-        "the chance that of two records of different classes the right one comes first; 0.5 is guessing. Labels "
-        "reassigned after the training follow the party's own columns alone: what they give was there before it."
-    ),
-}
 #: Terms of the advice.
 ADVICE_TERMS = {
     "Labels guessed": "by the best attack on the measured table, without the defence → with it: the share of right "
