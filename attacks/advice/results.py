@@ -124,9 +124,9 @@ class NetworkSuggestion(Findings):
     """A defence of a split network: see `attacks.advice.networks.NetworkPoint`.
 
     `taken_log`, `taken_model`: the shares that it takes away of what the party's log and its completed model tell above
-    what needs no training, null where they told next to nothing. `kept`: the share of the gain over the label holder alone that
-    it keeps, null where there was none. `helps`: enough is taken away in one of the two, some of the gain is left, and
-    nothing that takes as much keeps more.
+    what needs no training, null where they told next to nothing. `kept`: the share of the gain over the label holder
+    alone that it keeps, null where there was none. `helps`: enough is taken away in one of the two, some of the gain is
+    left, and nothing that takes as much keeps more.
     """
 
     defences: dict[str, Any]
