@@ -190,6 +190,7 @@ def _source(whose: Whose, document: FrontierDocument) -> Source | None:
         measure=document.measure,
         guessed=Guessed(before=document.before.mean, after=document.before.mean + without.added.mean),
         auc=without.auc.mean,
+        alone=document.alone.auc.mean,
         cells=_read(without),
     )
 

@@ -54,7 +54,7 @@ class Source(Findings):
     """The frontier that the figures are from: `table` by its file's name, `records` that were trained on.
 
     Without a defence: `guessed` of the labels by the `measure`, `auc` of held-out records, null where undefined;
-    `cells`: see `ReadCells`, null where not measured.
+    `cells`: see `ReadCells`, null where not measured. `alone`: the AUC of the label holder without a federation.
     """
 
     table: str
@@ -68,6 +68,7 @@ class Source(Findings):
     measure: Measure
     guessed: Guessed
     auc: float | None
+    alone: float | None
     cells: ReadCells | None
 
 

@@ -184,7 +184,10 @@ def _sources(advice: Advice) -> Iterator[str]:
             f"and twice as much of what was left to guess, so no defence is suggested: {measure}"
         )
     else:
-        figures = f"{_guessed(source.guessed)} without a defence, by {_MEASURES[source.measure]}"
+        figures = (
+            f"{_guessed(source.guessed)} without a defence, by {_MEASURES[source.measure]}; AUC {score(source.auc)} "
+            f"together, {score(source.alone)} by the label holder alone"
+        )
         if source.whose == "this table":
             yield f"Measured by treetap frontier on this very table: {_described(source)}: {figures}."
         else:
