@@ -66,13 +66,16 @@ def lines_of(
         return [job_lines(settings)]
     name, switches = WRITTEN[defence]
     own = ["[defences]", f"{name} = {toml(settings)}", *(f"{switch} = true" for switch in switches)]
-    files = [Lines(file=f"party file of {label_holder}", lines=own)]
-    # what refuses or stops a job without the defence
-    if name == "id_lmid":
-        files.append(Lines(file=f"policy of {label_holder}", lines=[f"max_leakage = {toml(settings['xi'])}"]))
-    if name == "label_dp":
-        files.append(Lines(file=f"policy of {label_holder}", lines=[f"label_budget = {toml(settings['epsilon'])}"]))
-    return files
+    return [Lines(file=f"party file of {label_holder}", lines=own), *policy_lines(name, settings, label_holder)]
+
+
+def policy_lines(name: str, settings: Mapping[str, Any], label_holder: str) -> list[Lines]:
+    """The line of the label holder's policy that refuses or stops a job without a table of [defences]; mostly none."""
+    lines = {"id_lmid": ("max_leakage", "xi"), "label_dp": ("label_budget", "epsilon")}
+    if name not in lines:
+        return []
+    line, key = lines[name]
+    return [Lines(file=f"policy of {label_holder}", lines=[f"{line} = {toml(settings[key])}"])]
 
 
 def job_lines(settings: Mapping[str, Any]) -> Lines:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from attacks.advice.defence_lines import toml
+from attacks.advice.defence_lines import policy_lines, toml
 from attacks.advice.results import Lines, NetworkAdvice, NetworkSuggestion
 from attacks.schema import Findings
 
@@ -141,8 +141,5 @@ def _lines(defences: Mapping[str, Any], label_holder: str, feature_parties: Sequ
             own.append(f"{name} = {toml(dict.fromkeys(feature_parties, value[PARTY]))}")
         else:
             own.append(f"{name} = {toml(value)}")
-    files = [Lines(file=f"party file of {label_holder}", lines=own)]
-    if "label_dp" in defences:
-        budget = f"label_budget = {toml(defences['label_dp']['epsilon'])}"
-        files.append(Lines(file=f"policy of {label_holder}", lines=[budget]))
-    return files
+    policies = [it for name, value in defences.items() for it in policy_lines(name, value, label_holder)]
+    return [Lines(file=f"party file of {label_holder}", lines=own), *policies]
