@@ -50,6 +50,7 @@ class Case:
         exact: of PIVODL, exact weights that some audited party received.
         columns: of PIVODL, the bins of all audited parties' columns, for scoring alone.
         compared: guesses of labels without and with the training, which attacks write down for the verdict.
+        right: attack that groups records → those (N,) that it names right after the number of trees where most are.
     """
 
     file: AuditFile
@@ -61,6 +62,7 @@ class Case:
     exact: Weights = field(default_factory=dict, repr=False)
     columns: Mapping[str, Ints] = field(default_factory=dict, repr=False)
     compared: list[Compared] = field(default_factory=list, repr=False)
+    right: dict[str, Grouped] = field(default_factory=dict, repr=False)
 
     @property
     def features(self) -> Any:
@@ -128,16 +130,16 @@ def held(party: AuditedParty, view: View, file: AuditFile) -> tuple[Table | None
 
 def grouped(case: Case, names: Collection[str], say: Say, *, by_tree: ByTree) -> dict[str, AttackResult]:
     """The attacks that group records, by name."""
-    results, right = {}, dict[str, Grouped]()
+    results = {}
     for name in names:
         say(name)
         results[name], clusters = _grouped(case, name, by_tree=by_tree)
         if case.labels is not None:
             largest = results[name].largest("accuracy")
             assert largest is not None
-            right[name] = Grouped(matched(case.labels.values, clusters), largest[0])
+            case.right[name] = Grouped(matched(case.labels.values, clusters), largest[0], GROUPING[name].label)
     if case.labels is not None and names:
-        case.compared.extend(compared_groups(case.labels.values, right, results))
+        case.compared.extend(compared_groups(case.labels.values, case.right, results))
     return results
 
 
@@ -222,7 +224,7 @@ def by_known_labels(case: Case, attacks: Mapping[str, Attack]) -> KnownLabelFigu
 def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
     """The attacks on gradients and the own model. Raises BadInput where PyTorch is not installed."""
     require_library(case.view.protocol, training(case.view.protocol))
-    from attacks.networks.compared import compared_gradients
+    from attacks.networks.compared import compared_network
     from attacks.networks.evidence import described, evidence_of, runnable
 
     file, settings = case.file, NetworkSettings.read(case.file.network)
@@ -231,8 +233,10 @@ def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
     )
     every = dict.fromkeys(rows(Needs.GRADIENTS))
     results = {name: row.run(evidence) for name, row in attacks.items() if runnable(evidence, name)}
-    case.compared.extend(compared_gradients(evidence, case.features))
-    return NetworkFigures.model_validate({**described(evidence), **every, **results})
+    figures = NetworkFigures.model_validate({**described(evidence), **every, **results})
+    own = case.right["cl"].right if "cl" in case.right else None
+    case.compared.extend(compared_network(evidence, figures, case.features, own))
+    return figures
 
 
 def scored_predictions(file: AuditFile, say: Callable[[str], None]) -> dict[str, PredictionFigures]:

@@ -50,8 +50,13 @@ def _of_columns(party: str, fields: Mapping[str, Any]) -> Iterator[Verdict]:
         for of, figures in fields.get(key, {}).items():
             yield _of_victim(party, of, figures.compared, "; ".join(figures.reasons.values()), details)
     if (sources := fields.get("source_columns")) is not None:
-        for of, figures in sources.sources.items():
-            yield _of_victim(party, of, figures.compared, sources.reasons.get(of, ""), "shared")
+        # of many parties that read many others' columns the one that was read most stands for all
+        every = [
+            _of_victim(party, of, figures.compared, sources.reasons.get(of, ""), "shared")
+            for of, figures in sources.sources.items()
+        ]
+        if every:
+            yield max(every, key=lambda it: (it.rank, it.share or 0.0))
 
 
 def _of_victim(party: str, of: str, compared: Compared | None, reason: str, details: str) -> Verdict:
@@ -64,5 +69,5 @@ def _of_victim(party: str, of: str, compared: Compared | None, reason: str, deta
 def _unread(holder: str, cases: Sequence[Case]) -> Iterator[Verdict]:
     """Of a label holder whose reading of columns was not audited: that it was not measured."""
     for case in cases:
-        reason = f"[[victim]] has none of them, with which {holder}'s own transcript is read"
+        reason = "no [[victim]] in audit.toml names it"
         yield judged(holder, "columns", case.party.name, [], reason=reason, details="columns")

@@ -90,7 +90,8 @@ def _matched(truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]) -> npt.
     kinds, groups = linear_sum_assignment(table, maximize=True)
     named = np.full(int(guess.max()) + 1, UNKNOWN, dtype=np.int64)
     named[kept[groups]] = kinds
-    return named[guess] == truth
+    right: npt.NDArray[np.bool_] = named[guess] == truth
+    return right
 
 
 def _named_by_sizes(truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]) -> float:

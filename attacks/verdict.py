@@ -34,8 +34,10 @@ LITTLE, NOTABLE = 0.05, 0.2
 MISSED = 0.05
 #: A table is unbalanced if its rarest class has less than this part of an equal share.
 RARE = 0.5
+#: Words for the guess that needs no column.
+MOST_FREQUENT = "the most frequent class"
 #: Of PIVODL the parties whose labels one of them could learn.
-OTHERS = "the other parties"
+OTHERS = "other parties"
 #: Rounding that no border depends on.
 _TINY = 1e-9
 

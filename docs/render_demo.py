@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import tempfile
 from contextlib import chdir
 from pathlib import Path
 
@@ -33,7 +32,7 @@ def main() -> int:
     parser.add_argument("--check", nargs="?", type=Path, const=PICTURE, metavar="FILE", help="compare, write nothing")
     given = parser.parse_args()
     terminal.out = PlainConsole(record=True, width=80)
-    with tempfile.TemporaryDirectory() as folder, chdir(folder):  # where the demo's page goes
+    with chdir(PICTURE.parents[1]):  # from which its paths are short
         demo.run(demo.Asked(key_bits=1024 if given.check else 2048))
     picture = terminal.out.export_svg(title="make demo")
     picture = re.sub(r"<!--.*?-->\s*", "", picture, flags=re.DOTALL)

@@ -13,7 +13,7 @@ window of 11 × 11 with deviation 1.5, constants .01 and .03.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,17 @@ from attacks.features.evidence import SCALES, FeatureEvidence
 from attacks.features.guesses import Attacker, Progress
 from attacks.features.real_bottom import RealBottom
 from attacks.features.record_space import Column, Records, check_columns, columns_of
-from attacks.features.schema import Attribute, ClassScores, Picture, Reconstruction, RecordScores, Scale, png_url
+from attacks.features.schema import (
+    Attribute,
+    ClassScores,
+    Picture,
+    Reconstruction,
+    RecordScores,
+    Scale,
+    attribute_figure,
+    png_url,
+)
+from attacks.verdict import Compared, paired_error
 from treetap.errors import BadInput
 from treetap.neural.numbers import pin
 from treetap.tables.reading import Table
@@ -141,7 +151,8 @@ def findings(
         "left_out": len(evidence.victims) - victims,
         "scored": truth is not None,
         "reconstructions": [_reconstruction(name, attacker, records) for name in attacker.records],
-        "attributes": [_attribute(it, victims, columns.get(it.name)) for it in attacker.columns],
+        "attributes": (attributes := [_attribute(it, victims, columns.get(it.name)) for it in attacker.columns]),
+        "compared": _compared(attacker.columns, attributes, columns, victims),
         "pictures": _pictures(attacker, records, evidence.settings.pictures),
         "reasons": reasons,
     }
@@ -211,15 +222,55 @@ def _scored(guess: AttributeGuess, truth: Column, known: npt.NDArray[np.int64]) 
         told = {scale: value for scale, value in numbers.items() if value is not None}
         headline = _strongest(told) if len(told) == len(SCALES) else None
         return {f"{scale}_r2": value for scale, value in numbers.items()} | {"headline": headline}
-    # a value that no auxiliary record has gets a number beyond the guessed ones, so that it counts as wrong
-    place: dict[str | float, int] = {value: number for number, value in enumerate(guess.classes)}
-    labels = np.array(
-        [place.setdefault(value, len(place)) for value in truth.values() if value is not None], dtype=np.int64
-    )
+    labels = _labels(guess.classes, truth)
     scores = {scale: class_scores(guess.guesses[scale][known].astype(np.int64), labels) for scale in SCALES}
     floor = class_scores(np.full(len(known), int(guess.floor), dtype=np.int64), labels)
     headline = _strongest({scale: score.accuracy for scale, score in scores.items()})
     return {**{str(scale): score for scale, score in scores.items()}, "floor": floor, "headline": headline}
+
+
+def _labels(classes: Sequence[str | float], truth: Column) -> Ints:
+    """The numbers of the victims' values; one that no auxiliary record has is beyond the guessed ones: it is wrong."""
+    place: dict[str | float, int] = {value: number for number, value in enumerate(classes)}
+    return np.array([place.setdefault(value, len(place)) for value in truth.values() if value is not None], np.int64)
+
+
+def _compared(
+    guesses: Sequence[AttributeGuess], figures: Sequence[Attribute], truth: Mapping[str, Column], victims: int
+) -> Compared | None:
+    """All guessed columns beside their floors: accuracy of classes and R² of numbers, the mean over columns.
+
+    None where no column is scored. A column that is guessed worse than by its floor is named by that.
+    """
+    before, reached, gained = [], [], []
+    for guess, it in zip(guesses, figures, strict=True):
+        value, floor = attribute_figure(it, it.headline), attribute_figure(it, "floor")
+        if it.headline is None or value is None or floor is None:
+            continue
+        before.append(floor)
+        reached.append(max(value, floor))
+        gained.append(by_record := np.zeros(victims))
+        if value > floor:
+            column, known = truth[it.name], np.flatnonzero(truth[it.name].known)
+            guessed = guess.guesses[it.headline][known]
+            if guess.classes is None:
+                errors = (column.cells[known] - column.cells[known].mean()) ** 2
+                by_record[known] = (errors - (guessed - column.cells[known]) ** 2) / errors.mean()
+            else:
+                labels = _labels(guess.classes, column)
+                by_record[known] = (guessed == labels).astype(np.int64) - (labels == int(guess.floor))
+    if not before:
+        return None
+    return Compared(
+        measure="explained" if any(guess.classes is None for guess in guesses) else "accuracy",
+        before=float(np.mean(before)),
+        before_how="the most frequent value or the mean",
+        reached=float(np.mean(reached)),
+        reached_how="embeddings and records whose columns it knows",
+        error=paired_error(np.mean(gained, axis=0)),
+        tries=len(SCALES),
+        details="columns",
+    )
 
 
 def _strongest(figures: Mapping[Scale, float]) -> Scale:

@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.id2graph.schema import AttackResult
-from attacks.registry import GROUPING
 from attacks.scores import majority
-from attacks.verdict import Compared, paired_error
+from attacks.verdict import MOST_FREQUENT, Compared, paired_error
 
 Bools = npt.NDArray[np.bool_]
 
 
 class Grouped(NamedTuple):
-    """The records (N,) that an attack names right after the number of trees where its accuracy is largest."""
+    """The records (N,) that an attack names right after the number of trees where most are; `label`: its name."""
 
     right: Bools
     trees: int | None
+    label: str
 
 
 def compared_groups(
@@ -34,9 +34,9 @@ def compared_groups(
     trained = {name: it for name, it in attacks.items() if name != "cl"}
     if not trained:
         return
-    before, how = truth == np.bincount(truth).argmax(), "the most frequent class"
+    before, how = truth == np.bincount(truth).argmax(), MOST_FREQUENT
     if (own := attacks.get("cl")) is not None and own.right.mean() > majority(truth):
-        before, how = own.right, "groups of its own columns"
+        before, how = own.right, "own columns"
     best = max(trained, key=lambda name: trained[name].right.mean())
     after = "" if (trees := trained[best].trees) is None else f" after {trees} trees"
     yield Compared(
@@ -44,7 +44,7 @@ def compared_groups(
         before=float(before.mean()),
         before_how=how,
         reached=float(trained[best].right.mean()),
-        reached_how=f"{GROUPING[best].label}{after}",
+        reached_how=f"{trained[best].label}{after}",
         error=paired_error(trained[best].right.astype(np.int64) - before),
         tries=max(1, sum(_steps(results[name]) for name in trained)),
         details="attacks",

@@ -9,7 +9,7 @@ import numpy as np
 
 from attacks.known_labels.evidence import SignatureEvidence
 from attacks.known_labels.names import Ints, Named
-from attacks.verdict import Compared, FirstNamed, drawn_error, paired_error, unbalanced
+from attacks.verdict import MOST_FREQUENT, Compared, FirstNamed, drawn_error, paired_error, unbalanced
 
 #: Kind of rows → its words in a verdict.
 _TRAINED = {"nodes": "the nodes that it knows", "both": "nodes and own columns"}
@@ -96,7 +96,7 @@ def _by_accuracy(
     way = max(trained, key=lambda way: trained[way].accuracy)
     best = trained[way]
     frequent = (truth == np.bincount(truth).argmax()).astype(np.float64)
-    before, how = [np.where(np.isnan(draw), np.nan, frequent) for draw in best.right], "the most frequent class"
+    before, how = [np.where(np.isnan(draw), np.nan, frequent) for draw in best.right], MOST_FREQUENT
     value = float(np.mean([np.nanmean(draw) for draw in before]))
     own = max(alone, key=lambda it: it.accuracy, default=None)
     if own is not None and own.accuracy > value:

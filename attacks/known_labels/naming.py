@@ -23,6 +23,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 #: Inverse strength of the penalty on weights, of rows of length 1.
 _INVERSE_PENALTY = 10.0
+#: Draws of the control, which a verdict does not need.
+_CONTROLS = 5
 #: Names chances (n, classes) of the named records, by known records and their classes.
 _Way = Callable[[Any, Any, Ints], tuple[Ints, Floats]]
 
@@ -48,25 +50,31 @@ def _result(evidence: SignatureEvidence, name: str, way: _Way) -> KnownLabelResu
     nodes, columns = evidence.memberships, evidence.standardised
     both = None if columns is None else sparse.hstack([nodes, sparse.csr_matrix(columns)], format="csr")
 
-    def of_truth(kind: str, rows: Any) -> Naming | None:
-        if rows is None:
-            return None
+    def of_truth(kind: str, rows: Any) -> Naming:
         figures, evidence.named[name, kind] = _named(evidence, way, rows, evidence.truth)
         return figures
 
-    figures = {kind: of_truth(kind, rows) for kind, rows in (("nodes", nodes), ("columns", columns), ("both", both))}
     return KnownLabelResult(
-        **figures,
-        reassigned=_named(evidence, way, nodes, evidence.reassigned)[0],
-        reassigned_columns=None if columns is None else _named(evidence, way, columns, evidence.reassigned)[0],
+        nodes=of_truth("nodes", nodes),
+        columns=None if columns is None else of_truth("columns", columns),
+        both=None if both is None else of_truth("both", both),
+        reassigned=_named(evidence, way, nodes, evidence.reassigned, _CONTROLS)[0],
+        reassigned_columns=None
+        if columns is None
+        else _named(evidence, way, columns, evidence.reassigned, _CONTROLS)[0],
         seconds=time.perf_counter() - start,
     )
 
 
-def _named(evidence: SignatureEvidence, way: _Way, rows: Any, truth: Ints) -> tuple[Naming, Named]:
-    """The figures of an attack by these rows (n, ·), over all draws, and record by record; `truth`: classes (n,)."""
+def _named(
+    evidence: SignatureEvidence, way: _Way, rows: Any, truth: Ints, draws: int | None = None
+) -> tuple[Naming, Named]:
+    """The figures of an attack by these rows (n, ·), over all or the first draws, and record by record.
+
+    `truth`: classes (n,).
+    """
     drawn = []
-    for known, named in evidence.drawn:
+    for known, named in evidence.drawn[:draws]:
         classes, chances = way(rows[known], rows[named], truth[known])
         every = np.zeros((len(named), len(evidence.known.classes)))
         every[:, classes] = chances

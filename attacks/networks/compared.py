@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import hypot, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,20 +14,83 @@ from attacks.known_labels.evidence import standardised
 from attacks.known_labels.names import Named, named_by
 from attacks.known_labels.naming import regressed
 from attacks.scores import UNKNOWN
-from attacks.verdict import Compared
+from attacks.verdict import MOST_FREQUENT, Compared, paired_error
 
 if TYPE_CHECKING:
     from attacks.networks.evidence import Evidence
+    from attacks.networks.schema import CompletionFigures, Measured, NetworkFigures
 
 Ints = npt.NDArray[np.int64]
 
 
-def compared_gradients(evidence: Evidence, columns: Any) -> Iterator[Compared]:
-    """The comparison on the training records whose label is at hand; none without labels or gradients.
+def compared_network(
+    evidence: Evidence, figures: NetworkFigures, columns: Any, own: npt.NDArray[np.bool_] | None
+) -> Iterator[Compared]:
+    """The comparisons of a party of a split network: labels from gradients, groups of them, and its completed model.
 
     Args:
         columns: (N, d) the party's own, NaN where missing; None where they are not at hand.
+        own: (N,) the records that groups of own columns name right; None without such.
     """
+    yield from _inferred(evidence, columns)
+    yield from _grouped(evidence, own)
+    if figures.completion is not None:
+        yield from _completed(figures.completion)
+
+
+def _grouped(evidence: Evidence, own: npt.NDArray[np.bool_] | None) -> Iterator[Compared]:
+    """Groups without a label beside those of own columns or the most frequent class."""
+    if not evidence.grouped:
+        return
+    records, right = max(evidence.grouped, key=lambda pair: float(pair[1].mean()))
+    truth = evidence.known.truth[records]
+    before, how = truth == np.bincount(truth).argmax(), MOST_FREQUENT
+    if own is not None and own[records].mean() > before.mean():
+        before, how = own[records], "own columns"
+    yield Compared(
+        measure="accuracy",
+        before=float(before.mean()),
+        before_how=how,
+        reached=float(right.mean()),
+        reached_how="groups of gradients",
+        error=paired_error(right.astype(np.int64) - before),
+        tries=len(evidence.grouped),
+        details="network",
+    )
+
+
+def _completed(completion: CompletionFigures) -> Iterator[Compared]:
+    """The completed model on other records beside the most frequent class or models that need no federation.
+
+    The draws' figures are means, so that the error is that of two guesses without any relation, which is larger.
+    """
+    rows = completion.rows
+    if not rows or not completion.records:
+        return
+    best = max(rows, key=lambda row: row.completed.accuracy)
+    alone = [it for row in rows for it in (row.untrained, row.scratch, row.scratch_all) if it is not None]
+    own: Measured | None = max(alone, key=lambda it: it.accuracy)
+    assert own is not None
+    before, how = own.accuracy, "a model of own columns"
+    if completion.majority > before:
+        before, how, own = completion.majority, MOST_FREQUENT, None
+    spread = [(it.deviation or 0.0) / sqrt(it.draws) for it in (best.completed, own) if it is not None and it.draws > 1]
+    over_records = [sqrt(value * (1 - value) / completion.records) for value in (before, best.completed.accuracy)]
+    yield Compared(
+        measure="accuracy",
+        before=before,
+        before_how=f"{how}, of other records",
+        reached=best.completed.accuracy,
+        reached_how="its published model, completed",
+        error=hypot(*over_records, *spread, 0.5 / completion.records),
+        tries=len(rows),
+        known=best.known,
+        details="network",
+    )
+
+
+def _inferred(evidence: Evidence, columns: Any) -> Iterator[Compared]:
+    """Labels that follow from gradients and known ones, of the training records whose label is at hand."""
     known, truth = evidence.known, evidence.known.truth
     drawn, alone = list[tuple[Ints, Any]](), list[tuple[Ints, Any]]()
     own = standardised(columns)
@@ -46,13 +110,13 @@ def compared_gradients(evidence: Evidence, columns: Any) -> Iterator[Compared]:
     if len(np.unique(truth[taking_part])) < 2:
         return
 
-    def named(pairs: list[tuple[Ints, Any]]) -> Named:
+    def names_of(pairs: list[tuple[Ints, Any]]) -> Named:
         within = [(np.searchsorted(taking_part, rows), chances) for rows, chances in pairs]
         return named_by(within, truth[taking_part], 0, 1)
 
     yield compared(
-        {"gradients": named(drawn)},
-        [named(alone)] if alone else [],
+        {"gradients": names_of(drawn)},
+        [names_of(alone)] if alone else [],
         truth[taking_part],
         known=len(evidence.draws[0]),
         first=None,

@@ -46,6 +46,7 @@ class Evidence:
         other: its table of records that were not trained on, with their classes.
         reasons: attack, or a part of one → why it was left out, which attacks write down.
         inferred: by draw, places (n,) of records whose labels followed from gradients, and these (n,), for the verdict.
+        grouped: of each clustering places (n,) of records with a label at hand, and which of them it names right.
     """
 
     view: ReceivedRows
@@ -56,6 +57,7 @@ class Evidence:
     other: Evaluation | None = field(default=None, repr=False)
     reasons: dict[str, str] = field(default_factory=dict)
     inferred: list[tuple[Ints, Ints]] = field(default_factory=list, repr=False)
+    grouped: list[tuple[Ints, npt.NDArray[np.bool_]]] = field(default_factory=list, repr=False)
 
     @cached_property
     def epochs(self) -> list[int]:

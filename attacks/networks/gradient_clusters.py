@@ -13,7 +13,7 @@ import numpy as np
 
 from attacks.id2graph.clustering import k_means
 from attacks.networks.schema import ClusterFigures, EpochClusters
-from attacks.scores import SCORES, UNKNOWN, score
+from attacks.scores import SCORES, UNKNOWN, matched, score
 from attacks.view.received_rows import EpochRows, Ints, Rows, attack_draws, some_of, together
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def _clustered(
     scores: dict[str, float | None] = dict.fromkeys(SCORES)
     if known.any():
         scores = asdict(score(truth[known], clusters.groups[known]))
+        evidence.grouped.append((rows.records[known], matched(truth[known], clusters.groups[known])))
     row = EpochClusters(
         epoch=rows.epoch,
         outcome=clusters.outcome,

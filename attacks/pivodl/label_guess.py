@@ -21,7 +21,7 @@ from attacks.known_labels.names import auc_influence
 from attacks.pivodl.evidence import Floats, SharedLabelEvidence, Weights
 from attacks.pivodl.schema import GuessFigures, LabelGuess
 from attacks.scores import auc, majority
-from attacks.verdict import Compared, paired_error, unbalanced
+from attacks.verdict import MOST_FREQUENT, Compared, paired_error, unbalanced
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlTree, PivodlView, Weight
 
@@ -121,10 +121,14 @@ def label_guess(evidence: SharedLabelEvidence) -> LabelGuess:
     spaces = None if truth is None else _by_spaces(view, truth)
     columns = None if truth is None or features is None else _by_columns(view, features, truth)
     if truth is not None:
-        ways = {"leaf weights": received} | (
-            {"exact leaf weights": exact_only, "leaf weights from gains": in_place_of(inverted)} if noise else {}
-        )
-        trained = {how: _by_sums(summed(view, records, choice)) for how, choice in ways.items()}
+        every = len(view.trees)
+        ways: dict[str, tuple[Choice, int]] = {
+            f"leaf weights of {trees} trees": (received, trees) for trees in range(1, every + 1)
+        }
+        if noise:
+            ways["exact leaf weights"] = exact_only, every
+            ways["leaf weights from gains"] = in_place_of(inverted), every
+        trained = {how: _by_sums(summed(view, records, *way)) for how, way in ways.items()}
         trained |= {} if spaces is None else {"own labels and nodes": spaces}
         others = np.setdiff1d(np.arange(records), view.own)
         evidence.compared.extend(_compared(trained, columns, truth, others, two=two))
@@ -179,7 +183,7 @@ def _compared(
 
     Records that a guess leaves out are named by the most frequent class. Of two classes the opposite guess counts too.
     """
-    if not len(others):
+    if not len(others) or not trained:
         return
     right, frequent = truth[others], int(np.bincount(truth[others]).argmax())
     by_auc = two and unbalanced(np.bincount(right).tolist())
@@ -205,9 +209,9 @@ def _compared(
     best = max(figures, key=lambda how: figures[how][0])
     before, how = (0.5, np.zeros(len(right))), "guessing"
     if not by_auc:
-        before, how = (majority(right), (right == frequent).astype(np.float64)), "the most frequent class"
+        before, how = (majority(right), (right == frequent).astype(np.float64)), MOST_FREQUENT
     if columns is not None and (own := told(columns))[0] > before[0]:
-        before, how = own, "a model of own labels and columns"
+        before, how = own, "own labels and columns"
     difference = figures[best][1] - before[1]
     yield Compared(
         measure="AUC" if by_auc else "accuracy",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from attacks.document import Document, Party
+from attacks.document import Document
 from attacks.known_labels.schema import Averaged, DrawnLabels, KnownLabelFigures, KnownLabelResult, Naming
 from attacks.registry import Needs, rows
 from attacks.report.glossary import count, score, share
@@ -71,27 +71,6 @@ def known_labels(document: Document) -> KnownSection | None:
         figures=DottedTable(HEADS, 3, "0 to 1", figures),
         labels=Table(LABEL_HEADS, [_labels(name, it.drawn) for name, it in parties.items() if it.drawn is not None]),
         reasons=Table(REASON_HEADS, [[name, *pair] for name, it in parties.items() for pair in it.reasons.items()]),
-    )
-
-
-def sentence(party: Party) -> str:
-    """The order in which a party can name the other records by its best attack, beside what takes no part."""
-    known = party.known_labels
-    if known is None or known.drawn is None:
-        return ""
-    trained = [
-        (naming.auc.mean, f"{attack}, {KINDS[key][0]}")
-        for attack, result in _results(known)
-        for key, naming in _namings(result)
-        if key in ("nodes", "both")
-    ]
-    best, how = max(trained, key=lambda pair: pair[0])
-    alone = max((it.columns.auc.mean for _, it in _results(known) if it.columns is not None), default=None)
-    before = max(it.reassigned.auc.mean for _, it in _results(known))
-    beside = "" if alone is None else f" its own columns alone give {score(alone)},"
-    return (
-        f"can put the other records in order by {count(known.drawn.known)} known labels with an AUC of {score(best)} "
-        f"({how});{beside} labels reassigned after the training {score(before)}."
     )
 
 

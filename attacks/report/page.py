@@ -20,6 +20,7 @@ from attacks.report import (
     scores,
     sums,
     trees,
+    verdict,
 )
 from treetap.pages.page import render
 
@@ -47,11 +48,12 @@ def html(document: Document | Mapping[str, Any]) -> str:
         words=glossary,
         class_colours=_class_colours(content),
         unscored=glossary.unscored(content),
-        sentences=glance.sentences(content),
+        verdicts=verdict.lines(content.verdicts),
+        to_do=verdict.to_do(content),
+        verdict_terms=verdict.TERMS,
         glances=glance.glances(content),
         largest_class=None if largest is None else f"{100 * largest:.1f} %",
         advised=advice.advised(content),
-        advice_heads=advice.HEADS,
         matrix=matrix.matrix(content),
         bars=matrix.bars(content),
         traffic=sorted(content.traffic, key=lambda it: (it.sender, it.receiver, glossary.rank(it.disclosure), it.step)),

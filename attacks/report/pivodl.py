@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from attacks.document import Document, Party
 from attacks.pivodl.schema import GainInversionFigures, GuessFigures, SourceColumns
-from attacks.report.glossary import INVERTED, count, either_way, score, share
+from attacks.report.glossary import count, either_way, score, share
 from attacks.schema import Findings
 from treetap.pages.pictures import Dots, DottedTable, Table, dots
 
@@ -104,42 +104,6 @@ def shared_labels(document: Document) -> SharedLabels | None:
     )
 
 
-def sentence(party: Party) -> str:
-    """The labels of other parties that a party can name, beside what takes no part; empty without scores."""
-    scored = {key: guess for key in KINDS if (guess := _guess(party, key)) is not None and guess.accuracy is not None}
-    if not scored.keys() - {_HIDDEN, _ALONE}:
-        return ""
-    rights = [_of(guess, key) for key, guess in scored.items() if key not in (_HIDDEN, _ALONE)]
-    ranks = [_stronger(guess.auc, KINDS[key].label) for key, guess in scored.items() if key != _HIDDEN]
-    if (whole := party.label_guess) is not None and "" in scored:
-        when = [f"as received, the weights of {trees} trees" for trees in range(1, len(whole.auc_by_tree) + 1)]
-        two = whole.inverted is not None
-        rights += [_stronger(value, how, two=two) for value, how in zip(whole.accuracy_by_tree, when, strict=True)]
-        ranks += [_stronger(value, how) for value, how in zip(whole.auc_by_tree, when, strict=True)]
-    # the sentence is on the best guess that an attacker can make, after any number of trees
-    right, how = max(rights, key=lambda one: one[0])
-    floors = {"always naming their most frequent class": max(guess.majority or 0.0 for guess in scored.values())}
-    if _ALONE in scored:
-        floors["a model of its own labels by its own columns"] = _of(scored[_ALONE], _ALONE)[0]
-    floor = max(floors, key=lambda name: floors[name])
-    if round(right, 3) > round(floors[floor], 3):
-        beside = "; ".join(f"{name} gives {share(value, 1)}" for name, value in floors.items())
-        text = f"can name {share(right, 1)} of the labels that other parties hold ({how}); {beside}."
-    else:
-        text = (
-            f"can name the labels that other parties hold no better than by {floor}, which is right for "
-            f"{share(floors[floor], 1)}: its guess is right for {share(right, 1)} ({how})."
-        )
-    rank, how = max(ranks, key=lambda one: one[0])
-    if rank:
-        text += f" Its best order of them has an AUC of {score(rank)} ({how})."
-    if (hidden := scored.get(_HIDDEN)) is not None:
-        auc = "" if hidden.auc is None else f", with an AUC of {score(_stronger(hidden.auc, '')[0])}"
-        exact = share(_of(hidden, _HIDDEN)[0], 1)
-        text += f" By the exact weights, which noise hides from it, it would name {exact}{auc}."
-    return text
-
-
 def column_words(columns: SourceColumns) -> tuple[str, str] | None:
     """The party whose columns are read best, and what was read, which follows the reader's name; None of no party."""
     shares = {
@@ -159,18 +123,6 @@ def column_words(columns: SourceColumns) -> tuple[str, str] | None:
     )
 
 
-def _stronger(figure: float | None, how: str, *, two: bool = True) -> tuple[float, str]:
-    """A figure and how it was reached; that of the opposite guess, of two classes, where it is larger; 0 for None."""
-    if figure is None:
-        return 0.0, how
-    return (1 - figure, f"{how}, {INVERTED}") if two and figure < 0.5 else (figure, how)
-
-
-def _of(guess: GuessFigures, key: str) -> tuple[float, str]:
-    """The accuracy of a guess, or of its opposite."""
-    return _stronger(guess.accuracy, KINDS[key].label, two=guess.inverted is not None)
-
-
 def _guess_row(name: str, party: Party) -> list[str]:
     """Party, records, AUC of each way to guess."""
     guess = party.label_guess
@@ -181,7 +133,7 @@ def _guess_row(name: str, party: Party) -> list[str]:
 
 def _dots(party: Party) -> Dots:
     aucs = {key: None if (guess := _guess(party, key)) is None else guess.auc for key in reversed(KINDS)}
-    placed = ((KINDS[key].style, None if auc is None else _stronger(auc, "")[0]) for key, auc in aucs.items())
+    placed = ((KINDS[key].style, None if auc is None else max(auc, 1 - auc)) for key, auc in aucs.items())
     return dots(placed, limit=0.5)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -45,7 +45,7 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     content = parse(document)
     size = "" if content.of_network else f", {count(content.trees)} trees to depth {content.max_depth}"
     line = f"{content.protocol}, {count(content.records)} records{size}, labels at {content.label_holder}"
-    _say(console, f"audit of {content.job}", line)
+    _say(console, f"audit of {content.title or content.job}", line)
     said, advice = terminal_lines(content)
     if said:
         _say(console, "What lowers this (the report has more):", *_wrapped(" ".join(said), console))
@@ -58,6 +58,8 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
             _say(console, f"{name}: {party.signed}")
     if not content.parties:
         _say(console, "No feature party's transcript is at hand, so there is nothing to attack.")
+    for whose, words in _of_columns(content):
+        _say(console, *_wrapped(f"{whose} {words}", console))
     _learned(content, console)
     # a split network has no trees, hence no groups by leaves and no bounds of nodes
     if content.of_network:
@@ -83,6 +85,17 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
         "are per node, not joint. " + NOT_A_PROOF
     )
     _say(console, *_wrapped(words, console))
+
+
+def _of_columns(document: Document) -> Iterator[tuple[str, str]]:
+    """Sentences on the columns that a party could read, each with the party's name."""
+    for name, party in document.parties.items():
+        for of, victim in (party.victims or {}).items():
+            yield name, f"read embeddings of {of}. {' '.join(on_columns.words(victim))}"
+        for of, read in (party.columns_read or {}).items():
+            yield name, sums.words(of, read)
+        if party.source_columns is not None and (said := pivodl.column_words(party.source_columns)) is not None:
+            yield name, said[1]
 
 
 def _wrapped(words: str, console: Console, indent: str = "") -> list[str]:

@@ -7,36 +7,43 @@ from typing import NamedTuple
 
 from attacks.document import Document
 from attacks.report.glossary import count, score, share
-from attacks.verdict import OTHERS, WORDS, Verdict, Word
+from attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Verdict, Word
 
 TITLE = "What each side learned"
 #: Letters of a bar in a terminal, and its three parts: guessed before, gained, left.
-BAR, PARTS = 30, "█▓░"
-#: Word → its meaning.
-MEANINGS: dict[Word, str] = {
-    "nothing found": "these attacks did no better with the training than without it, as far as so many records tell",
-    "little": "at most 5 % of what was left to guess",
-    "notable": "5 to 20 % of what was left to guess",
-    "severe": "more than 20 % of what was left to guess",
-    "not measured": "nothing was compared",
+BAR, PARTS = 24, "█▓░"
+#: Terms of the verdicts.
+TERMS = {
+    "Before": "without the training: by the party's own columns, or by always naming the most frequent class or bin.",
+    "After": "with all that the training sent it, by the best attack. It is never less than before.",
+    "Nothing found": "the interval of the gain reaches down to none: these attacks did no better with the training.",
+    "Little, notable, severe": f"the gain is at most {100 * LITTLE:g} %, at most {100 * NOTABLE:g} %, or more of what "
+    "was left to guess before: from 90 to 92 % is a fifth of the 10 % that were left.",
+    "AUC": "of a table with a rare class, and an attacker who knows the labels of few records: the chance that of two "
+    "records of different classes the right one comes first; 0.5 is guessing.",
+    "Interval": "where the gain lies with 95 % certainty, by the records and the draws of known labels; wider the more "
+    "guesses were tried, since the best of many is good by luck too.",
 }
 
 
 class Line(NamedTuple):
     """A verdict as a reader sees it.
 
-    `before`, `gained`: lengths of the bar's first two parts, of 100; None where nothing was measured. `gain`: with its
-    interval. `beside`: what else there is to say; empty where there is nothing. `details`: the page's section.
+    `gain`: with its interval; where nothing was measured the reason. `details`: the page's section. `beside`: what else
+    there is to say; may be empty. `before`, `gained`: lengths of the bar's first two parts, of 100; None where nothing
+    was measured. `low`, `high`: the ends of the interval on it.
     """
 
     party: str
     text: str
     word: Word
     gain: str
-    beside: str
-    before: float | None
-    gained: float | None
     details: str
+    beside: str = ""
+    before: float | None = None
+    gained: float | None = None
+    low: float = 0.0
+    high: float = 0.0
 
     @property
     def style(self) -> str:
@@ -58,7 +65,7 @@ def lines(verdicts: Iterable[Verdict]) -> list[Line]:
 def verdict_lines(document: Document) -> list[str]:
     """The lines of a terminal: a title, a sentence and a bar for each party and direction, what to do.
 
-    Before that all faults of transcripts, which make figures too small.
+    Below the verdicts all faults of transcripts, which make figures too small.
     """
     said = [f"{TITLE}:", *told(document.verdicts)]
     said += [f"{name}: {fault}" for name, party in document.parties.items() for fault in party.faults]
@@ -69,9 +76,11 @@ def told(verdicts: Iterable[Verdict]) -> list[str]:
     """A sentence and a bar for each party and direction."""
     said = []
     for it in lines(verdicts):
-        said.append(f"{it.party} {it.text}: {it.word}{it.gain and f' ({it.gain})'}")
-        if it.before is not None and it.gained is not None:
-            said.append(f"  {bar(it.before, it.gained)}{it.beside and f'  {it.beside}'}")
+        if it.before is None or it.gained is None:
+            said.append(f"{it.party} {it.text}: {it.word}, {it.gain}")
+            continue
+        said += [f"{it.party} {it.text}", f"  {bar(it.before, it.gained)} {it.word}: {it.gain}"]
+        said += [f"  {it.beside}"] if it.beside else []
     return said
 
 
@@ -81,6 +90,9 @@ def to_do(document: Document) -> str | None:
     if worst is None or worst.rank <= WORDS.index("little"):
         return None
     advice = document.advice
+    if worst.learned == "labels" and document.of_network:
+        where = "docs/choosing-a-defence.md" if advice is None or advice.network is None else "“What lowers this”"
+        return f"To lower it: {where}."
     if worst.learned == "labels" and advice is not None and (advice.suggestions or advice.parameters):
         return "To lower it: “What lowers this” in the report; treetap frontier measures defences on your table."
     if worst.learned == "labels":
@@ -94,41 +106,40 @@ def _line(it: Verdict) -> Line:
     assert it.gain is not None
     assert it.low is not None
     assert it.high is not None
-    whose = f"{it.of}'s {it.learned}" if it.of != OTHERS else f"the {it.learned} of {it.of}"
-    known = "" if it.known is None else f", if it knows {count(it.known)} of them"
+    whose = f"{it.of}' {it.learned}" if it.of == OTHERS else f"{it.of}'s {it.learned}"
     how = f"before ({it.before_how})"
     if it.measure == "AUC":
-        text = f"could rank {whose} with AUC {score(it.before)} {how}, {score(it.after)} after{known}"
-        gain = f"{it.gain:+.3f}, {it.low:+.3f} to {it.high:+.3f}"
+        text = f"could rank {whose} with AUC {score(it.before)} {how}, {score(it.after)} after"
+        gain = f"{it.gain:+.3f} ({it.low:+.3f} to {it.high:+.3f})"
     else:
         what = "the variance of " if it.measure == "explained" else ""
-        text = f"could guess {share(it.before, 1)} of {what}{whose} {how}, {share(it.after, 1)} after{known}"
-        gain = f"{100 * it.gain:+.1f} points, {100 * it.low:+.1f} to {100 * it.high:+.1f}"
+        text = f"could guess {share(it.before, 1)} of {what}{whose} {how}, {share(it.after, 1)} after"
+        gain = f"{100 * it.gain:+.1f} points ({100 * it.low:+.1f} to {100 * it.high:+.1f})"
+    if it.share is not None and it.word != "nothing found":
+        gain += f", {round(100 * it.share)} % of what was left"
+    if it.known is not None:
+        gain += f"; {count(it.known)} labels known"
+    ends = (min(100.0, max(0.0, 100 * (it.before + end))) for end in (it.low, it.high))
     beside = ""
     if it.first is not None:
         of = it.first
         right, before, chance = (round(of.first * part) for part in (of.after, of.before, of.chance))
-        beside = f"first {count(of.first)} named: {right} are {of.rarest!r} (before {before}, by chance {chance})"
-    return Line(it.party, text, it.word, gain, beside, 100 * it.before, 100 * it.gain, it.details)
+        beside = (
+            f"of the {count(of.first)} records that it would name first {right} are {of.rarest!r} "
+            f"(before {before}, by chance {chance})"
+        )
+    return Line(it.party, text, it.word, gain, it.details, beside, 100 * it.before, 100 * it.gain, *ends)
 
 
 def _unmeasured(several: list[Verdict]) -> Line:
     first = several[0]
     names = " and ".join(it.of for it in several)
-    return Line(
-        first.party,
-        f"as a reader of the {first.learned} of {names}",
-        first.word,
-        first.reason,
-        "",
-        None,
-        None,
-        first.details,
-    )
+    text = f"as a reader of the {first.learned} of {names}"
+    return Line(first.party, text, first.word, first.reason, first.details)
 
 
 def bar(before: float, gained: float, length: int = BAR) -> str:
     """The bar in letters, of figures of 100; what was gained has one letter at least, unless it is nothing."""
-    first = round(length * before / 100)
-    second = min(length - first, max(round(length * gained / 100), int(gained > 0)))
+    second = max(round(length * gained / 100), int(gained > 0))
+    first = min(round(length * before / 100), length - second)
     return PARTS[0] * first + PARTS[1] * second + PARTS[2] * (length - first - second)

@@ -103,11 +103,12 @@ def test_sets_of_frames_by_party_and_labels_of_any_type() -> None:
         ({"eval_set": [(X, Y[:5])]}, "eval_set: Found input variables with inconsistent numbers of samples|inconsist"),
         ({"eval_set": [(X[["a", "b"]], Y)]}, "eval_set: X lacks column 'c', which the model was trained on"),
         ({"eval_set": [(X, np.full(400, "maybe"))]}, "eval_set: y has class 'maybe', which no record of the training"),
+        ({"eval_set": [(X[:1], Y[:1])]}, "the eval set has fewer than 2 records that all parties have, with a weight"),
         ({"eval_set": [(X, Y)], "sample_weight_eval_set": []}, "sample_weight_eval_set has 0 entries, and eval_set 1"),
         ({"sample_weight_eval_set": [Y]}, "sample_weight_eval_set: there is no eval_set; give it too"),
         ({"eval_set": [(X, Y)], "base_model": "m"}, "eval_set and base_model do not go together: no party has scores"),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_a_wrong_set_is_refused_by_name(further: dict[str, Any], fault: str) -> None:
     """Before anything is trained."""

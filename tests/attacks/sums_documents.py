@@ -74,5 +74,6 @@ def both_directions(*read: ColumnFigures, alone: bool = False, **kinds: Any) -> 
     }
     if alone:
         content |= {"parties": {}, "advice": None, "classes": None, "class_names": None, "labelled": False}
+        content["verdicts"] = []
     content["parties"] |= {HOLDER: holder}
     return Document.model_validate(content)

@@ -107,7 +107,7 @@ def test_an_audit_of_columns_judged_by_a_limit(folder: Path, capsys: pytest.Capt
     assert status == 1
     for name in above:
         assert f"{name}: {HOLDER} placed a share of" in printed.err
-    assert treetap_here("audit", str(folder), "--fail-above", "columns=1") == 0
+    assert treetap_here("audit", str(folder), "--fail-above", "columns=1", "--details") == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"{HOLDER} placed " in said
     assert "left sets alone (floor)" in said

@@ -16,7 +16,7 @@ from tests.attacks.sums_documents import figures as figures_of
 from tests.commands.experiment_documents import REGRESSION, TWO, experiment, run
 from treetap.commands.audit.local_job import scores
 from treetap.commands.experiment import page as figures
-from treetap.commands.experiment.curves import class_curves, thresholds
+from treetap.commands.experiment.curves import class_curves, history_pictures, legend, thresholds
 from treetap.commands.experiment.page import html
 from treetap.commands.experiment.results import Prediction, RunResult, histories_csv
 
@@ -113,14 +113,14 @@ def test_a_row_counts_once_whatever_the_number_of_seeds() -> None:
 def test_metrics_by_round() -> None:
     """A line for each run and set of records, and the last figures in a table."""
     runs = [run(seed, objective=THREE, classes=CLASSES) for seed in (0, 1)]
-    (picture,) = figures.history_pictures(runs)
+    (picture,) = history_pictures(runs)
     assert [curve.style for curve in picture.curves] == ["train", "train", "validation", "validation"]
     assert picture.table.rows == [
         ["seed 0", "0.8000", "0.6500"],
         ["seed 1", "0.8000", "0.6600"],
         ["mean ± standard deviation", "0.8000 ± 0.0000", "0.6550 ± 0.0071"],
     ]
-    assert [text for text, _ in figures.legend(runs)] == ["training records", "records of the validation share"]
+    assert [text for text, _ in legend(runs)] == ["training records", "records of the validation share"]
 
 
 def test_many_classes_have_the_curves_of_the_most_frequent() -> None:

@@ -272,9 +272,9 @@ def learned_table(verdicts: Sequence[Verdict]) -> Table:
     from attacks.report.verdict import TITLE, bar
     from attacks.verdict import OTHERS
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=TITLE, title_justify="left", title_style="bold")
-    for head in ("who", "of what", "", "before → after", ""):
-        table.add_column(head)
+    title = f"{TITLE}: share guessed right before the training → after it"
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), title=title)
+    table.title_justify, table.title_style = "left", "bold"
     several: dict[tuple[str, str], list[Verdict]] = {}
     for it in verdicts:
         several.setdefault((it.party, it.learned), []).append(it)

@@ -139,7 +139,7 @@ def attack(
 
     \b
     known             labels that the attacker is assumed to know; 40
-    draws             draws of these, over which figures are averaged; 5
+    draws             draws of these, over which figures are averaged; 20
     first             records of the rarest class that are named first, whose precision is measured; 100
     neighbours        known records that vote on a label; 5
     most_records      records that take part at most, drawn; 20000

@@ -1,4 +1,4 @@
-"""Curves of an experiment's held-out rows by class: ROC, gains, precision, calibration; thresholds and their costs."""
+"""Curves of held-out rows by class (ROC, gains, precision, calibration), thresholds with their costs, and rounds."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ COSTS = (1, 2, 5, 10, 20)
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 #: Places between two corners of a ROC curve at which the precision is drawn, which is no line between them.
 _BETWEEN = 8
+#: Prefix of a metric of a round → its records and its class in the style sheet, in the order of the legend.
+RECORDS = {
+    "train": ("training records", "train"),
+    "validation": ("records of the validation share", "validation"),
+    "eval": ("held-out rows", "eval"),
+}
 Floats = npt.NDArray[np.float64]
 
 
@@ -144,8 +150,8 @@ def gains_picture(ranked: Sequence[Ranked]) -> Picture:
         reached = [float(np.interp(share, it.flagged, it.true)) for it in known]
         base = [it.positives / (it.positives + it.negatives) for it in known]
         cells = [reached, [it / share for it in reached], [it * b / share for it, b in zip(reached, base, strict=True)]]
-        found, lift, right = (spread(it).mean for it in cells)
-        rows.append([f"{share:.0%}", _percent(found), "–" if lift is None else f"{lift:.2f}", _percent(right)])
+        reach, lift, right = (spread(it).mean for it in cells)
+        rows.append([f"{share:.0%}", _percent(reach), "–" if lift is None else f"{lift:.2f}", _percent(right)])
     heads = ["of the rows", "found of the class", "lift", "right of these"]
     tenth = rows[SHARES.index(0.1)]
     return Picture(
@@ -193,17 +199,19 @@ def calibration_picture(runs: Sequence[RunResult], name: str) -> Picture:
     frame = _unit("mean predicted probability", "share of the class")
     every = [own.bins for run in runs for own in run.evaluation.calibration if own.name == name]
     seeds = seeds_of(runs)
-    bins = [row for of_runs in zip(*every, strict=True) if (row := _pooled(of_runs, seeds)).count]  # no record, no mean
-    most = max((row.count for row in bins), default=1)
+    bins = [
+        row for of_runs in zip(*every, strict=True) if (row := _pooled(of_runs, seeds)).records
+    ]  # no record, no mean
+    most = max((row.records for row in bins), default=1)
     places = [(frame.x(row.mean), frame.y(row.share)) for row in bins]
     marks = [
-        Mark(short(x), short(y), short(2 + 6 * (row.count / most) ** 0.5), hollow=row.count < FEW)
+        Mark(short(x), short(y), short(2 + 6 * (row.records / most) ** 0.5), hollow=row.records < FEW)
         for row, (x, y) in zip(bins, places, strict=True)
     ]
     # a bin of few rows is a mark beside the line
-    solid = [place for row, place in zip(bins, places, strict=True) if row.count >= FEW]
-    rows = [[f"{r.low:.1f} to {r.high:.1f}", counted(r.count), f"{r.mean:.3f}", f"{r.share:.3f}"] for r in bins]
-    curve = Curve("graph", polyline(solid), marks, f"{counted(sum(row.count for row in bins))} rows")
+    solid = [place for row, place in zip(bins, places, strict=True) if row.records >= FEW]
+    rows = [[f"{r.low:.1f} to {r.high:.1f}", counted(r.records), f"{r.mean:.3f}", f"{r.share:.3f}"] for r in bins]
+    curve = Curve("graph", polyline(solid), marks, f"{counted(sum(row.records for row in bins))} rows")
     heads = ["predicted", "rows", "mean predicted", "share of the class"]
     return Picture("Calibration", "", frame, [curve], _diagonal(frame), Table(heads, rows))
 
@@ -213,7 +221,7 @@ class Pooled(NamedTuple):
 
     low: float
     high: float
-    count: float
+    records: float
     mean: float
     share: float
 
@@ -251,20 +259,81 @@ def thresholds(runs: Sequence[RunResult]) -> tuple[str, Table] | None:
 
 def _at(it: Ranked, k: int, cost: int, evaluation: Evaluation) -> tuple[float | None, ...]:
     """Threshold, shares flagged, found and right, and the cost by that of the threshold ½."""
-    flagged, found = float(it.flagged[k]), float(it.true[k])
-    hits = found * it.positives
+    flagged, reach = float(it.flagged[k]), float(it.true[k])
+    hits = reach * it.positives
     right = hits / (hits + float(it.false[k]) * it.negatives) if flagged else None
     (_, alarms), (missed, _) = evaluation.confusion or ((0, 0), (0, 0))
     usual = cost * missed + alarms
     # above all probabilities no row is flagged
     threshold = it.roc.points[k].threshold
     return (
-        (1.0 if threshold is None else threshold),
+        1.0 if threshold is None else threshold,
         flagged,
-        found,
+        reach,
         right,
         float(it.costs[cost][k]) / usual if usual else None,
     )
+
+
+def history_pictures(runs: Sequence[RunResult]) -> list[Picture]:
+    """A picture for each measure that rounds have: its course over the rounds, by records that it is of."""
+    pictures = []
+    unit = "epoch" if any(run.epochs is not None for run in runs) else "round"
+    for measure in _measures(runs):
+        given = [name for name in (f"{prefix}_{measure}" for prefix in RECORDS) if _has(runs, name)]
+        figures = [row.get(name) for run in runs for row in run.history for name in given]
+        values = [figure for figure in figures if figure is not None]
+        low, high = min(values), max(values)
+        margin = 0.05 * (high - low) or max(0.05 * abs(high), 0.01)
+        last = max(len(run.history) for run in runs) - 1
+        names = (f"{unit}, from 0", "")  # the title says it, and figures of this axis may be long
+        frame = Frame.linear(SIZE, (0, max(last, 1)), (low - margin, high + margin), names, whole=True)
+        curves = [_course(run, name, frame) for name in given for run in runs if _has([run], name)]
+        pictures.append(Picture(measure, "", frame, curves, "", Table(["run", *given], _ends(runs, given))))
+    return pictures
+
+
+def legend(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
+    """The records whose metrics the rounds have: name and class in the style sheet."""
+    measures = _measures(runs)
+    return [look for prefix, look in RECORDS.items() if any(_has(runs, f"{prefix}_{measure}") for measure in measures)]
+
+
+def _course(run: RunResult, name: str, frame: Frame) -> Curve:
+    prefix = name.partition("_")[0]
+    places = [
+        None if (value := row.get(name)) is None else (frame.x(number), frame.y(value))
+        for number, row in enumerate(run.history)
+    ]
+    end = next((place for place in reversed(places) if place is not None), None)
+    marks = [] if end is None else [Mark(short(end[0]), short(end[1]), "3")]
+    last = next((row[name] for row in reversed(run.history) if row.get(name) is not None), None)
+    return Curve(
+        RECORDS[prefix][1], polyline(places), marks, f"{run.planned.title}, {name}: {written(last)} at its end"
+    )
+
+
+def _ends(runs: Sequence[RunResult], names: Sequence[str]) -> list[list[str]]:
+    """The last figure of each run, and over several runs the mean."""
+    ends = {
+        name: [next((row[name] for row in reversed(run.history) if row.get(name) is not None), None) for run in runs]
+        for name in names
+    }
+    rows = [[run.planned.title, *(written(ends[name][k]) for name in names)] for k, run in enumerate(runs)]
+    if len(runs) > 1:
+        rows.append(["mean ± standard deviation", *(spread(ends[name]).written() for name in names)])
+    return rows
+
+
+def _measures(runs: Sequence[RunResult]) -> list[str]:
+    """Measures of rounds, in the order in which they appear, without the records that they are of."""
+    names = dict.fromkeys(name for run in runs for row in run.history for name in row)
+    kept = dict.fromkeys(name.partition("_")[2] for name in names if name.partition("_")[0] in RECORDS)
+    return [measure for measure in kept if any(_has(runs, f"{prefix}_{measure}") for prefix in RECORDS)]
+
+
+def _has(runs: Sequence[RunResult], name: str) -> bool:
+    return any(row.get(name) is not None for run in runs for row in run.history)
 
 
 def seeds_of(runs: Sequence[RunResult]) -> int:

@@ -14,93 +14,23 @@ from attacks.verdict import Verdict
 from treetap import terminal
 from treetap.commands.experiment.curves import (
     MOST_CLASSES,
-    SIZE,
-    Curve,
-    Mark,
-    Picture,
     class_curves,
     counted,
+    history_pictures,
+    legend,
     seeds_of,
     thresholds,
 )
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.headline import Gain, compared, conclusion, headline
 from treetap.commands.experiment.headline import written as worth
-from treetap.commands.experiment.report import received, written
+from treetap.commands.experiment.report import received
 from treetap.commands.experiment.results import RunResult, Spread, measures, spread, summary, to_do, worst_verdicts
 from treetap.neural.params import SplitnnParams
 from treetap.pages.page import render
-from treetap.pages.pictures import Bar, Cell, Frame, Matrix, Table, heat, percent, polyline, short
+from treetap.pages.pictures import Bar, Cell, Matrix, Table, heat, percent
 from treetap.trees.params import TreeParams
 from treetap.wire.disclosure import CLASSES
-
-#: Prefix of a metric of a round → its records and its class in the style sheet, in the order of the legend.
-RECORDS = {
-    "train": ("training records", "train"),
-    "validation": ("records of the validation share", "validation"),
-    "eval": ("held-out rows", "eval"),
-}
-
-
-def history_pictures(runs: Sequence[RunResult]) -> list[Picture]:
-    """A picture for each measure that rounds have: its course over the rounds, by records that it is of."""
-    pictures = []
-    unit = "epoch" if any(run.epochs is not None for run in runs) else "round"
-    for measure in _measures(runs):
-        given = [name for name in (f"{prefix}_{measure}" for prefix in RECORDS) if _has(runs, name)]
-        figures = [row.get(name) for run in runs for row in run.history for name in given]
-        values = [figure for figure in figures if figure is not None]
-        low, high = min(values), max(values)
-        margin = 0.05 * (high - low) or max(0.05 * abs(high), 0.01)
-        last = max(len(run.history) for run in runs) - 1
-        names = (f"{unit}, from 0", "")  # the title says it, and figures of this axis may be long
-        frame = Frame.linear(SIZE, (0, max(last, 1)), (low - margin, high + margin), names, whole=True)
-        curves = [_course(run, name, frame) for name in given for run in runs if _has([run], name)]
-        pictures.append(Picture(measure, "", frame, curves, "", Table(["run", *given], _ends(runs, given))))
-    return pictures
-
-
-def legend(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
-    """The records whose metrics the rounds have: name and class in the style sheet."""
-    measures = _measures(runs)
-    return [look for prefix, look in RECORDS.items() if any(_has(runs, f"{prefix}_{measure}") for measure in measures)]
-
-
-def _course(run: RunResult, name: str, frame: Frame) -> Curve:
-    prefix = name.partition("_")[0]
-    places = [
-        None if (value := row.get(name)) is None else (frame.x(number), frame.y(value))
-        for number, row in enumerate(run.history)
-    ]
-    end = next((place for place in reversed(places) if place is not None), None)
-    marks = [] if end is None else [Mark(short(end[0]), short(end[1]), "3")]
-    last = next((row[name] for row in reversed(run.history) if row.get(name) is not None), None)
-    return Curve(
-        RECORDS[prefix][1], polyline(places), marks, f"{run.planned.title}, {name}: {written(last)} at its end"
-    )
-
-
-def _ends(runs: Sequence[RunResult], names: Sequence[str]) -> list[list[str]]:
-    """The last figure of each run, and over several runs the mean."""
-    ends = {
-        name: [next((row[name] for row in reversed(run.history) if row.get(name) is not None), None) for run in runs]
-        for name in names
-    }
-    rows = [[run.planned.title, *(written(ends[name][k]) for name in names)] for k, run in enumerate(runs)]
-    if len(runs) > 1:
-        rows.append(["mean ± standard deviation", *(spread(ends[name]).written() for name in names)])
-    return rows
-
-
-def _measures(runs: Sequence[RunResult]) -> list[str]:
-    """Measures of rounds, in the order in which they appear, without the records that they are of."""
-    names = dict.fromkeys(name for run in runs for row in run.history for name in row)
-    kept = dict.fromkeys(name.partition("_")[2] for name in names if name.partition("_")[0] in RECORDS)
-    return [measure for measure in kept if any(_has(runs, f"{prefix}_{measure}") for prefix in RECORDS)]
-
-
-def _has(runs: Sequence[RunResult], name: str) -> bool:
-    return any(row.get(name) is not None for run in runs for row in run.history)
 
 
 def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> str:
@@ -119,6 +49,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         learned=learned(verdicts),
         to_do=to_do(verdicts),
         not_done=list(dict.fromkeys(line for run in runs for line in run.left_out)),
+        folds=experiment.data.cv,
         weight=experiment.data.weight,
         facts=_facts(experiment, runs),
         says=list(dict.fromkeys(line for run in runs for line in run.says)),
@@ -180,8 +111,10 @@ def _model(experiment: ExperimentFile, runs: Sequence[RunResult]) -> str:
         what = f"{params.epochs} epochs of batches of {params.batch_size}"
     seconds = spread(math.fsum(run.seconds.values()) for run in runs).mean or 0.0
     rows = [spread(run.records[kind] for run in runs).mean or 0.0 for kind in ("train", "test")]
-    each = "" if len(runs) == 1 else f"{len(runs)} runs, each of "
-    return f"{what}. {each.capitalize()}{rows[0]:,.0f} training rows and {rows[1]:,.0f} held-out ones, {seconds:.1f} s."
+    of_runs = "" if len(runs) == 1 else f"{len(runs)} runs, each of "
+    return (
+        f"{what}. {of_runs.capitalize()}{rows[0]:,.0f} training rows and {rows[1]:,.0f} held-out ones, {seconds:.1f} s."
+    )
 
 
 if TYPE_CHECKING:
