@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from urllib.parse import quote
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
@@ -95,6 +96,15 @@ def visible(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter in keep else _escaped(letter) for letter in text)
+
+
+def of_class(figure: str, name: str) -> str:
+    """The name of a figure of one class, as `probability_yes`, in files, frames and answers to clients.
+
+    Characters of the class that cannot be printed, and %, are written as `%0A` (RFC 3986, of their UTF-8): two classes
+    never have one name.
+    """
+    return f"{figure}_" + "".join(c if c.isprintable() and c != "%" else quote(c, safe="") for c in name)
 
 
 def one_line(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from treetap.tables.labels import of_class
+from treetap.names import of_class
 from treetap.tables.reading import Floats
 from treetap.tables.typed import typed
 from treetap.trees.job_params import BINARY, REGRESSIONS

@@ -20,10 +20,11 @@ from treetap.api.errors import InvalidInput, checked
 from treetap.api.loopback import ID
 from treetap.commands.experiment.results import Importance
 from treetap.errors import DataError
+from treetap.names import of_class
 from treetap.protocols.prediction import id_column_fault
 from treetap.tables.categories import category_texts
 from treetap.tables.cells import plain_column
-from treetap.tables.labels import class_name, of_class
+from treetap.tables.labels import class_name
 from treetap.tables.numbers import is_number, is_text
 from treetap.tables.record_ids import Ids, ids_of
 

@@ -34,9 +34,10 @@ from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.models.durable import write_whole
 from treetap.models.history import read_history
 from treetap.models.store import read_leakage, read_manifest
+from treetap.names import of_class
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
-from treetap.tables.labels import class_name, of_class
+from treetap.tables.labels import class_name
 from treetap.tables.typed import named_type, typed
 from treetap.tables.written import content_of
 from treetap.trees import metrics, sampling
