@@ -137,7 +137,7 @@ def grouped(case: Case, names: Collection[str], say: Say, *, by_tree: ByTree) ->
         if case.labels is not None:
             largest = results[name].largest("accuracy")
             assert largest is not None
-            case.right[name] = Grouped(matched(case.labels.values, clusters), largest[0])
+            case.right[name] = Grouped(matched(case.labels.values, clusters), largest[0], GROUPING[name].label)
     if case.labels is not None and names:
         case.compared.extend(compared_groups(case.labels.values, case.right, results))
     return results

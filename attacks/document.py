@@ -188,7 +188,7 @@ class Document(Findings):
     `class_names`: the labels as their table has them, in the order of every count by class; null with `classes`.
     `verdicts`: what each party learned, of labels and of columns.
     `traffic` is the union over the transcripts at hand, each message counted once.
-    `advice`: what lowers the attacks; null for regression and for split networks.
+    `advice`: what lowers the attacks; null for regression.
     Of a split network `trees` and `max_depth` are 0, and `gain` is there, of no other job.
     `predictions`: name of a prediction → the attacks of its recipient; only where the audit names some.
     """

@@ -104,19 +104,18 @@ class PartyNode:
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Execute one step of the control plane: see `PartyPort.step`."""
-        current = self._sessions.get(request.job)
-        own = current is not None and current.coordinator == caller  # its job keeps the policy that it began with
-        if not own and caller not in self._config.policy.coordinators:
+        kind, session, policy = name_of(request), self._sessions.get(request.job), self._config.policy
+        if session is not None and session.coordinator == caller and kind not in (*SUBMISSIONS, "check_job"):
+            policy = session.context.policy  # a job under way keeps the one that it began with
+        if caller not in policy.coordinators:
             raise Refused(f"{caller} is not a coordinator that {self._config.name} obeys (policy: coordinators = …)")
         _named(request.job)
-        kind = name_of(request)
         logs.note(job=request.job, attempt=request.attempt, step=kind, peer=caller)
         if not kind:
             raise Malformed("a step without content; is the coordinator of another version?")
         name = self._config.name
         # Neither needs a session: the attempt may be over, or unknown to this process; a check begins none.
         if kind in ("leave", "check_job"):
-            policy = self._config.policy if current is None or not own else current.context.policy
             work = self._leave_recorded(caller, request) if kind == "leave" else self._check(caller, request)
             async for event in self._without_session(policy, caller, self._own(work, f"job {request.job}: {kind}")):
                 yield event
@@ -124,7 +123,7 @@ class PartyNode:
         if kind in SUBMISSIONS:
             opening = self._own(self._open(caller, request, kind), f"job {request.job}: {kind}")
             async for event in follow(name, opening):
-                self._permitted(self._config.policy, caller, event)
+                self._permitted(policy, caller, event)
                 yield event
             session = opening.result()
         else:
@@ -257,7 +256,7 @@ class PartyNode:
         self._check_room()
         if self._checking:
             raise Overloaded(f"{self._config.name} is checking another job; ask again")
-        from party.trial import check_job  # most jobs are not checked
+        from party.opening import check_job  # as `_opener`
 
         self._checking = True
         try:

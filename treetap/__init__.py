@@ -11,6 +11,7 @@ from typing import Any
 
 #: Name → its module, and the packages that it needs beside those of every installation, of treetap's extra `api`.
 _FACE = {
+    "Client": ("treetap.api.client", ()),
     "FederatedClassifier": ("treetap.api.estimators", ("sklearn",)),
     "FederatedRegressor": ("treetap.api.estimators", ("sklearn",)),
     "audit": ("treetap.api.experiments", ()),
@@ -39,4 +40,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.id2graph.schema import AttackResult
-from attacks.registry import GROUPING
 from attacks.scores import majority
 from attacks.verdict import MOST_FREQUENT, Compared, paired_error
 
@@ -17,10 +16,11 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Grouped(NamedTuple):
-    """The records (N,) that an attack names right after the number of trees where its accuracy is largest."""
+    """The records (N,) that an attack names right after the number of trees where most are; `label`: its name."""
 
     right: Bools
     trees: int | None
+    label: str
 
 
 def compared_groups(
@@ -44,7 +44,7 @@ def compared_groups(
         before=float(before.mean()),
         before_how=how,
         reached=float(trained[best].right.mean()),
-        reached_how=f"{GROUPING[best].label}{after}",
+        reached_how=f"{trained[best].label}{after}",
         error=paired_error(trained[best].right.astype(np.int64) - before),
         tries=max(1, sum(_steps(results[name]) for name in trained)),
         details="attacks",

@@ -58,7 +58,9 @@ def auc_influence(chances: Floats, truth: Ints) -> Floats:
     how many records are of the class; of others likewise.
     """
     influence, scored = np.zeros(len(truth)), 0
-    for number in range(chances.shape[1]):
+    # of two classes whose chances add up to 1 each says the same as the other
+    same = chances.shape[1] == 2 and bool(np.allclose(chances.sum(axis=1), 1.0))
+    for number in range(1 if same else chances.shape[1]):
         of_class = truth == number
         inside, outside = int(of_class.sum()), int((~of_class).sum())
         if not inside or not outside:

@@ -90,6 +90,9 @@ def to_do(document: Document) -> str | None:
     if worst is None or worst.rank <= WORDS.index("little"):
         return None
     advice = document.advice
+    if worst.learned == "labels" and document.of_network:
+        where = "docs/choosing-a-defence.md" if advice is None or advice.network is None else "“What lowers this”"
+        return f"To lower it: {where}."
     if worst.learned == "labels" and advice is not None and (advice.suggestions or advice.parameters):
         return "To lower it: “What lowers this” in the report; treetap frontier measures defences on your table."
     if worst.learned == "labels":

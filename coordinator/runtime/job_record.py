@@ -6,6 +6,7 @@ import base64
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError, Message
@@ -119,10 +120,13 @@ def attempts_before(events: Sequence[Event]) -> int:
 
 
 def is_first_try(events: Sequence[Event]) -> bool:
-    """True if no attempt before the last one began: it is the first, or parties put off those before."""
-    kinds = [event["event"] for event in events]
-    begun = [next_ for kind, next_ in zip(kinds, [*kinds[1:], ""], strict=True) if kind == "attempt"]
-    return all(next_ == "waiting" for next_ in begun[:-1])
+    """True if nothing is left of an attempt before the last one: parties put it off, or have all discarded it."""
+    last = attempts(events)
+    gone = {event["number"] for event, after in pairwise(events) if after["event"] == "waiting" and "number" in event}
+    for event in events:
+        if event["event"] == "ended" and jobs_pb2.JobStatus.FromString(from_base64(event["status"])).released:
+            gone.add(event["attempt"])
+    return all(event["number"] in {*gone, last} for event in events if event["event"] == "attempt")
 
 
 def is_cancelled(events: Sequence[Event]) -> bool:

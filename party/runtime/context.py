@@ -70,6 +70,10 @@ class StepContext:
     trial: bool = False
 
 
+class Untried(Exception):
+    """A trial ends here: what follows needs a draw that would be charged."""
+
+
 class Role(Protocol):
     """A party's part in a protocol: named steps, sizes of its messages, and an end."""
 

@@ -104,7 +104,7 @@ async def _serve(
 
     async def again() -> None:
         """Read the file and the policy again: after SIGHUP."""
-        from party.reread import follow  # most parties are never asked
+        from party.server.reread import follow  # most parties are never asked
 
         await follow(path, node)
         _warn_unanswered(node.config)

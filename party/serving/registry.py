@@ -9,7 +9,7 @@ from typing import Protocol
 
 from party.config import PartyConfig, ServeConfig
 from party.runtime.metrics import STRANGER, PartyMetrics
-from party.server.own_paths import OwnPaths
+from party.serving.own_paths import OwnPaths
 from treetap import errors
 from treetap.wire.v2 import serving_pb2
 

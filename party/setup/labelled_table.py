@@ -11,7 +11,7 @@ from party.config import PartyConfig
 from party.defences import clean_labels
 from party.defences.clean_labels import CleanLabels, LabelRules, Use
 from party.defences.noisy_labels import NoisyLabels
-from party.runtime.context import StepContext, required
+from party.runtime.context import StepContext, Untried, required
 from party.runtime.messages import Rows
 from party.setup.evaluated import EvaluatedLabels, Measured, check_weights, load_evaluated
 from party.setup.steps import load_job_table, table_config
@@ -26,10 +26,6 @@ from treetap.wire.v2 import setup_pb2
 log = logging.getLogger(__name__)
 #: In the place of a digest of noisy labels, where a job has none.
 AS_THEY_ARE = "as they are"
-
-
-class Untried(Exception):
-    """A check of a job ends here: what follows needs a draw that would be charged."""
 
 
 @dataclass(frozen=True)

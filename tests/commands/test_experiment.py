@@ -157,7 +157,7 @@ def test_predictions_are_kept_with_their_labels(report: tuple[Path, Outcome]) ->
     assert found == json.loads((folder / "kept" / "results.json").read_text())
     for run in found["runs"]:
         rows = pq.read_table(folder / "kept" / "predictions" / f"seed-{run['seed']}.parquet")
-        labels, chances = rows["benign"].to_numpy(), rows["probability"].to_numpy()
+        labels, chances = rows["benign"].to_numpy(), rows["probability_1"].to_numpy()
         assert rows.num_rows == 113
         assert rows["treetap_id"].type == pa.int64()
         assert rows["treetap_id"].to_pylist() == sorted(rows["treetap_id"].to_pylist())

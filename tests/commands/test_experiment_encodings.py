@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from treetap.api.frames import arrow_of
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import read_table, split
 from treetap.commands.experiment.party_tables import read_as_party, write_tables
+from treetap.commands.local_federation import keep_table
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import read_table as read_party_table
@@ -120,3 +123,16 @@ def test_rows_by_time_in_written_dates(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match="column 'when' holds dates whose day and month could change places"):
         read_table(experiment, tmp_path)
+
+
+def test_a_frames_categories_of_numbers(tmp_path: Path) -> None:
+    """They are categories in the file that an experiment reads them from."""
+    frame = pa.table({"a": pa.array([3, 1, None, 2] * 10).dictionary_encode(), "b": range(40), "y": [0, 1] * 20})
+    keep_table(arrow_of(frame), tmp_path / "t.parquet")
+    parties = [{"name": "bank", "labels": True, "columns": ["a"]}, {"name": "telco", "columns": ["b"]}]
+    content = {"data": {"path": "t.parquet", "label": "y"}, "party": parties, "job": {}}
+    experiment = ExperimentFile.model_validate(content)
+    table = read_table(experiment, tmp_path)
+    settings = write_tables(experiment, table, split(experiment, table, 0), tmp_path)
+    assert settings["bank"]["tables"]["train"]["encode"] == {"a": "categorical"}
+    assert read_as_party(settings["bank"]["tables"]["train"], float("nan")).categories["a"].values == ["1", "2", "3"]

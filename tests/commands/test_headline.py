@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.commands.experiment_documents import experiment, run
+from treetap.commands.experiment.all_runs import MOST_RECORDS, with_usual
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
 from treetap.commands.experiment.headline import Gain, compared, gain_of, headline
 from treetap.commands.experiment.results import Results
-from treetap.commands.experiment.usual import MOST_RECORDS, with_usual
 from treetap.trees import metrics
 
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_audited_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = ExperimentFile.model_validate(content)
     expected = ["Not audited: lab has record = 'off' and keeps no transcript."]
     assert with_usual(silent, 10)[1] == expected
-    monkeypatch.setattr("treetap.commands.experiment.usual.lacking", lambda: "scipy")
+    monkeypatch.setattr("treetap.commands.experiment.all_runs.lacking", lambda: "scipy")
     usual, said = with_usual(experiment(), 10)
     assert (usual.data.compare, usual.audited) == (True, False)
     assert said == ["Not audited: it needs scipy: pip install 'treetap[audit]'."]

@@ -79,6 +79,11 @@ class _HostileCoordinator(jobs_pb2_grpc.JobsServicer):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, HOSTILE)
         return jobs_pb2.JobAccepted(job="job")
 
+    def Check(self, request: Any, context: Any) -> Iterator[Any]:
+        yield jobs_pb2.CheckReply()
+        yield jobs_pb2.CheckReply(answers=[jobs_pb2.Checked(party=HOSTILE, error=HOSTILE, bad_input=True)])
+        yield jobs_pb2.CheckReply(answers=[jobs_pb2.Checked(party="telco")])
+
     def Predict(self, request: Any, context: Any) -> Any:
         if request.serve:
             return jobs_pb2.JobAccepted(job="served")
@@ -120,6 +125,7 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ("cancel job", 8),
         ("train {job}", 8),
         ("train {refused}", 1),
+        ("train {job} --check", 3),
         ("predict model", 8),
         ("serve model", 3),
         ("resume job", 1),

@@ -23,7 +23,7 @@ COMMANDS = [
     *("align", "frontier", "doctor", "health", "data", "data list", "data fetch"),
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
     *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "leakage", "capacity"),
-    "protocol",
+    *("protocol", "new", "new federation", "new party"),
 ]
 
 
@@ -112,6 +112,11 @@ def test_a_missing_file(words: list[str], tmp_path: Path) -> None:
     message = refused(treetap(*words, folder=tmp_path))
     assert "absent.toml" in message
     assert "no such" in message
+
+
+def test_a_check_begins_no_job_to_detach_from() -> None:
+    """Neither option is left out without a word."""
+    assert "--check, --detach: " in refused(treetap("train", "absent.toml", "--check", "--detach"))
 
 
 def test_every_fault_of_a_party_file(tmp_path: Path, certs: Path) -> None:

@@ -16,7 +16,7 @@ def faults(tmp_path):
     def of(text: str):
         page = tmp_path / "page.md"
         page.write_text(text)
-        return carry_out(page, tmp_path, os.environ, 20)
+        return carry_out(page, tmp_path, os.environ, 20).faults
 
     return of
 

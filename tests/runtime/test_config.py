@@ -8,7 +8,7 @@ import pytest
 
 from party.config import PartyConfig, check_folders, read
 from party.policy import Policy
-from party.server.own_paths import OwnPaths
+from party.serving.own_paths import OwnPaths
 from party.setup.steps import table_config
 from treetap.commands.doctor.configuration import _folders
 from treetap.errors import ConfigError, DataError

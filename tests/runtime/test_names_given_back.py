@@ -58,13 +58,15 @@ def test_a_refused_job_is_submitted_again_under_its_name(tmp_path: Path) -> None
             assert _no_files(federation)
         federation.kill(COORDINATOR)
         federation.start(COORDINATOR)
+        resumed = await federation.resume()  # of which nothing is left either
+        assert (resumed.state, resumed.released, resumed.attempt) == ("failed", True, 3)
         _relent(federation)
         finished = await federation.train(JOB)
-        assert (finished.state, finished.released, finished.attempt) == ("finished", False, 3)
-        assert [status.attempt for status in federation.jobs.status("")] == [3]
+        assert (finished.state, finished.released, finished.attempt) == ("finished", False, 4)
+        assert [status.attempt for status in federation.jobs.status("")] == [4]
         assert_oracles_model(federation.states, ORACLE)
         recorded = TranscriptReader(federation.state(LABEL_HOLDER) / "transcripts" / "job")
-        assert {record.attempt for record in recorded} == {1, 2, 3}
+        assert {record.attempt for record in recorded} == {1, 2, 3, 4}
         with pytest.raises(ConfigError, match=r"a job 'job' already \(finished\); choose another name$"):
             await federation.train(JOB)
         await federation.close()

@@ -13,8 +13,8 @@ import pytest
 from party.config import PartyConfig
 from party.runtime.metrics import PartyMetrics
 from party.runtime.steps import disk_faults
-from party.server.own_paths import OwnPaths
 from party.server.services import register
+from party.serving.own_paths import OwnPaths
 from party.serving.registry import ServedModels
 from tests.certificates import role_of
 from treetap.commands.certs.authority import create_authority, issue

@@ -14,13 +14,14 @@ import pytest
 
 from party.config import PartyConfig, read
 from party.policy import Policy
-from party.reread import follow, reread
-from party.server.own_paths import OwnPaths
-from tests.replay import HERE, JOB
+from party.server.reread import follow, reread
+from party.serving.own_paths import OwnPaths
+from tests.replay import HERE, JOB, SUBMISSION, with_word
+from tests.replay import ask as ask_party
 from tests.serving.served import IDS, ask, scores, serving, without
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
-from treetap.errors import BadInput
+from treetap.errors import BadInput, Refused
 from treetap.process import lifecycle
 from treetap.wire.v2 import serving_pb2
 
@@ -71,7 +72,7 @@ def test_a_fault_changes_nothing_and_is_logged(
         node = federation.node(FEATURE)
         node._config = running
         _written(tmp_path, file, policy, column="z")
-        with caplog.at_level(logging.ERROR, "party.reread"):
+        with caplog.at_level(logging.ERROR, "party.server.reread"):
             await follow(path, node)
         assert node.config is running
         await federation.close()
@@ -124,6 +125,27 @@ def test_a_job_under_way_keeps_the_policy_that_it_began_with(line: dict[str, Any
         assert refused.error.startswith("Refused: ")
         assert FEATURE in refused.error
         assert not federation.node(FEATURE)._sessions
+        await federation.close()
+
+    run(main())
+
+
+def test_a_coordinator_that_is_obeyed_no_longer_ends_its_job_and_begins_no_attempt(tmp_path: Path) -> None:
+    """Of the job under its own name neither; nor has it a job checked."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        await ask_party(federation, FEATURE, with_word("prepare"))
+        federation.node(FEATURE).go_by(_under(federation, FEATURE, coordinators=["another"]))
+        for word in ("prepare", "check_job"):
+            with pytest.raises(Refused, match="coordinator is not a coordinator that feature-b obeys"):
+                await ask_party(federation, FEATURE, with_word(word, attempt=2))
+        await ask_party(federation, FEATURE, with_word("account"))
+        request = with_word("leave")
+        request.setup.leave.submission = SUBMISSION
+        await ask_party(federation, FEATURE, request)
+        with pytest.raises(Refused, match="is not a coordinator that feature-b obeys"):
+            await ask_party(federation, FEATURE, request)
         await federation.close()
 
     run(main())

@@ -71,6 +71,11 @@ def _described(own: Settled, columns: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in (("encode", encode), ("date_format", dated)) if value}
 
 
+def encoded_as(records: pa.Table, trained: pa.Table) -> pa.Table:
+    """A party's further records whose columns are encoded as those of its table of the training."""
+    return records.replace_schema_metadata(trained.schema.metadata)
+
+
 def keys_of(records: pa.Table, date_format: str | Mapping[str, str] | None = None) -> dict[str, Any]:
     """The keys of a table's description that say how its columns are encoded.
 

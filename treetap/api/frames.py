@@ -23,7 +23,7 @@ from treetap.errors import DataError
 from treetap.protocols.prediction import id_column_fault
 from treetap.tables.categories import category_texts
 from treetap.tables.cells import plain_column
-from treetap.tables.labels import class_name
+from treetap.tables.labels import class_name, of_class
 from treetap.tables.numbers import is_number, is_text
 from treetap.tables.record_ids import Ids, ids_of
 
@@ -156,13 +156,12 @@ def importances_of(rows: Sequence[Importance]) -> Any:
 
 def probabilities_of(predicted: pa.Table, classes: Sequence[Any] | None) -> np.ndarray[Any, np.dtype[Any]]:
     """Probabilities (n, classes) in predictions as a label holder's file has them; None: of its own classes."""
-    if "probability" in predicted.column_names:
-        second = predicted.column("probability").to_numpy()
+    names = [name for name in predicted.column_names if name.startswith("probability_")]
+    if len(names) == 1:  # of the second of two classes
+        second = predicted.column(names[0]).to_numpy()
         return np.stack([1 - second, second], axis=1)
-    if classes is None:
-        names = [name for name in predicted.column_names if name.startswith("probability_")]
-    else:
-        names = [f"probability_{class_name(value)}" for value in classes]
+    if classes is not None:
+        names = [of_class("probability", class_name(value)) for value in classes]
     return np.stack([predicted.column(name).to_numpy() for name in names], axis=1)
 
 

@@ -246,7 +246,7 @@ def experiment(
 def frontier(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FRONTIER.toml", help="An experiment file with a table frontier; docs/frontier.md."),
+        typer.Argument(metavar="FRONTIER.toml", help="An experiment file; docs/frontier.md."),
     ],
     as_json: Json = False,
     workdir: Annotated[
@@ -254,10 +254,11 @@ def frontier(
         typer.Option(help="Points, frontier.json and frontier.html; without it FRONTIER-frontier in this folder."),
     ] = None,
 ) -> None:
-    """Train with defences of the label at several strengths; draw AUC against what attacks still find.
+    """Train with defences of the label at several strengths; say which to take, beside the label holder alone.
 
-    The table frontier names the values, as id_lmid = [0.1, 0.5, 1] or label_dp = [0.5, 1, 2]; each is one training for
-    every seed of the table data. A finished training is kept: after Ctrl-C the same command goes on with the others.
+    Without a table frontier the usual values are measured; it names others, as id_lmid = [0.1, 0.5, 1] or label_dp =
+    [0.5, 1, 2]; each is one training for every seed of the table data. A finished training is kept: after Ctrl-C the
+    same command goes on with the others.
 
     trainer = "centralised" trains the same trees on the joined table, without sockets and encryption: minutes for a
     sweep that takes a federation hours.

@@ -25,7 +25,7 @@ from treetap.tables.features import Extent, Features, Held, constant_columns, in
 from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
 from treetap.tables.label_columns import LabelCells, weights_of
 from treetap.tables.numbers import kind_name
-from treetap.tables.opening import check_columns, columns_of, file_source, read_columns, source_of
+from treetap.tables.opening import check_columns, columns_of, file_source, missing_words, read_columns, source_of
 from treetap.tables.record_ids import Ids, distinct_ids, ids_of, sorted_keys
 from treetap.tables.source import Origin, Source, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
@@ -49,7 +49,8 @@ class Table:
     left out because they are constant; None where the configuration does not ask for that. `weights`: (N,)
     sample weights; None: the table has none, or is read without its label. `directions`: those of the columns in which
     predictions are monotone. `seen`: of each column of the file, but tensors, how many cells of all rows have a value.
-    `unlike`: of a table that was read as that of a training was. `says`: what `encode = "auto"` took, in a sentence.
+    `unlike`: of a table that was read as that of a training was. `says`: sentences about what
+    `encode = "auto"` took, and about cells that a word for it made missing.
     """
 
     path: Origin
@@ -201,6 +202,8 @@ def read_table(
         else:
             columns = _columns(source, config, further, categories)
             read = table_of(source, config, columns, with_label, missing, categories, shapes, categorical)
+            lost = missing_words(source, {name: columns[name] for name in config.columns})
+            read = replace(read, says=[*read.says, *lost])
         for sentence in read.says:
             log.info("%s: %s", source, sentence)
         if categories is not None:

@@ -84,6 +84,14 @@ class Source(ABC):
         table = self.read(wanted, text)
         return (table.slice(first, BATCH_ROWS) for first in range(0, table.num_rows, BATCH_ROWS))
 
+    def words_for_missing(self, names: list[str]) -> dict[str, int]:
+        """The cells of these columns that count as missing, and hold a word for it, such as NA; only if there are any.
+
+        `DataError` if the source cannot be read.
+        """
+        del names
+        return {}
+
     def count_rows(self) -> int | None:
         """The number of rows, of a source that streams; None of another one, which would have to be read whole.
 

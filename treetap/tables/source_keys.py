@@ -13,7 +13,6 @@ from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, mod
 
 from treetap.errors import ConfigError, DataError
 from treetap.strict import Strict, unshown
-from treetap.tables.date_formats import checked_format
 from treetap.tables.number_styles import THOUSANDS
 
 #: Keys of other libraries and of the Python interface → the one that is meant here.
@@ -101,6 +100,8 @@ def _thousands(value: Any) -> Any:
 
 
 def _date_formats(value: Any) -> Any:
+    from treetap.tables.date_formats import checked_format  # most tables have none, and a party starts without
+
     for form in value.values() if isinstance(value, dict) else [value]:
         checked_format(form)
     return value

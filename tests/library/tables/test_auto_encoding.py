@@ -18,6 +18,7 @@ import pytest
 
 from tests.library.tables.ways import WAYS, Column, Content, outcome
 from treetap.errors import ConfigError, DataError
+from treetap.process.apart import ReadApart
 from treetap.strict import load
 from treetap.tables import streamed_reading
 from treetap.tables.auto_encoding import date_columns
@@ -249,6 +250,27 @@ def test_a_number_that_means_a_missing_cell(tmp_path: Path) -> None:
     table = _read(path, columns=["k", "d"], missing=-999.0)
     assert (table.categories["k"].values, table.categories["d"].date_format) == (["a", "b"], "%d.%m.%Y")
     assert np.isnan(table.features).mean() == 0.5
+
+
+def test_cells_that_a_word_makes_missing_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """NA in a column of text may be Namibia, hence is said, also of several files and apart; in quotes it is text."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    for part in range(2):
+        lines = [f"{part}{row},{('NA', 'DE', 'FR', '')[row % 4]},{('NA', '1', '')[row % 3]}\n" for row in range(40)]
+        (folder / f"{part}.csv").write_text("id,country,n\n" + "".join(lines))
+    said = "column 'country': 20 cells count as missing by a word for it without quotes, such as NA or null"
+    config = TableConfig(path=folder, id="id", columns=["country", "n"], encode="auto")
+    for own in (config, config.kept_within(tmp_path, ReadApart)):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="treetap"):
+            table = read_table(own, with_label=False, missing=None)
+        assert [line for line in caplog.messages if line.endswith(said)], caplog.messages
+        assert table.seen["country"].present == 40
+    for path in folder.iterdir():
+        path.write_text(path.read_text().replace(",NA,", ',"NA",'))
+    table = read_table(config, with_label=False, missing=None)
+    assert (table.seen["country"].present, table.says[1:]) == (60, [])
 
 
 def test_columns_that_an_auditor_counts_in_days(tmp_path: Path) -> None:

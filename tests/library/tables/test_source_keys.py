@@ -10,7 +10,7 @@ import pytest
 
 from party import config as party_config
 from party.config import PartyConfig
-from party.server.own_paths import OwnPaths
+from party.serving.own_paths import OwnPaths
 from treetap.commands.doctor import configuration
 from treetap.errors import ConfigError
 from treetap.tables.config import TableConfig

@@ -42,9 +42,8 @@ def add_audit(
         "ca": "certs/ca.crt",
         "data_digest": content_digest(table),
         "title": f"{folder.parent.name}, {run.planned.title}",
+        "defences": experiment.defences.model_dump(exclude_defaults=True),
     }
-    if training(experiment.job.protocol).grows_trees:
-        more["defences"] = experiment.defences.model_dump(exclude_defaults=True)
     if asked.frontier is not None:
         more["frontier"] = os.path.relpath(asked.frontier, folder)
     label = LabelTable(path=labels_file(experiment, folder), column=experiment.data.label, id=ID)

@@ -150,8 +150,8 @@ def gains_picture(ranked: Sequence[Ranked]) -> Picture:
         reached = [float(np.interp(share, it.flagged, it.true)) for it in known]
         base = [it.positives / (it.positives + it.negatives) for it in known]
         cells = [reached, [it / share for it in reached], [it * b / share for it, b in zip(reached, base, strict=True)]]
-        found, lift, right = (spread(it).mean for it in cells)
-        rows.append([f"{share:.0%}", _percent(found), "–" if lift is None else f"{lift:.2f}", _percent(right)])
+        reach, lift, right = (spread(it).mean for it in cells)
+        rows.append([f"{share:.0%}", _percent(reach), "–" if lift is None else f"{lift:.2f}", _percent(right)])
     heads = ["of the rows", "found of the class", "lift", "right of these"]
     tenth = rows[SHARES.index(0.1)]
     return Picture(
@@ -259,17 +259,17 @@ def thresholds(runs: Sequence[RunResult]) -> tuple[str, Table] | None:
 
 def _at(it: Ranked, k: int, cost: int, evaluation: Evaluation) -> tuple[float | None, ...]:
     """Threshold, shares flagged, found and right, and the cost by that of the threshold ½."""
-    flagged, found = float(it.flagged[k]), float(it.true[k])
-    hits = found * it.positives
+    flagged, reach = float(it.flagged[k]), float(it.true[k])
+    hits = reach * it.positives
     right = hits / (hits + float(it.false[k]) * it.negatives) if flagged else None
     (_, alarms), (missed, _) = evaluation.confusion or ((0, 0), (0, 0))
     usual = cost * missed + alarms
     # above all probabilities no row is flagged
     threshold = it.roc.points[k].threshold
     return (
-        (1.0 if threshold is None else threshold),
+        1.0 if threshold is None else threshold,
         flagged,
-        found,
+        reach,
         right,
         float(it.costs[cost][k]) / usual if usual else None,
     )

@@ -102,8 +102,8 @@ class DataTable(SourceKeys, Constrained):
 
     `cv`: the number of folds, each a run; else each run holds `test_share` of the rows out. `time`: a column that
     orders the rows, of which the last are held out. `evaluate_rounds`: measure the held-out rows after every round.
-    `compare`: by default as `usual` says. `weight`: the column of sample weights, which the label holder gets.
-    Constraints are of columns that a party gets, whichever it is.
+    `compare`: by default on for trees and few records. `weight`: the column of sample weights, which the label holder
+    gets. Constraints are of columns that a party gets, whichever it is.
     """
 
     label: str
@@ -157,7 +157,7 @@ def lacking() -> str | None:
 class AuditTable(Strict):
     """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
 
-    `run`: false turns the audit off that `usual` turns on.
+    `run`: false turns the audit off, which is on by default for trees and few records.
     `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
     `known_labels`: settings of the attacks by known labels. Of split networks `network`: settings of feature parties'
     attacks; `features`: of the label holder's on columns; of trees `sums`.

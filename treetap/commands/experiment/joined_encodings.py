@@ -15,6 +15,7 @@ from treetap.tables.asked_columns import OF_EXPERIMENT
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, may_identify, settle
 from treetap.tables.config import AUTO, DAYS, TableConfig, encoding_of, with_taken
 from treetap.tables.date_formats import ISO
+from treetap.tables.opening import missing_words
 from treetap.tables.source import Source
 from treetap.tables.tensors import is_tensor
 from treetap.trees.params import TreeParams
@@ -41,7 +42,8 @@ def settled_in(
     declared = declared_in(source)
     rules = Rules(encode, data.date_format, params.missing, categorical, declared, OF_EXPERIMENT)
     settled = settle(source, cells, rules)
-    for line in _lines(experiment, source, settled):
+    lost = missing_words(source, {name: columns[name] for name in encode})
+    for line in (*_lines(experiment, source, settled), *(f"{source}: {sentence}" for sentence in lost)):
         terminal.err.print(terminal.text(line), soft_wrap=True)
     for name in encode if data.id is None else ():
         if encode[name] == AUTO and may_identify(columns[name]):

@@ -111,8 +111,10 @@ def _model(experiment: ExperimentFile, runs: Sequence[RunResult]) -> str:
         what = f"{params.epochs} epochs of batches of {params.batch_size}"
     seconds = spread(math.fsum(run.seconds.values()) for run in runs).mean or 0.0
     rows = [spread(run.records[kind] for run in runs).mean or 0.0 for kind in ("train", "test")]
-    each = "" if len(runs) == 1 else f"{len(runs)} runs, each of "
-    return f"{what}. {each.capitalize()}{rows[0]:,.0f} training rows and {rows[1]:,.0f} held-out ones, {seconds:.1f} s."
+    of_runs = "" if len(runs) == 1 else f"{len(runs)} runs, each of "
+    return (
+        f"{what}. {of_runs.capitalize()}{rows[0]:,.0f} training rows and {rows[1]:,.0f} held-out ones, {seconds:.1f} s."
+    )
 
 
 if TYPE_CHECKING:

@@ -49,10 +49,10 @@ def print_report(runs: Sequence[RunResult], *, details: bool) -> None:
         _print_details(runs)
     seconds = spread(math.fsum(run.seconds.values()) for run in runs).mean or 0.0
     sent = sum(row.bytes for run in runs for row in run.traffic) / len(runs)
-    each = f"{len(runs)} runs of " if len(runs) > 1 else ""
+    of_runs = f"{len(runs)} runs of " if len(runs) > 1 else ""
     audits = [run.audit_seconds for run in runs if run.audit_seconds is not None]
     audited = f", audit {spread(audits).mean:.1f} s" if audits else ""
-    terminal.out.print(f"{each}{seconds:.1f} s{audited}, {terminal.size(sent)} sent")
+    terminal.out.print(f"{of_runs}{seconds:.1f} s{audited}, {terminal.size(sent)} sent")
     terminal.out.file.flush()
 
 

@@ -36,7 +36,7 @@ from treetap.models.history import read_history
 from treetap.models.store import read_leakage, read_manifest
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
-from treetap.tables.labels import class_name
+from treetap.tables.labels import class_name, of_class
 from treetap.tables.typed import named_type, typed
 from treetap.tables.written import content_of
 from treetap.trees import metrics, sampling
@@ -254,8 +254,8 @@ def _outcome(
     known = {name: k for k, name in enumerate(classes)}
     labels = np.array([known[class_name(value)] for value in label], dtype=np.int64)
     if objective in BINARY:
-        return objective, scores.column("probability").to_numpy()[order], labels, classes
-    columns = [scores.column(f"probability_{name}").to_numpy()[order] for name in classes]
+        return objective, scores.column(of_class("probability", classes[1])).to_numpy()[order], labels, classes
+    columns = [scores.column(of_class("probability", name)).to_numpy()[order] for name in classes]
     return objective, np.stack(columns, axis=1), labels, classes
 
 

@@ -45,6 +45,8 @@ def train(
     from treetap.strict import load
     from treetap.wire.v2 import jobs_pb2
 
+    if check and detach:
+        raise BadInput("--check, --detach: a check begins no job that could go on: give one of them")
     job = load(file, JobFile)
     asked = jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec())
     if check:

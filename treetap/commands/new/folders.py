@@ -8,6 +8,7 @@ from pathlib import Path
 
 from treetap.commands.certs.authority import refuse_existing, write_new
 from treetap.commands.new.proposed_table import ProposedTable
+from treetap.names import visible
 
 #: Folder of a process's credentials in its own folder.
 TLS = "tls"
@@ -67,7 +68,7 @@ _NO_TABLE = [
 
 
 def _doubt(name: str, why: str) -> list[str]:
-    return [f"left out: {name}", *why.splitlines()]
+    return [visible(line) for line in (f"left out: {name}", *why.splitlines())]
 
 
 def policy_file(label_holders: Sequence[str], peers: Sequence[str]) -> str:
@@ -133,16 +134,16 @@ def job_file(label_holder: str, others: Sequence[str]) -> str:
 
 def start_script(parties: Sequence[str]) -> str:
     """A shell script that runs all processes on this machine, until Ctrl-C."""
-    kinds = [*((f"party --config {name}/party.toml", name) for name in parties)]
+    kinds = [(f"party --config {name}/party.toml", name) for name in parties]
     kinds.append(("coordinator --config coordinator/coordinator.toml", "coordinator"))
     return "\n".join(
         [
             "#!/bin/sh",
-            "# The whole federation on this machine, until Ctrl-C. On a host of its own a party starts its own process.",
+            "# The whole federation on this machine, until Ctrl-C; on a host of its own each process is started there.",
             'cd "$(dirname "$0")" || exit 1',
             'pids=""',
             "trap 'kill $pids 2>/dev/null; wait; exit 0' INT TERM HUP",
-            *(f'${{TREETAP:-treetap}} {words} 2>> {name}/log.txt & pids="$pids $!"' for words, name in kinds),
+            *(f'${{TREETAP:-treetap}} {words} 2>>{name}/log.txt & pids="$pids $!"' for words, name in kinds),
             "wait",
             "",
         ]

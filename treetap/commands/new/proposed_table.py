@@ -50,8 +50,8 @@ class ProposedTable:
 class SeenTable:
     """A table that has been read, to propose settings for it.
 
-    A column that no person has named is the id if it identifies each record and is called so, or is the only one that
-    does; it may be the label if it is called so, or is the last one and has two different values.
+    A column that no person has named is the id if it identifies each record and is called so, or is the first one, or
+    the only one that does; it may be the label if it is called so, or is the last one and has two different values.
 
     Attributes:
         names: its columns, in their order.
@@ -78,21 +78,18 @@ class SeenTable:
         if name is not None and name not in self.names:
             raise BadInput(f"{key} {name}: {self.path} has no such column{did_you_mean(name, self.names)}")
 
-    def proposed(self, label: str | None, *, partitions: bool = False) -> ProposedTable:
-        """Settings with this label, or None. `partitions`: the policy lets trees partition categories.
-
-        Without partitions categories are one-hot.
-        """
+    def proposed(self, label: str | None) -> ProposedTable:
+        """Settings with this label, or None."""
         names = [name for name in self.names if name not in (self.id, label)]
-        columns, encodings, left_out = _encoded(self._source, self._table, names, partitions=partitions)
+        columns, encodings, left_out = _encoded(self._source, self._table, names)
         return ProposedTable(self.path, self.id, label, columns, encodings, left_out)
 
 
 def _id(path: Path, table: pa.Table) -> str:
     names: list[str] = table.column_names
     unique = [name for name in names if _identifies(table.column(name))]
-    called = [name for name in unique if name.lower() in USUAL_IDS]
-    named = called or [name for name in unique if name.lower().endswith("id")] or unique
+    called = [name for name in unique if name.lower() in USUAL_IDS or name.lower().endswith(("_id", "-id"))]
+    named = called or [name for name in unique if name == names[0]] or unique
     if len(named) == 1:
         return named[0]
     if not unique:
@@ -121,17 +118,18 @@ def _label(table: pa.Table, names: Sequence[str]) -> str | None:
     return names[-1] if pc.count_distinct(last).as_py() == CLASSES else None
 
 
-def _encoded(
-    source: Source, table: pa.Table, names: Sequence[str], *, partitions: bool
-) -> tuple[list[str], list[str], dict[str, str]]:
-    """The columns that can be features, the lines about their text and dates, and those that a person must see."""
-    rules = Rules(AUTO, None, table.num_rows, math.nan, partitions, declared_in(source))
+def _encoded(source: Source, table: pa.Table, names: Sequence[str]) -> tuple[list[str], list[str], dict[str, str]]:
+    """The columns that can be features, the lines about their text and dates, and those that a person must see.
+
+    Categories are one-hot, as the default policy has no tree divide them into sets.
+    """
+    rules = Rules(AUTO, None, math.nan, False, declared_in(source))
     cells, left_out = dict[str, Cells](), dict[str, str]()
     for name in names:
         try:
             if is_tensor(table.column(name).type):
                 continue
-            own = Cells(source, plain_column(source, f"column {name!r}", table.column(name)))
+            own = Cells(source, plain_column(source, f"column {name!r}", table.column(name)), table.num_rows)
             settle(source, {name: own}, rules)
             cells[name] = own
         except DataError as doubt:
