@@ -151,7 +151,7 @@ def test_a_whole_demo_is_short(
     assert len(lines) <= 30
     assert report == f"report: runs/demo-{protocol}.html"
     assert following.startswith("next: treetap experiment ")
-    assert 'class="verdicts"' in (tmp_path / "runs" / f"demo-{protocol}.html").read_text(encoding="utf-8")
+    assert '<div class="verdict ' in (tmp_path / "runs" / f"demo-{protocol}.html").read_text(encoding="utf-8")
     assert said[0].startswith(demo.ALGORITHMS[protocol])
     assert any(line.startswith("Together 0.9") for line in said)
     assert "not measured" not in narrow.getvalue()

@@ -37,13 +37,13 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_picture_of_the_demo_is_what_it_prints(tmp_path: Path) -> None:
     """A whole demo, and a copy of the picture with another word is told as stale."""
     kept = (DOCS / "demo.svg").read_text(encoding="utf-8")
-    changed = kept.replace("Time", "Tame", 1)
+    changed = kept.replace("Together", "Tagether", 1)
     assert changed != kept
     (tmp_path / "demo.svg").write_text(changed, encoding="utf-8")
     for path, status in ((DOCS / "demo.svg", 0), (tmp_path / "demo.svg", 1)):
         checked = python(DOCS / "render_demo.py", "--check", path)
         assert checked.status == status, checked.err
-    assert "Tame" in checked.err
+    assert "Tagether" in checked.err
 
 
 def _frontier(kept: str) -> FrontierDocument:

@@ -93,7 +93,7 @@ class Commands(LazyGroup):
         ),
         "frontier": Row(
             "treetap.commands.cli",
-            "Train with defences of the label at several strengths; draw AUC against what attacks still find.",
+            "Train with defences of the label at several strengths; say which to take, beside the label holder alone.",
             PRIVACY,
         ),
         "leakage": Row(
