@@ -428,7 +428,7 @@ def test_a_verdict_compares_the_best_guess_after_any_tree(noised: tuple[World, d
         assert alone is not None
         assert alone.majority is not None
         assert alone.accuracy is not None
-        assert compared.before == pytest.approx(max(alone.majority, alone.accuracy))
+        assert compared.before == pytest.approx(max(alone.majority, alone.accuracy, 1 - alone.accuracy))
         whole = [it for it in (guess, guess.own_labels_and_spaces) if it is not None and it.records == guess.others]
         reached = [max(it.accuracy, 1 - it.accuracy) for it in whole if it.accuracy is not None]
         assert compared.reached >= max(reached) - 1e-12
