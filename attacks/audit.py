@@ -14,7 +14,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from attacks import sections
-from attacks.advice.advise import AdvisedJob, advise
+from attacks.advice.advise import AdvisedJob, advise, told
 from attacks.advice.frontiers_at_hand import given
 from attacks.audit_file import AuditFile
 from attacks.case import (
@@ -67,10 +67,11 @@ def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
     classes = _classes(cases)
     of_trees = training(first.protocol).grows_trees
     on_labels = [case for case in cases if not case.view.of_columns]
-    advised = of_trees and on_labels and not first.regression
+    advised = on_labels and not first.regression
     return Document.model_validate(
         {
             "job": first.job,
+            "title": file.title,
             "protocol": first.protocol,
             "label_holder": first.label_holder,
             "attempt": max(case.view.attempt for case in cases),
@@ -87,7 +88,7 @@ def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
             "verdicts": verdicts(cases, parties),
             "parties": parties,
             "traffic": _traffic({case.party.name: case.view for case in cases}),
-            "advice": advise(_advised(on_labels, parties), frontier) if advised else None,
+            "advice": advise(_advised(on_labels), frontier) if advised else None,
             "gain": None if of_trees else GainFigures.of(**file.accuracy.model_dump()),
             "predictions": predictions or None,
         }
@@ -165,15 +166,9 @@ def _attacked(case: Case, say: Say, *, by_tree: ByTree) -> dict[str, Any]:
     return fields
 
 
-def _advised(cases: list[Case], parties: Mapping[str, Mapping[str, Any]]) -> AdvisedJob:
-    """The job for advice, with the scores of the party that the training tells most; cases: attackers on labels."""
-    scored = []
-    for party in parties.values():
-        reached = {name: result.v_measure for name, result in party["attacks"].items()}
-        own = reached.pop("cl", None)
-        told = [value for value in reached.values() if value is not None]
-        scored += [(max(told), own)] if told else []
-    top, own = max(scored, key=lambda figures: figures[0] - (figures[1] or 0.0), default=(None, None))
+def _advised(cases: list[Case]) -> AdvisedJob:
+    """The job for advice; cases: attackers on labels, with what they compared."""
+    guessed, word = told([it for case in cases for it in case.compared])
     view, file = cases[0].view, cases[0].file
     classes = _classes(cases)
     return AdvisedJob(
@@ -181,8 +176,8 @@ def _advised(cases: list[Case], parties: Mapping[str, Mapping[str, Any]]) -> Adv
         label_holder=view.label_holder,
         feature_parties=[case.party.name for case in cases],
         classes=None if classes is None else len(classes),
-        v_measure=top,
-        own=own,
+        guessed=guessed,
+        word=word,
         params=vars(view.params),
         defences=file.defences,
         data_digest=file.data_digest,

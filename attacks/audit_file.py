@@ -46,6 +46,7 @@ class AuditFile(Strict):
     """The audit file. `ca`: the federation's authority, by which signatures are verified; `revoked`: its list of
     revoked certificates.
 
+    `title`: of the report, in the place of the job's name.
     `classes`: the number of groups that an attack looks for; required without [label].
     `drawn_only`: keep of each leaf the records that the tree was trained on, as far as messages named them.
     `frontier`: a document of `treetap frontier`; `data_digest`: the digest of the audited table, as such a document has
@@ -63,6 +64,7 @@ class AuditFile(Strict):
     """
 
     job: str | None = None
+    title: str | None = None
     ca: Path | None = None
     revoked: Path | None = None
     classes: Annotated[int, Field(ge=2)] | None = None

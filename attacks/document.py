@@ -184,18 +184,19 @@ class Party(Findings):
 class Document(Findings):
     """One job's audit. `classes` is null for regression and without labels; `labelled` distinguishes the two.
 
-    `label_holder`: of a PIVODL job all parties with labels.
+    `title`: of the report, where it is not the job's name. `label_holder`: of a PIVODL job all parties with labels.
     `class_names`: the labels as their table has them, in the order of every count by class; null with `classes`.
     `verdicts`: what each party learned, of labels and of columns.
     `traffic` is the union over the transcripts at hand, each message counted once.
-    `advice`: what lowers the attacks; null for regression and for split networks.
+    `advice`: what lowers the attacks; null for regression.
     Of a split network `trees` and `max_depth` are 0, and `gain` is there, of no other job.
     `predictions`: name of a prediction → the attacks of its recipient; only where the audit names some.
     """
 
-    OMITTED: ClassVar = ("gain", "predictions")
+    OMITTED: ClassVar = ("gain", "predictions", "title")
 
     job: str
+    title: str | None = None
     protocol: Literal[tuple(TRAINING)]  # type: ignore[valid-type] # the registry is the one list
     label_holder: str
     attempt: Count

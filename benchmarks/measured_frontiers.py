@@ -30,7 +30,7 @@ from treetap.commands.frontier.frontier_file import FrontierFile, Plan
 from treetap.commands.frontier.run import document
 from treetap.commands.frontier.stored import Store, TrainingResult, made_with
 from treetap.commands.frontier.trainings import attacks_of
-from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint
+from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone, MeasuredPoint, Recommended
 
 OUT = Path(__file__).resolve().parents[1] / "attacks" / "advice" / "frontiers"
 HOLDER, OTHER = "label-holder", "feature-party"
@@ -44,7 +44,7 @@ DEFENCES: dict[str, Any] = {
     "stages": 2,
     "grafting": True,
 }
-ATTACKS = ["id2graph-quotient"]
+ATTACKS = ["id2graph-quotient", "uni", "uni+cl", "own-cuts"]
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,15 @@ def experiment(name: str, path: Path, protocol: str, classes: int, job: dict[str
 def measure(asked: FrontierFile, kept: Path) -> FrontierDocument:
     """All points of a frontier; each training is on disk before the next one begins."""
     table = read_table(asked, Path())
-    digest, attacks = content_digest(table), attacks_of(asked, len(split(asked, table, SEEDS[0]).train))
+    records = len(split(asked, table, SEEDS[0]).train)
+    digest, attacks = content_digest(table), attacks_of(asked, records)
     store = Store(kept, made_with(asked, digest, attacks))
     found: dict[Plan, list[TrainingResult]] = {}
     for training in asked.trainings():
         result = store.get(training)
         if result is None:
             with tempfile.TemporaryDirectory(prefix="treetap-frontiers-") as folder:
-                result = trainings.trained_centrally(asked, table, training, Path(folder))
+                result = trainings.trained(asked, table, training, Path(folder), records)
             store.add(training, result)
             print(f"{kept.name}: {training.word} ({result.seconds:.1f} s)", file=sys.stderr, flush=True)
         found.setdefault(training.plan, []).append(result)
@@ -134,7 +135,16 @@ def points(name: str, path: Path, protocol: str, classes: int, kept: Path) -> Fr
         asked = experiment(name, path, protocol, classes, settings, {})
         (point,) = measure(asked, kept / f"{name}-{protocol}-setting-{number}").points
         more.append(point.model_copy(update={"defence": "job", "settings": settings}))
-    return whole.model_copy(update={"points": [*map(_reduced, whole.points), *map(_reduced, more)]})
+    every = [*map(_reduced, whole.points), *map(_reduced, more)]
+    # what is recommended is of one's own table
+    return whole.model_copy(
+        update={
+            "points": every,
+            "before": _rounded(whole.before),
+            "alone": MeasuredAlone(auc=_rounded(whole.alone.auc), accuracy=_rounded(whole.alone.accuracy)),
+            "recommended": Recommended(point=None, says="Of a public table: nothing is recommended by it alone."),
+        }
+    )
 
 
 def _reduced(point: MeasuredPoint) -> MeasuredPoint:
@@ -144,6 +154,7 @@ def _reduced(point: MeasuredPoint) -> MeasuredPoint:
             "auc": _rounded(point.auc),
             "accuracy": _rounded(point.accuracy),
             "v_measure": {attack: _rounded(it) for attack, it in point.v_measure.items()},
+            **{name: _rounded(getattr(point, name)) for name in ("added", "gain")},
             "parties": {},
         }
     )

@@ -101,7 +101,7 @@ def predicted(federation: LocalFederation, labels: Any, deadline_s: float) -> di
     asked = predict_request(model="network", away_policy="degrade", away_deadline_s=deadline_s)
     status = ended(federation, federation.operator.predict(asked))
     table = pq.read_table(status.predictions)
-    auc = metrics.auc(table.column("probability").to_numpy(), labels == 1)
+    auc = metrics.auc(table.column("probability_1").to_numpy(), labels == 1)
     phases = {row.name: row.amount for row in status.phases}
     return {"away": list(status.away), "seconds": time.perf_counter() - began, "phases": phases, "auc": auc}
 

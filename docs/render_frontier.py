@@ -17,7 +17,7 @@ def main() -> int:
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    document = load_frontier(Path(sys.argv[1])).document
+    document = load_frontier(Path(sys.argv[1]))
     Path(__file__).with_name("frontier.svg").write_text(picture(document), encoding="utf-8")
     return 0
 

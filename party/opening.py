@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from party.config import PartyConfig
 from party.defences.checks import check_own
 from party.protocols import PredictionJob, role_for_prediction, role_for_training
 from party.runtime.attempts import Attempts, Session, submission_of
-from party.runtime.context import Offload, Role, Scratch, StepContext
+from party.runtime.context import Offload, Role, Scratch, StepContext, Untried
 from party.runtime.job_store import Store
 from party.runtime.mailbox import Mailbox, expected_of
 from party.runtime.metrics import CostAccount, PartyMetrics
 from party.runtime.outbox import Outbox
-from party.runtime.transcript_recorder import Recorders
+from party.runtime.transcript_recorder import Recorder, Recorders
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
 from party.setup.membership import check_members
-from treetap.errors import BadInput, Refused
+from treetap.errors import BadInput, Refused, TreetapError
 from treetap.protocols.agreement import Opening, attempt_digest, job_digest
 from treetap.protocols.job_spec import check_spec, params_of, rows_of_training, sent_in_training
 from treetap.protocols.key_options import KeyKind
@@ -29,9 +34,15 @@ from treetap.protocols.messages import Members, MessageRow, members_of
 from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.trees.params import TreeParams
+from treetap.wire.frame import content_of, filled
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import alignment_pb2, control_pb2, prediction_pb2, setup_pb2
+
+if TYPE_CHECKING:
+    from party.policy import Policy
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -69,7 +80,7 @@ class Opener:
             submission, digest = submission_of(request, kind), job_digest(request.job, opening)
             self.attempts.check(request.job, submission, request.attempt, digest.hex())
             peers = [Address(peer.name, peer.address) for peer in opening.peers]
-            context = self._context(caller, request, peers, digest, attempt_digest(digest, opening))
+            context = self.context(caller, request, peers, digest, attempt_digest(digest, opening))
             role = kind_of_job.role(self, context, opening)
         except BadInput as failure:
             raise failure.at(name) from None
@@ -77,7 +88,7 @@ class Opener:
         others = frozenset(members.parties) - {name}
         return Session(context, role, caller, others, content, submission)
 
-    def _context(
+    def context(
         self, caller: str, request: control_pb2.StepRequest, peers: list[Address], digest: bytes, compared: bytes
     ) -> StepContext:
         """The tools for one attempt. `digest`: of the job; `compared`: of the attempt, as peers must have it."""
@@ -116,6 +127,8 @@ class Opener:
         )
 
 
+#: Raises for what a party's policy or file has against a job.
+Check: TypeAlias = Callable[[], None]
 #: The content of a step that opens a job of a kind.
 Content = TypeVar("Content", bound=Opening)
 
@@ -157,33 +170,49 @@ class _Training(Kind[setup_pb2.Prepare]):
         return rows_of_training(opening.spec)
 
     def check(self, config: PartyConfig, opening: setup_pb2.Prepare, members: Members) -> None:
-        name, policy, spec = config.name, config.policy, opening.spec
-        check_spec(spec)
-        protocol = training(training_name(spec))
-        check_members(config, members, protocol.opens_sums)
-        if protocol.one_role:
-            policy.check_parties(name, len(members.parties))
-        policy.check_permissions(name, protocol.permissions(spec), label_holder=name == spec.aggregator)
-        if protocol.grows_trees:
-            policy.check_key(name, KeyKind.of(spec))
-            if KeyKind.of(spec).on_lattice:
-                from treetap.lattice.histogram_parameters import secrecy_bits  # which most jobs do without
-                from treetap.lattice.histogram_scheme import kernels
-
-                kernels()  # compared with integers, or the job is refused
-                policy.check_secrecy(name, "the histogram lattice", secrecy_bits())
-            params = params_of(spec)
-            if isinstance(params, TreeParams) and (protocol.one_role or name != spec.aggregator):
-                policy.check_summed_bits(name, params.summed_bits)
-        policy.check_job(name, sent_in_training(spec, members.coordinator))
-        own, further = config.table(spec.table), config.table(spec.eval_table)
-        check_own(name, config.defences, policy, own, further, spec)
-        require_library(training_name(spec), protocol)
+        for check in checks_of_training(config, opening.spec, members):
+            check()
 
     def role(self, opener: Opener, context: StepContext, opening: setup_pb2.Prepare) -> Role:
         role = role_for_training(opener.config, context, opening.spec)
         context.store.claim(opening.submission, context.digest.hex())  # last: a refused job leaves no file
         return role
+
+
+def checks_of_training(config: PartyConfig, spec: setup_pb2.JobSpec, members: Members) -> Iterator[Check]:
+    """Checks of a training against a party's policy and file, each of which raises for itself.
+
+    Raises:
+        BadInput: the job is none that any party could do.
+    """
+    name, policy = config.name, config.policy
+    check_spec(spec)
+    protocol, key = training(training_name(spec)), KeyKind.of(spec)
+    yield lambda: check_members(config, members, protocol.opens_sums)
+    if protocol.one_role:
+        yield lambda: policy.check_parties(name, len(members.parties))
+    for needed in protocol.permissions(spec):
+        yield partial(policy.check_permissions, name, [needed], label_holder=name == spec.aggregator)
+    if protocol.grows_trees:
+        yield lambda: policy.check_key(name, key)
+        if key.on_lattice:
+            yield lambda: _check_lattice(name, policy)
+        params = params_of(spec)
+        if isinstance(params, TreeParams) and (protocol.one_role or name != spec.aggregator):
+            yield partial(policy.check_summed_bits, name, params.summed_bits)
+    yield lambda: policy.check_job(name, sent_in_training(spec, members.coordinator))
+    yield lambda: check_own(
+        name, config.defences, policy, config.table(spec.table), config.table(spec.eval_table), spec
+    )
+    yield lambda: require_library(training_name(spec), protocol, at_party=True)
+
+
+def _check_lattice(name: str, policy: Policy) -> None:
+    from treetap.lattice.histogram_parameters import secrecy_bits  # which most jobs do without
+    from treetap.lattice.histogram_scheme import kernels
+
+    kernels()  # compared with integers, or the job is refused
+    policy.check_secrecy(name, "the histogram lattice", secrecy_bits())
 
 
 class _Prediction(Kind[prediction_pb2.OpenModel]):
@@ -202,7 +231,7 @@ class _Prediction(Kind[prediction_pb2.OpenModel]):
         check_prediction(opening)
         check_members(config, members, prediction(prediction_name(opening)).opens_sums)
         config.policy.check_job(config.name, sent_in_prediction(opening, members.coordinator))
-        require_library(prediction_name(opening), prediction(prediction_name(opening)))
+        require_library(prediction_name(opening), prediction(prediction_name(opening)), at_party=True)
 
     def role(self, opener: Opener, context: StepContext, opening: prediction_pb2.OpenModel) -> Role:
         return role_for_prediction(PredictionJob(opener.config, opener.store, context, opening, opener.served_models))
@@ -240,3 +269,86 @@ class _Preview(Kind[alignment_pb2.OpenPreview]):
 
 #: Step that opens a job → its kind.
 KINDS: Mapping[str, Kind[Any]] = {"prepare": _Training(), "open_model": _Prediction(), "open_preview": _Preview()}
+
+
+async def check_job(opener: Opener, caller: str, request: control_pb2.StepRequest) -> setup_pb2.CheckedJob:
+    """Check a job as its opening would, and keep nothing of it.
+
+    1. Everything that this party's policy and file have against the job, in one error.
+    2. Only if that is nothing, the step `prepare` of this party's role, which reads the table: a coordinator learns of
+       a table what it would learn by a job that the policy lets in, and no more.
+
+    The role works on a store of its own, which is deleted. Nothing is recorded, aligned, drawn or charged; the log says
+    that a job was checked, and for whom.
+
+    Raises:
+        Refused: this party is not one of the job's, or its policy forbids the job.
+        BadInput: the job is not valid, or this party's table does not fit. The message has all that speaks against it.
+    """
+    asked = request.setup.check_job
+    job = setup_pb2.Prepare(spec=asked.spec, peers=asked.peers)
+    try:
+        _check_policy(opener, caller, request.job, job)
+        context = replace(
+            opener.context(caller, request, [], job_digest(request.job, job), b""),
+            recorder=Recorder(opener.recorders, request.job, "off"),
+            job=f"{request.job} (check)",  # whose workers hold nothing of a job of that name that is under way
+            trial=True,
+        )
+        without_columns = await _prepare(opener, context, job)
+    except (BadInput, Refused) as failure:
+        log.info("job %s was checked for %s: %s", request.job, caller, failure)
+        raise
+    log.info("job %s was checked for %s: it could begin", request.job, caller)
+    return setup_pb2.CheckedJob(without_columns=without_columns)
+
+
+def _check_policy(opener: Opener, caller: str, name: str, job: setup_pb2.Prepare) -> None:
+    """Raise one error with all that the policy and the file have against a job."""
+    config, members = opener.config, members_of(job.spec, caller)
+    if config.name not in members.parties:
+        raise Refused(f"{config.name} is not a party of job {name}")
+    check_spec(job.spec)
+    opens_sums = training(training_name(job.spec)).opens_sums
+    addresses: list[Check] = [
+        partial(config.policy.check_address, config.name, peer.name, peer.address)
+        for peer in job.peers
+        if peer.name != config.name
+    ]
+    # the rest as if the policy named the parties of the job: what it lets go to those that it names
+    openers = [party for party in opens_sums(members) if party != config.name]
+    peers = [party for party in members.parties if party not in (config.name, *openers)]
+    named = config.under(config.policy.model_copy(update={"label_holders": openers, "peers": peers}))
+    faults: list[BadInput | Refused] = []
+    admitted: Check = partial(check_members, config, members, opens_sums)
+    for check in (*addresses, admitted, *checks_of_training(named, job.spec, members)):
+        try:
+            check()
+        except (BadInput, Refused) as fault:
+            faults.append(fault)
+    if faults:
+        kind: type[TreetapError] = Refused if all(isinstance(fault, Refused) for fault in faults) else BadInput
+        several = len(faults) > 1  # an error that leaves this party is one line
+        raise kind(
+            "\n".join(f"({number}) {fault}" if several else str(fault) for number, fault in enumerate(faults, 1))
+        )
+
+
+async def _prepare(opener: Opener, context: StepContext, job: setup_pb2.Prepare) -> bool:
+    """Do the first step of the party's role, on a store that is deleted; True if its table names no columns."""
+    folder = Path(tempfile.mkdtemp(prefix=".check-", suffix=".gone", dir=opener.config.state))  # swept after a crash
+    context.store = opener.store.trial(folder)
+    role = None
+    try:
+        role = role_for_training(opener.config, context, job.spec)
+        step = control_pb2.StepRequest(job=context.job, attempt=context.attempt)
+        done = await role.steps["prepare"](filled(step, "prepare", job))
+        return bool(content_of(done, "prepared").without_columns)  # type: ignore[attr-defined] # of the step's result
+    except Untried:
+        return False
+    finally:
+        await context.mailbox.close()
+        context.scratch.close()
+        if role is not None:
+            await role.close()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 #: Name → its module, and the packages that it needs beside those of every installation, of treetap's extra `api`.
 _FACE = {
+    "Client": ("treetap.api.client", ()),
     "FederatedClassifier": ("treetap.api.estimators", ("sklearn",)),
     "FederatedRegressor": ("treetap.api.estimators", ("sklearn",)),
     "audit": ("treetap.api.experiments", ()),
@@ -33,8 +34,10 @@ def __getattr__(name: str) -> Any:
         package = str(missing.name).partition(".")[0]
         if package not in needed:
             raise
-        raise ImportError(f"treetap.{name} needs {package}: pip install 'treetap[api]'", name=package) from None
+        from treetap.version import install
+
+        raise ImportError(f"treetap.{name} needs {package}: {install('api')}", name=package) from None
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -1,3 +1,4 @@
+from treetap.api.client import Client as Client
 from treetap.api.estimators import FederatedClassifier as FederatedClassifier
 from treetap.api.estimators import FederatedRegressor as FederatedRegressor
 from treetap.api.experiments import audit as audit
@@ -6,4 +7,13 @@ from treetap.api.loopback import federation as federation
 from treetap.api.models import load_model as load_model
 from treetap.api.remote import connect as connect
 
-__all__ = ["FederatedClassifier", "FederatedRegressor", "audit", "connect", "experiment", "federation", "load_model"]
+__all__ = [
+    "Client",
+    "FederatedClassifier",
+    "FederatedRegressor",
+    "audit",
+    "connect",
+    "experiment",
+    "federation",
+    "load_model",
+]

@@ -10,12 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from attacks.advice import networks
 from attacks.advice.defence_lines import APART, CELLS, JOB, STRICTNESS, WRITTEN, job_lines, lines_of, settings_of
-from attacks.advice.frontiers_at_hand import form_of, shipped
+from attacks.advice.frontiers_at_hand import shipped
 from attacks.advice.results import (
     Advice,
     Defence,
     Effect,
+    Guessed,
+    Measure,
     Parameter,
     ReadCells,
     Source,
@@ -23,23 +26,26 @@ from attacks.advice.results import (
     Whose,
     Withheld,
 )
-from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint
+from attacks.verdict import WORDS, Compared, Word
+from treetap.privacy.frontiers import FrontierDocument, MeasuredPoint
+from treetap.protocols.registry import training
 
 
 @dataclass(frozen=True)
 class AdvisedJob:
     """A job whose attacks were measured.
 
-    `classes`, `v_measure`, `own`: see `Advice`; None without scores. `params`: the parameters of the model, all of
-    them. `defences`: the label holder's table [defences], None where it is not known. `data_digest`: of the table.
+    `guessed`: what the attacked party that the training tells most can guess of the labels, by measure; none without
+    scores. `word`: the worst verdict on labels, None without one. `params`: the parameters of the model, all of them.
+    `defences`: the label holder's table [defences], None where it is not known. `data_digest`: of the table.
     """
 
     protocol: str
     label_holder: str
     feature_parties: Sequence[str]
     classes: int | None
-    v_measure: float | None
-    own: float | None
+    guessed: Mapping[Measure, Guessed]
+    word: Word | None
     params: Mapping[str, Any] = field(default_factory=dict)
     defences: Mapping[str, Any] | None = None
     data_digest: str | None = None
@@ -79,37 +85,81 @@ class AdvisedJob:
         return {name: max(least, have.get(name, 0.0)) for name in self.feature_parties}
 
 
+#: Measure of a frontier → the section of the report that has the same attacks.
+_SECTIONS: Mapping[Measure, tuple[str, ...]] = {"accuracy": ("attacks", "network"), "AUC": ("known", "network")}
+
+
+def told(compared: Sequence[Compared]) -> tuple[dict[Measure, Guessed], Word | None]:
+    """What is guessed of labels by the measures of frontiers, of the party that is told most; and the worst word.
+
+    `compared`: of all attackers on labels.
+    """
+    guessed: dict[Measure, Guessed] = {}
+    for measure, sections in _SECTIONS.items():
+        of = [
+            Guessed(before=it.before, after=it.after)
+            for it in compared
+            if it.measure == measure and it.details in sections
+        ]
+        if of:
+            guessed[measure] = max(of, key=lambda it: it.after - it.before)
+    return guessed, max((it.word for it in compared), key=WORDS.index, default=None)
+
+
 #: The least share of what the training tells, of labels or of columns, that is taken away by what helps; the share
 #: from which prices decide.
 LEAST, MOST_OF_IT = 0.25, 0.5
-#: The least V-measure that a measured training adds if shares of it are to say something.
+#: The least that a measured training adds to what is guessed if shares of it are to say something.
 LEAK = 0.02
 #: The least share of cells read beyond the floor if shares of it are to say something.
 CELLS_READ = 0.05
-#: A training that adds less to the V-measure of the own columns has little to lower.
-LITTLE = 0.05
-#: A table is like another one if its V-measure is at most so many times as large or as small.
+#: Words of a verdict with which there is little to lower.
+FEW: tuple[Word, ...] = ("nothing found", "little")
+#: A table is like another one if the share of what was left to guess that its training tells is at most so many times
+#: as large or as small.
 NEAR = 2.0
-#: The attack that needs no training.
-OWN = "cl"
 _DEFENCES: dict[str, Defence] = {name: name for name in get_args(Defence)}
 
 
 def advise(job: AdvisedJob, given: tuple[Whose, FrontierDocument] | None) -> Advice:
     """The advice for a job. `given`: a frontier of its protocol and whose table it is of, beside the project's own."""
-    fields: dict[str, Any] = {"v_measure": job.v_measure, "own": job.own, "source": None, "withheld": None}
+    fields: dict[str, Any] = {"guessed": None, "source": None, "withheld": None}
     fields |= {"unlike": None, "suggestions": [], "parameters": []}
     fields["defences"] = None if job.defences is None else [name for name, value in job.defences.items() if value]
     if job.protocol == "pivodl":
         return Advice(**fields | {"parameters": parameters(job.params)})
+    if not training(job.protocol).grows_trees:
+        return Advice(**fields | _of_network(job))
     sources = [pair for pair in _at_hand(job, given) if pair[0] is not None]
     source, withheld = _nearest(job, sources)
     # the frontier that the audit was given is neither of this table nor near: the reader is told that it is left out
     if given is not None and (source is None or source[0].digest != given[1].data_digest):
         fields["unlike"] = None if withheld == "little to lower" else given[1].table
+    measure: Measure = "AUC" if "AUC" in job.guessed else "accuracy"
+    fields["guessed"] = job.guessed.get(measure if source is None else source[0].measure)
     if source is None:
         return Advice(**fields | {"withheld": withheld})
     return Advice(**fields | {"source": source[0], "suggestions": _suggestions(job, *source)})
+
+
+def _of_network(job: AdvisedJob) -> dict[str, Any]:
+    """The fields of an advice by the measured network that is nearest, by its ratio of what the log tells."""
+    if job.word in FEW:
+        return {"withheld": "little to lower"}
+    if job.classes is None or not (mine := next(iter(job.guessed.values()), None)):
+        return {"withheld": "nothing scored"}
+    like = [(_ratio(it.share, mine.share), it) for it in networks.tables() if it.classes == job.classes]
+    near = min(like, key=lambda pair: pair[0], default=None)
+    if near is None or near[0] > NEAR:
+        return {"guessed": mine, "withheld": "no table is near"}
+    advice = networks.of_network(near[1], job.label_holder, job.feature_parties, job.defences)
+    return {"guessed": mine, "network": advice}
+
+
+def _ratio(one: float, other: float) -> float:
+    """How many times as large the larger share is; infinite if one is of nothing."""
+    low, high = sorted((one, other))
+    return high / low if low > 0 else float("inf")
 
 
 Sourced = tuple[Source, FrontierDocument]
@@ -125,12 +175,8 @@ def _at_hand(job: AdvisedJob, given: tuple[Whose, FrontierDocument] | None) -> l
 
 def _source(whose: Whose, document: FrontierDocument) -> Source | None:
     """A frontier's table and its measures without a defence; None where it lacks them."""
-    without = next((point for point in document.points if point.defence == "none"), None)
-    form = form_of(document)
-    if without is None or form is None:
-        return None
-    before, own = without.v_measure[form].mean, without.v_measure.get(OWN, Measured(mean=None)).mean
-    if before is None or own is None:
+    without = document.undefended
+    if without is None or without.added.mean is None or document.before.mean is None:
         return None
     return Source(
         table=document.table,
@@ -141,9 +187,10 @@ def _source(whose: Whose, document: FrontierDocument) -> Source | None:
         trees=document.job["n_estimators"],
         max_depth=document.job["max_depth"],
         seeds=len(document.seeds),
-        v_measure=before,
-        own=own,
+        measure=document.measure,
+        guessed=Guessed(before=document.before.mean, after=document.before.mean + without.added.mean),
         auc=without.auc.mean,
+        alone=document.alone.auc.mean,
         cells=_read(without),
     )
 
@@ -157,18 +204,18 @@ def _read(point: MeasuredPoint) -> ReadCells | None:
 
 
 def _nearest(job: AdvisedJob, sources: Sequence[Sourced]) -> tuple[Sourced | None, Withheld | None]:
-    """The frontier of this table, else the one of as many classes whose V-measure is nearest by its ratio."""
-    if job.v_measure is not None and job.own is not None and job.v_measure - job.own < LITTLE:
+    """The frontier of this table, else the one of as many classes whose training tells as much of what was left."""
+    if job.word in FEW:
         return None, "little to lower"
     if here := [source for source in sources if source[0].whose == "this table"]:
         return here[0], None
-    if job.v_measure is None or job.classes is None:
+    if job.classes is None or not job.guessed:
         return None, "nothing scored"
 
     # effects of defences depend on how much there is to lower: a table is like another by its leak, not by its size
     def ratio(source: Sourced) -> float:
-        low, high = sorted((source[0].v_measure, job.v_measure or 0.0))
-        return high / low if low > 0 else float("inf")
+        mine = job.guessed.get(source[0].measure)
+        return _ratio(source[0].guessed.share, 0.0 if mine is None else mine.share)
 
     like = [source for source in sources if source[0].classes == job.classes and ratio(source) <= NEAR]
     return (min(like, key=ratio), None) if like else (None, "no table is near")
@@ -189,14 +236,20 @@ def _suggestions(job: AdvisedJob, source: Source, document: FrontierDocument) ->
 
 def _measures(source: Source, document: FrontierDocument) -> list[Suggestion]:
     """The effect of each point that can be written, against the point without a defence; yet without lines."""
-    form, added, measures = form_of(document), source.v_measure - source.own, []
-    assert form is not None  # otherwise it is no source
+    before, measures = source.guessed.before, []
+    added = source.guessed.after - before
     for point in document.points:
-        defence, left = _DEFENCES.get(point.defence), point.v_measure[form]
+        defence, left = _DEFENCES.get(point.defence), point.added
         if defence is None or left.mean is None:
             continue
-        effect = Effect(v_measure=left.mean, v_sd=left.sd, auc=point.auc.mean, auc_sd=point.auc.sd, cells=_read(point))
-        taken = (source.v_measure - max(left.mean, source.own)) / added if added >= LEAK else None
+        effect = Effect(
+            guessed=before + left.mean,
+            guessed_sd=left.sd,
+            auc=point.auc.mean,
+            auc_sd=point.auc.sd,
+            cells=_read(point),
+        )
+        taken = 1 - left.mean / added if added >= LEAK else None
         price = None if source.auc is None or effect.auc is None else source.auc - effect.auc
         measures.append(
             Suggestion(

@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from attacks.advice.results import Defence, Lines
+from attacks.advice.names import USUAL
+from attacks.advice.results import Lines
 from treetap.names import did_you_mean
 
 #: Defence of a frontier → its table under [defences], and the switches beside it.
-WRITTEN: Mapping[Defence, tuple[str, Sequence[str]]] = {
+WRITTEN: Mapping[str, tuple[str, Sequence[str]]] = {
     "id_lmid": ("id_lmid", ()),
     "reduced_leakage": ("reduced_leakage", ()),
     "label_dp": ("label_dp", ()),
@@ -20,26 +21,28 @@ WRITTEN: Mapping[Defence, tuple[str, Sequence[str]]] = {
 }
 #: Table of [defences] → the key that says how strict it is, and whether the smaller value is the stricter.
 STRICTNESS = {"id_lmid": ("xi", True), "label_dp": ("epsilon", True), "reduced_leakage": ("trees", False)}
+#: Tables of [defences] that networks have alone.
+OF_NETWORKS = ("dimip", "gradient")
 #: Two tables or switches of [defences] that a party's file may not have together.
 APART = ("id_lmid", "grafting")
 #: Points of a frontier that are a defence of feature parties' columns, in files of their own.
 CELLS: Final = "min_cell_records"
 #: Points of a frontier that are settings of the job.
 JOB: Final = "job"
-#: Values that a party's file has unasked.
-_USUAL = {"counts": "shown"}
 
 
 def check_written(defences: Mapping[str, Any]) -> None:
-    """Check a label holder's table [defences]; ValueError naming what no defence of trees has."""
+    """Check a label holder's table [defences]; ValueError naming what no defence has."""
     switches = {switch for _, switches in WRITTEN.values() for switch in switches}
     for name, value in defences.items():
+        if name in OF_NETWORKS:
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{name} must be a table, as the label holder's file has it")
+            continue
         key, _ = STRICTNESS.get(name, ("", False))
         if not key and name not in switches:
-            known = ", ".join([*STRICTNESS, *sorted(switches)])
-            raise ValueError(
-                f"unknown defence {name!r}; known are {known}{did_you_mean(name, [*STRICTNESS, *switches])}"
-            )
+            known = [*STRICTNESS, *sorted(switches), *OF_NETWORKS]
+            raise ValueError(f"unknown defence {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
         # a table of settings needs the one by which it is stricter or looser than another; a switch is on or off
         if key and not (isinstance(value, Mapping) and isinstance(value.get(key), int | float)):
             raise ValueError(f"{name} must be a table with {key}, as the label holder's file has it")
@@ -49,11 +52,11 @@ def check_written(defences: Mapping[str, Any]) -> None:
 
 def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a point that differ from what a party's file has unasked."""
-    return {key: value for key, value in given.items() if _USUAL.get(key) != value}
+    return {key: value for key, value in given.items() if USUAL.get(key) != value}
 
 
 def lines_of(
-    defence: Defence, settings: Mapping[str, Any], label_holder: str, feature_parties: Sequence[str]
+    defence: str, settings: Mapping[str, Any], label_holder: str, feature_parties: Sequence[str]
 ) -> list[Lines]:
     """The lines of a defence in the party's file and in its policy, or those of the job."""
     if defence == CELLS:
@@ -62,24 +65,28 @@ def lines_of(
     if defence == JOB:
         return [job_lines(settings)]
     name, switches = WRITTEN[defence]
-    own = ["[defences]", f"{name} = {_toml(settings)}", *(f"{switch} = true" for switch in switches)]
-    files = [Lines(file=f"party file of {label_holder}", lines=own)]
-    # what refuses or stops a job without the defence
-    if name == "id_lmid":
-        files.append(Lines(file=f"policy of {label_holder}", lines=[f"max_leakage = {_toml(settings['xi'])}"]))
-    if name == "label_dp":
-        files.append(Lines(file=f"policy of {label_holder}", lines=[f"label_budget = {_toml(settings['epsilon'])}"]))
-    return files
+    own = ["[defences]", f"{name} = {toml(settings)}", *(f"{switch} = true" for switch in switches)]
+    return [Lines(file=f"party file of {label_holder}", lines=own), *policy_lines(name, settings, label_holder)]
+
+
+def policy_lines(name: str, settings: Mapping[str, Any], label_holder: str) -> list[Lines]:
+    """The line of the label holder's policy that refuses or stops a job without a table of [defences]; mostly none."""
+    lines = {"id_lmid": ("max_leakage", "xi"), "label_dp": ("label_budget", "epsilon")}
+    if name not in lines:
+        return []
+    line, key = lines[name]
+    return [Lines(file=f"policy of {label_holder}", lines=[f"{line} = {toml(settings[key])}"])]
 
 
 def job_lines(settings: Mapping[str, Any]) -> Lines:
     """The lines of parameters in the job file."""
-    return Lines(file="job file", lines=["[job]", *(f"{key} = {_toml(value)}" for key, value in settings.items())])
+    return Lines(file="job file", lines=["[job]", *(f"{key} = {toml(value)}" for key, value in settings.items())])
 
 
-def _toml(value: Any) -> str:
+def toml(value: Any) -> str:
+    """A value as TOML has it in a line."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(key)} = {toml(inner)}" for key, inner in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
 
 

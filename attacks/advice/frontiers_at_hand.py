@@ -9,14 +9,6 @@ from attacks.advice.results import Whose
 from treetap.errors import BadInput
 from treetap.privacy.frontiers import FrontierDocument, load_frontier
 
-#: Forms of the attack by which defences are judged, the exact one first.
-_FORMS = ("id2graph", "id2graph-quotient", "id2graph-chunked")
-
-
-def form_of(document: FrontierDocument) -> str | None:
-    """The form of ID2Graph whose V-measures a frontier has; None without any."""
-    return next((name for name in _FORMS if name in document.attacks), None)
-
 
 def shipped(protocol: str) -> list[FrontierDocument]:
     """The project's frontiers of public tables for a protocol; `python benchmarks/measured_frontiers.py` makes them."""
@@ -32,15 +24,14 @@ def given(path: Path, protocol: str, data_digest: str | None) -> tuple[Whose, Fr
         BadInput: it cannot be read, its defences were measured with another protocol, or nothing in it says what they
             take away.
     """
-    document = load_frontier(path).document
+    document = load_frontier(path)
     if document.protocol != protocol:
         raise BadInput(
             f"{path}: was measured with protocol {document.protocol!r}, but the job's is {protocol!r}, where defences "
             "have other effects: run treetap frontier with the job's protocol, or leave the frontier out"
         )
-    if form_of(document) is None or all(point.defence != "none" for point in document.points):
+    if document.undefended is None:
         raise BadInput(
-            f"{path}: lacks ID2Graph's V-measure or the point without a defence, to which the others compare: make it "
-            'with none = true and with "id2graph" among the attacks, or name none'
+            f"{path}: lacks the point without a defence, to which the others compare: make it with none = true"
         )
     return "this table" if data_digest == document.data_digest else "given", document

@@ -34,11 +34,27 @@ class ReadCells(Findings):
     left_sets: float
 
 
+#: How labels are guessed: groups that are matched to classes, or ranked by few known labels where a class is rare.
+Measure = Literal["accuracy", "AUC"]
+
+
+class Guessed(Findings):
+    """The share of labels, or the AUC, that a party guesses without the training and with it."""
+
+    before: float
+    after: float
+
+    @property
+    def share(self) -> float:
+        """The gain as a share of what was left to guess; 0 where nothing was left."""
+        return (self.after - self.before) / (1 - self.before) if self.before < 1 else 0.0
+
+
 class Source(Findings):
     """The frontier that the figures are from: `table` by its file's name, `records` that were trained on.
 
-    Without a defence: `v_measure` of ID2Graph, `own` of the attacker's own columns, `auc` of held-out records, null
-    where undefined; `cells`: see `ReadCells`, null where not measured.
+    Without a defence: `guessed` of the labels by the `measure`, `auc` of held-out records, null where undefined;
+    `cells`: see `ReadCells`, null where not measured. `alone`: the AUC of the label holder without a federation.
     """
 
     table: str
@@ -49,20 +65,22 @@ class Source(Findings):
     trees: Annotated[int, Field(ge=1)]
     max_depth: Annotated[int, Field(ge=1)]
     seeds: Annotated[int, Field(ge=1)]
-    v_measure: float
-    own: float
+    measure: Measure
+    guessed: Guessed
     auc: float | None
+    alone: float | None
     cells: ReadCells | None
 
 
 class Effect(Findings):
     """The measures with one defence on the table of the source: means over the seeds, `_sd` their standard deviation.
 
-    `v_measure`: of ID2Graph; `auc`: of held-out records, null where undefined; `cells`: null where not measured.
+    `guessed`: of the labels with the training; `auc`: of held-out records, null where undefined; `cells`: null where
+    not measured.
     """
 
-    v_measure: float
-    v_sd: float | None
+    guessed: float
+    guessed_sd: float | None
     auc: float | None
     auc_sd: float | None
     cells: ReadCells | None
@@ -78,8 +96,8 @@ class Lines(Findings):
 class Suggestion(Findings):
     """A defence with its settings, or settings of the job (`defence` "job"), and what it does on the source's table.
 
-    `taken`: the share that it takes away of what the training adds to the V-measure of the attacker's own columns, at
-    most 1, since one whom the training misleads uses these alone; null where the training adds next to nothing.
+    `taken`: the share that it takes away of what the training adds to what can be guessed without it, at most 1; null
+    where the training adds next to nothing.
     `taken_cells`: the share that it takes away of the cells read beyond the floor of left sets without a defence, below
     0 where more is read; null where not measured. `price`: AUC lost. `helps`: enough is taken away in one of the two
     directions, and nothing that does the same costs less.
@@ -103,20 +121,59 @@ class Parameter(Findings):
     lines: list[Lines]
 
 
+class NetworkSuggestion(Findings):
+    """A defence of a split network: see `attacks.advice.networks.NetworkPoint`.
+
+    `taken_log`, `taken_model`: the shares that it takes away of what the party's log and its completed model tell above
+    what needs no training, null where they told next to nothing. `kept`: the share of the gain over the label holder
+    alone that it keeps, null where there was none. `helps`: enough is taken away in one of the two, some of the gain is
+    left, and nothing that takes as much keeps more.
+    """
+
+    defences: dict[str, Any]
+    helps: bool
+    log: float
+    model: float
+    accuracy: float
+    taken_log: float | None
+    taken_model: float | None
+    kept: float | None
+    lines: list[Lines]
+
+
+class NetworkAdvice(Findings):
+    """The measured table that is nearest to a split network: see `attacks.advice.networks.NetworkTable`.
+
+    `log`, `model`, `accuracy`: without a defence.
+    """
+
+    table: str
+    classes: int
+    records: int
+    known: int
+    log: float
+    model: float
+    untrained: float
+    accuracy: float
+    alone: float
+    suggestions: list[NetworkSuggestion]
+
+
 class Advice(Findings):
     """Suggestions by the frontier of this table or of the nearest one, and what the job has is left out.
 
-    `v_measure`, `own`: of the audited party that the training tells most, its strongest attack and its own columns;
-    null without scores. `source`: null where nothing is suggested by a frontier, for the reason in `withheld`; null
-    also of a protocol with `parameters` of its own. `unlike`: the table of a frontier that the audit was given and that
-    is neither of this table nor like it. `defences`: those that the label holder has; null where the audit is not told.
+    `guessed`: of the audited party that the training tells most, by the measure of the source; null without scores.
+    `source`: null where nothing is suggested by a frontier, for the reason in `withheld`; null also of a protocol with
+    `parameters` of its own, and of a split network, which has `network`. `unlike`: the table of a frontier that the
+    audit was given and that is neither of this table nor like it. `defences`: those that the label holder has; null
+    where the audit is not told.
     """
 
-    v_measure: float | None
-    own: float | None
+    guessed: Guessed | None
     source: Source | None
     withheld: Withheld | None
     unlike: str | None
     defences: list[str] | None
     suggestions: list[Suggestion]
     parameters: list[Parameter]
+    network: NetworkAdvice | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from attacks.advice.results import Defence
 from attacks.document import Document
 from attacks.registry import GROUPING, OWN_CUTS, Needs, rows
 from treetap.wire.disclosure import CLASSES
@@ -45,54 +44,12 @@ SOURCES = {
     "own": "own: made by the party's own split",
     "difference": "derived: a known node less a known child, or two known children together",
 }
-#: Defence of an advice → its name, and what it does.
-DEFENCES: dict[Defence, tuple[str, str]] = {
-    "id_lmid": (
-        "ID-LMID",
-        "Other parties are shown no set of records that says more than ξ nats about the label (1 nat = 1.44 bits): the "
-        "smaller ξ, the stricter. What may not be shown the label holder splits alone, by its own columns. The bound "
-        "is for each set, not for all together.",
-    ),
-    "reduced_leakage": ("Reduced-Leakage", "The label holder grows the first trees alone, from its own columns."),
-    "label_dp": (
-        "Label differential privacy",
-        "The training uses labels of which some were changed by lot: no label makes anything that others see more than "
-        "e^ε times as likely. The smaller ε, the stricter. More stages draw likelier labels.",
-    ),
-    "label_dp + refit": (
-        "Label differential privacy, leaf weights refitted",
-        "The training uses labels of which some were changed by lot: no label makes anything that others see more than "
-        "e^ε times as likely; the smaller ε, the stricter. The label holder then computes the weights of leaves from "
-        "the true labels and keeps them to itself.",
-    ),
-    "grafting": (
-        "Grafting-LDP",
-        "The training uses labels of which some were changed by lot (label differential privacy): no label makes "
-        "anything that others see more than e^ε times as likely; the smaller ε, the stricter. The label holder then "
-        "grows the parts of trees anew that noise has spoilt, from its own columns, and keeps them to itself.",
-    ),
-    "grafting + refit": (
-        "Grafting-LDP, leaf weights refitted",
-        "The training uses labels of which some were changed by lot (label differential privacy): no label makes "
-        "anything that others see more than e^ε times as likely; the smaller ε, the stricter. The label holder then "
-        "grows the parts of trees anew that noise has spoilt, computes the weights of the other leaves from the true "
-        "labels, and keeps both to itself.",
-    ),
-    "min_cell_records": (
-        "Bins of few records merged",
-        "Each feature party merges bins in every node until no sum of a column in a tree is over fewer than m drawn "
-        "records: the larger m, the stricter. It hides columns from the label holder, and no labels.",
-    ),
-    "job": ("Settings of the job", "Parameters of the training, which every party knows."),
-}
-#: Key of a defence's settings → its symbol.
-SYMBOLS = {"xi": "ξ", "epsilon": "ε", "min_cell_records": "m"}
 #: Terms of the advice.
 ADVICE_TERMS = {
-    "V-measure": "0: an attack's groups are independent of the label; 1: they are its classes. Of ID2Graph on the "
-    "measured table, without the defence → with it; at least that of own columns, which a party can always use.",
-    "Taken away": "of what the training adds to the V-measure that a party reaches by its own columns alone. At 100 % "
-    "taking part no longer helps these attacks; –: the training adds next to nothing, less than 0.02.",
+    "Labels guessed": "by the best attack on the measured table, without the defence → with it: the share of right "
+    "ones or, where a class is rare, the AUC by few known labels. At least what own columns give, which a party has.",
+    "Taken away": "of what the training adds to what a party can guess without it. At 100 % taking part no longer "
+    "helps these attacks; –: the training adds next to nothing, less than 0.02.",
     "Cells read": "the share of a feature party's cells (record, column) that the label holder placed in their bins on "
     "the measured table, without the setting → with it. A setting that hides labels may tell more of columns.",
     "Price": "how much of the model's AUC on held-out records is lost. AUC: the chance that of two records of "

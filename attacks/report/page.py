@@ -54,7 +54,6 @@ def html(document: Document | Mapping[str, Any]) -> str:
         glances=glance.glances(content),
         largest_class=None if largest is None else f"{100 * largest:.1f} %",
         advised=advice.advised(content),
-        advice_heads=advice.HEADS,
         matrix=matrix.matrix(content),
         bars=matrix.bars(content),
         traffic=sorted(content.traffic, key=lambda it: (it.sender, it.receiver, glossary.rank(it.disclosure), it.step)),

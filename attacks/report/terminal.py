@@ -45,7 +45,7 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     content = parse(document)
     size = "" if content.of_network else f", {count(content.trees)} trees to depth {content.max_depth}"
     line = f"{content.protocol}, {count(content.records)} records{size}, labels at {content.label_holder}"
-    _say(console, f"audit of {content.job}", line)
+    _say(console, f"audit of {content.title or content.job}", line)
     said, advice = terminal_lines(content)
     if said:
         _say(console, "What lowers this (the report has more):", *_wrapped(" ".join(said), console))

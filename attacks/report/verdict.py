@@ -90,6 +90,9 @@ def to_do(document: Document) -> str | None:
     if worst is None or worst.rank <= WORDS.index("little"):
         return None
     advice = document.advice
+    if worst.learned == "labels" and document.of_network:
+        where = "docs/choosing-a-defence.md" if advice is None or advice.network is None else "“What lowers this”"
+        return f"To lower it: {where}."
     if worst.learned == "labels" and advice is not None and (advice.suggestions or advice.parameters):
         return "To lower it: “What lowers this” in the report; treetap frontier measures defences on your table."
     if worst.learned == "labels":
@@ -137,6 +140,6 @@ def _unmeasured(several: list[Verdict]) -> Line:
 
 def bar(before: float, gained: float, length: int = BAR) -> str:
     """The bar in letters, of figures of 100; what was gained has one letter at least, unless it is nothing."""
-    first = round(length * before / 100)
-    second = min(length - first, max(round(length * gained / 100), int(gained > 0)))
+    second = max(round(length * gained / 100), int(gained > 0))
+    first = min(round(length * before / 100), length - second)
     return PARTS[0] * first + PARTS[1] * second + PARTS[2] * (length - first - second)

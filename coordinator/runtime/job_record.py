@@ -6,6 +6,7 @@ import base64
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError, Message
@@ -109,7 +110,23 @@ def new_submission() -> str:
 
 
 def attempts(events: Sequence[Event]) -> int:
-    return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
+    """The number of the last attempt, those at earlier submissions under this name included."""
+    return max((event["number"] for event in events if event["event"] == "attempt"), default=attempts_before(events))
+
+
+def attempts_before(events: Sequence[Event]) -> int:
+    """The attempts at earlier submissions under this name, which gave it back."""
+    return int(events[0].get("attempts_before", 0))
+
+
+def is_first_try(events: Sequence[Event]) -> bool:
+    """True if nothing is left of an attempt before the last one: parties put it off, or have all discarded it."""
+    last = attempts(events)
+    gone = {event["number"] for event, after in pairwise(events) if after["event"] == "waiting" and "number" in event}
+    for event in events:
+        if event["event"] == "ended" and jobs_pb2.JobStatus.FromString(from_base64(event["status"])).released:
+            gone.add(event["attempt"])
+    return all(event["number"] in {*gone, last} for event in events if event["event"] == "attempt")
 
 
 def is_cancelled(events: Sequence[Event]) -> bool:

@@ -6,7 +6,6 @@ Its scores are on disk after every tree.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import numpy as np
 
@@ -16,9 +15,8 @@ from party.boosting.layout import layout
 from party.config import PartyConfig
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
-from party.growth.label_state import SCORES, Floats, finite, stored_trees
+from party.growth.label_state import SCORES, stored_trees
 from party.growth.messages import sampled_messages
-from party.growth.split_table import with_zeros
 from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
@@ -29,8 +27,8 @@ from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingCriterion
-from treetap.trees.boosting_rounds import BoostingRounds, Start, Weights
-from treetap.trees.ensemble import Tree
+from treetap.trees.boosting_rounds import MeasuredRounds, Start, Weights
+from treetap.trees.growing_tree import with_zeros
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
@@ -168,7 +166,7 @@ class LabelHolder:
         return loss_for(self._params.objective, len(labels.classes))
 
 
-class BoostingState(BoostingRounds):
+class BoostingState(MeasuredRounds):
     """The rounds of a job; see `LabelState`."""
 
     def __init__(
@@ -180,35 +178,16 @@ class BoostingState(BoostingRounds):
         evaluated: Measured | None = None,
         start: Start | None = None,
     ) -> None:
-        """`store`: that of the job; the other arguments are those of `BoostingRounds`.
+        """`store`: that of the job; the other arguments are those of `MeasuredRounds`.
 
         Raises:
             DataError: the weights do not fit the job, or the stored scores are of another table.
         """
         super().__init__(params, len(labels.classes), labels.values, weights, evaluated, start)
         self._store = store
-        self.metrics: dict[str, float] = {}
         arrays = store.load_arrays(SCORES)
         if arrays is not None:
             self.load(arrays)
 
-    def add(self, tree: Tree, values: Floats) -> None:
-        super().add(tree, values)
-        self.metrics = self._metrics(self._scores, self._labels) if self.ends_a_round else {}
-
     def save(self) -> None:
         self._store.save_arrays(SCORES, self.state())
-
-    def used(self, trees: list[Tree]) -> list[Tree]:
-        return trees if self.best_round is None else trees[: (self.best_round + 1) * self.trees_per_round]
-
-    def summary(self) -> dict[str, Any]:
-        return {
-            "objective": self._params.objective,
-            "base_margin": self.base_margin.tolist(),
-            "trees_per_round": self.trees_per_round,
-            "best_round": self.best_round,
-            "params": self._params.to_dict(),
-            **({"weighted": True} if self._weights is not None else {}),
-            "training_metrics": finite(self.measured()),
-        }

@@ -19,7 +19,7 @@ from party.defences.clean_labels import Use
 from party.defences.released_sets import SIGNATURES, ReleasedSets
 from party.defences.repair import ReachedLeaves, Repair, published_values
 from party.growth.continuation import BaseModel, keep_continuation
-from party.growth.label_state import LabelState, finite, published_model, stored_rounds, stored_trees
+from party.growth.label_state import LabelState, published_model, stored_rounds, stored_trees
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.growth.withheld import mode_of
@@ -50,6 +50,7 @@ from treetap.protocols.messages import members_of
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_rounds import Start
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
+from treetap.trees.metrics import finite
 from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots
 from treetap.trees.withholding import NOTHING

@@ -14,6 +14,7 @@ from party.runtime.job_store import JobStore
 from treetap.models.history import read_history
 from treetap.models.store import HISTORY
 from treetap.trees.ensemble import Tree
+from treetap.trees.metrics import finite
 from treetap.wire.v2 import setup_pb2, types_pb2
 
 Values = np.ndarray[tuple[int], np.dtype[Any]]
@@ -54,11 +55,6 @@ class LabelState(Protocol):
 
     def continuation(self) -> Floats | None:
         """The scores (N, outputs) after all trees, from which a later training may continue; None: none may."""
-
-
-def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Metrics as a file has them: one that is no finite number is null."""
-    return {name: value if np.isfinite(value) else None for name, value in metrics.items()}
 
 
 def stored_trees(store: JobStore) -> int:

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from party.growth.offered_candidates import Offer
-from party.growth.split_table import with_zeros
 from party.runtime.context import StepContext, required
 from party.runtime.messages import CiphertextBody, Rows
 from party.setup.joint_seed import draw_joint_seed
@@ -38,7 +37,7 @@ from treetap.protocols.job_spec import taking_part
 from treetap.protocols.key_options import LATTICE, KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import ROOT
-from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.growing_tree import GrowingTree, Ints, with_zeros
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import growth_pb2, setup_pb2
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import numpy as np
 
@@ -19,23 +19,14 @@ from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import MIRRORED, Candidate, Partition
 from treetap.trees.cell_merging import MergedBins, bins_of
 from treetap.trees.ensemble import ROOT
-from treetap.trees.growing_tree import Choice
+from treetap.trees.growing_tree import Choice, with_zeros
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
 from treetap.wire.records import chunks_of
 from treetap.wire.v2 import transcript_pb2
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-Values = TypeVar("Values", bound=np.ndarray[tuple[int, ...], np.dtype[np.int64]])
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-
-
-def with_zeros(values: Values, records: int) -> Values:
-    """Values (n, ...) of the records of a training, and zeros for those of an eval table behind them: (N, ...)."""
-    if len(values) == records:
-        return values
-    padding = [(0, records - len(values)), *[(0, 0)] * (values.ndim - 1)]
-    return np.pad(values, padding)  # type: ignore[return-value] # of the same shape but for its length
 
 
 class SplitTable:

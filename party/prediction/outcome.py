@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from treetap.tables.labels import of_class
 from treetap.tables.reading import Floats
 from treetap.tables.typed import typed
 from treetap.trees.job_params import BINARY, REGRESSIONS
@@ -44,8 +45,8 @@ class Outcome:
         named = typed(self.classes, kind) if classes else pa.array(self.predictions, pa.float64())
         columns: dict[str, Any] = {"prediction": named}
         if 0 < self.probabilities.shape[1] == len(classes):
-            columns |= {f"probability_{name}": self.probabilities[:, k] for k, name in enumerate(classes)}
-            return columns | {f"score_{name}": self.scores[:, k] for k, name in enumerate(classes)}
+            columns |= {of_class("probability", name): self.probabilities[:, k] for k, name in enumerate(classes)}
+            return columns | {of_class("score", name): self.scores[:, k] for k, name in enumerate(classes)}
         if self.probabilities.shape[1]:
-            columns["probability"] = self.probabilities[:, 0]
+            columns[of_class("probability", classes[1])] = self.probabilities[:, 0]
         return columns | {"score": self.scores[:, 0]}

@@ -32,11 +32,10 @@ from treetap.models.store import (
     JOB_SEED,
     KINDS,
     MANIFEST,
-    MODEL_FORMAT,
     NAMES,
     STATES,
     Names,
-    manifest_seed,
+    described,
     names_content,
     read_job,
     read_json,
@@ -83,6 +82,10 @@ class Store:
     def job(self, name: str) -> JobStore:
         """The files of a job, which may not exist yet."""
         return JobStore(self._jobs / name, self._models / name)
+
+    def trial(self, folder: Path) -> JobStore:
+        """The files of a job that is only checked, in a folder of its own; it can continue from published models."""
+        return JobStore(folder, self._models / folder.name)
 
     def model(self, name: str, submission: str) -> Path:
         """The folder of a published model of one submission.
@@ -239,12 +242,8 @@ class JobStore:
             content = self.lines(kind).plain() if path.suffix == ".jsonl" else path.read_bytes()
             digests[kind] = hashlib.sha256(content).hexdigest()
             write_whole(draft / kind, content)
-        job = self._job()
-        seed = manifest_seed(str(job.get("submission")))
-        described = {"version": MODEL_FORMAT, "job_digest": str(job.get("digest")), "files": digests, **manifest}
-        whole = with_checksum(described, seed)
-        write_whole(draft / JOB, json.dumps(with_checksum(job, JOB_SEED)).encode())
-        write_whole(draft / MANIFEST, json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode())
+        for name, content in described(self._job(), digests, manifest).items():
+            write_whole(draft / name, content)
         return draft
 
     def discard(self, submission: str) -> None:

@@ -7,7 +7,6 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
@@ -22,6 +21,7 @@ from party.server.http_json import (
     STATUS,
     HealthReply,
     document,
+    faults_of_request,
     model_reply,
     predict_reply,
 )
@@ -98,7 +98,7 @@ class HttpScoring:
             return problem(408, f"the body did not come within {SLOWEST_S:g} s")
         except ValidationError as failure:
             self._served_models.malformed(client)
-            return problem(422, "; ".join(map(_where, failure.errors(include_url=False, include_input=False))))
+            return problem(422, faults_of_request(failure))
         asked = serving_pb2.PredictRecords(model=form.model or "", ids=map(str, form.ids))
         answer = await self._served_models.predict(client, asked, form.deadline_s)
         if len(answer.predictions) == 1 and (fault := _fault(answer.predictions[0])):
@@ -215,15 +215,12 @@ async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -
 
 def _fault(prediction: serving_pb2.RecordPrediction) -> web.Response | None:
     """The response for a record without a prediction; None if it has one."""
-    if STATUS[prediction.status] == "unknown_id":
-        return problem(404, "the label holder's table has no such id")
-    if STATUS[prediction.status] == "not_common":
-        return problem(422, "not all parties hold the record of this id")
+    record = STATUS[prediction.status]
+    if record == "unknown_id":
+        return problem(404, "the label holder's table has no such id", record=record)
+    if record == "not_common":
+        return problem(422, "not all parties hold the record of this id", record=record)
     return None
-
-
-def _where(error: Any) -> str:
-    return f"{'.'.join(map(str, error['loc'])) or 'the body'}: {error['msg']}"
 
 
 def own_names(listen: str, source: CredentialSource | None, more: Iterable[str]) -> frozenset[str]:

@@ -44,9 +44,9 @@ def respond(
     return Answer(status=status, text=text, content_type=kind, headers=headers)
 
 
-def problem(status: int, detail: str, headers: dict[str, Any] | None = None) -> Answer:
-    """The reason why there is no answer (RFC 9457)."""
-    made = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail)
+def problem(status: int, detail: str, headers: dict[str, Any] | None = None, **more: Any) -> Answer:
+    """The reason why there is no answer (RFC 9457); `more`: further members."""
+    made = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, **more)
     kept = {name: value for name, value in (headers or {}).items() if name.lower() == "allow"}
     if status in (429, 503):
         kept["Retry-After"] = str(RETRY_AFTER_S)

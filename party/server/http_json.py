@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, create_model
 from pydantic.json_schema import models_json_schema
+from pydantic_core import ErrorDetails
 
-from treetap.names import NAME
+from treetap.names import NAME, NAME_RULE, did_you_mean, visible
 from treetap.strict import Name
+from treetap.tables.labels import of_class
 from treetap.version import package_version
 from treetap.wire.v2 import serving_pb2
 
@@ -57,8 +59,23 @@ class PredictRequest(BaseModel):
     ] = None
 
 
+def _with_figures_of_classes(schema: dict[str, Any]) -> None:
+    """Describe the members whose names have a class in them."""
+    schema["additionalProperties"] = False
+    schema["patternProperties"] = {
+        "^probability_": {
+            "type": "number",
+            "description": "The probability of a class, as `probability_yes`: of two classes that of the second.",
+        },
+        "^score_": {"type": "number", "description": "The score of a class, where the model has one for each."},
+    }
+
+
 class RecordPrediction(BaseModel):
     """The answer for one record, with the column names of a file of predictions."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=_with_figures_of_classes)
+    __pydantic_extra__: dict[str, float] = Field(init=False)
 
     id: Annotated[str | int, Field(description="As it was requested.")]
     status: Annotated[
@@ -71,12 +88,7 @@ class RecordPrediction(BaseModel):
         Class | None,
         Field(description="The class, in the type of the label's column; in a regression, the value."),
     ] = None
-    probability: Annotated[float | None, Field(description="With two classes: the probability of the second.")] = None
     score: Annotated[float | None, Field(description="The raw score, where the model has one.")] = None
-    probabilities: Annotated[
-        dict[str, float] | None, Field(description="Models with a score per class: each probability.")
-    ] = None
-    scores: Annotated[dict[str, float] | None, Field(description="Models with a score per class: each score.")] = None
 
 
 class PredictReply(BaseModel):
@@ -118,12 +130,51 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
+    record: Annotated[
+        Literal["unknown_id", "not_common"] | None,
+        Field(description="Of a request with one id: the status of its record, which has no prediction."),
+    ] = None
 
 
 def predict_request(most_ids: int) -> type[PredictRequest]:
     """The request's model with the server's limit on ids."""
     ids = Annotated[list[Id], Field(min_length=1, max_length=most_ids, description="Ids of the prediction table.")]
     return create_model("PredictRequest", __base__=PredictRequest, __doc__=PredictRequest.__doc__, ids=(ids, ...))
+
+
+#: Faults of a request that are said one by one.
+_SAID = 8
+
+
+def faults_of_request(failure: ValidationError) -> str:
+    """The faults of a request's body, each with its place and what it must be."""
+    said = list(dict.fromkeys(map(_fault, failure.errors(include_url=False, include_input=False))))
+    more = f"; and {len(said) - _SAID} more" if len(said) > _SAID else ""
+    return "; ".join(said[:_SAID]) + more
+
+
+#: Member of a request → what it must be.
+_WANTED = {
+    "ids": 'ids: must name the records to predict, such as ["a17"]',
+    "model": f"model: must be the name of a served model; {NAME_RULE}",
+    "deadline_s": "deadline_s: must be a number of seconds above 0",
+}
+
+
+def _fault(error: ErrorDetails) -> str:
+    match error["type"], error["loc"]:
+        case "json_invalid", _:
+            return f"the body is not JSON: {error['ctx']['error']}"
+        case _, ():
+            return 'the body must be an object, such as {"ids": ["a17"]}'
+        case "extra_forbidden", (name, *_):
+            known = ", ".join(_WANTED)
+            return f"{visible(str(name))}: is unknown; a request has {known}{did_you_mean(str(name), _WANTED)}"
+        case "too_long", ("ids",):
+            return f"ids: name at most {error['ctx']['max_length']:,} in one request, and the others in further ones"
+        case _, ("ids", int(place), *_):
+            return f"ids[{place}]: an id is text of 1 to {ID_CHARACTERS:,} characters, or a whole number of 64 bits"
+    return _WANTED[str(error["loc"][0])]
 
 
 def predict_reply(answer: serving_pb2.PredictedRecords, ids: Sequence[str | int]) -> PredictReply:
@@ -158,18 +209,17 @@ def _class(name: str, kind: serving_pb2.ClassType.ValueType) -> Class:
 def _record(
     prediction: serving_pb2.RecordPrediction, asked: str | int, answer: serving_pb2.PredictedRecords
 ) -> RecordPrediction:
-    made = RecordPrediction(id=asked, status=STATUS[prediction.status])
-    if made.status != "predicted":
-        return made
+    status, classes = STATUS[prediction.status], list(answer.classes)
+    if status != "predicted":
+        return RecordPrediction(id=asked, status=status)
     is_class = prediction.WhichOneof("prediction") == "label"
-    made.prediction = _class(prediction.label, answer.class_type) if is_class else prediction.value
-    if len(prediction.probabilities) == len(answer.classes) > 0:
-        made.probabilities = dict(zip(answer.classes, prediction.probabilities, strict=True))
-        made.scores = dict(zip(answer.classes, prediction.scores, strict=True))
-        return made
-    made.score = prediction.scores[0]
-    made.probability = prediction.probabilities[0] if prediction.probabilities else None
-    return made
+    value = _class(prediction.label, answer.class_type) if is_class else prediction.value
+    if len(prediction.probabilities) == len(classes) > 0:
+        figures = {of_class("probability", name): p for name, p in zip(classes, prediction.probabilities, strict=True)}
+        figures |= {of_class("score", name): score for name, score in zip(classes, prediction.scores, strict=True)}
+        return RecordPrediction(id=asked, status=status, prediction=value, **figures)
+    figures = {of_class("probability", classes[1]): p for p in prediction.probabilities}  # one, or none of numbers
+    return RecordPrediction(id=asked, status=status, prediction=value, score=prediction.scores[0], **figures)
 
 
 PROBLEMS = "application/problem+json"

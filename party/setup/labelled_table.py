@@ -11,7 +11,7 @@ from party.config import PartyConfig
 from party.defences import clean_labels
 from party.defences.clean_labels import CleanLabels, LabelRules, Use
 from party.defences.noisy_labels import NoisyLabels
-from party.runtime.context import StepContext, required
+from party.runtime.context import StepContext, Untried, required
 from party.runtime.messages import Rows
 from party.setup.evaluated import EvaluatedLabels, Measured, check_weights, load_evaluated
 from party.setup.steps import load_job_table, table_config
@@ -118,6 +118,9 @@ async def _as_trained(
         lambda of, classes: own_priors(of, classes, context.party, params),
     )
     known = await context.offload(lambda: noisy.stored(table, labels))
+    if context.trial and known is None:
+        noisy.budget.check(context.party, settings.epsilon)
+        raise Untried
     _bind(context, table, known.digest if known else "")  # before a draw is charged
     drawn = await context.offload(lambda: noisy.of(table, labels, column), whole=True)
     _bind(context, table, drawn.digest)

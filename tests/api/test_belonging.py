@@ -133,7 +133,7 @@ def test_a_frame_without_columns_has_records_all_the_same() -> None:
         assert tables["one"].num_rows == 3
 
 
-@pytest.mark.parametrize("name", ["prediction", "score", "probability", "probability_yes"])
+@pytest.mark.parametrize("name", ["prediction", "score", "probability_yes"])
 def test_an_id_column_that_would_be_one_of_the_predictions(name: str) -> None:
     """The ids come as `id`, said in a warning; no two columns have one name."""
     data = of_several(_several(range(3), **{name: [1, 2, 3]}), "one", name)
@@ -159,7 +159,7 @@ def test_labels_that_are_numbers_name_columns() -> None:
     found = model.predict_frame(X[::-1])
     assert found.index.tolist() == X.index[::-1].tolist()
     assert found["id"].tolist() == X.index[::-1].tolist()
-    assert (found["probability"].to_numpy() == right[::-1, 1]).all()
+    assert (found["probability_1"].to_numpy() == right[::-1, 1]).all()
     with pytest.raises(ValueError, match="y has another index than the rows of X"):
         model.fit(X, TRUE[::-1])
 
@@ -234,7 +234,7 @@ def test_an_id_column_is_kept_and_is_no_feature(library: str) -> None:
         found = model.predict_frame(data)
         assert np.asarray(found["key"]).tolist() == plain["key"].tolist()
         assert np.asarray(found["key"]).dtype.kind == "i"
-        assert (np.asarray(found["probability"]) == model.predict_proba(data)[:, 1]).all()
+        assert (np.asarray(found["probability_1"]) == model.predict_proba(data)[:, 1]).all()
     bare = treetap.FederatedClassifier(**SMALL).fit(
         {"party-1": made(plain[["0", "1"]]), "party-2": made(plain[["2", "3"]])}, TRUE.to_numpy()
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,11 @@ def test_an_experiment_is_data_frames(result: ExperimentResult) -> None:
     assert (result.folder / "results.json").is_file()
     assert result.report.is_file()
     assert "<table" in result._repr_html_()
-    assert repr(result).splitlines()[0] == f"Experiment of 1 run: {result.folder}"
+    first, second, *_ = repr(result).splitlines()
+    assert first == result.headline
+    assert first.startswith("Together ")
+    assert "bank alone" in first
+    assert second == f"Experiment of 1 run: {result.folder}"
     assert repr(result).endswith(str(result.metrics))
     everything = (result.folder, *result.folder.rglob("*"))
     assert [path for path in everything if path.stat().st_mode & 0o077 and not path.is_symlink()] == []
@@ -60,12 +65,14 @@ def test_predictions_in_csv_have_the_ids_of_the_table(tmp_path: Path) -> None:
     """Ids and labels that are text stay so where they look like numbers; the runs are one table."""
     (tmp_path / "predictions").mkdir()
     for run, first in (("seed-0", 1.0), ("seed-1", 0.25)):
-        kept = pa.table({"id": ["007", "08"], "prediction": ["01", "1"], "probability": [first, 0.0], "y": ["1", "01"]})
+        kept = pa.table(
+            {"id": ["007", "08"], "prediction": ["01", "1"], "probability_1": [first, 0.0], "y": ["1", "01"]}
+        )
         (tmp_path / "predictions" / f"{run}.csv").write_bytes(content_of(kept, "csv"))
     found = ExperimentResult(Results.of([]), tmp_path).predictions
     assert found["id"].tolist() == ["007", "08"] * 2
     assert found["y"].tolist() == ["1", "01"] * 2
-    assert found["probability"].tolist() == [1, 0, 0.25, 0]
+    assert found["probability_1"].tolist() == [1, 0, 0.25, 0]
 
 
 @pytest.mark.second_tier
@@ -88,6 +95,32 @@ def test_an_audit_is_a_data_frame(result: ExperimentResult) -> None:
 
 
 @pytest.mark.second_tier
+@pytest.mark.parametrize("screen", [None, ":0"])
+def test_results_are_shown(
+    screen: str | None, result: ExperimentResult, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verdict in words, and the page where there is a screen; of an experiment first what federating gains."""
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", screen or "")
+    result.show()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == result.headline
+    assert lines[1] == "What each side learned:"
+    assert lines[2].startswith("telco could guess ")
+    assert lines[-1] == f"report: {result.report}"
+    again = treetap.audit(result, attacks=["uni"], by_tree=False)
+    again.show()
+    assert capsys.readouterr().out.splitlines()[0] == "What each side learned:"
+    assert opened == ([result.report.as_uri(), again.report.as_uri()] if screen else [])
+    (labels,) = again.verdicts.query("learned == 'labels'").to_dict("records")
+    assert (labels["party"], labels["of"]) == ("telco", "bank")
+    assert labels["after"] >= labels["before"]
+    assert f"telco could guess {100 * labels['before']:.1f} %" in repr(again)
+
+
+@pytest.mark.second_tier
 def test_a_model_of_an_experiment_predicts(result: ExperimentResult, tmp_path: Path) -> None:
     """As the federation did: the label holder's own predictions of the held-out rows, in the classes of the table."""
     model = treetap.load_model(result.folder)
@@ -97,7 +130,7 @@ def test_a_model_of_an_experiment_predicts(result: ExperimentResult, tmp_path: P
     held = result.predictions
     rows = X.iloc[held.iloc[:, 1].astype(int)].reset_index(drop=True)
     assert model.predict(rows).tolist() == held["prediction"].tolist()
-    assert (model.predict_proba(rows)[:, 1] == held["probability"]).all()
+    assert (model.predict_proba(rows)[:, 1] == held["probability_yes"]).all()
     apart = model.predict_frame({"bank": rows[["a", "b"]], "telco": rows[["c", "d"]].iloc[3:]})
     assert apart.index.tolist() == list(range(3, 18))
     assert set(model.importances_["party"]) <= {"bank", "telco"}
@@ -167,6 +200,22 @@ def test_a_federation_elsewhere(tmp_path: Path) -> None:
         assert model.history_["train_auc"].tolist() == here.history_["train_auc"].tolist()
         assert model.history_["round"].tolist() == [0, 1]
         assert model.report_["metrics"]["train_auc"] == pytest.approx(here.report_["metrics"]["train_auc"])
+        for party, frame in content.items():  # the same columns under other ids
+            place = running.folder / party / "tables"
+            more = frame[5:].assign(id=ids[:-5])
+            pq.write_table(pa.Table.from_pandas(more, preserve_index=False), place / "more.parquet")
+            (place / "more.toml").write_text((place / "all.toml").read_text().replace("all.parquet", "more.parquet"))
+        model.fit("all", eval_set="more")
+        assert len(model.evals_result()["validation_0"]["logloss"]) == 2
+        with pytest.raises(AttributeError, match="early_stopping_rounds alone"):
+            _ = model.best_iteration_
+        model.set_params(early_stopping_rounds=1).fit("all", eval_set="more")
+        assert model.best_iteration_ == int(np.argmin(model.history_["eval_logloss"]))
+        with pytest.raises(ValueError, match="eval_set: a federation that runs elsewhere has its own tables: give"):
+            model.fit("all", eval_set=[(X, TRUE)])
+        with pytest.raises(ValueError, match="simulate: the tables of a federation that runs elsewhere are its"):
+            model.set_params(simulate=True).fit("all")
+        model.set_params(simulate=False, early_stopping_rounds=None)
         with pytest.raises(ValueError, match="its parties have the model"):
             _ = model.feature_importances_
         with pytest.raises(ValueError, match="has no table 'al'"):

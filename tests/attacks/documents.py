@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.advice.advise import AdvisedJob, advise
+from attacks.advice.results import Guessed
 from attacks.document import (
     AttackName,
     AttackResult,
@@ -129,9 +130,11 @@ def verdict_of(name: str, party: Party, records: int) -> Verdict:
 def _job(names: list[str], classes: int, parties: dict[str, Party]) -> AdvisedJob:
     """The job as advice sees it, with the scores of its first party."""
     attacks = next(iter(parties.values())).attacks if parties else {}
-    scores = [it.v_measure for name, it in attacks.items() if name != "cl" and it.v_measure is not None]
-    own = attacks["cl"].v_measure if attacks else None
-    return AdvisedJob("boosting", HOLDER, names, classes, max(scores, default=None), own)
+    scores = {name: it.accuracy for name, it in attacks.items() if it.accuracy is not None}
+    if not scores.keys() - {"cl"}:
+        return AdvisedJob("boosting", HOLDER, names, classes, {}, None)
+    guessed = Guessed(before=scores["cl"], after=max(scores.values()))
+    return AdvisedJob("boosting", HOLDER, names, classes, {"accuracy": guessed}, "severe")
 
 
 def _prior(classes: int) -> npt.NDArray[np.float64]:

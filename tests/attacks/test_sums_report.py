@@ -19,8 +19,6 @@ from attacks.report.sums import WHO_KNOWS, words
 from attacks.sums.schema import CellsRead
 from tests.attacks.documents import HOLDER, made
 from tests.attacks.sums_documents import both_directions, figures, unread
-from tests.commands.experiment_documents import run
-from treetap.commands.experiment.report import readings
 from treetap.errors import BadInput
 
 WHY = "the party offered no sums"
@@ -124,8 +122,6 @@ def test_words_on_the_columns_of_pivodl() -> None:
     assert unscored[1].startswith("claims the bins of 22.5 % of east's cells (")
     assert unscored[1].endswith("; no table scores that.")
     assert column_words(SourceColumns(sources={}, reasons={})) is None
-    audit = {"north": {"source_columns": both.plain()}, "south": {}}
-    assert [row[1:3] for row in readings([run(audit=audit)])] == [["north", "columns of west"]]
 
 
 def test_a_regression() -> None:

@@ -56,7 +56,7 @@ def test_transcripts_of_real_processes_are_signed(run: tuple[Path, dict[str, Any
     """Whole, by each party itself; another authority, and a signature of another party, are tampering."""
     folder, _ = run
     for name, party in json.loads((folder / "audit.json").read_text())["parties"].items():
-        assert party["signed"].startswith("signed up to record ")
+        assert party["signed"].startswith("signed to the end by ")
         assert "of the given authority); job digest " in party["signed"]
         assert f"by '{name}'" in party["signed"]
     shown = treetap(
@@ -332,7 +332,7 @@ def test_a_regression_is_reported_without_scores(tmp_path: Path) -> None:
     content = {f"x{j}": rng.normal(size=60) for j in range(4)}
     pq.write_table(pa.table(content | {"y": content["x1"] + content["x3"]}), tmp_path / "data.parquet")
     experiment = {
-        "data": {"path": "data.parquet", "label": "y"},
+        "data": {"path": "data.parquet", "label": "y", "compare": False},
         "job": {"objective": "reg:squarederror", "n_estimators": 1, "max_depth": 2, "max_bin": 4, "key_bits": 1024},
         "audit": {},
         "party": [{"name": "bank", "columns": ["x0"], "labels": True}, {"name": "shop", "columns": ["x1", "x2", "x3"]}],

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
-from tests.attacks.sums_documents import both_directions, unread
+from tests.attacks.sums_documents import both_directions
 from tests.attacks.sums_documents import figures as figures_of
 from tests.commands.experiment_documents import REGRESSION, TWO, experiment, run
 from treetap.commands.audit.local_job import scores
 from treetap.commands.experiment import page as figures
+from treetap.commands.experiment.curves import class_curves, history_pictures, legend, thresholds
 from treetap.commands.experiment.page import html
 from treetap.commands.experiment.results import Prediction, RunResult, histories_csv
 
@@ -68,6 +69,7 @@ def test_the_figures_are_those_of_the_runs() -> None:
     assert matrix is not None
     counts = np.sum([each.evaluation.confusion for each in runs], axis=0)
     assert [[cell.figure for cell in cells] for *_, cells in matrix.rows] == [[f"{n}" for n in row] for row in counts]
+    assert [[cell.style for cell in cells] for *_, cells in matrix.rows] == [["right", "wrong"], ["wrong", "right"]]
     recall = figures.class_table(runs)
     assert recall is not None
     assert recall.rows[0][-2:] == ["90", str(counts[:, 0].sum())]
@@ -96,32 +98,36 @@ def test_importances_are_shares_over_the_runs() -> None:
     assert figures.importances([run(0, importance=[])]) == ([], 0)
 
 
-def test_curves_are_those_of_the_evaluation() -> None:
-    """A ROC curve for each run and class, from corner to corner; calibration over all runs; metrics by round."""
+def test_a_row_counts_once_whatever_the_number_of_seeds() -> None:
+    """The matrix, the support and the bins of two seeds are their means: each seed holds its own rows out."""
+    runs = [run(seed) for seed in (0, 1)]
+    matrix, table = figures.confusion(runs), figures.class_table(runs)
+    assert matrix is not None
+    assert table is not None
+    expected = np.mean([each.evaluation.confusion for each in runs], axis=0)
+    assert [[float(cell.figure) for cell in cells] for *_, cells in matrix.rows] == expected.tolist()
+    assert [row[-2] for row in table.rows] == ["30", "30", "", ""]
+    assert "the mean of 2 seeds" in html(experiment(), "exp", runs)
+
+
+def test_metrics_by_round() -> None:
+    """A line for each run and set of records, and the last figures in a table."""
     runs = [run(seed, objective=THREE, classes=CLASSES) for seed in (0, 1)]
-    pictures = figures.roc_pictures(runs)
-    assert [(it.title, len(it.curves)) for it in pictures] == [(name, 2) for name in CLASSES]
-    for picture in pictures:
-        for curve in picture.curves:
-            assert curve.path.startswith("M54 278L")
-            assert curve.path.endswith("L428 14")
-    records = [sum(int(row[1]) for row in it.table.rows) for it in figures.calibration_pictures(runs)]
-    assert records == [120, 120, 120]
-    (picture,) = figures.history_pictures(runs)
+    (picture,) = history_pictures(runs)
     assert [curve.style for curve in picture.curves] == ["train", "train", "validation", "validation"]
     assert picture.table.rows == [
         ["seed 0", "0.8000", "0.6500"],
         ["seed 1", "0.8000", "0.6600"],
         ["mean ± standard deviation", "0.8000 ± 0.0000", "0.6550 ± 0.0071"],
     ]
-    assert [text for text, _ in figures.legend(runs)] == ["training records", "records of the validation share"]
+    assert [text for text, _ in legend(runs)] == ["training records", "records of the validation share"]
 
 
 def test_many_classes_have_the_curves_of_the_most_frequent() -> None:
     """Nine of them, and the page says so."""
     names = tuple(f"class-{k}" for k in range(12))
     runs = [run(objective=THREE, classes=names)]
-    assert len(figures.roc_pictures(runs)) == 9
+    assert len(class_curves(runs)) == 9
     assert "Shown are the 9 classes with the most rows" in html(experiment(THREE), "exp", runs)
 
 
@@ -131,11 +137,11 @@ def test_sections_are_there_where_they_have_something_to_say(objective: str) -> 
     bare = run(objective=objective, history=[], importance=[])
     page = html(experiment(objective), "exp", [bare])
     sections = re.findall(r'<section id="(\w+)"', page)
-    ends = ["time", "traffic"]
+    of_classes = ["classes", "thresholds", "curves"]
     assert sections == [
         "metrics",
-        *(["residuals"] if objective == REGRESSION else ["classes", "roc", "calibration"]),
-        *ends,
+        *(["residuals"] if objective == REGRESSION else of_classes),
+        *("time", "traffic"),
     ]
     assert re.findall(r'href="#(\w+)"', page)[1:] == sections
 
@@ -144,29 +150,23 @@ def test_measures_that_are_not_defined() -> None:
     """Held-out rows of one class have no ROC curve and no AUC; the page says undefined."""
     plain = run(0).plain()
     plain["metrics"]["test"]["auc"] = math.nan
-    plain["evaluation"]["roc"] = [{"class": "yes", "auc": None, "points": []}]
+    plain["evaluation"]["roc"] = [{"class": "yes", "auc": None, "average_precision": None, "points": []}]
     one = RunResult.model_validate(plain)
     page = html(experiment(), "exp", [one, run(1)])
     assert "undefined" in page
-    assert figures.roc_pictures([one])[0].figure == "AUC undefined"
+    (of_yes,) = class_curves([one])
+    assert [it.figure for it in of_yes.pictures[:3]] == [
+        "AUC undefined, Gini undefined",
+        "– found in the first tenth, lift –",
+        "average precision undefined",
+    ]
+    assert thresholds([one]) is None
 
 
 def test_weighted_measures_are_told_from_counts() -> None:
     """Where rows have weights, the page says which figures weigh them."""
     assert "weigh each row by column <bdi>w</bdi>" in html(experiment(weight="w"), "exp", [run(0)])
     assert "weigh each row" not in html(experiment(), "exp", [run(0)])
-
-
-def test_an_audit_has_both_directions() -> None:
-    """What feature parties read of labels, and the label holder of trees of columns, for each run."""
-    document = both_directions(figures_of("lab-north"), unread("insurer", "no sums"), trees=2).plain()
-    page = html(experiment(), "exp", [run(seed, audit=scores(document), audit_report="a.html") for seed in (0, 1)])
-    text = " ".join(" ".join(_Reader(page).text).split())
-    assert text.count("placed 84.2 % of lab-north's cells (900 records × 8 columns) in their bins") == 2
-    assert text.count("columns of insurer was not measured as a reader of insurer's columns: no sums.") == 2
-    strongest = max(it["v_measure"] for it in document["parties"]["lab-north"]["attacks"].values())
-    assert text.count(f"lab-north labels its groups of records have a V-measure of {strongest:.4f} (id2graph") == 2
-    assert "columns of" not in " ".join(_Reader(html(experiment(), "exp", [run(0)])).text)
 
 
 def test_hostile_names_stay_text() -> None:

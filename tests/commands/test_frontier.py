@@ -7,20 +7,26 @@ import json
 import math
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.attacks.frontiers import frontier as by_hand
+from tests.attacks.frontiers import point as at
 from tests.commands.command import refused, treetap
+from treetap.commands.experiment.joined_table import read_table
 from treetap.commands.frontier import run, trainings
-from treetap.commands.frontier.frontier_file import LABEL_DP_VARIANTS, FrontierFile
-from treetap.commands.frontier.page import html, panels, picture, print_frontier, setting
+from treetap.commands.frontier.frontier_file import ALONE, LABEL_DP_VARIANTS, RECOMMENDED, FrontierFile, Plan
+from treetap.commands.frontier.guesses import by_groups, by_names, measure_of
+from treetap.commands.frontier.page import html, picture, print_frontier
+from treetap.commands.frontier.panels import of_attacks, of_columns, of_guesses, value
+from treetap.commands.frontier.recommended import recommend
 from treetap.commands.frontier.run import measured
-from treetap.commands.frontier.stored import Cells, TrainingResult
+from treetap.commands.frontier.stored import Cells, Guess, TrainingResult
 from treetap.errors import BadInput, ConfigError, TreetapError
-from treetap.privacy.frontiers import FrontierDocument, Measured, load_frontier
+from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint, load_frontier
 from treetap.strict import load
 
 DATA = 'path = "t.csv"\nlabel = "y"\nseed = [0, 1]\n'
@@ -122,15 +128,12 @@ def test_protocols_and_tables_that_a_frontier_does_not_have(folder: Path) -> Non
     with pytest.raises(ConfigError, match="its labels have no one holder"):
         load(file, FrontierFile)
     for more, expected in (
-        ("[audit]\n", "[audit] is not for a frontier"),
         ("[predict]\n", "[predict] is not for a frontier"),
         ("[defences]\nreduced_leakage = {trees = 1}\n", "[defences] is not for a frontier"),
     ):
         with pytest.raises(ConfigError) as raised:
             load(_file(folder, more=more), FrontierFile)
         assert expected in str(raised.value)
-    with pytest.raises(ConfigError, match="compare = true is not for a frontier"):
-        load(_file(folder, data=DATA + "compare = true\n"), FrontierFile)
     with pytest.raises(ConfigError, match="cv is not for a frontier"):
         load(_file(folder, data=DATA + "cv = 3\n"), FrontierFile)
     with pytest.raises(ConfigError, match=r"weight in \[data\] is not for a frontier"):
@@ -155,7 +158,7 @@ def test_a_finished_training_is_not_repeated(
     first = capsys.readouterr()
     assert json.loads(first.out) == json.loads((folder / "kept" / "frontier.json").read_text())
     assert len(trained) == len(set(trained)) == 8
-    assert "8/8 id_lmid-0.5-shown-seed-1: AUC 0." in first.err
+    assert "10/10 id_lmid-0.5-shown-seed-1: AUC 0." in first.err
     run.run_file(file, as_json=True, workdir=folder / "kept")
     assert capsys.readouterr().out == first.out
     assert len(trained) == 8
@@ -188,6 +191,8 @@ def test_what_ctrl_c_leaves_is_kept(
     assert said.out == ""
     assert "the same command goes on with the trainings that are missing" in said.err
     assert sorted(path.name for path in (folder / "kept" / "points").iterdir()) == [
+        "alone-seed-0.json",
+        "alone-seed-1.json",
         "none-seed-0.json",
         "none-seed-1.json",
     ]
@@ -244,21 +249,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FrontierDocume
     frontier = FRONTIER + "settings = {starts = 1}\n"
     kept = folder / "kept"
     run.run_file(_file(folder, frontier, data=DATA + 'encode = "ordinal"\n'), as_json=False, workdir=kept)
-    return kept, load_frontier(kept / "frontier.json").document
+    return kept, load_frontier(kept / "frontier.json")
 
 
 @pytest.mark.second_tier
 @of_one_document
 def test_the_document(made: tuple[Path, FrontierDocument]) -> None:
     """It has each point with its figures over the seeds, and is read back as points for an adviser."""
-    folder, document = made
-    assert [(point.defence, setting(point)) for point in document.points] == [
+    _, document = made
+    assert [(point.defence, value(point)) for point in document.points] == [
         ("none", ""),
         ("reduced_leakage", "trees 1"),
         ("id_lmid", "ξ 0.1"),
         ("id_lmid", "ξ 0.5"),
     ]
-    assert document.attacks == ["id2graph", "uni", "uni+cl", "cl"]
+    assert document.attacks == ["id2graph", "uni", "uni+cl", "own-cuts", "cl"]
     assert document.records == {"train": 120, "test": 30}
     assert any("joined table" in sentence for sentence in document.says)
     for point in document.points:
@@ -266,13 +271,19 @@ def test_the_document(made: tuple[Path, FrontierDocument]) -> None:
         for attack, largest in point.v_measure.items():
             assert largest.mean is not None
             assert all((party[attack].mean or 0) <= largest.mean + 1e-12 for party in point.parties.values())
-    frontier = load_frontier(folder / "frontier.json")
-    reference = next(point for point in frontier.points if point.defence == "none")
-    strict = next(point for point in frontier.points if point.settings == {"xi": 0.1, "counts": "shown"})
-    assert (strict.defence, strict.table, strict.protocol, strict.seeds) == ("id_lmid", "t.csv", "forest", (0, 1))
-    assert strict.v_measure["id2graph"][0] < reference.v_measure["id2graph"][0]
-    assert strict.data_digest == document.data_digest != ""
-    assert strict.auc_sd is not None
+        assert point.gain.mean is not None
+        assert document.alone.auc.mean is not None
+        assert point.auc.mean == pytest.approx(document.alone.auc.mean + point.gain.mean)
+        assert point.added.mean is not None
+        assert point.added.mean >= 0
+    reference = document.undefended
+    assert reference is not None
+    strict = next(point for point in document.points if point.settings == {"xi": 0.1, "counts": "shown"})
+    assert (document.table, document.protocol, strict.seeds) == ("t.csv", "forest", [0, 1])
+    assert (strict.v_measure["id2graph"].mean or 0) < (reference.v_measure["id2graph"].mean or 0)
+    assert (strict.added.mean or 0) < (reference.added.mean or 0)
+    assert document.data_digest != ""
+    assert document.measure == "accuracy"
 
 
 @pytest.mark.second_tier
@@ -318,8 +329,8 @@ def test_documents_that_are_none(made: tuple[Path, FrontierDocument], tmp_path: 
     """A newer version, another file and no file are refused with the path."""
     _, document = made
     newer = tmp_path / "newer.json"
-    newer.write_text(json.dumps(document.model_dump() | {"version": 3}))
-    with pytest.raises(BadInput, match=r"newer\.json: is no frontier of version 2 \(version: "):
+    newer.write_text(json.dumps(document.model_dump() | {"version": 4}))
+    with pytest.raises(BadInput, match=r"newer\.json: is no frontier of version 3 \(version: "):
         load_frontier(newer)
     with pytest.raises(BadInput, match="cannot be read"):
         load_frontier(tmp_path / "absent.json")
@@ -328,15 +339,16 @@ def test_documents_that_are_none(made: tuple[Path, FrontierDocument], tmp_path: 
 @pytest.mark.second_tier
 @of_one_document
 def test_the_page(made: tuple[Path, FrontierDocument]) -> None:
-    """A panel for each attack, both reference lines in each, a marker and a row for each point; names are escaped."""
+    """A panel that decides and one for each attack; a marker and a row for each point; names are escaped."""
     folder, document = made
     page = (folder / "frontier.html").read_text()
-    for title in ("ID2Graph", "UNI", "UNI+CL"):
+    for title in ("What others can guess", "ID2Graph", "UNI", "UNI+CL", "Own winning splits"):
         assert f"<h3>{title}</h3>" in page
-    assert page.count('class="level"') == page.count('class="limit"') == 3
-    assert page.count('class="mark" transform="translate(') == 3 * len(document.points) + 3
+    assert page.count('class="level"') == page.count('class="limit"') == 5
+    assert page.count('class="mark" transform="translate(') == 5 * len(document.points) + 3
     assert page.count("<th scope=") >= len(document.points)
-    assert picture(document).count('class="level"') == 3
+    assert f"clinic alone {document.alone.auc.mean:.3f}" in page
+    assert picture(document).count('class="level"') == 1
     odd = document.model_copy(update={"table": "<b>.csv"})
     assert "<b>.csv" not in html(odd)
 
@@ -347,13 +359,125 @@ def test_larger_parameters_have_larger_markers(made: tuple[Path, FrontierDocumen
     """Of one defence's points the last has the largest marker; a point without an AUC is in the table alone."""
     _, document = made
     undefined = [
-        point.model_copy(update={"auc": Measured(mean=None)}) if setting(point) == "ξ 0.1" else point
+        point.model_copy(update={"auc": Measured(mean=None)}) if value(point) == "ξ 0.1" else point
         for point in document.points
     ]
-    assert html(document).count("ID-LMID ξ 0.1: AUC") == 3
+    assert html(document).count("ID-LMID ξ 0.1: AUC") == 5
     assert "M3.5 0A3.5" in html(document)
     assert "M8 0A8" in html(document)
     assert "ID-LMID ξ 0.1: AUC" not in html(document.model_copy(update={"points": undefined}))
+
+
+def _by_hand(*points: MeasuredPoint) -> FrontierDocument:
+    """A document with these points; AUC 0.9 together, 0.7 alone, 0.6 of the labels guessed, 0.2 before."""
+    made = by_hand(*points)
+    return made.model_copy(update={"recommended": recommend(made.points, made.alone, made.before.mean, "bank")})
+
+
+def test_what_is_recommended() -> None:
+    """Most is taken away among what keeps half of the gain; equal shares by AUC; each reason for none is said."""
+    mild = at("id_lmid", {"xi": 0.5, "counts": "shown"}, 0.88, 0.42)
+    strict = at("id_lmid", {"xi": 0.25, "counts": "shown"}, 0.81, 0.3)
+    equal = at("label_dp + refit", {"epsilon": 1.0, "stages": 2}, 0.85, 0.308)
+    dear = at("id_lmid", {"xi": 0.1, "counts": "shown"}, 0.79, 0.2)
+    loose = at("id_lmid", {"xi": 2.0, "counts": "shown"}, 0.9, 0.52)
+    for points, chosen in (((loose, mild, strict, dear), 3), ((mild, strict, equal, dear), 3), ((mild, dear), 1)):
+        document = _by_hand(*points)
+        assert document.recommended.point == chosen
+    taken = _by_hand(mild, strict, equal, dear).recommended
+    assert (taken.kept, taken.taken) == (pytest.approx(0.75), pytest.approx(0.73))
+    assert taken.lines == {
+        "party file of bank": ["[defences]", "label_dp = {epsilon = 1.0, stages = 2}", "refit = true"],
+        "policy of bank": ["label_budget = 1.0"],
+    }
+    assert taken.says.startswith("Take label DP + refit, ε 1, stages 2: it takes away 73 % of what the training tells")
+    for nothing in (_by_hand(dear, loose), _by_hand()):
+        assert nothing.recommended.point is None
+        assert "No measured setting keeps half of the gain" in nothing.recommended.says
+    made = _by_hand(mild)
+    worse = [it.model_copy(update={"gain": Measured(mean=-0.01)}) for it in made.points]
+    assert recommend(worse, made.alone, 0.2, "bank").says.startswith("Together the parties are no better than bank")
+    calm = [it.model_copy(update={"added": Measured(mean=0.04)}) for it in made.points]
+    assert "There is little to lower: what others can guess" in recommend(calm, made.alone, 0.2, "bank").says
+    assert "none = false" in recommend(made.points[1:], made.alone, 0.2, "bank").says
+    blind = [it.model_copy(update={"gain": Measured(mean=None)}) for it in made.points]
+    assert "undefined" in recommend(blind, made.alone, 0.2, "bank").says
+
+
+def test_a_recommended_point_says_what_is_read_of_columns() -> None:
+    """A setting that hides labels may tell more of columns."""
+    noise = at("label_dp", {"epsilon": 0.5, "stages": 1}, 0.88, 0.3, read=0.96)
+    made = by_hand(noise, read=0.5)
+    says = recommend(made.points, made.alone, made.before.mean, "bank").says
+    assert says.endswith("Of columns the label holder then reads 96.0 % of the cells, 50.0 % without it.")
+
+
+def test_the_panel_that_decides() -> None:
+    """Axes as wide as the points from alone on; the front; values where there is room; the recommended one ringed."""
+    points = [
+        at("id_lmid", {"xi": xi, "counts": "shown"}, 0.9 - 0.01 * k, 0.55 - 0.1 * k) for k, xi in enumerate((1, 0.5))
+    ]
+    far, beaten = (
+        at("label_dp", {"epsilon": 0.5, "stages": 2}, 0.3, 0.25),
+        at("reduced_leakage", {"trees": 1}, 0.8, 0.58),
+    )
+    document = _by_hand(*points, far, beaten)
+    panel = of_guesses(document)
+    assert (panel.beyond, panel.alone and panel.alone[1]) == (1, "bank alone 0.700")
+    assert panel.frame.x(0.3) == panel.frame.left < panel.frame.x(0.7) < panel.frame.x(0.9) < panel.frame.x_end
+    assert {it.text for it in panel.values} >= {"no defence", "ξ 1", "ξ 0.5", "trees 1"}
+    assert panel.chosen is not None
+    assert panel.front.count("H") == 1
+    boxes = [(float(it.x), float(it.y)) for it in panel.values]
+    assert len(set(boxes)) == len(boxes)
+    page = html(document)
+    assert "1 of the points lies further left, worse than bank alone: it is at the edge." in page
+    assert page.index("What to take") < page.index("All points") < page.index("By attack")
+    assert "Together 0.900 ± 0.010 AUC, bank alone 0.700 ± 0.010" in page
+
+
+def test_an_experiment_file_without_points_has_the_recommended_ones(folder: Path) -> None:
+    """It keeps compare and [audit], whose attacks count where [frontier] names none; own columns or not matter."""
+    file = _file(folder, more="[audit]\nattacks = ['uni']\nsettings = {starts = 2}\n", data=DATA + "compare = true\n")
+    both = load(file, FrontierFile)
+    assert (both.frontier.attacks, both.frontier.settings) == (["uni"], {"starts": 2})
+    assert both.planned(both.frontier.plans()[0]).data.compare is False
+    text = file.read_text()
+    file.write_text(text.replace("[frontier]\n" + FRONTIER, ""))
+    alone = load(file, FrontierFile)
+    assert alone.frontier.model_dump(include=set(RECOMMENDED)) == RECOMMENDED
+    assert alone.frontier.attacks == ["uni"]
+    assert [training.plan for training in alone.trainings()[:2]] == [Plan(ALONE), Plan(ALONE)]
+    file.write_text(file.read_text().replace('columns = ["a", "kind"]', "columns = []"))
+    assert load(file, FrontierFile).frontier.stages == 1
+
+
+@pytest.mark.parametrize("columns", ['["a", "kind"]', "[]"])
+def test_the_label_holder_alone(columns: str, folder: Path, encoded: str) -> None:
+    """By its own columns; without any it guesses the class shares, with an AUC of one half."""
+    path = _file(folder, data=encoded)
+    path.write_text(path.read_text().replace('["a", "kind"]', columns))
+    experiment = load(path, FrontierFile)
+    (folder / "tables").mkdir()
+    result = trainings.trained(
+        experiment, read_table(experiment, folder), experiment.trainings()[0], folder / "tables", 120
+    )
+    auc = result.test[ALONE]["auc"]
+    assert auc is not None
+    assert (auc == 0.5) == (columns == "[]")
+    assert (result.guesses, result.v_measure, result.records) == ({}, {}, {"train": 120, "test": 30})
+
+
+def test_what_is_guessed() -> None:
+    """Of groups the accuracy, never below own columns or the largest class; by known labels the AUC, if one is rare."""
+    labels = np.array([0] * 7 + [1] * 3)
+    assert by_groups({"cl": 0.6, "uni": 0.65}, "cl", labels) == Guess(before=0.7, after=0.7)
+    assert by_groups({"cl": 0.75, "uni": 0.9}, "cl", labels) == Guess(before=0.75, after=0.9)
+    figures = {kind: {"auc": {"mean": auc}} for kind, auc in (("nodes", 0.8), ("columns", 0.6), ("both", 0.7))}
+    assert by_names(figures) == Guess(before=0.6, after=0.8)
+    assert by_names(figures | {"columns": None, "both": None}) == Guess(before=0.5, after=0.8)
+    assert by_names(None) == Guess(before=0.5, after=0.5)
+    assert (measure_of(labels), measure_of(np.array([0] * 8 + [1] * 2))) == ("accuracy", "AUC")
 
 
 def test_the_grid_has_both_directions(folder: Path) -> None:
@@ -370,7 +494,7 @@ def test_the_grid_has_both_directions(folder: Path) -> None:
     assert shallow.job.key_bits == 1024
     assert [party.record for party in merged.party] == ["received", None, None]
     assert experiment.reads_cells
-    assert len({json.dumps(training.asked) for training in experiment.trainings()}) == 10
+    assert len({json.dumps(training.asked) for training in experiment.trainings()}) == 12
     path = _file(folder, frontier, "key_bits = 1024\n")
     path.write_text(path.read_text().replace("labels = true", 'labels = true\nrecord = "off"'))
     assert not load(path, FrontierFile).reads_cells
@@ -393,6 +517,8 @@ def _result(cells: dict[str, float]) -> TrainingResult:
     return TrainingResult(
         test={"none": {"auc": 0.9, "accuracy": 0.8}},
         v_measure={name: {"uni": 0.4, "cl": 0.2} for name in ("lab", "shop")},
+        measure="accuracy",
+        guesses={"lab": Guess(before=0.5, after=0.6), "shop": Guess(before=0.4, after=0.7)},
         cells={name: Cells(read=read, left_sets=0.1, given=0.9) for name, read in cells.items()},
         unread={} if "shop" in cells else {"shop": "too many cells"},
         classes=3,
@@ -404,31 +530,40 @@ def _result(cells: dict[str, float]) -> TrainingResult:
     )
 
 
+_ALONE = TrainingResult.model_validate(
+    _result({}).model_dump()
+    | {"test": {ALONE: {"auc": 0.7, "accuracy": 0.6}}, "guesses": {}, "v_measure": {}, "unread": {}}
+)
+
+
 def test_both_directions_of_a_document(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Cells of the party of which most is read, a column and a panel for them; unmeasured ones are said to be so."""
     experiment = load(_file(folder, 'attacks = ["uni"]\n'), FrontierFile)
     (plan,) = experiment.frontier.plans()
     results = [_result({"lab": 0.5, "shop": 0.3}), _result({"lab": 0.2, "shop": 0.3})]
-    document = run.document(experiment, "00", ["uni", "cl"], {plan: results})
+    document = run.document(experiment, "00", ["uni", "cl"], {Plan(ALONE): [_ALONE] * 2, plan: results})
     path = tmp_path / "frontier.json"
     path.write_text(document.model_dump_json())
-    assert load_frontier(path).document == document
-    (point,) = load_frontier(path).points
+    assert load_frontier(path) == document
+    (point,) = document.points
     assert point.cells is not None
     assert point.cells.read.mean == pytest.approx(0.4)
+    assert (point.added.mean, point.gain.mean, document.before.mean) == pytest.approx((0.3, 0.2, 0.4))
     assert document.points[0].cells_of["lab"].read.mean == pytest.approx(0.35)
     drawn = picture(document)
-    assert [panel.title for panel in panels(document)] == ["UNI", "Columns, by opened sums"]
+    assert [it.title for it in (*of_attacks(document), *of_columns(document))] == ["UNI", "Columns, by opened sums"]
     assert "cells read 40.0 ± 14.1 % (10.0–90.0)" in drawn
     assert "Columns, by opened sums" in html(document)
     print_frontier(document)
     assert "Cells read: the share of the cells" in capsys.readouterr().out
-    lacking = run.document(experiment, "00", ["uni", "cl"], {plan: [_result({"lab": 0.5}), _result({"lab": 0.5})]})
+    lacking = run.document(
+        experiment, "00", ["uni", "cl"], {Plan(ALONE): [_ALONE] * 2, plan: [_result({"lab": 0.5})] * 2}
+    )
     assert "Cells of shop were not read, none: too many cells." in lacking.says
     central = load(_file(folder, 'trainer = "centralised"\nattacks = ["uni"]\n'), FrontierFile)
-    unmeasured = run.document(central, "00", ["uni", "cl"], {plan: [_result({})]})
+    unmeasured = run.document(central, "00", ["uni", "cl"], {Plan(ALONE): [_ALONE], plan: [_result({})]})
     assert any(said.startswith("Cells read are not measured") for said in unmeasured.says)
-    assert [panel.title for panel in panels(unmeasured)] == ["UNI"]
+    assert of_columns(unmeasured) == []
     assert unmeasured.points[0].cells is None
 
 
@@ -448,7 +583,7 @@ def test_the_table_for_people(folder: Path, encoded: str) -> None:
     assert outcome.status == 0
     assert "no defence" in outcome.out
     assert "frontier: sweep-frontier/frontier.html" in outcome.out
-    assert "4 trainings, 0 of them finished already" in outcome.err
+    assert "6 trainings, 0 of them finished already" in outcome.err
     assert "names a value twice" in refused(treetap("frontier", _file(folder, "reduced_leakage = [1, 1]\n")))
 
 
@@ -466,12 +601,13 @@ def test_a_federation_gives_the_points_of_the_joined_table(folder: Path, encoded
     assert outcome.status == 0, outcome.err
     there = load_frontier(folder / "joined" / "frontier.json")
     here = load_frontier(folder / "sweep-frontier" / "frontier.json")
-    assert [replace(here.points[0], cells=None)] == list(there.points)
-    assert here.document.trainer == "federation"
+    assert [here.points[0].model_copy(update={"cells": None, "cells_of": {}})] == there.points
+    assert here.alone == there.alone
+    assert here.trainer == "federation"
     assert all(point.cells is not None and point.cells.read.mean is not None for point in here.points)
     assert [point.defence for point in here.points[1:]] == list(LABEL_DP_VARIANTS)
     assert all(point.v_measure == here.points[1].v_measure for point in here.points[1:])
-    assert all(point.auc is not None for point in here.points)
+    assert all(point.auc.mean is not None for point in here.points)
     results = [
         json.loads((folder / name / "points" / "id_lmid-0.1-shown-seed-3.json").read_text())["result"]
         for name in ("joined", "sweep-frontier")

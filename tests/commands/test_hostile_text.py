@@ -20,7 +20,7 @@ from attacks.report import html, print_summary
 from tests.attacks.documents import made
 from tests.commands.command import treetap_here, write
 from treetap import logs, terminal
-from treetap.commands.doctor import configuration
+from treetap.commands.doctor import configuration, connections
 from treetap.commands.doctor.connections import Finding
 from treetap.commands.health import question
 from treetap.commands.jobs import progress_view
@@ -79,6 +79,11 @@ class _HostileCoordinator(jobs_pb2_grpc.JobsServicer):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, HOSTILE)
         return jobs_pb2.JobAccepted(job="job")
 
+    def Check(self, request: Any, context: Any) -> Iterator[Any]:
+        yield jobs_pb2.CheckReply()
+        yield jobs_pb2.CheckReply(answers=[jobs_pb2.Checked(party=HOSTILE, error=HOSTILE, bad_input=True)])
+        yield jobs_pb2.CheckReply(answers=[jobs_pb2.Checked(party="telco")])
+
     def Predict(self, request: Any, context: Any) -> Any:
         if request.serve:
             return jobs_pb2.JobAccepted(job="served")
@@ -120,6 +125,7 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ("cancel job", 8),
         ("train {job}", 8),
         ("train {refused}", 1),
+        ("train {job} --check", 3),
         ("predict model", 8),
         ("serve model", 3),
         ("resume job", 1),
@@ -175,7 +181,7 @@ def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     def leave(status: int) -> NoReturn:
         raise SystemExit(status)
 
-    monkeypatch.setattr(configuration.os, "_exit", leave)  # with which doctor leaves hanging threads behind
+    monkeypatch.setattr(connections.os, "_exit", leave)  # with which doctor leaves hanging threads behind
     findings = [Finding("fault", HOSTILE, HOSTILE)]
     monkeypatch.setitem(configuration.CHECKS, "party", lambda _: {"check": lambda: findings})
     treetap_here("doctor", "--config", str(write(tmp_path / "party.toml", {"state": "state"})))

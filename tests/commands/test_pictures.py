@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.attacks.frontiers import frontier, point
 from tests.commands.command import python
 from tests.needs import needs_libraries
 from treetap.commands.frontier.page import picture
-from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint
+from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone, Recommended
 
 DOCS = Path(__file__).parents[2] / "docs"
 #: Symbol of a setting in a picture → its key.
@@ -48,52 +49,37 @@ def test_the_picture_of_the_demo_is_what_it_prints(tmp_path: Path) -> None:
 def _frontier(kept: str) -> FrontierDocument:
     """The document that a picture of a frontier was drawn from, by its own texts."""
     head = re.search(r"<title>AUC against what is read of labels and columns, each defence, (.+?), (\w+)</title>", kept)
+    before, alone = re.search(r"without the training ([\d.]+)", kept), re.search(r">(\w+) alone ([\d.]+)<", kept)
     assert head is not None
-    panels = kept.split("<g transform=")[1:]
-    points: dict[tuple[str, str], dict[str, Any]] = {}
-    attacks = []
-    for panel in (each for each in panels if 'font-weight="600"' in each):
-        title = re.search(r'font-weight="600">(.+?)</text>', panel)
-        assert title is not None
-        attacks.append(
-            {"UNI": "uni", "UNI+CL": "uni+cl", "ID2Graph": "id2graph", "ID2Graph, quotient": "id2graph-quotient"}[
-                title[1]
-            ]
-        )
-        level = re.search(r"CL ([\d.]+)", panel)
-        assert level is not None
-        mark = r"<title>([^<:]+?) ?(?:(ξ|ε|trees) (NUM))?: AUC (NUM) ± (NUM), V-measure (NUM) ± (NUM)</title>"
-        for label, symbol, value, *figures in re.findall(mark.replace("NUM", r"[\d.]+"), unescape(panel)):
-            settings = {KEYS[symbol]: float(value)} if symbol else {}
-            auc, auc_sd, v, v_sd = map(float, figures)
-            made = points.setdefault((label, value), {"settings": settings, "auc": (auc, auc_sd), "v": {}})
-            made["v"] |= {attacks[-1]: (v, v_sd), "cl": (float(level[1]), 0.0)}
-    return FrontierDocument(
-        version=2,
-        table=head[1],
-        data_digest="00",
-        protocol=head[2],
-        trainer="centralised",
-        job={},
-        classes=2,
-        records={},
-        seeds=[0, 1],
-        attacks=[*attacks, "cl"],
-        says=[],
-        points=[
-            MeasuredPoint(
-                defence=LABELS[label],
-                settings=it["settings"],
-                auc=Measured(mean=it["auc"][0], sd=it["auc"][1]),
-                accuracy=Measured(mean=None),
-                v_measure={name: Measured(mean=mean, sd=sd) for name, (mean, sd) in it["v"].items()},
-                parties={},
-                cells=None,
-                cells_of={},
-                seeds=[0, 1],
+    assert before is not None
+    assert alone is not None
+    known = float(before[1])
+    mark = r"<title>([^<:]+?) ?(?:(ξ|ε|trees) (NUM))?: AUC (NUM) ± (NUM), labels guessed (NUM) ± (NUM)</title>"
+    points = []
+    for label, symbol, value, *figures in re.findall(mark.replace("NUM", r"[\d.]+"), unescape(kept)):
+        auc, auc_sd, guessed, guessed_sd = map(float, figures)
+        points.append(
+            point(LABELS[label], {KEYS[symbol]: float(value)} if symbol else {}, auc, guessed, before=known).model_copy(
+                update={
+                    "auc": Measured(mean=auc, sd=auc_sd),
+                    "added": Measured(mean=guessed - known, sd=guessed_sd),
+                }
             )
-            for (label, _), it in points.items()
-        ],
+        )
+    chosen = re.search(r'<circle class="chosen" cx="([\d.]+)" cy="([\d.]+)"', kept)
+    assert chosen is not None
+    places = re.findall(r'class="mark" transform="translate\(([\d.]+) ([\d.]+)\)"[^>]*><title>', kept)
+    return frontier(*points).model_copy(
+        update={
+            "table": head[1],
+            "protocol": head[2],
+            "label_holder": alone[1],
+            "measure": "AUC" if "AUC by 40 known" in kept else "accuracy",
+            "before": Measured(mean=known),
+            "alone": MeasuredAlone(auc=Measured(mean=float(alone[2])), accuracy=Measured(mean=None)),
+            "points": points,
+            "recommended": Recommended(point=places.index(chosen.groups()), says=""),
+        }
     )
 
 
@@ -105,7 +91,7 @@ def test_the_picture_of_a_frontier_is_what_is_drawn(module: Any) -> None:
     assert len(document.points) > 10
     drawn = picture(document)
     assert set(texts(drawn)) == set(texts(kept))
-    other = picture(document.model_copy(update={"protocol": "boosting"}))
+    other = picture(document.model_copy(update={"protocol": "forest"}))
     assert set(texts(other)) != set(texts(kept))
 
 

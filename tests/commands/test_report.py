@@ -139,9 +139,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
         lines.append(f"{a:.6f},{who},{int(a + b + draw.gauss(0, 1) > 0)},{b:.6f}")
     (folder / "people.csv").write_text("\n".join(lines) + "\n")
     (folder / "exp.toml").write_text(
-        '[data]\npath = "people.csv"\nlabel = "y"\nid = "who"\ntest_share = 0.4\nseed = 3\n'
+        '[data]\npath = "people.csv"\nlabel = "y"\nid = "who"\ntest_share = 0.4\nseed = 3\ncompare = false\n'
         '[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]\n'
-        "[job]\nkey_bits = 1024\nn_estimators = 3\nmax_depth = 3\nmax_bin = 8\nsubsample = 0.8\nseed = 4\n"
+        "[audit]\nrun = false\n[job]\n"
+        "key_bits = 1024\nn_estimators = 3\nmax_depth = 3\nmax_bin = 8\nsubsample = 0.8\nseed = 4\n"
     )
     outcome = treetap("experiment", "exp.toml", "--json", "--workdir", "kept", folder=folder)
     assert (outcome.status, outcome.err) == (0, "")
@@ -157,7 +158,7 @@ def test_test_metrics_are_of_each_rows_own_prediction(run: tuple[Path, dict[str,
         label = {row["who"]: row["y"] == "1" for row in csv.DictReader(file)}
     (path,) = (folder / "kept" / "seed-3" / "clinic" / "state" / "predictions").glob("*.parquet")
     table = pq.read_table(path)
-    ids, scores = table.column("treetap_id").to_pylist(), table.column("probability").to_pylist()
+    ids, scores = table.column("treetap_id").to_pylist(), table.column("probability_1").to_pylist()
     held_out = [who for who in PEOPLE if who in set(ids)]
     assert len(ids) == len(held_out) == report["records"]["test"] == 24
     assert ids != held_out
@@ -193,7 +194,7 @@ def test_predictions_are_joined_with_labels_by_id(objective: str) -> None:
     classes = [] if objective == "reg:squarederror" else sorted(set(labels))
     columns: dict[str, list[Any]] = {"treetap_id": list(by_id)}
     if objective == "binary:logistic":
-        columns["probability"] = [0.9 if each == "yes" else 0.1 for each in by_id.values()]
+        columns["probability_yes"] = [0.9 if each == "yes" else 0.1 for each in by_id.values()]
     elif classes:
         for name in classes:
             columns[f"probability_{name}"] = [0.8 if each == name else 0.1 for each in by_id.values()]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from party.boosting.label_holder import BoostingState
-from party.growth.split_table import SplitTable, with_zeros
+from party.growth.split_table import SplitTable
 from party.runtime.job_store import Store
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.kernels import add
@@ -19,7 +19,7 @@ from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
-from treetap.trees.growing_tree import GrowingTree
+from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import left_sums_of

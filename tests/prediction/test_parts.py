@@ -54,6 +54,7 @@ def test_the_shared_parts_need_no_trees() -> None:
     ("objective", "classes", "scores", "expected"),
     [
         ("binary:logistic", ["no", "yes"], [[0.0], [2.0]], {"prediction": ["no", "yes"], "score": [0.0, 2.0]}),
+        ("binary:logistic", ["no", "50%\n"], [[0.0]], {"probability_50%25%0A": [0.5], "score": [0.0]}),
         ("reg:squarederror", [], [[1.5], [-2.0]], {"prediction": [1.5, -2.0], "score": [1.5, -2.0]}),
         ("squared_error", [], [[0.25]], {"prediction": [0.25], "score": [0.25]}),
         ("gini", ["a", "b"], [[0.75, 0.25]], {"prediction": ["a"], "probability_a": [0.75], "score_b": [0.25]}),

@@ -85,7 +85,7 @@ def test_an_answer_is_a_line_of_the_file_of_predictions(tmp_path: Path) -> None:
             table = pq.read_table(status.predictions)
             for row, found in zip(table.to_pylist(), answer.predictions, strict=True):
                 assert (row["id"], str(row["prediction"])) == (found.id, found.label)
-                assert ([row["probability"]], [row["score"]]) == (list(found.probabilities), list(found.scores))
+                assert ([row["probability_1"]], [row["score"]]) == (list(found.probabilities), list(found.scores))
 
     run(main())
 

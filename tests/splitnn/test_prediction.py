@@ -87,7 +87,7 @@ def test_the_oracles_scores(case: str, tmp_path: Path, monkeypatch: pytest.Monke
         outcome = outcome_of(params.objective, classes, exact)
         found = table.column("prediction").to_numpy()
         if params.objective == "binary:logistic":
-            assert table.column("probability").to_numpy() == pytest.approx(outcome, abs=1e-6)
+            assert table.column("probability_1").to_numpy() == pytest.approx(outcome, abs=1e-6)
             assert found.tolist() == (outcome > 0.5).astype(int).tolist()
         elif params.regression:
             assert found == pytest.approx(exact[:, 0], abs=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ import grpc
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+import treetap as treetap_api
 from tests.certificates import dns_of
 from tests.commands.command import Outcome, end, refused, start, treetap
 from tests.oracle import oracle_predict
@@ -29,7 +31,7 @@ from tests.worlds import PARTIES, spec, world
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.doctor.connections import check_http, check_listen
 from treetap.commands.local_federation import LocalFederation
-from treetap.errors import Interrupted
+from treetap.errors import Interrupted, Refused, Silent, UnknownJob
 from treetap.trees.params import BoostingParams
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles
@@ -127,7 +129,7 @@ def test_http_answers_and_faults(served: Served) -> None:
     assert (status, found["model"], found["job"]) == (200, "here", served.job)
     (one,) = found["predictions"]
     assert one["score"] == pytest.approx(EXACT[0], abs=1e-9)
-    assert set(one) == {"id", "status", "prediction", "probability", "score"}
+    assert set(one) == {"id", "status", "prediction", "probability_1", "score"}
     status, found, _ = served.ask("POST", "/v1/predict", {"ids": [IDS[1], "nobody", IDS[2]], "model": "here"})
     assert [each["status"] for each in found["predictions"]] == ["predicted", "unknown_id", "predicted"]
     assert [each.get("score") for each in found["predictions"]] == [
@@ -162,6 +164,47 @@ def test_http_answers_and_faults(served: Served) -> None:
         assert (status, problem["status"]) == (expected, expected), (path, body, problem)
         assert problem["detail"]
         assert told["Content-Type"].startswith("application/problem+json")
+
+
+def test_the_python_client_has_the_same_answers(served: Served) -> None:
+    """Of more ids than a request has, of ids that are nowhere, alone and among others, and of what is refused."""
+    with treetap_api.Client(f"https://{served.http}", served.certs, client="app") as client:
+        found = client.predict([*IDS, "nobody"])
+        assert list(found.columns) == ["id", "status", "prediction", "probability_1", "score"]
+        assert found["id"].tolist() == [*IDS, "nobody"]
+        assert found["status"].tolist() == ["predicted"] * 6 + ["unknown_id"]
+        assert found["score"].tolist()[:6] == pytest.approx(EXACT, abs=1e-9)
+        assert found["probability_1"].tolist()[:6] == pytest.approx([1 / (1 + math.exp(-s)) for s in EXACT], abs=1e-9)
+        alone = client.predict(["nobody"], model="here")
+        assert alone.to_dict("records") == [{"id": "nobody", "status": "unknown_id"}]
+        assert client.model()["most_ids"] == 4
+        with pytest.raises(UnknownJob, match=r"\(status 404\)"):
+            client.predict(IDS, model="other")
+        with pytest.raises(Silent, match=r"\(status 504\)"):
+            client.predict(IDS[:1], deadline_s=1e-6)
+        with pytest.raises(ValueError, match="deadline_s: must be a number of seconds above 0"):
+            client.predict(IDS[:1], deadline_s=-1)
+        with ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(lambda k: client.predict([IDS[k % 6]])["score"][0], range(24)))
+        assert answers == pytest.approx([EXACT[k % 6] for k in range(24)], abs=1e-9)
+    with pytest.raises(Refused, match="stranger is not a client of label-holder"):
+        treetap_api.Client(served.http, served.certs, client="stranger").predict(IDS)
+
+
+def test_the_client_of_the_page_runs(served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The block of docs/serving.md, with this federation's address, folder and ids."""
+    for name in ("ca.crt", "app.crt", "app.key"):
+        (tmp_path / name).write_bytes((served.certs / name).read_bytes())
+        (tmp_path / name).chmod(0o600)
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n# client\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for ours, here in (("bank.example.org:8443", served.http), ('"certs"', repr(str(tmp_path))), ("c030", "r0002")):
+        assert ours in block
+        block = block.replace(ours, here)
+    exec(compile(block.replace("r00021", IDS[0]).replace("r00022", IDS[1]), "serving.md", "exec"), {})  # our own text
+    printed = capsys.readouterr().out
+    assert printed.split()[:5] == ["id", "status", "prediction", "probability_1", "score"]
+    assert IDS[1] in printed
 
 
 def test_who_asks_is_who_its_certificate_names(served: Served) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import html
+import importlib
+import json
+import os
+import sys
+import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from treetap import terminal
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.frames import arrow_of, data_frame, frame_of
 from treetap.api.loopback import quiet
@@ -20,6 +26,7 @@ from treetap.commands.experiment.results import OF_COLUMNS, Results, RunResult
 from treetap.commands.jobs import progress_view
 from treetap.strict import load, text_of
 from treetap.tables.written import written
+from treetap.version import install
 
 
 def experiment(
@@ -87,16 +94,15 @@ def audit(
     try:
         from treetap.commands.audit import local_job
     except ModuleNotFoundError as missing:
-        raise ImportError(
-            f"treetap.audit needs {missing.name}: pip install 'treetap[audit]'", name=missing.name
-        ) from None
+        raise ImportError(f"treetap.audit needs {missing.name}: {install('audit')}", name=missing.name) from None
     with checked():
         document = local_job.audit_folder(folder, attacks=attacks, by_tree=by_tree)
     return AuditResult(document, folder / local_job.REPORT)
 
 
-#: Columns of a frame of attacks.
+#: Columns of a frame of attacks, and of one of verdicts.
 _ATTACKS = ("party", "attack", "v_measure", "accuracy", "groups")
+_VERDICTS = ("party", "learned", "of", "word", "measure", "before", "after", "gain", "low", "high")
 
 
 class AuditResult:
@@ -111,6 +117,22 @@ class AuditResult:
         parties = {party: results["attacks"] for party, results in self.document["parties"].items()}
         return frame_of(list(_attacks(parties)), _ATTACKS)
 
+    @property
+    def verdicts(self) -> Any:
+        """A row per party and direction: what it could guess `before` and `after`, and a `word` for it."""
+        rows = [{key: row.get(key) for key in _VERDICTS} for row in self.document["verdicts"]]
+        return frame_of(rows, _VERDICTS)
+
+    def show(self) -> None:
+        """Show what each side learned and the report: see `ExperimentResult.show`."""
+        _show(self._lines, self.report)
+
+    @property
+    def _lines(self) -> list[str]:
+        from treetap.commands.audit.local_job import verdict_lines
+
+        return verdict_lines(self.document)
+
     def v_measure(self, party: str, attack: str) -> float:
         """V-measure of the groups in which a party's attack sorts the training records: 0 chance, 1 the labels.
 
@@ -123,10 +145,10 @@ class AuditResult:
         return float(figures["v_measure"])
 
     def __repr__(self) -> str:
-        return f"Audit: {self.report}\n{self.attacks}"
+        return "\n".join([f"Audit: {self.report}", *self._lines])
 
     def _repr_html_(self) -> str:
-        return _page("Audit", {"attacks": self.attacks}, f"report: {self.report}")
+        return _page("Audit", {"verdicts": self.verdicts, "attacks": self.attacks}, f"report: {self.report}")
 
 
 class ExperimentResult:
@@ -142,6 +164,11 @@ class ExperimentResult:
     def document(self) -> dict[str, Any]:
         """The document of `treetap experiment --json`."""
         return self._results.plain()
+
+    @property
+    def headline(self) -> str | None:
+        """Together against alone in one line; None where it was not compared."""
+        return self._results.headline
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -190,6 +217,29 @@ class ExperimentResult:
         """A row per run, party and attack, as of `AuditResult`; empty without an audit."""
         return self._frame(lambda run: _attacks(run.audit or {}), _ATTACKS)
 
+    def show(self) -> None:
+        """Print what federating gains and what each side learned, and show the report.
+
+        In a notebook the report is a page in the output; elsewhere it opens in a browser if there is a screen.
+        """
+        _show(self._lines, self.report)
+
+    @property
+    def _lines(self) -> list[str]:
+        """Together against alone, and the verdicts of each run that was audited."""
+        lines = [] if self.headline is None else [self.headline]
+        runs = self._results.runs
+        for number, run in enumerate(runs):
+            if run.audit is None:
+                continue
+            from treetap.commands.audit.local_job import DOCUMENT, verdict_lines
+
+            document = self.federation(number) / DOCUMENT
+            if document.is_file():
+                lines += [f"{run.planned.title}:"] if len(runs) > 1 else []
+                lines += verdict_lines(json.loads(document.read_text(encoding="utf-8")))
+        return lines
+
     def federation(self, run: int = 0) -> Path:
         """The folder of a run's processes: their tables, states, transcripts and logs."""
         return next(iter(self._results.runs[run].model.values())).parents[3]
@@ -207,13 +257,14 @@ class ExperimentResult:
 
     def __repr__(self) -> str:
         count = len(self._results.runs)
-        return f"Experiment of {count} run{'' if count == 1 else 's'}: {self.folder}\n{self.metrics}"
+        said = f"Experiment of {count} run{'' if count == 1 else 's'}: {self.folder}\n{self.metrics}"
+        return said if self.headline is None else f"{self.headline}\n{said}"
 
     def _repr_html_(self) -> str:
         tables = {"metrics": self.metrics}
         if any(run.audit for run in self._results.runs):
             tables["audit"] = self.audits
-        return _page("Experiment", tables, f"report: {self.report}")
+        return _page(self.headline or "Experiment", tables, f"report: {self.report}")
 
 
 def _attacks(parties: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
@@ -232,3 +283,24 @@ def _page(title: str, tables: Mapping[str, Any], foot: str) -> str:
         shown = table._repr_html_() if hasattr(table, "_repr_html_") else f"<pre>{html.escape(str(table))}</pre>"
         parts.append(f"<p>{html.escape(name)}</p>{shown}")
     return "".join([*parts, f"<p>{html.escape(foot)}</p>"])
+
+
+#: Pixels of a report's page in a notebook.
+_HEIGHT = 560
+#: Variables that name a screen, where a system has none without.
+_SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")
+
+
+def _show(lines: Sequence[str], report: Path) -> None:
+    """Lines and a page in a notebook; else lines, and the page in a browser where one has a screen."""
+    text = "\n".join([*lines, f"report: {report}"])
+    if terminal.err.is_jupyter:
+        shown: Any = importlib.import_module("IPython.display")  # of notebooks alone
+        page = html.escape(report.read_text(encoding="utf-8"), quote=True)
+        frame = f'<iframe srcdoc="{page}" sandbox="allow-scripts" width="100%" height="{_HEIGHT}"></iframe>'
+        content = {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>{frame}"}
+        shown.display(content, raw=True)
+        return
+    print(text)
+    if sys.platform in ("darwin", "win32") or any(map(os.environ.get, _SCREENS)):
+        webbrowser.open(report.absolute().as_uri())

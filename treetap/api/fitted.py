@@ -11,18 +11,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.api.errors import InvalidInput
-from treetap.api.loopback import AS_PARAMETER, ID, IN_SETTINGS, Loopback, OwnTable
+from treetap.api.loopback import ID, Loopback, OwnTable, to_caller
 from treetap.commands.experiment.joint_model import JointModel
 from treetap.commands.experiment.report import traffic
+from treetap.commands.experiment.results import Importance
 from treetap.commands.jobs.progress_view import counted
 from treetap.errors import BadInput
 from treetap.models.history import read_history
+from treetap.models.store import read_manifest
+from treetap.protocols.registry import training
 from treetap.tables.config import TableConfig
+from treetap.tables.labels import class_name
 from treetap.tables.unlike import Unlike
+from treetap.trees import metrics
+from treetap.trees.boosting_rounds import VALIDATION
 from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
 
@@ -48,10 +55,10 @@ def write_shards(shards: Shards, folder: Path) -> dict[str, Path]:
 
 
 @contextmanager
-def joint_model(shards: Shards) -> Iterator[JointModel]:
-    """The joint model of shards in memory, from a temporary folder."""
+def _written(shards: Shards) -> Iterator[dict[str, Path]]:
+    """Shards in memory as temporary folders, by party."""
     with tempfile.TemporaryDirectory(prefix="treetap-model-") as folder:
-        yield JointModel(write_shards(shards, Path(folder)))
+        yield write_shards(shards, Path(folder))
 
 
 def predict_jointly(model: JointModel, tables: Mapping[str, pa.Table]) -> pa.Table:
@@ -60,6 +67,15 @@ def predict_jointly(model: JointModel, tables: Mapping[str, pa.Table]) -> pa.Tab
     Raises:
         InvalidInput: a table cannot be read as in the training; the message names the party.
     """
+    with on_disk(tables) as configs:
+        predictions = model.predict(configs)
+    warn_unlike(model.unlike)
+    return predictions
+
+
+@contextmanager
+def on_disk(tables: Mapping[str, pa.Table]) -> Iterator[dict[str, TableConfig]]:
+    """Tables by party, with a column `ID`, as a joint model reads them. Raises as `predict_jointly`."""
     with tempfile.TemporaryDirectory(prefix="treetap-tables-") as folder:
         configs = {}
         for party, table in tables.items():
@@ -67,11 +83,9 @@ def predict_jointly(model: JointModel, tables: Mapping[str, pa.Table]) -> pa.Tab
             pq.write_table(table, path)
             configs[party] = TableConfig(path=path, id=ID)
         try:
-            predictions = model.predict(configs)
+            yield configs
         except BadInput as failure:
             raise InvalidInput(_to_caller(str(failure), folder)) from None
-        warn_unlike(model.unlike)
-        return predictions
 
 
 def cells_of(status: jobs_pb2.JobStatus) -> dict[str, Unlike]:
@@ -96,47 +110,106 @@ def warn_unlike(by_party: Mapping[str, Unlike]) -> None:
 
 def _to_caller(message: str, folder: str) -> str:
     """A message about a table in a folder, in terms of the caller, who gave frames and parameters."""
-    return re.sub(rf"{re.escape(folder)}/(\S+?)\.parquet: ", r"\1: ", message).replace(IN_SETTINGS, AS_PARAMETER)
+    return to_caller(re.sub(rf"{re.escape(folder)}/(\S+?)\.parquet: ", r"\1: ", message))
 
 
 class Fitted:
-    """The outcome of a training on loopback.
+    """The outcome of a training on loopback, or of a simulated one.
 
-    Its federation predicts while it runs. A copy, a pickle, or a model whose federation has ended predicts in this
-    process from the shards of all parties, which gives the same numbers. The last predictions are kept, so that
-    `predict` and `predict_proba` of the same records ask the federation once.
+    Its federation predicts while it runs. A copy, a pickle, a simulated model, or one whose federation has ended
+    predicts in this process from the shards of all parties, which gives the same numbers. The last predictions are
+    kept, so that `predict` and `predict_proba` of the same records ask the federation once.
     """
 
     def __init__(
-        self, loopback: Loopback, status: jobs_pb2.JobStatus, label_holder: str, folders: Mapping[str, Path]
+        self,
+        shards: Shards,
+        label_holder: str,
+        trained: tuple[Loopback, jobs_pb2.JobStatus] | None = None,
     ) -> None:
-        self.job, self.label_holder = status.job, label_holder
-        self.training = status
-        self.shards = read_shards(folders)
-        with joint_model(self.shards) as joint:
-            self.manifest = joint.manifest
-            self.importances = joint.importances()
-            self.history = merged([read_history(folder) for folder in joint.shards.values()])
-            self.sources = _sources(joint)
-            self.dropped = {
-                name: list(manifest.get("dropped_columns", ())) for name, manifest in joint.manifests.items()
-            }
-        self._loopback: Loopback | None = loopback
-        self._folder = loopback.folder
+        """`trained`: the federation and its job; None: the training was simulated."""
+        self.shards, self.label_holder = shards, label_holder
+        self._loopback: Loopback | None = trained[0] if trained else None
+        self._training: jobs_pb2.JobStatus | None = trained[1] if trained else None
+        self._folder = None if self._loopback is None else self._loopback.folder
+        with _written(shards) as folders:
+            manifests = {party: read_manifest(folder) for party, folder in folders.items()}
+            self.manifest = manifests[label_holder]
+            self.history = merged([read_history(folder) for folder in folders.values()])
+            self._importances = JointModel(folders).importances() if self._joint else []
+        self.sources = _sources(manifests)
+        self.dropped = {party: list(manifest.get("dropped_columns", ())) for party, manifest in manifests.items()}
         self._last: tuple[str, pa.Table] | None = None
         self._predicted: jobs_pb2.JobStatus | None = None
 
+    @property
+    def simulated(self) -> bool:
+        """True if no federation trained it."""
+        return self._training is None
+
+    @property
+    def trees(self) -> int:
+        """The number of trees, also of those after the best round."""
+        return int(self.manifest["trees"])
+
+    @property
+    def training(self) -> jobs_pb2.JobStatus:
+        """The training's status. Raises InvalidInput: it was simulated."""
+        if self._training is None:
+            raise InvalidInput("simulate = True: no party sent anything; fit without it to see what is sent")
+        return self._training
+
+    @property
+    def job(self) -> str:
+        """The name of the training's job."""
+        return str(self.manifest["job"])
+
     def __getstate__(self) -> dict[str, Any]:
-        kept = {"_loopback": None, "_last": None, "_predicted": None, "training": self.training.SerializeToString()}
+        trained = None if self._training is None else self._training.SerializeToString()
+        kept = {"_loopback": None, "_last": None, "_predicted": None, "_training": trained}
         return {**self.__dict__, **kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= {**state, "training": jobs_pb2.JobStatus.FromString(state["training"])}
+        trained = state["_training"]
+        own = None if trained is None else jobs_pb2.JobStatus.FromString(trained)
+        self.__dict__ |= {**state, "_training": own}
 
     @property
     def rounds(self) -> int:
         """The rounds whose trees predictions use."""
-        return int(self.training.used_trees or self.training.stored_trees) // int(self.manifest["trees_per_round"])
+        if (best := self.best_round) is not None:
+            return best + 1
+        return int(self.manifest["trees"]) // int(self.manifest["trees_per_round"])
+
+    @property
+    def best_round(self) -> int | None:
+        """The last round, or epoch of a network, that predictions use, from 0; None: all, whatever the measures say."""
+        best = self.manifest.get("best_epoch", self.manifest.get("best_round"))
+        return None if best is None else int(best)
+
+    @property
+    def stops(self) -> bool:
+        """True of a training with early stopping."""
+        return self.manifest.get("best_round") is not None or any(map(_set_aside, self.history))
+
+    @property
+    def importances(self) -> list[Importance]:
+        """Gain, cover and number of splits by party and feature. Raises InvalidInput: the parts are not joined."""
+        if not self._joint:
+            raise InvalidInput(
+                f"a model of protocol {self._protocol!r} has no importances that add up over its parties"
+            )
+        return self._importances
+
+    @property
+    def _protocol(self) -> str:
+        return str(self.manifest["protocol"])
+
+    @property
+    def _joint(self) -> bool:
+        """True if the shards of all parties predict together."""
+        described = training(self._protocol)
+        return described.grows_trees and not described.one_role
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -170,25 +243,54 @@ class Fitted:
             predicted = predicted.filter(
                 predicted.column("prediction").is_valid()
             )  # it lists records that a party lacks
+        elif not self._joint:
+            raise InvalidInput(
+                f"a model of protocol {self._protocol!r} predicts with its federation alone, which has ended: fit and "
+                "predict in a block of treetap.federation"
+            )
         else:
-            with joint_model(self.shards) as joint:
-                predicted = predict_jointly(joint, {party: own.records for party, own in tables.items()})
+            with _written(self.shards) as folders:
+                predicted = predict_jointly(JointModel(folders), {party: own.records for party, own in tables.items()})
             self._predicted = None
         self._last = digest, predicted
         return predicted
+
+    def measured(
+        self, tables: Mapping[str, OwnTable], labels: Mapping[str, Any], weights: Mapping[str, float] | None
+    ) -> list[dict[str, float | None]]:
+        """Measures of the records that all tables have, after each round.
+
+        `labels`, `weights`: by the records' ids, classes in the caller's values.
+        """
+        classes = {name: number for number, name in enumerate(self.manifest["classes"])}
+        objective = str(self.manifest["objective"])
+        with (
+            _written(self.shards) as folders,
+            on_disk({party: own.records for party, own in tables.items()}) as configs,
+        ):
+            ids, outcomes = JointModel(folders).after_rounds(configs)
+            own = [labels[record] for record in ids]
+            truth = np.array([classes[class_name(label)] for label in own] if classes else own)
+            weighing = None if weights is None else np.array([weights[record] for record in ids])
+            return [metrics.finite(metrics.evaluate(objective, outcome, truth, weighing)) for outcome in outcomes]
 
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""
         return sent_in({"train": self.training, "predict": self._predicted})
 
 
-def _sources(joint: JointModel) -> dict[str, dict[str, str]]:
+def _sources(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
     """Party → feature → the column that it was made of."""
     sources = {}
-    for party, manifest in joint.manifests.items():
+    for party, manifest in manifests.items():
         made = {name: column for column, category in manifest["categories"].items() for name in category["features"]}
         sources[party] = {name: made.get(name, name) for name in manifest["columns"]}
     return sources
+
+
+def _set_aside(measures: Mapping[str, float | None]) -> bool:
+    """True of the measures of a round of a training that sets records aside."""
+    return any(name.startswith(f"{VALIDATION}_") for name in measures)
 
 
 def _digest(tables: Mapping[str, OwnTable], protocol: str) -> str:

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
@@ -39,20 +39,39 @@ from treetap.wire.v2 import jobs_pb2
 
 #: Name of the id column in the parties' tables.
 ID = "treetap_id"
-#: Policies of parties whose operator is one person, unless the caller says otherwise: all that a job of boosting needs.
+#: Disclosure classes that no party gets by default, and some job needs.
+_EMITTED = (
+    *("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE", "MONOTONE_DIRECTION"),
+    *("EMBEDDING", "EMBEDDING_GRADIENT"),
+)
+#: Policies of parties whose operator is one person, unless the caller says otherwise: all that a job needs.
 POLICY: Mapping[str, Any] = {
     "schemes": list(SCHEMES),
     "min_key_bits": 512,
     "min_common_records": 1,
+    "min_evaluated_records": 2,
     "expansion_order": True,
     "withheld_spaces": True,
     "category_partitions": True,
-    "emits": {"MONOTONE_DIRECTION": ["parties"]},
+    "min_label_parties": 1,
+    "pivodl_as_published": True,
+    "reproducible": True,
+    "score_training_records": True,
+    "emits": {name: ["parties"] for name in _EMITTED},
 }
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.
 MOST_KEPT = 2
-#: How a party says where a table is described, and what a caller sets in the place of that.
-IN_SETTINGS, AS_PARAMETER = "in the table's settings", "as a parameter of the estimator"
+#: Words of parties about files → those of a caller, who gives frames and parameters.
+_WORDS = {
+    "in the table's settings": "as a parameter of the estimator",
+    "eval_table": "eval_set",
+    "eval table": "eval set",
+}
+
+
+def splits_categories(policy: Mapping[str, Any] | None) -> bool:
+    """True if trees may split columns by sets of categories, by these lines of a policy."""
+    return bool({**POLICY, **(policy or {})}["category_partitions"])
 
 
 @dataclass(frozen=True)
@@ -228,9 +247,15 @@ class Loopback:
         self.close()
 
     def train(
-        self, tables: Mapping[str, OwnTable], job: JobTable, label_holder: str, *, verbose: bool
+        self,
+        tables: Mapping[str, OwnTable],
+        job: JobTable,
+        label_holder: str,
+        evaluated: Mapping[str, OwnTable] | None = None,
+        *,
+        verbose: bool,
     ) -> tuple[jobs_pb2.JobStatus, dict[str, Path]]:
-        """Train on tables by party; returns the job's status and each party's published model.
+        """Train on tables by party, measuring those of `evaluated`; returns the job's status and the published models.
 
         Raises:
             InvalidInput: a party or the coordinator refuses the tables or the job.
@@ -238,8 +263,8 @@ class Loopback:
         """
         operator = self.start()
         others = [name for name in self.settings.parties if name != label_holder]
-        with self._placed(tables) as name:
-            request = jobs_pb2.SubmitRequest(job=name, spec=job.spec(label_holder, others, name))
+        with self._placed(tables) as name, nullcontext() if evaluated is None else self._placed(evaluated) as further:
+            request = jobs_pb2.SubmitRequest(job=name, spec=job.spec(label_holder, others, name, further or ""))
             status = watched(operator, operator.submit(request), verbose=verbose)
         return status, {party: self.folder / party / "state" / "models" / name for party in self.settings.parties}
 
@@ -250,14 +275,25 @@ class Loopback:
 
         Raises as `train`.
         """
+        status = self._predict(model, tables, protocol, verbose=verbose, **options)
+        return _taken(status.predictions), status
+
+    def attributions(self, model: str, tables: Mapping[str, OwnTable], *, verbose: bool) -> pa.Table:
+        """The Shapley values of scores, masked sums of an encrypted prediction, as the label holder has them.
+
+        Raises as `train`; Refused where a party's policy forbids them.
+        """
+        status = self._predict(model, tables, "eini", verbose=verbose, attributions=True)
+        _taken(status.predictions)
+        return _taken(status.attributions)
+
+    def _predict(
+        self, model: str, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool, **options: Any
+    ) -> jobs_pb2.JobStatus:
         operator = self.start()
         with self._placed(tables) as name:
             request = predict_request(protocol, job=name, model=model, table=name, **options)
-            status = watched(operator, operator.predict(request), verbose=verbose)
-        written = Path(status.predictions)
-        predicted = pq.read_table(written)
-        written.unlink()  # the caller has it
-        return predicted, status
+            return watched(operator, operator.predict(request), verbose=verbose)
 
     @contextmanager
     def serve(self, model: str, tables: Mapping[str, OwnTable], protocol: str) -> Iterator[str]:
@@ -304,11 +340,25 @@ class Loopback:
                     file.unlink(missing_ok=True)
 
 
+def to_caller(message: str) -> str:
+    """A message about tables in files, in the words of a caller, who gave frames and parameters."""
+    for word, own in _WORDS.items():
+        message = message.replace(word, own)
+    return message
+
+
 def _to_caller(message: str, table: str) -> str:
     """A party's refusal of the table that it was given, in terms of the frames and parameters of the caller."""
     dated = re.sub(r'\{ (?:"(.+)"|([\w-]+)) = "days" \}', r'{"\1\2": "days"}', message)
     plain = re.sub(rf"tables/{table}\.(parquet: |toml: \d+ wrong: )", "", dated)
-    return plain.replace(IN_SETTINGS, AS_PARAMETER)
+    return to_caller(plain)
+
+
+def _taken(file: str) -> pa.Table:
+    """A file that a party wrote for the caller, who has it from here on."""
+    content = pq.read_table(file)
+    Path(file).unlink()
+    return content
 
 
 def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatus:

@@ -11,11 +11,16 @@ import pyarrow as pa
 
 from treetap.api import party_tables
 from treetap.api.errors import InvalidInput, checked
+from treetap.api.explanations import by_shards
 from treetap.api.fitted import predict_jointly
 from treetap.api.frames import Rows, arrow_of, importances_of, library_of, probabilities_of
+from treetap.api.party_tables import PartyTables
+from treetap.api.plots import plot_history, plot_importance
 from treetap.commands.experiment.joint_model import JointModel
 from treetap.errors import TreetapError
+from treetap.models.history import read_history
 from treetap.models.store import MANIFEST, TREES, read_manifest
+from treetap.wire.metric_history import merged
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -65,6 +70,25 @@ class LoadedModel:
         return rows.framed(predicted)
 
     @checked()
+    def explain(self, X: Any, *, id_column: str | None = None) -> Any:
+        """Shapley values of the scores of `X`, as a `shap.Explanation`: see `FederatedClassifier.explain`.
+
+        Raises as `predict`, and ImportError without the extra `explain`.
+        """
+        return by_shards(self._joint, self._tables(X, id_column))
+
+    def plot_importance(
+        self, *, importance_type: str = "gain", max_num_features: int | None = 20, ax: Any = None
+    ) -> Any:
+        """Draw the importance of features: see `FederatedClassifier.plot_importance`."""
+        return plot_importance(self._joint.importances(), importance_type, max_num_features, ax)
+
+    def plot_history(self, *, metric: str | None = None, ax: Any = None) -> Any:
+        """Draw a metric of the training round by round: see `FederatedClassifier.plot_history`."""
+        rows = merged([read_history(folder) for folder in self._joint.shards.values()])
+        return plot_history(rows, self._joint.manifest["best_round"], metric, ax)
+
+    @checked()
     def predict(self, X: Any, *, id_column: str | None = None) -> Array:
         """Classes or values (n,) of the rows of `X`; raises as `predict_frame`, and where a party lacks a record."""
         predicted = self._rows(X, id_column).column("prediction")
@@ -86,6 +110,11 @@ class LoadedModel:
         return predicted.take(pa.array(places))
 
     def _predictions(self, X: Any, id_column: str | None) -> tuple[pa.Table, Rows]:
+        data = self._tables(X, id_column)
+        with checked():
+            return predict_jointly(self._joint, data.tables), data.rows
+
+    def _tables(self, X: Any, id_column: str | None) -> PartyTables:
         columns = self.columns_
         if isinstance(X, Mapping):
             data = party_tables.of_several(X, self.label_holder, id_column, columns=columns)
@@ -95,8 +124,7 @@ class LoadedModel:
             data = party_tables.of_one(X, arrow_of(X), columns)
         if not len(data.rows.ids):
             raise InvalidInput("X has no records")
-        with checked():
-            return predict_jointly(self._joint, data.tables), data.rows
+        return data
 
 
 class PartyModel:

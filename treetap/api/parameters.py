@@ -7,7 +7,8 @@ XGBoost's; the others say who has what, and how numbers are encrypted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
+from copy import copy
 from functools import wraps
 from inspect import signature
 from pathlib import Path
@@ -19,12 +20,15 @@ from treetap.commands.jobs.xgboost_names import unknown_parameter
 from treetap.names import did_you_mean
 
 Given = ParamSpec("Given")
+#: The heading of the attributes in an estimator's documentation.
+_ATTRIBUTES = "    Attributes\n    ----------\n"
 #: Names of XGBoost and of `[job]` that have another place here than in files → what to write.
 _HERE = {
     **dict.fromkeys(("n_jobs", "nthread"), "write workers, of each party"),
     **dict.fromkeys(("enable_categorical", "feature_types"), 'write encode = "categorical", or {column: encoding}'),
     **dict.fromkeys(("xgb_model", "base_model"), "give fit a fitted estimator, as base_model"),
-    "sample_weight": "give it to fit",
+    **dict.fromkeys(("sample_weight", "eval_set", "sample_weight_eval_set"), "give it to fit"),
+    **dict.fromkeys(("bootstrap", "criterion", "epochs", "epsilon"), "write it under options, beside protocol"),
 }
 
 
@@ -46,31 +50,135 @@ def _naming(
     return constructed
 
 
+class _Columns(int):
+    """A number of columns, as a representation has it."""
+
+    def __repr__(self) -> str:
+        return f"{int(self)} column{'s' if self != 1 else ''}"
+
+
 class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """Keyword arguments of the estimators, which scikit-learn reads from this constructor.
 
-    Args:
-        parties: {party: its columns}, or a number of parties among which the columns are split in their order (default:
-            two). Data that comes as one frame per party needs none.
-        label_holder: the party that has the labels; by default the first.
-        n_estimators: and the following up to `party_dropout`: see `treetap.trees.params.BoostingParams`. `objective`
-            None: binary:logistic for two classes, multi:softprob for more, reg:squarederror for numbers.
-        scheme: and `key_bits`, `obfuscation`: the encryption of gradients; docs/configuration.md. None: by default,
-            where the scheme has keys.
-        alignment: "psi" or "sorted-ids"; None: private set intersection where each party has a frame of its own.
-        id_column: the column of ids, which is no feature; None: of frames of several parties the index of pandas, else
-            the place.
-        monotone_constraints: {column: 1 or -1}, in which predictions may only increase or only decrease.
-        encode: "ordinal", "one-hot" or "categorical" for columns of text, "days" for dates; or {column: one of them}.
-        defences: the label holder's table `[defences]`; docs/defences.md.
-        policy: lines of every party's policy file; docs/configuration.md.
-        prediction: the protocol of predictions: "interactive" (default), "eini" or "eini-lattice"; "eini" is the
-            default where instance_spaces = "withheld".
-        workers: worker processes of each party; None: the number of cores.
-        federation: a running one of `treetap.federation`; None: one that stays up for the next fit.
-        workdir: a folder in which configurations, certificates, states and logs are kept; None: a temporary one.
-        verbose: show progress, in a terminal and in a notebook.
+    Parameters
+    ----------
+    parties : {party: columns}, list of names, or int, default=None
+        Columns of each party, or a number of parties among which columns are split in their order; None: two. A table
+        of each party needs none.
+    label_holder : str, default=None
+        Party that has the labels; None: the first.
+    protocol : {"boosting", "forest", "pivodl", "splitnn"}, default="boosting"
+        Training protocol: boosted trees, a random forest, boosting with labels that no party has alone, or a split
+        network. `options` has its further parameters.
+    simulate : bool, default=False
+        Train the same model in this process, by one trainer that has all tables; nothing is encrypted or sent.
+    n_estimators : int, default=100
+        Number of boosting rounds, or of trees of a forest.
+    max_depth : int, default=6
+        Maximum depth of a tree, from 1.
+    max_bin : int, default=32
+        Maximum number of bins per feature.
+    subsample : float, default=1.0
+        Subsample ratio of the training records, drawn for every tree.
+    colsample_bytree : float, default=1.0
+        Subsample ratio of each party's columns when constructing a tree.
+    objective : str, default=None
+        "binary:logistic", "multi:softprob" or "reg:squarederror"; None: by the targets.
+    learning_rate : float, default=0.3
+        Boosting learning rate (XGBoost's "eta").
+    reg_lambda : float, default=1.0
+        L2 regularization term on weights (XGBoost's "lambda").
+    reg_alpha : float, default=0.0
+        L1 regularization term on weights (XGBoost's "alpha").
+    max_delta_step : float, default=0.0
+        Maximum delta step that each leaf's weight may be; 0: no limit.
+    gamma : float, default=0.0
+        Minimum loss reduction required to make a further partition on a leaf node of the tree.
+    min_child_weight : float, default=1.0
+        Minimum sum of instance weight (hessian) needed in a child.
+    scale_pos_weight : float, default=1.0
+        Factor of the weights of the second of two classes.
+    max_sample_weight : float, default=1.0
+        Upper bound of sample weights, by which ciphertexts are laid out; raised to the largest weight that `fit` gets.
+    multi_strategy : {"one_output_per_tree", "multi_output_tree"}, default="one_output_per_tree"
+        One tree for each class, or trees whose leaves have a weight for every class.
+    base_score : float, default=None
+        Initial prediction score of all records, global bias; None: 0.5, or the mean of the targets.
+    early_stopping_rounds : int, default=None
+        Rounds without a better loss after which training stops. The loss is that of the last set of `eval_set`, or of
+        `validation_share` of the records.
+    validation_share : float, default=0.1
+        Share of the records that early stopping sets aside where `fit` has no `eval_set`.
+    max_leaves : int, default=0
+        Maximum number of leaves of a tree; 0: no limit.
+    grow_policy : {"depthwise", "lossguide"}, default="depthwise"
+        Split nodes level by level, or the node with the highest loss change first.
+    max_cat_to_onehot : int, default=4
+        Columns of fewer categories are split one against the rest, others by partitions.
+    max_cat_threshold : int, default=64
+        Maximum number of categories on one side of a partition.
+    gradient_bits : int, default=None
+        Bits of the gradients that are summed; None: fixed point of 32 bits after the point.
+    instance_spaces : {"sent", "withheld"}, default="sent"
+        "withheld" shows feature parties no set of records.
+    pad_trees : bool, default=False
+        Show feature parties full trees in the place of the grown ones; needs instance_spaces = "withheld".
+    missing : float, default=nan
+        Value in the data that counts as missing, beside nan.
+    seed : int, default=0
+        Seed of the draws of records and columns (XGBoost's "random_state").
+    party_dropout : {party: float}, default=None
+        Probability that a feature party sits a tree out.
+    scheme : {"paillier", "okamoto-uchiyama", "lattice"}, default="paillier"
+        Encryption of gradients.
+    key_bits : int, default=None
+        Length of the key; None: 2048, or none where the scheme has no key.
+    obfuscation : {"short-exponent", "full"}, default=None
+        Randomness of ciphertexts; None: "short-exponent", or none where the scheme has no key.
+    alignment : {"psi", "sorted-ids"}, default=None
+        Search for the common records; None: private set intersection where each party has a table of its own.
+    id_column : str, default=None
+        Column of ids, which is no feature; None: of several tables the index of pandas, else the place.
+    monotone_constraints : {column: 1 or -1}, default=None
+        Columns in which predictions may only increase, or only decrease.
+    encode : str or {column: str}, default="auto"
+        "ordinal", "one-hot" or "categorical" for columns of text, "days" for dates. "auto", and for columns that are
+        not named: what the type and the cells of a column show; None: text is refused.
+    date_format : str or {column: str}, default=None
+        Format of dates in text that are not as 2024-03-31, such as "%d.%m.%Y".
+    defences : dict, default=None
+        The label holder's table `[defences]`, as {"id_lmid": {"xi": 0.5}}.
+    policy : dict, default=None
+        Lines of every party's policy file.
+    prediction : str, default=None
+        Protocol of predictions, as "interactive", "eini" or "eini-lattice"; None: the default of the training's.
+    options : dict, default=None
+        Further parameters of the protocol under their names in `[job]`, as {"bootstrap": True} or {"epochs": 20}.
+    workers : int, default=None
+        Worker processes of each party; None: the number of cores.
+    federation : Federation, default=None
+        A running one of `treetap.federation` or `treetap.connect`; None: one that stays up for the next fit.
+    workdir : path, default=None
+        Folder that keeps configurations, certificates, states and logs; None: a temporary one.
+    verbose : bool, default=True
+        Show progress, in a terminal and in a notebook.
     """
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Show the parameters in the documentation of every estimator, before its attributes."""
+        super().__init_subclass__(**given)
+        own, shared = cls.__doc__ or "", Parameters.__doc__ or ""
+        if _ATTRIBUTES in own:
+            parameters = shared[shared.index("    Parameters\n") :].rstrip()
+            cls.__doc__ = own.replace(_ATTRIBUTES, f"{parameters}\n\n{_ATTRIBUTES}", 1)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """The parameters that are not the default; of the parties' columns their number."""
+        shown = copy(self)
+        if isinstance(self.parties, Mapping):
+            sizes = {name: _Columns(len(own)) if isinstance(own, Sized) else own for name, own in self.parties.items()}
+            shown.__dict__["parties"] = sizes
+        return str(BaseEstimator.__repr__(shown, N_CHAR_MAX))
 
     @_naming
     def __init__(
@@ -78,6 +186,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         parties: Mapping[str, Sequence[Any]] | Sequence[str] | int | None = None,
         label_holder: str | None = None,
         *,
+        protocol: str = "boosting",
+        simulate: bool = False,
         n_estimators: int = 100,
         max_depth: int = 6,
         max_bin: int = 32,
@@ -112,10 +222,12 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         alignment: str | None = None,
         id_column: str | None = None,
         monotone_constraints: Mapping[str, int] | None = None,
-        encode: str | Mapping[str, str] | None = None,
+        encode: str | Mapping[str, str] | None = "auto",
+        date_format: str | Mapping[str, str] | None = None,
         defences: Mapping[str, Any] | None = None,
         policy: Mapping[str, Any] | None = None,
         prediction: str | None = None,
+        options: Mapping[str, Any] | None = None,
         workers: int | None = None,
         federation: Any = None,
         workdir: str | Path | None = None,
@@ -123,6 +235,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
     ) -> None:
         self.parties = parties
         self.label_holder = label_holder
+        self.protocol = protocol
+        self.simulate = simulate
         self.n_estimators = n_estimators
         self.max_depth = max_depth
         self.max_bin = max_bin
@@ -158,9 +272,11 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         self.id_column = id_column
         self.monotone_constraints = monotone_constraints
         self.encode = encode
+        self.date_format = date_format
         self.defences = defences
         self.policy = policy
         self.prediction = prediction
+        self.options = options
         self.workers = workers
         self.federation = federation
         self.workdir = workdir

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,11 +127,13 @@ def of_several(
     id_column: str | None,
     *,
     leave_out: str | None = None,
+    labelled: Collection[str] = (),
     columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> PartyTables:
     """A table of each party. Records are known by `id_column`, else by the index of pandas frames, else by their place.
 
-    `leave_out`: the label's column in the label holder's frame. `columns`: those of each party, which are selected.
+    `leave_out`: the label's column in the frames of the parties that are `labelled`, by default the label holder's.
+    `columns`: those of each party, which are selected.
 
     Raises:
         InvalidInput: a frame is missing or lacks a column, has records without ids, or the frames differ in length.
@@ -145,7 +147,7 @@ def of_several(
     kept_of = {}
     for party, table in tables.items():
         # other parties may have a feature of the label's name
-        left_out = {id_column, leave_out if party == label_holder else None}
+        left_out = {id_column, leave_out if party in (labelled or (label_holder,)) else None}
         kept = [name for name in table.column_names if name not in left_out]
         if columns is not None:
             by_place, have = library_of(frames[party]) is None, set(kept)

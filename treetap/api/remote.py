@@ -33,9 +33,9 @@ class Connection:
         return Operator(self.config)
 
     def train(
-        self, job: JobTable, label_holder: str, others: Sequence[str], table: str, *, verbose: bool
+        self, job: JobTable, label_holder: str, others: Sequence[str], table: str, evaluated: str = "", *, verbose: bool
     ) -> jobs_pb2.JobStatus:
-        """Train on the parties' tables of a name; returns the job's status.
+        """Train on the parties' tables of a name, and measure those of another; returns the job's status.
 
         Raises:
             InvalidInput: a party or the coordinator refuses the tables or the job.
@@ -43,7 +43,7 @@ class Connection:
         """
         with checked():
             operator = self.operator
-            name = operator.submit(jobs_pb2.SubmitRequest(spec=job.spec(label_holder, list(others), table)))
+            name = operator.submit(jobs_pb2.SubmitRequest(spec=job.spec(label_holder, list(others), table, evaluated)))
         return watched(operator, name, verbose=verbose)
 
 
@@ -69,9 +69,11 @@ def connect(coordinator: str | None = None, *, operator_file: str | Path = "oper
 class RemoteFitted:
     """The outcome of a training elsewhere. Its model is with its parties; here are its name, cost and metrics."""
 
-    federated = True
+    federated, simulated = True, False
 
-    def __init__(self, connection: Connection, status: jobs_pb2.JobStatus, label_holder: str) -> None:
+    def __init__(self, connection: Connection, status: jobs_pb2.JobStatus, label_holder: str, *, stops: bool) -> None:
+        """`stops`: the training had early stopping."""
+        self.stops = stops
         self.job, self.label_holder, self._connection = status.job, label_holder, connection
         self._statuses = {"train": status.SerializeToString()}
 
@@ -91,6 +93,12 @@ class RemoteFitted:
         return rows(self.training.history)
 
     @property
+    def best_round(self) -> int | None:
+        """The last round that predictions use, from 0; None without early stopping."""
+        status, rounds = self.training, len(self.history)
+        return int(status.used_trees) * rounds // int(status.stored_trees) - 1 if self.stops else None
+
+    @property
     def rounds(self) -> int:
         """Trees in use."""
         return int(self.training.used_trees or self.training.stored_trees)
@@ -102,19 +110,28 @@ class RemoteFitted:
             InvalidInput: a party refuses the table.
             TreetapError: the prediction failed, or its file is on the label holder's machine, which is not this one.
         """
+        predicted = self._read("predictions", predict_request(protocol, model=self.job, table=table), verbose=verbose)
+        return predicted.filter(predicted.column("prediction").is_valid())
+
+    def attributions(self, table: str, *, verbose: bool) -> pa.Table:
+        """The Shapley values of the scores, as the label holder has written them; raises as `predict`."""
+        asked = predict_request("eini", model=self.job, table=table, attributions=True)
+        return self._read("attributions", asked, verbose=verbose)
+
+    def _read(self, file: str, request: jobs_pb2.PredictRequest, *, verbose: bool) -> pa.Table:
+        """A file of a prediction, which its status names."""
         with checked():
             operator = self._connection.operator
-            name = operator.predict(predict_request(protocol, model=self.job, table=table))
+            name = operator.predict(request)
         status = watched(operator, name, verbose=verbose)
         self._statuses["predict"] = status.SerializeToString()
         warn_unlike(cells_of(status))
-        written = Path(status.predictions)
+        written = Path(getattr(status, file))
         if not written.is_file():
             raise TreetapError(
-                f"prediction {name} is finished; {self.label_holder} has it on its own machine, as {status.predictions}"
+                f"prediction {name} is finished; {self.label_holder} has it on its own machine, as {written}"
             )
-        predicted = pq.read_table(written)
-        return predicted.filter(predicted.column("prediction").is_valid())
+        return pq.read_table(written)
 
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""

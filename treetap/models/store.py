@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,19 @@ JOB_SEED, NAMES_SEED = "job", "names"
 def manifest_seed(submission: str) -> str:
     """The seed of the checksum of a manifest, which thereby belongs to the job beside it."""
     return f"manifest of {submission}"
+
+
+def described(job: Mapping[str, Any], digests: Mapping[str, str], manifest: Mapping[str, Any]) -> dict[str, bytes]:
+    """The files that describe a published model, by name.
+
+    `job`: its submission and digests. `digests`: of its other files, by name. `manifest`: what they hold.
+    """
+    whole = {"version": MODEL_FORMAT, "job_digest": str(job.get("digest")), "files": dict(digests), **manifest}
+    whole = checksums.with_checksum(whole, manifest_seed(str(job.get("submission"))))
+    return {
+        JOB: json.dumps(checksums.with_checksum(job, JOB_SEED)).encode(),
+        MANIFEST: json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode(),
+    }
 
 
 def names_content(names: Names) -> dict[str, Any]:

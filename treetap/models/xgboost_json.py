@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from treetap.errors import BadInput
 from treetap.models.own_split import OwnSplit
-from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, at_or_below, deciding_splits
+from treetap.trees.ensemble import Ensemble, Split, Tree, deciding_tree
 from treetap.trees.job_params import BINARY, REGRESSIONS
 
 Json = dict[str, Any]
@@ -187,12 +187,9 @@ class _Nodes:
         shift: float,
     ) -> None:
         """`divisor`: of the weights; `shift`: what they have in addition."""
-        self._splits = {split.node: split for split in deciding_splits(tree)}
-        roots = [subtree.root for subtree in tree.local]
-        kept: list[Leaf] = [leaf for leaf in tree.leaves if not at_or_below(leaf.node, roots)]
-        self._leaves = {
-            leaf.node: leaf for leaf in (*kept, *(leaf for subtree in tree.local for leaf in subtree.leaves))
-        }
+        deciding = deciding_tree(tree)
+        self._splits = {split.node: split for split in deciding.splits}
+        self._leaves = {leaf.node: leaf for leaf in deciding.leaves}
         self._numbers = sorted([*self._splits, *self._leaves])
         self._place = {node: place for place, node in enumerate(self._numbers)}
         self._meaning, self._columns, self._first = meaning, columns, first

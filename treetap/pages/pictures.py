@@ -226,11 +226,15 @@ class DottedTable(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of a matrix: a figure, more below it, and from 0 to 1 how strong its colour is; empty of nothing."""
+    """A cell of a matrix: a figure, more below it, and from 0 to 1 how strong its colour is; empty of nothing.
+
+    `style`: its class in the style sheet, where it is not its row's.
+    """
 
     figure: str
     more: str = ""
     heat: str = ""
+    style: str = ""
 
 
 class Matrix(NamedTuple):

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -16,7 +14,9 @@ from treetap.errors import BadInput
 from treetap.strict import Strict
 
 #: Version of the document; raised when an older treetap could not read what is written.
-VERSION: Final = 2
+VERSION: Final = 3
+#: The defence of a point without one.
+NO_DEFENCE: Final = "none"
 
 
 class Measured(Strict):
@@ -45,8 +45,10 @@ class MeasuredPoint(Strict):
     "min_cell_records", of every feature party; or "job", no defence, whose `settings` are parameters of the job that
     differ. `settings`: keys as in a party's table `[defences]`, as `{"xi": 0.5, "counts": "shown"}`.
     `auc`, `accuracy`: of the held-out rows. `v_measure`: by attack, in each seed that of the feature party where it is
-    largest; `parties`: by party and attack. `cells`: in each seed of the feature party of which most was read, None
-    where this was not measured; `cells_of`: by party.
+    largest; `parties`: by party and attack. `added`: what a feature party can guess of the labels with the training
+    less what it can without, in each seed of the party that the training tells most; 0: taking part told nothing.
+    `gain`: AUC above that of the label holder alone, seed by seed. `cells`: in each seed of the feature party of which
+    most was read, None where this was not measured; `cells_of`: by party.
     """
 
     defence: str
@@ -55,69 +57,78 @@ class MeasuredPoint(Strict):
     accuracy: Measured
     v_measure: dict[str, Measured]
     parties: dict[str, dict[str, Measured]]
+    added: Measured
+    gain: Measured
     cells: MeasuredCells | None
     cells_of: dict[str, MeasuredCells]
     seeds: list[int]
+
+
+class MeasuredAlone(Strict):
+    """The model of the label holder's own columns, trained centrally; without columns it guesses the class shares.
+
+    Of the held-out rows.
+    """
+
+    auc: Measured
+    accuracy: Measured
+
+
+class Recommended(Strict):
+    """The point to take, by its place among the points; None where none is recommended, for the reason in `says`.
+
+    `kept`: its share of the gain over the label holder alone, `taken`: the share that it takes away of what the
+    training adds. `lines`: file → lines to write into it.
+    """
+
+    point: int | None
+    says: str
+    kept: float | None = None
+    taken: float | None = None
+    lines: dict[str, list[str]] = {}
 
 
 class FrontierDocument(Strict):
     """The document that `treetap frontier` writes.
 
     `table`: the file's name; `data_digest`: SHA-256 of its content. `job`: the parameters of the model. `attacks`:
-    names of `treetap attack`, "cl" being the reference without a training. `says`: what a reader has to know, as
-    sentences.
+    names of `treetap attack`, "cl" being the reference without a training. `measure`: of what is guessed of labels, the
+    accuracy or, where a class is rare, the AUC by known labels; `before`: what the party that the training tells most
+    without a defence can guess without it. `says`: what a reader has to know, as sentences.
     """
 
-    version: Literal[2]
+    version: Literal[3]
     table: str
     data_digest: str
     protocol: str
+    label_holder: str
     trainer: Literal["federation", "centralised"]
     job: dict[str, Any]
     classes: int
     records: dict[str, int]
     seeds: list[int]
     attacks: list[str]
+    measure: Literal["accuracy", "AUC"]
+    before: Measured
     says: list[str]
     points: list[MeasuredPoint]
+    alone: MeasuredAlone
+    recommended: Recommended
+
+    @property
+    def undefended(self) -> MeasuredPoint | None:
+        """The point without a defence, if it was measured."""
+        return next((point for point in self.points if point.defence == NO_DEFENCE), None)
 
 
-@dataclass(frozen=True)
-class Point:
-    """A point of a frontier: see `MeasuredPoint`. Measures are means over `seeds`.
-
-    `v_measure`: attack → (mean, standard deviation or None for one seed). `cells`: None where not measured.
-    """
-
-    defence: str
-    settings: Mapping[str, Any]
-    auc: float | None
-    auc_sd: float | None
-    accuracy: float | None
-    v_measure: Mapping[str, tuple[float, float | None]]
-    cells: MeasuredCells | None
-    protocol: str
-    seeds: tuple[int, ...]
-    data_digest: str
-    table: str
-
-
-@dataclass(frozen=True)
-class Frontier:
-    """The points of one table, protocol and split between parties, and the document they are from."""
-
-    points: tuple[Point, ...]
-    document: FrontierDocument
-
-
-def load_frontier(path: Path) -> Frontier:
+def load_frontier(path: Path) -> FrontierDocument:
     """Read a `frontier.json`.
 
     Raises:
         BadInput: it cannot be read, is of a newer version, or is not such a document.
     """
     try:
-        document = FrontierDocument.model_validate_json(path.read_bytes())
+        return FrontierDocument.model_validate_json(path.read_bytes())
     except OSError as failure:
         raise BadInput(f"{path}: cannot be read: {failure.strerror}") from None
     except ValidationError as failure:
@@ -126,20 +137,3 @@ def load_frontier(path: Path) -> Frontier:
         raise BadInput(
             f"{path}: is no frontier of version {VERSION} ({where}: {first['msg']}); make it with treetap frontier"
         ) from None
-    return Frontier(tuple(_point(point, document) for point in document.points), document)
-
-
-def _point(it: MeasuredPoint, document: FrontierDocument) -> Point:
-    return Point(
-        defence=it.defence,
-        settings=it.settings,
-        auc=it.auc.mean,
-        auc_sd=it.auc.sd,
-        accuracy=it.accuracy.mean,
-        v_measure={name: (spread.mean, spread.sd) for name, spread in it.v_measure.items() if spread.mean is not None},
-        cells=it.cells,
-        protocol=document.protocol,
-        seeds=tuple(it.seeds),
-        data_digest=document.data_digest,
-        table=document.table,
-    )

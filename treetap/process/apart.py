@@ -78,6 +78,10 @@ class ReadApart(Source):
         """Read ahead by what a pipe holds."""
         yield from self._columns("batches", wanted, sorted(text))
 
+    def words_for_missing(self, names: list[str]) -> dict[str, int]:
+        counts: dict[str, int] = self._value("words_for_missing", names, of=_counts)
+        return counts
+
     def count_rows(self) -> int | None:
         rows: int | None = self._value("count_rows", of=lambda count: count is None or type(count) is int)
         return rows
@@ -243,6 +247,10 @@ def _answers(source: Source, what: str, given: list[Any]) -> Iterator[tuple[byte
 
 def _three_booleans(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 3 and all(isinstance(part, bool) for part in value)
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(count) is int for count in value.values())
 
 
 def _texts(value: Any) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from treetap.trees.binning import BinnedTable
+    from treetap.trees.boosting_rounds import BoostingRounds, MeasuredRounds
     from treetap.trees.centralised import CentralModel
     from treetap.wire.v2 import setup_pb2
 
@@ -30,11 +31,13 @@ def train_centrally(
     withholding: Withholding = NOTHING,
     weights: Floats | None = None,
     min_cell_records: Mapping[str, int] | None = None,
+    rounds: BoostingRounds | None = None,
 ) -> CentralModel:
     from treetap.trees.centralised import train
 
-    bins = _binned(tables, params)
-    return train(bins, labels, params, classes or None, withholding, weights, min_cell_records=min_cell_records)
+    bins = _binned(tables, params, len(labels))
+    given: dict[str, Any] = {"min_cell_records": min_cell_records, "rounds": rounds}
+    return train(bins, labels, params, classes or None, withholding, weights, **given)
 
 
 def predict_centrally(
@@ -56,10 +59,18 @@ def predict_centrally(
     return scores, model.ensemble.outcome(scores)
 
 
-def _binned(tables: Tables, params: BoostingParams) -> list[tuple[str, BinnedTable]]:
+def central_rounds(
+    params: BoostingParams, classes: int, labels: npt.NDArray[Any], weights: Floats | None, evaluated: Any
+) -> MeasuredRounds:
+    from treetap.trees.boosting_rounds import MeasuredRounds
+
+    return MeasuredRounds(params, classes, labels, weights, evaluated)
+
+
+def _binned(tables: Tables, params: BoostingParams, training: int | None = None) -> list[tuple[str, BinnedTable]]:
     from treetap.tables.binned import bin_columns
 
-    return [(name, bin_columns(table, params.max_bin, params.one_hot_below)) for name, table in tables]
+    return [(name, bin_columns(table, params.max_bin, params.one_hot_below, training)) for name, table in tables]
 
 
 def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
@@ -79,7 +90,7 @@ PROTOCOL = TrainingProtocol(
         MessageRow("gradients", to_feature_parties, each_round, ciphertexts, step="begin_tree", when=by_key),
     ),
     opens_sums=label_holder_opens,
-    centrally=Centrally(predict_centrally, train_centrally),
+    centrally=Centrally(predict_centrally, train_centrally, central_rounds),
     trees=Trees(sequential=True),
     permissions=_permissions,
     capabilities=OF_GROWN_TREES

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from treetap.trees.centralised_forest import CentralForest
+    from treetap.trees.forest_rounds import ForestRounds
+
+
+#: Fewest records of which the centralised training has metrics out of bag: the least that a policy can ask for.
+LEAST_OUT_OF_BAG = 2
 
 
 def train_centrally(
@@ -28,13 +33,23 @@ def train_centrally(
     params: ForestParams,
     withholding: Withholding = NOTHING,
     min_cell_records: Mapping[str, int] | None = None,
+    rounds: ForestRounds | None = None,
 ) -> CentralForest:
     from treetap.tables.binned import bin_columns
     from treetap.trees.centralised_forest import train_forest
 
-    binned = [(name, bin_columns(table, params.max_bin, params.one_hot_below)) for name, table in tables]
+    binned = [(name, bin_columns(table, params.max_bin, params.one_hot_below, len(labels))) for name, table in tables]
     raw = [(name, table.features) for name, table in tables]
-    return train_forest(raw, labels, params, classes, binned, withholding, min_cell_records)
+    return train_forest(raw, labels, params, classes, binned, withholding, min_cell_records, rounds)
+
+
+def central_rounds(
+    params: ForestParams, classes: int, labels: npt.NDArray[Any], _weights: None, evaluated: Any
+) -> ForestRounds:
+    from treetap.trees.forest_rounds import ForestRounds
+
+    further = None if evaluated is None else evaluated[0]
+    return ForestRounds(params, classes, labels, further, LEAST_OUT_OF_BAG)
 
 
 def predict_centrally(
@@ -61,7 +76,7 @@ PROTOCOL = TrainingProtocol(
         MessageRow("encrypted_labels", to_feature_parties, once, ciphertexts, step="share_labels", when=by_key),
     ),
     opens_sums=label_holder_opens,
-    centrally=Centrally(predict_centrally, train_centrally),
+    centrally=Centrally(predict_centrally, train_centrally, central_rounds),
     trees=Trees(sequential=False, drawn=True),
     permissions=sets_permissions,
     capabilities=OF_GROWN_TREES | {Feature.LATTICE, Feature.WITHHELD},

@@ -19,7 +19,7 @@ AWAY_POLICIES = ("fail", "retry", "degrade")
 #: Formats of the predictions' file; the first is the default.
 FORMATS = ("parquet", "csv")
 #: Names of columns in the files of predictions.
-COLUMNS = ("prediction", "probability", "score", "guessed", "class", "expected", "paths")
+COLUMNS = ("prediction", "score", "guessed", "class", "expected", "paths")
 COLUMN_PREFIXES = ("probability_", "score_", "own:", "party:")
 #: Seconds: progress is sent every second, and an hour is long enough.
 AWAY_DEADLINES = (3, 3600)

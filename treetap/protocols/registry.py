@@ -70,6 +70,20 @@ class Trees:
     drawn: bool = False
 
 
+class Rounds(Protocol):
+    """The scores of a training on the joined table, tree by tree, and the metrics of its rounds.
+
+    Attributes:
+        history: the metrics after each round.
+    """
+
+    history: list[dict[str, float]]
+
+    def summary(self) -> dict[str, Any]:
+        """The part of the label holder's manifest beside trees and columns."""
+        ...
+
+
 @dataclass(frozen=True)
 class Centrally:
     """The training on the joined table that gives the same model.
@@ -81,11 +95,15 @@ class Centrally:
             `treetap.neural.defences.LabelDefences`; of protocols whose records may have weights also `weights`
             (N,).
         train: the model, with all parties' split tables: (tables, labels (N,), classes, parameters, what is withheld);
-            None of a protocol with one role.
+            also `rounds`, which get every tree. None of a protocol with one role.
+        rounds: the scores and metrics of such a training, to begin with: (parameters, classes, labels (N,), their
+            weights or None, labels of further records and their weights, or None); the further records are behind the
+            others in the tables to train on.
     """
 
     predict: Callable[..., tuple[Floats, Floats]]
     train: Callable[..., CentralTrees] | None = None
+    rounds: Callable[..., Rounds] | None = None
 
 
 @dataclass(frozen=True)

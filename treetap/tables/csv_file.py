@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import islice
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -89,8 +89,15 @@ class CsvFile(FileSource):
         columns = {name: dialect.numbers(table.column(name)) for name in wanted}
         return pa.table(columns | self._as_written({name: columns[name] for name in wanted if name not in text}))
 
-    def _parsed(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        """These columns with the types that Arrow infers, those in `text` as bytes."""
+    def words_for_missing(self, names: list[str]) -> dict[str, int]:
+        if not names:
+            return {}
+        by_word, empty = self._parsed(names, names), self._parsed(names, names, null_values=[""])
+        counts = {name: by_word.column(name).null_count - empty.column(name).null_count for name in names}
+        return {name: count for name, count in counts.items() if count}
+
+    def _parsed(self, wanted: list[str], text: Collection[str], **options: Any) -> pa.Table:
+        """These columns with the types that Arrow infers, those in `text` as bytes; `options`: of Arrow."""
         dialect = self.dialect
         conversion = pacsv.ConvertOptions(
             include_columns=wanted,
@@ -101,6 +108,7 @@ class CsvFile(FileSource):
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
             decimal_point=dialect.decimal,
+            **options,
         )
         try:
             with self.file.whole() as raw:

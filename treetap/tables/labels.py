@@ -10,6 +10,7 @@ import decimal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -142,6 +143,15 @@ def class_name(value: object) -> str:
     if isinstance(value, np.floating | float) and float(value).is_integer():
         return str(int(value))
     return str(value)
+
+
+def of_class(figure: str, name: str) -> str:
+    """The name of a figure of one class, as `probability_yes`, in files, frames and answers to clients.
+
+    Characters of the class that cannot be printed, and %, are written as `%0A` (RFC 3986, of their UTF-8): two classes
+    never have one name.
+    """
+    return f"{figure}_" + "".join(c if c.isprintable() and c != "%" else quote(c, safe="") for c in name)
 
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +19,9 @@ from treetap.names import nearest
 from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.cells import plain_column
 from treetap.tables.csv_file import CsvFile
-from treetap.tables.dates import is_date
 from treetap.tables.files import HEAD, MOST_FILES, NAMES, SUFFIXES, TableFile, content_of, missing, of_table
 from treetap.tables.number_styles import PLAIN
+from treetap.tables.numbers import is_text
 from treetap.tables.parquet import ParquetFile
 from treetap.tables.record_ids import is_id
 from treetap.tables.several import SeveralFiles
@@ -158,11 +158,6 @@ def columns_of(place: Source | Path) -> list[str]:
     return [name for name, _ in source_at(place).fields()]
 
 
-def date_columns(place: Source | Path) -> list[str]:
-    """The columns that hold dates or times with a date; in text files by their first rows."""
-    return [name for name, kind in source_at(place).fields() if is_date(kind)]
-
-
 def check_columns(source: Source, wanted: list[str]) -> None:
     """Raise `DataError` if a column that a configuration names is not there, or there twice."""
     have = columns_of(source)
@@ -192,6 +187,15 @@ def read_columns(source: Source, wanted: list[str], text: Collection[str], ids: 
     if table.num_rows == 0:
         raise DataError(f"{source}: has no rows")
     return table if source.ordered or not ids else _in_order_of(table, source, ids)
+
+
+def missing_words(source: Source, columns: Mapping[str, pa.ChunkedArray]) -> list[str]:
+    """Sentences about columns of text whose cells a word makes missing, as a file of text has it. Raises as `read`."""
+    texts = [name for name, column in columns.items() if is_text(column.type) and column.null_count]
+    return [
+        f"column {name!r}: {count} cells count as missing by a word for it without quotes, such as NA or null"
+        for name, count in source.words_for_missing(texts).items()
+    ]
 
 
 def plain_batches(source: Source, wanted: list[str]) -> Iterator[tuple[int, dict[str, pa.ChunkedArray]]]:

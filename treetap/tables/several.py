@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
@@ -111,6 +112,12 @@ class SeveralFiles(Source):
                     yield pa.table({name: cast(plain[name], kind) for name, kind in kinds.items()})
                 except pa.ArrowException:
                     raise self._two_types() from None
+
+    def words_for_missing(self, names: list[str]) -> dict[str, int]:
+        counts = Counter[str]()
+        for _, source in self._parts:
+            counts.update(source.words_for_missing([name for name in names if name not in self._folders]))
+        return dict(counts)
 
     def count_rows(self) -> int | None:
         counts = [count for _, source in self._parts if (count := source.count_rows()) is not None]

@@ -84,6 +84,14 @@ class Source(ABC):
         table = self.read(wanted, text)
         return (table.slice(first, BATCH_ROWS) for first in range(0, table.num_rows, BATCH_ROWS))
 
+    def words_for_missing(self, names: list[str]) -> dict[str, int]:
+        """The cells of these columns that count as missing, and hold a word for it, such as NA; only if there are any.
+
+        `DataError` if the source cannot be read.
+        """
+        del names
+        return {}
+
     def count_rows(self) -> int | None:
         """The number of rows, of a source that streams; None of another one, which would have to be read whole.
 
@@ -123,7 +131,8 @@ class RowsOf:
 
     def __init__(self, source: Source, rows: range | npt.NDArray[np.int64]) -> None:
         self._source, self._rows = source, rows
-        self.typed, self.number, self.remedy = source.typed, source.number, source.remedy
+        self.typed, self.style = source.typed, source.style
+        self.number, self.remedy = source.number, source.remedy
 
     def __str__(self) -> str:
         return str(self._source)

@@ -17,6 +17,7 @@ from treetap.trees.ensemble import Tree
 from treetap.trees.gradient_bits import Scale, check_factors, round_tree
 from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.loss import LARGEST_TARGET, Quantised, loss_for
+from treetap.trees.metrics import finite
 from treetap.trees.params import BoostingParams
 
 Ints = npt.NDArray[np.int64]
@@ -98,6 +99,11 @@ class BoostingRounds:
         self._of_round: Quantised | None = None  # the derivatives that the trees of a round share
         self._watch = params.watch()
         self._best_scores: Floats | None = None  # those after the best round
+
+    @property
+    def records(self) -> int:
+        """The number of records that have scores: of the training, and further ones."""
+        return len(self._labels)
 
     @property
     def stopped(self) -> bool:
@@ -200,6 +206,50 @@ class BoostingRounds:
         """The labels and weights of a part of the records; None: records have no weights."""
         rows = self._parts[part]
         return self._labels[rows], None if self._weights is None else self._weights[rows]
+
+
+class MeasuredRounds(BoostingRounds):
+    """Rounds with their metrics, as a label holder publishes them.
+
+    Attributes:
+        metrics: those after the last tree, if it ended a round.
+        history: those of all rounds that this object has seen.
+    """
+
+    def __init__(
+        self,
+        params: BoostingParams,
+        classes: int,
+        labels: Labels,
+        weights: Weights = None,
+        evaluated: tuple[Labels, Weights] | None = None,
+        start: Start | None = None,
+    ) -> None:
+        super().__init__(params, classes, labels, weights, evaluated, start)
+        self.metrics: dict[str, float] = {}
+        self.history: list[dict[str, float]] = []
+
+    def add(self, tree: Tree, values: Floats) -> None:
+        super().add(tree, values)
+        self.metrics = self._metrics(self._scores, self._labels) if self.ends_a_round else {}
+        if self.metrics:
+            self.history.append(self.metrics)
+
+    def used(self, trees: list[Tree]) -> list[Tree]:
+        """The trees that predictions use."""
+        return trees if self.best_round is None else trees[: (self.best_round + 1) * self.trees_per_round]
+
+    def summary(self) -> dict[str, Any]:
+        """The part of the model's manifest beside trees and columns."""
+        return {
+            "objective": self._params.objective,
+            "base_margin": self.base_margin.tolist(),
+            "trees_per_round": self.trees_per_round,
+            "best_round": self.best_round,
+            "params": self._params.to_dict(),
+            **({"weighted": True} if self._weights is not None else {}),
+            "training_metrics": finite(self.measured()),
+        }
 
 
 def check_weights(weights: Floats, labels: Labels, params: BoostingParams, training: Bools) -> None:

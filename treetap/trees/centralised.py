@@ -26,7 +26,7 @@ from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.cell_merging import bins_of
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
 from treetap.trees.grower import Entry, grown
-from treetap.trees.growing_tree import GrowingTree
+from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.local_values import RowsLeft, reached_values
 from treetap.trees.loss import check_sums, loss_for
 from treetap.trees.missing_party import scores_without
@@ -103,28 +103,33 @@ def train(
     weights: Floats | None = None,
     base: CentralModel | None = None,
     min_cell_records: Mapping[str, int] | None = None,
+    rounds: BoostingRounds | None = None,
 ) -> CentralModel:
     """Train on the parties' tables, given in tie order, and labels (N,).
 
     `classes` defaults to the largest label plus one (softmax). `withholding`: by the first party. `weights`: of the
     records (N,). `base`: a model of the same parties and bins from which training continues, with all of its trees.
-    `min_cell_records`: of feature parties, by name; the first party's own columns need none.
+    `min_cell_records`: of feature parties, by name; the first party's own columns need none. `rounds`: those of the
+    training, of these labels and weights, before its first tree; if they measure further records, these are behind
+    those of the labels in all tables.
     Raises ConfigError, or DataError if tables, labels, weights and base do not fit together.
     """
     params.validate()
     withholding.check_leaves(params.max_leaves)
     y = np.asarray(labels)
     n = len(y)
+    total = n if rounds is None else rounds.records
     for name, table in tables:
-        if len(table.codes) != n:
-            raise DataError(f"party {name!r} has {len(table.codes)} records, the labels {n}")
+        if len(table.codes) != total:
+            raise DataError(f"party {name!r} has {len(table.codes)} records, the labels {total}")
     if classes is None:
         classes = int(y.max()) + 1 if params.objective == "multi:softprob" else 2
     loss_for(params.objective, classes).check(y)
     check_sums(params.objective, n, params.largest_factor)
     least = min_cell_records or {}
     splits: dict[str, list[Entry]] = {name: [] for name, _ in tables} if base is None else _continued(base, tables)
-    rounds = BoostingRounds(params, classes, y, weights, start=None if base is None else _start(base, tables))
+    if rounds is None:
+        rounds = BoostingRounds(params, classes, y, weights, start=None if base is None else _start(base, tables))
     trees: list[Tree] = [] if base is None else list(base.ensemble.trees)
     divisible: list[frozenset[int]] = [] if base is None else list(base.divisible)
     history: list[dict[str, float]] = [] if base is None else list(base.history)
@@ -141,6 +146,7 @@ def train(
         ]
         criterion = BoostingCriterion(scale, params)
         subtract = all(own.additive for _, own in bins)
+        values = with_zeros(values, total)
         tree = GrowingTree(values, criterion, params.expansion, subtract=subtract, limit=limit, alone=alone)
         finished, added = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
         rounds.add(finished, added)
@@ -148,7 +154,8 @@ def train(
         divisible.append(tree.divisible)
         # All trees of a round are grown at the scores of its start, so losses are of whole rounds.
         if rounds.ends_a_round:
-            losses = {"training": TRAIN, "validation": VALIDATION} if params.sets_aside else {"training": TRAIN}
+            set_aside = params.sets_aside and total == n  # else further records are watched
+            losses = {"training": TRAIN, "validation": VALIDATION} if set_aside else {"training": TRAIN}
             history.append({name: rounds.watched(part) for name, part in losses.items()})
     ensemble = Ensemble(
         objective=params.objective,

@@ -21,8 +21,9 @@ from treetap.trees.cell_merging import bins_of
 from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.forest_criterion import ForestCriterion, check_labels, targets
+from treetap.trees.forest_rounds import ForestRounds
 from treetap.trees.grower import Entry, grown
-from treetap.trees.growing_tree import GrowingTree
+from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import Bins, NodeBins
 from treetap.trees.withholding import NOTHING, Withholding
@@ -61,18 +62,22 @@ def train_forest(
     tables: Tables | None = None,
     withholding: Withholding = NOTHING,
     min_cell_records: Mapping[str, int] | None = None,
+    rounds: ForestRounds | None = None,
 ) -> CentralForest:
     """Train on the parties' raw columns, given in tie order, and labels (N,).
 
     `classes` defaults to the largest label plus one (gini); `tables` are the columns in the bins of the job, made here
-    if they are not given; `withholding`: by the first party; `min_cell_records`: of feature parties, by name. Raises
-    ConfigError, or DataError if columns and labels do not fit together or a column cannot be binned.
+    if they are not given; `withholding`: by the first party; `min_cell_records`: of feature parties, by name;
+    `rounds`: those of the training, which get every tree; if they measure further records, these are behind those of
+    the labels in columns and `tables`. Raises ConfigError, or DataError if columns and labels do not fit together or a
+    column cannot be binned.
     """
     params.validate()
     y = np.asarray(labels)
+    total = len(y) if rounds is None else rounds.records
     for name, block in blocks:
-        if len(block) != len(y):
-            raise DataError(f"party {name!r} has {len(block)} records, the labels {len(y)}")
+        if len(block) != total:
+            raise DataError(f"party {name!r} has {len(block)} records, the labels {total}")
     if classes is None:
         classes = int(y.max()) + 1 if params.criterion == "gini" else 0
     check_labels(y, params.criterion, classes)
@@ -96,7 +101,7 @@ def train_forest(
             if not params.takes_part(index, name):
                 continue
             kept = params.columns(index, name, block.shape[1])
-            fresh = NodeBins(block, kept, drawn, params.max_bin) if per_node else None
+            fresh = NodeBins(block, kept, with_zeros(drawn, total), params.max_bin, len(y)) if per_node else None
             bins.append((name, fresh or bins_of(table, kept, least.get(name, 0))))
         # Gini's own slots are the class counts that ID-LMID needs; a variance has to carry them beside its own.
         outputs, counts = tuple(range(params.outputs(classes))), params.criterion == "gini"
@@ -104,8 +109,12 @@ def train_forest(
         alone = withholding.grows_alone(index)
         # With bins per node those of siblings differ, so that neither's sums follow from the parent's.
         subtract = not per_node and all(own.additive for _, own in bins)
+        values = with_zeros(values, total)
         tree = GrowingTree(values, criterion, params.expansion, subtract=subtract, limit=limit, alone=alone)
-        trees.append(grown(tree, bins[:1] if alone else bins, splits, index, outputs)[0])
+        finished, added = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
+        if rounds is not None:
+            rounds.add(finished, added)
+        trees.append(finished)
         divisible.append(tree.divisible)
     ensemble = Ensemble(
         objective=params.objective,

@@ -243,6 +243,16 @@ def deciding_splits(tree: Tree) -> tuple[Split, ...]:
     return (*kept, *(split for subtree in tree.local for split in subtree.splits))
 
 
+def deciding_tree(tree: Tree) -> Tree:
+    """The tree that decides a record's value, which the label holder knows: local subtrees are a part of it."""
+    if not tree.local:
+        return tree
+    roots = [subtree.root for subtree in tree.local]
+    kept = [leaf for leaf in tree.leaves if not at_or_below(leaf.node, roots)]
+    leaves = (*kept, *(leaf for subtree in tree.local for leaf in subtree.leaves))
+    return Tree(tree.index, tree.outputs, deciding_splits(tree), leaves)
+
+
 @dataclass(frozen=True)
 class Importance:
     """XGBoost's importances: weight = number of splits, total_gain and total_cover their sums."""

@@ -8,7 +8,8 @@ and formulas are scikit-learn's:
     confusion                                C rows by true class, C columns by predicted class: numbers of records
     per_class                                for each class: precision, recall, f1, support, predicted
     averages                                 macro and weighted: precision, recall, f1
-    roc                                      for each class shown: auc, points of {false, true, threshold}
+    roc                                      for each class shown: auc, average_precision, points of {false, true,
+                                             threshold}
     calibration                              for each class shown: ten bins of {low, high, records, mean, observed}
 
 and of a regression: version, objective, records, measures (rmse, mae, r2) and `residuals`, the quantiles of the label
@@ -36,7 +37,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Row = dict[str, float | int]
 #: Format of the document.
-VERSION = 1
+VERSION = 2
 #: Most classes of which a document has the confusion matrix and curves.
 MOST_CLASSES = 50
 #: Figures of a class that `averages` averages.
@@ -87,8 +88,8 @@ def defined(measures: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _roc(name: str, chance: Array, positive: Array) -> Json:
-    area = metrics.auc(chance, positive)
-    return {"class": name, **defined({"auc": area}), "points": roc_points(chance, positive)}
+    areas = {"auc": metrics.auc(chance, positive), "average_precision": average_precision(chance, positive)}
+    return {"class": name, **defined(areas), "points": roc_points(chance, positive)}
 
 
 def confusion_of(labels: Array, predicted: Array, classes: int) -> Ints:
@@ -124,6 +125,17 @@ def averages(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
 
 def _share(part: Ints, whole: Ints) -> npt.NDArray[np.float64]:
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+
+
+def average_precision(chance: Array, positive: Array) -> float:
+    """Mean over the positives of the precision at each one's score, as scikit-learn has it; NaN without positives.
+
+    `chance` (N,), `positive` (N,) bool.
+    """
+    _, place = np.unique(np.asarray(chance, dtype=np.float64), return_inverse=True)
+    hits, flagged = np.bincount(place, weights=positive)[::-1], np.bincount(place)[::-1]
+    precision = np.cumsum(hits) / np.cumsum(flagged)
+    return float((hits * precision).sum() / hits.sum()) if hits.any() else math.nan
 
 
 def roc_points(chance: Array, positive: Array) -> list[Json]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,6 +29,15 @@ Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Values = TypeVar("Values", bound=np.ndarray[tuple[int, ...], np.dtype[np.int64]])
+
+
+def with_zeros(values: Values, records: int) -> Values:
+    """Values (n, ...) of the records of a training, and zeros for those of an eval table behind them: (N, ...)."""
+    if len(values) == records:
+        return values
+    padding = [(0, records - len(values)), *[(0, 0)] * (values.ndim - 1)]
+    return np.pad(values, padding)  # type: ignore[return-value] # of the same shape but for its length
 
 
 @dataclass(frozen=True)

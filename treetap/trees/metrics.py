@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,11 @@ Array = npt.NDArray[Any]
 
 # Probabilities are kept this far from 0 and 1 before a logarithm (double precision's unit, as scikit-learn does).
 _CLIP = float(np.finfo(np.float64).eps)
+
+
+def finite(measures: Mapping[str, float]) -> dict[str, float | None]:
+    """Measures as a file has them: one that is no finite number is null."""
+    return {name: value if np.isfinite(value) else None for name, value in measures.items()}
 
 
 def auc(score: Array, positive: Array, weights: Array | None = None) -> float:

@@ -24,13 +24,14 @@ masks. The remaining leak: every attribution is one more equation about the mask
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
-from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares
+from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares, deciding_tree
 from treetap.trees.missing_party import reaching
 from treetap.trees.paths import paths
 
@@ -49,6 +50,59 @@ def expected_score(ensemble: Ensemble) -> Floats:
         for leaf in tree.leaves:
             expected[list(tree.outputs)] += shares[leaf.node] * np.array(leaf.weights)
     return expected / ensemble.divisor
+
+
+@dataclass(frozen=True)
+class Attributions:
+    """`values` (n, players, outputs) add up, with `expected` (outputs,), to the scores (n, outputs)."""
+
+    expected: Floats
+    values: Floats
+
+
+def attributions(
+    ensemble: Ensemble,
+    player_of: PlayerOf,
+    goes_left: Callable[[Split], Bools],
+    players: Sequence[str],
+    n: int,
+) -> Attributions:
+    """Shapley values of n records whose decisions at every split are known, `goes_left(split)` (n,).
+
+    Local subtrees stand in the place of what all parties know there, as they do in scores. `players`: all that
+    `player_of` names, in the order of the result. Raises DataError if a split has no cover.
+    """
+    place = {player: number for number, player in enumerate(players)}
+    values = np.zeros((len(ensemble.base_margin), n, len(players)))
+    used = tuple(deciding_tree(tree) for tree in ensemble.used_trees)
+    for tree in used:
+        decided = {split.node: goes_left(split) for split in tree.splits}
+        shares = cover_shares(tree)
+        for leaf, path in zip(tree.leaves, paths(tree).values(), strict=True):
+            if not path:
+                continue
+            zero, agrees = dict[str, float](), dict[str, Bools]()
+            for split, left in path:
+                player, own = player_of(split), decided[split.node] if left else ~decided[split.node]
+                zero[player] = zero.get(player, 1.0) * shares[split.node][0 if left else 1]
+                agrees[player] = agrees[player] & own if player in agrees else own
+            of_leaf, columns = _leaf_values(zero, agrees, n), [place[player] for player in zero]
+            for output, weight in zip(tree.outputs, leaf.weights, strict=True):
+                values[output][:, columns] += weight * of_leaf
+    expected = expected_score(replace(ensemble, trees=used, best_round=None))
+    return Attributions(expected, np.moveaxis(values, 0, 2) / ensemble.divisor)
+
+
+def _leaf_values(zero: Mapping[str, float], agrees: Mapping[str, Bools], n: int) -> Floats:
+    """φ_p/w (n, players) of one leaf; records that agree with the same players have the same values."""
+    code = np.zeros(n, dtype=np.int64)
+    for bit, player in enumerate(zero):
+        code |= agrees[player].astype(np.int64) << bit
+    patterns = np.arange(1 << len(zero)) if 1 << len(zero) <= n else np.unique(code)
+    ones = {player: ((patterns >> bit) & 1).astype(np.float64) for bit, player in enumerate(zero)}
+    terms = _leaf_terms(zero, ones, len(patterns))[()]
+    table = np.stack([terms[player] for player in zero], axis=1)
+    return table[np.searchsorted(patterns, code)]
 
 
 def masked_terms(

@@ -28,6 +28,8 @@ GRADIENT = tuple(kind[1] for kind in BASELINES.values())
 #: The momentum that a job has unless it says otherwise.
 MOMENTUM = 0.9
 TABLES = ("obesity", "har", "drive", "fars", "credit", "bank")
+#: Those with each defence.
+ADVISED = ("obesity",)
 #: Those that are also divided by turns.
 TURNS = ("obesity", "drive")
 
@@ -129,6 +131,19 @@ def both(seeds: Sequence[int]) -> list[Cell]:
     return found
 
 
+def advised(seeds: Sequence[int]) -> list[Cell]:
+    """Each defence on tables, weak to strong, and the label holder alone: what the advice of an audit is by."""
+    found = []
+    for name in ADVISED:
+        for seed in seeds:
+            usual = Cell(name, seed)
+            found += [usual, replace(usual, way=ALONE)]
+            found += [replace(usual, dimip=weight) for weight in (CURVE[0], DIMIP)]
+            found += [replace(usual, gradient=each) for kind in BASELINES.values() for each in kind]
+            found.append(replace(usual, label_dp=EPSILON))
+    return found
+
+
 #: Sweep → its cells by seeds, and how many seeds it has unless the person says.
 SWEEPS: dict[str, tuple[Callable[[Sequence[int]], list[Cell]], int]] = {
     "figure-3": (figure_3, 3),
@@ -137,9 +152,10 @@ SWEEPS: dict[str, tuple[Callable[[Sequence[int]], list[Cell]], int]] = {
     "figure-6": (figure_6, 3),
     "weights": (weights, 1),
     "both": (both, 1),
+    "advised": (advised, 1),
 }
 #: Those whose cells are attacked.
-ATTACKED = ("figure-6", "weights", "both")
+ATTACKED = ("figure-6", "weights", "both", "advised")
 #: One cell of each figure, which a federation of processes trains too, on some records.
 FEDERATED = (
     Cell("fashion", 0, dropout=0.1),

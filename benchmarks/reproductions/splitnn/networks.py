@@ -11,6 +11,7 @@ figure-5  the same on tables
 figure-6  DIMIP on Fashion-MNIST, its ablation, the four baselines, active completion; clusters of gradients
 weights   DIMIP on CIFAR-10 by λ
 both      each defence and each pair of defences, against completion and against attacks on gradients
+advised   each defence on tables, against the same attacks: what the audit of a network advises by
 floors    completion of an untrained bottom, and training from scratch
 federation  a cell of each figure by a federation of processes: its weights are those of the centralised code
 page      nothing is run: README.md and the pictures are made of the results at hand
@@ -32,7 +33,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[2])]
 from cell_commands import ended, run_cells, show_path  # noqa: E402
 from keyed_cells import unique  # noqa: E402
 from network_catalogue import SETS  # noqa: E402
-from network_cells import ATTACKED, FEDERATED, FEDERATED_SCALE, SWEEPS, Cell, Scale  # noqa: E402
+from network_cells import ADVISED, ATTACKED, FEDERATED, FEDERATED_SCALE, SWEEPS, Cell, Scale  # noqa: E402
 from resumable import Results  # noqa: E402
 
 RESULTS = HERE / "results.jsonl"
@@ -64,7 +65,7 @@ def main() -> None:
 
 def _cells(sweep: str, seeds: list[int] | None, only: list[str] | None) -> list[Cell]:
     if sweep == FLOORS:
-        cells = [Cell(name, seed) for name in ("fashion", "cifar10") for seed in seeds or (0,)]
+        cells = [Cell(name, seed) for name in ("fashion", "cifar10", *ADVISED) for seed in seeds or (0,)]
     elif sweep == FEDERATION:
         cells = [replace(cell, seed=seed) for seed in seeds or (0,) for cell in FEDERATED]
     else:

@@ -20,6 +20,7 @@ from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.trees.shapley import Attributions, attributions
 
 xgb = pytest.importorskip("xgboost")
 Floats = npt.NDArray[np.float64]
@@ -153,6 +154,71 @@ def test_forests(classes: int, tmp_path: Path) -> None:
     expected = _expected(model, parties)
     found = booster.predict(_matrix(parties)).reshape(expected.shape)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def _attributed(model: CentralTrees, parties: Parties) -> Attributions:
+    """Shapley values of the records, a player for each feature."""
+    columns = dict(parties)
+
+    def goes_left(split: Split) -> npt.NDArray[np.bool_]:
+        it, cut = model.entry(split)
+        values = columns[split.owner][:, it.feature]
+        return np.where(np.isnan(values), it.missing_left, values < cut)
+
+    def player(split: Split) -> str:
+        return f"{split.owner}.c{model.entry(split)[0].feature}"
+
+    players = [f"{name}.c{j}" for name, X in parties for j in range(X.shape[1])]
+    return attributions(model.ensemble, player, goes_left, players, len(parties[0][1]))
+
+
+@pytest.mark.parametrize("rows", [7, 200])
+@pytest.mark.parametrize(
+    ("objective", "strategy", "classes", "more"), [case for case in BOOSTED if case[1] == "one_output_per_tree"]
+)
+def test_attributions_are_xgboosts_contributions(
+    objective: str, strategy: str, classes: int, more: dict[str, Any], rows: int, tmp_path: Path
+) -> None:
+    """`pred_contribs` of the exported model, the bias included; of fewer records than a path has patterns, and more."""
+    parties = table(5, 200, [3, 2], missing=0.2)
+    labels = labels_for(objective, signal(parties, 7), classes)
+    params = BoostingParams(
+        objective=objective, multi_strategy=strategy, n_estimators=6, max_depth=5, max_bin=40, **more
+    )
+    model = _trained(parties, labels, params, classes)
+    booster, _ = _exported(model, parties, tmp_path)
+    asked = [(name, X[:rows].astype(np.float32).astype(np.float64)) for name, X in parties]
+    found = _attributed(model, asked)
+    theirs = booster.predict(_matrix(asked), pred_contribs=True)
+    theirs = theirs.reshape(rows, -1, 6)  # of each class the features, and the bias
+    scale = np.abs(theirs).max()
+    np.testing.assert_allclose(np.moveaxis(found.values, 1, 2), theirs[:, :, :5], rtol=0, atol=1e-5 * scale)
+    np.testing.assert_allclose(np.tile(found.expected, (rows, 1)), theirs[:, :, 5], rtol=0, atol=1e-5 * scale)
+    exact = _expected(model, asked)
+    np.testing.assert_allclose(found.values.sum(axis=1) + found.expected, exact, rtol=0, atol=1e-12 * scale)
+
+
+def test_attributions_see_subtrees_of_the_label_holder(tmp_path: Path) -> None:
+    """The values of records are those of the tree that decides them, as in XGBoost's file."""
+    parties = table(5, 90, [2, 2])
+    labels = labels_for("binary:logistic", signal(parties, 7), 2)
+    model = _trained(parties, labels, BoostingParams(n_estimators=1, max_depth=3), 2)
+    (tree,) = model.ensemble.trees
+    own = next(split for split in tree.splits if split.owner == "p0")
+    (cover,) = (node.cover for node in (*tree.splits, *tree.leaves) if node.node == 2)
+    split, leaves = (
+        Split(2, "p0", own.handle, 1.0, cover),
+        (Leaf(4, (0.5,), cover / 4), Leaf(5, (-0.5,), cover * 3 / 4)),
+    )
+    changed = Tree(tree.index, tree.outputs, tree.splits, tree.leaves, (Subtree(2, (split,), leaves),))
+    before = _attributed(model, parties)
+    object.__setattr__(model.ensemble, "trees", (changed,))
+    booster, _ = _exported(model, parties, tmp_path)
+    found = _attributed(model, parties)
+    theirs = booster.predict(_matrix(parties), pred_contribs=True)
+    np.testing.assert_allclose(found.values[:, :, 0], theirs[:, :4], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found.expected[0], theirs[0, 4], rtol=0, atol=1e-6)
+    assert np.abs(found.values - before.values).max() > 0.05
 
 
 def test_subtrees_of_the_label_holder_are_in_their_place(tmp_path: Path) -> None:

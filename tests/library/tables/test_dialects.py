@@ -257,7 +257,7 @@ def test_what_is_detected_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert f"{path}: read as UTF-16, by its byte order mark" in caplog.text
     assert 'delimiter = ";"' in caplog.text
     assert 'decimal = ","' in caplog.text
-    assert "77" not in caplog.text
+    assert "77" not in caplog.text.replace(str(tmp_path), "")
 
 
 def test_lines_in_a_dialect(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.library.trees.tables import Case, cases, encoded, table
 from treetap.errors import DataError
 from treetap.trees.centralised import CentralModel, Tables, train
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
-from treetap.trees.shapley import expected_score, masked_terms
+from treetap.trees.shapley import attributions, expected_score, masked_terms
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -80,6 +80,20 @@ def test_values_are_those_of_the_definition(case: Case) -> None:
     expected = _by_definition(model.ensemble, n, goes_left, player, players)
     np.testing.assert_allclose(found.values, expected, rtol=0, atol=1e-12 * max(1.0, np.abs(expected).max()))
     assert np.abs(expected).max() > 1e-3
+
+
+@pytest.mark.second_tier(but=6)
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_values_of_known_decisions_are_those_of_masks(case: Case) -> None:
+    """What is computed pattern by pattern where all is known is the form in masks, with none that is remote."""
+    model, tables, players = _trained(case)
+    n, goes_left, player = len(case.labels), decisions(model, tables), player_of(model, "p0")
+    found = attributions(model.ensemble, player, goes_left, players, n)
+    expected = attribute(model.ensemble, player, all_masks(model.ensemble, n, goes_left, player), players, n)
+    np.testing.assert_allclose(
+        found.values, expected.values, rtol=0, atol=1e-12 * max(1.0, np.abs(expected.values).max())
+    )
+    np.testing.assert_allclose(found.expected, expected.expected, rtol=1e-12)
 
 
 @pytest.mark.second_tier(but=12)

@@ -47,6 +47,14 @@ def run(folder: Path, file: AuditFile, *, by_tree: ByTree) -> dict[str, Any]:
     return document
 
 
+def verdict_lines(document: Mapping[str, Any]) -> list[str]:
+    """What each side learned, by an audit's document, as a terminal has it."""
+    from attacks.document import parse
+    from attacks.report import verdict
+
+    return verdict.verdict_lines(parse(document))
+
+
 def audit_folder(folder: Path, *, attacks: Sequence[str] | None = None, by_tree: ByTree = "few") -> dict[str, Any]:
     """Audit a folder that holds audit.toml; the document and the report are written to it.
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from treetap.commands.experiment import tracking
 from treetap.commands.experiment.defended import check
-from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile, lacking
 from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
 from treetap.commands.experiment.kept import Kept, made_with, new_folder, remove_private_keys
 from treetap.commands.experiment.page import html
@@ -24,12 +24,16 @@ from treetap.commands.experiment.xgboost_export import export_run
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import empty_folder, keep_table, to_toml
 from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.protocols.registry import training
 from treetap.tables.source_keys import SourceKeys
+from treetap.version import install
 
 #: The table of an experiment that was given in memory, in the folder of its results.
 TABLE = "table.parquet"
 #: Made of the results as each run ends.
 HISTORY, PAGE = "history.csv", "report.html"
+#: Most records of a table that is compared and audited unless its file says otherwise.
+MOST_RECORDS = 100_000
 
 
 def run_experiment(
@@ -80,7 +84,7 @@ def run_experiment(
         given = with_frontier(readable, base)
         joined = read_table(given, where, None if file is None else Path(name))
         labels = labels_of(given, joined)
-        given = with_classes(given, labels)
+        given, left_out = with_usual(with_classes(given, labels), joined.num_rows)
         for run in given.runs:  # a fault in the last split is reported before the first run
             drawn = split(given, joined, run.seed, run.fold)
             refuse_constant(given, joined, drawn, run)
@@ -109,6 +113,7 @@ def run_experiment(
             finally:
                 if not keep_keys:
                     remove_private_keys(federation)
+            result.left_out = left_out
             if export:
                 _export(kept, result)
             kept.add(result)
@@ -150,6 +155,48 @@ def with_frontier(experiment: ExperimentFile, base: Path) -> ExperimentFile:
     return experiment.model_copy(update={"audit": experiment.audit.model_copy(update={"frontier": path})})
 
 
+def with_usual(experiment: ExperimentFile, records: int) -> tuple[ExperimentFile, list[str]]:
+    """The experiment with `compare` and `[audit]` settled, and what is left out that its file did not turn off.
+
+    Both are on for trees and tables of up to `MOST_RECORDS` records; `records`: of the joined table.
+    """
+    large, said = _too_much(experiment, records), []
+    compare, audit = experiment.data.compare, experiment.audit
+    if compare is None:
+        compare = not large
+        if large:
+            said.append(
+                f"Not compared with {_alone(experiment)}: {large}; compare = true in [data] does it all the same."
+            )
+    if audit is None and large:
+        said.append(f"Not audited: {large}; a line [audit] does it all the same.")
+    elif audit is None and (hindrance := _hindrance(experiment)):
+        said.append(f"Not audited: {hindrance}.")
+    elif audit is None:
+        audit = AuditTable()
+    data = experiment.data.model_copy(update={"compare": compare})
+    return experiment.model_copy(update={"data": data, "audit": audit}), said
+
+
+def _alone(experiment: ExperimentFile) -> str:
+    return "each party alone" if experiment.spread else f"{experiment.in_order[0]} alone"
+
+
+def _too_much(experiment: ExperimentFile, records: int) -> str:
+    """The reason for which neither is on by itself; empty where both are."""
+    if not training(experiment.job.protocol).grows_trees:
+        return "it would train further networks"
+    return f"the table has {records:,} records, more than {MOST_RECORDS:,}" if records > MOST_RECORDS else ""
+
+
+def _hindrance(experiment: ExperimentFile) -> str:
+    """The reason for which no audit is possible; empty where one is."""
+    silent = [party.name for party in experiment.party if party.record == "off" and not party.labels]
+    if silent:
+        return f"{silent[0]} has record = 'off' and keeps no transcript"
+    return f"it needs {missing}: {install('audit')}" if (missing := lacking()) else ""
+
+
 @contextmanager
 def _as_file(experiment: ExperimentFile, table: pa.Table | None, base: Path) -> Iterator[tuple[ExperimentFile, Path]]:
     """The experiment with the file that its table is read from, and the folder from which the file's path starts."""
@@ -158,7 +205,9 @@ def _as_file(experiment: ExperimentFile, table: pa.Table | None, base: Path) -> 
         return
     with tempfile.TemporaryDirectory(prefix="treetap-") as held:
         keep_table(table, Path(held) / TABLE)
-        source = {name: field.default for name, field in SourceKeys.model_fields.items()} | {"path": Path(TABLE)}
+        kept = ("date_format",)  # as the frame has them
+        source = {name: field.default for name, field in SourceKeys.model_fields.items() if name not in kept}
+        source["path"] = Path(TABLE)
         yield experiment.model_copy(update={"data": experiment.data.model_copy(update=source)}), Path(held)
 
 

@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from attacks.document import parse
 from attacks.files import AuditedParty, LabelTable, Victim
+from attacks.report.verdict import to_do
+from attacks.verdict import Verdict
 from treetap.commands.audit import local_job
 from treetap.commands.experiment.baselines import ALONE, UNDEFENDED
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
@@ -35,9 +38,12 @@ def add_audit(
     feature_parties = [party.name for party in experiment.party if not party.labels]
     parties = [_files(folder, name, columns=drawn.columns[name]) for name in feature_parties]
     more = asked.model_dump(include={"attacks", "classes", "drawn_only", "settings", "known_labels"}, exclude_none=True)
-    more |= {"ca": "certs/ca.crt", "data_digest": content_digest(table)}
-    if training(experiment.job.protocol).grows_trees:
-        more["defences"] = experiment.defences.model_dump(exclude_defaults=True)
+    more |= {
+        "ca": "certs/ca.crt",
+        "data_digest": content_digest(table),
+        "title": f"{folder.parent.name}, {run.planned.title}",
+        "defences": experiment.defences.model_dump(exclude_defaults=True),
+    }
     if asked.frontier is not None:
         more["frontier"] = os.path.relpath(asked.frontier, folder)
     label = LabelTable(path=labels_file(experiment, folder), column=experiment.data.label, id=ID)
@@ -64,7 +70,17 @@ def add_audit(
     file = local_job.write_file(folder, parties, label, more, evaluation, victims)
     document = local_job.run(folder, file, by_tree=asked.by_tree)
     run.audit, run.audit_report = local_job.scores(document), str(folder / local_job.REPORT)
+    told = parse(document)
+    run.verdicts, run.to_do = [_explained(it, experiment) for it in told.verdicts], to_do(told)
     run.audit_seconds = time.monotonic() - started
+
+
+def _explained(verdict: Verdict, experiment: ExperimentFile) -> Verdict:
+    """The verdict, of an attack for which a party keeps no transcript with the line that makes it keep one."""
+    silent = [party.name for party in experiment.party if experiment.record(party) == "off"]
+    if verdict.word != "not measured" or verdict.party not in silent:
+        return verdict
+    return verdict.model_copy(update={"reason": f'record = "received" in the [[party]] of {verdict.party} measures it'})
 
 
 def _files(folder: Path, name: str, columns: list[str] | None = None) -> AuditedParty:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.headline import Gain, gain_of
 from treetap.commands.experiment.joined_table import ID
 from treetap.commands.experiment.party_tables import read_as_party
 from treetap.commands.experiment.results import Measures
@@ -59,7 +60,9 @@ class Comparison:
             name: read_as_party(settings[name]["tables"]["predict"], self._params.missing, self._trained[name])
             for name in self._names
         }
-        self._ids = self._asked[self._names[0]].ids
+        self._ids, self._seed = self._asked[self._names[0]].ids, seed
+        place = {str(record): row for row, record in enumerate(rows.column(ID).to_pylist())}
+        self._rows = [place[record] for record in self._ids]
         self._ownership: dict[str, Rows] | None = None
         if experiment.spread:
             self._learned, self._ownership = joined_labels(self._trained, label, self._params)
@@ -71,6 +74,7 @@ class Comparison:
         self._min_cell_records = experiment.min_cell_records
         self._amplified = any(party.optimizer is not None for party in experiment.party)
         self._joined = self._predict(self._names, self._of_defences())
+        self._alone: dict[str, Floats] = {}
 
     @property
     def comparable(self) -> bool:
@@ -105,18 +109,16 @@ class Comparison:
         if isinstance(self._params, SplitnnParams) and self._defended:
             _, outcome = self._predict(self._names)
             measured[UNDEFENDED] = self._measured(outcome)
-        if self._ownership is None:
-            if self._trained[self._names[0]].sources:
-                _, outcome = self._predict(self._names[:1])
-                measured[ALONE] = self._measured(outcome)
-            return measured
-        for name, rows in self._ownership.items():
-            try:
-                _, outcome = self._alone(name, rows)
-            except DataError:
-                continue  # a column is constant among the rows that the party labels
-            measured[f"{name} alone, test"] = self._measured(outcome)
+        self._alone = self._each_alone()
+        for name, outcome in self._alone.items():
+            measured[ALONE if self._ownership is None else f"{name} alone, test"] = self._measured(outcome)
         return measured
+
+    def gain(self, outcome: Floats) -> Gain | None:
+        """The gain of the federation's outcome of the test rows, in the order of the joined table, after `metrics`."""
+        weights = self._asked[self._names[0]].weights
+        together = outcome[self._rows]
+        return gain_of(self._params.objective, together, self._alone, self._truth, weights, self._seed)
 
     def _measured(self, outcome: Floats) -> Measures:
         """Measures of an outcome of the test rows, which their weights weigh."""
@@ -146,11 +148,21 @@ class Comparison:
             before, after, learned.values, len(learned.classes), self._params, **given
         )
 
-    def _alone(self, name: str, rows: Rows) -> tuple[Floats, Floats]:
-        """The same, by a model of the training rows that a party labels, and its columns."""
-        before, after = [(name, self._trained[name].take(rows))], [(name, self._asked[name])]
-        learned = self._learned
-        return self._protocol.centrally.predict(before, after, learned.values[rows], len(learned.classes), self._params)
+    def _each_alone(self) -> dict[str, Floats]:
+        """Party that has labels → outcome of the test rows by a model of its own columns and labels, if it has both."""
+        if self._ownership is None:
+            first = self._names[0]
+            return {first: self._predict([first])[1]} if self._trained[first].sources else {}
+        learned, outcomes = self._learned, {}
+        for name, rows in self._ownership.items():
+            before, after = [(name, self._trained[name].take(rows))], [(name, self._asked[name])]
+            try:
+                _, outcomes[name] = self._protocol.centrally.predict(
+                    before, after, learned.values[rows], len(learned.classes), self._params
+                )
+            except DataError:
+                continue  # a column is constant among the rows that the party labels
+        return outcomes
 
 
 def joined_labels(tables: Mapping[str, Table], column: str, params: JobParams) -> tuple[Labels, dict[str, Rows]]:

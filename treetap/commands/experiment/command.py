@@ -10,7 +10,7 @@ from treetap import terminal
 from treetap.commands.experiment.all_runs import PAGE, run_experiment
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.kept import Kept
-from treetap.commands.experiment.report import print_run, print_summary
+from treetap.commands.experiment.printed import print_report, run_line
 from treetap.commands.experiment.results import Results, RunResult
 from treetap.commands.experiment.xgboost_export import check_exportable
 from treetap.commands.local_federation import clean_end, working_folder
@@ -30,11 +30,12 @@ def run_file(
     discard: bool = False,
     keep_keys: bool = False,
     export: bool = False,
+    details: bool = False,
 ) -> None:
     """Run an experiment file and print its report; results are kept in `runs/NAME` unless an option says otherwise.
 
     With `as_json` finished runs are printed even if a later one fails. `export`: write each run's model for XGBoost.
-    `keep_keys`: see `run_experiment`.
+    `keep_keys`: see `run_experiment`. `details`: also the tables of costs and of attacks.
 
     Raises:
         BadInput: options that exclude each other, a fault of the file or its table, or an audit that failed.
@@ -49,7 +50,7 @@ def run_file(
     experiment = load(file, ExperimentFile)
     if export:
         check_exportable(experiment.job.protocol)
-    output = _Output(file, as_json=as_json, discard=discard)
+    output = _Output(file, as_json=as_json, discard=discard, details=details)
     # what has finished is kept, also where a run fails or Ctrl-C ends it
     with clean_end(), _temporary(discard) as temporary:
         try:
@@ -78,8 +79,8 @@ def _temporary(discard: bool) -> AbstractContextManager[Path | None]:
 class _Output:
     """Output of the command."""
 
-    def __init__(self, file: Path, *, as_json: bool, discard: bool) -> None:
-        self._file, self._as_json, self._discard = file, as_json, discard
+    def __init__(self, file: Path, *, as_json: bool, discard: bool, details: bool) -> None:
+        self._file, self._as_json, self._discard, self._details = file, as_json, discard, details
         self._kept: Kept | None = None
         self._planned = 0
 
@@ -90,9 +91,9 @@ class _Output:
             terminal.err.print(f"{planned} runs, {len(kept.runs)} of them finished already", soft_wrap=True)
 
     def add(self, run: RunResult) -> None:
-        """A run has ended."""
-        if not self._as_json:
-            print_run(run)
+        """A run has ended; a single one is not told apart from its report."""
+        if not self._as_json and self._planned > 1:
+            terminal.err.print(terminal.text(run_line(run)), soft_wrap=True)
 
     def stop(self) -> None:
         """A run failed, or the command is ended."""
@@ -100,6 +101,8 @@ class _Output:
             return
         if self._as_json and self._kept.runs:
             print(Results.of(self._kept.runs, None if self._discard else self._kept.folder).written())
+        elif self._kept.runs:
+            print_report(self._kept.runs, details=self._details)
         if not self._discard:
             folder = self._kept.folder
             done = f"{len(self._kept.runs)} of {self._planned} runs"
@@ -118,12 +121,13 @@ class _Output:
         if self._as_json:
             print((results.model_copy(update={"folder": None}) if self._discard else results).written())
         else:
-            if len(runs) > 1:
-                print_summary(runs)
+            print_report(runs, details=self._details)
             if logged is not None and logged.fault is None:
                 terminal.out.print(f"MLflow: {logged.address}, run {logged.run}", soft_wrap=True)
             if not self._discard:
                 terminal.out.print(f"report: {shown(folder / PAGE)}", soft_wrap=True)
+                if len(runs) == 1 and runs[0].audit_report is not None:
+                    terminal.out.print(f"audit: {shown(Path(runs[0].audit_report))}", soft_wrap=True)
                 terminal.out.print(f"results: {shown(folder)}", soft_wrap=True)
         # the results are printed before: the exit status alone says that an audit failed
         faults = [(run.planned.title, run.audit_fault) for run in runs if run.audit_fault is not None]

@@ -28,9 +28,10 @@ from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS, predicting
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.strict import Strict, unshown
-from treetap.tables.config import CATEGORICAL, OTHERS, Constrained, Direction, Encode, encoded_by_name
+from treetap.tables.config import AUTO, OTHERS, Constrained, Direction, Encode, auto_for_others, encoded_by_name
 from treetap.tables.source_keys import SourceKeys
 from treetap.trees.params import TreeParams
+from treetap.version import install
 from treetap.wire.v2 import setup_pb2
 
 Value = TypeVar("Value")
@@ -88,7 +89,7 @@ class OutputTable(Strict):
 
 def _with_libraries(value: Value, needed: tuple[str, ...], extra: str) -> Value:
     if missing := [name for name in needed if find_spec(name) is None]:
-        raise ValueError(f"needs {missing[0]}: pip install 'treetap[{extra}]'")
+        raise ValueError(f"needs {missing[0]}: {install(extra)}")
     return value
 
 
@@ -101,17 +102,17 @@ class DataTable(SourceKeys, Constrained):
 
     `cv`: the number of folds, each a run; else each run holds `test_share` of the rows out. `time`: a column that
     orders the rows, of which the last are held out. `evaluate_rounds`: measure the held-out rows after every round.
-    `weight`: the column of sample weights, which the label holder gets. Constraints are of columns that a party gets,
-    whichever it is.
+    `compare`: by default on for trees and few records. `weight`: the column of sample weights, which the label holder
+    gets. Constraints are of columns that a party gets, whichever it is.
     """
 
     label: str
     weight: str | None = None
     id: str | None = None
     drop: list[str] = []
-    encode: Encode | None = None
+    encode: Encode = AUTO
     drop_constant: bool = False
-    compare: bool = False
+    compare: bool | None = None
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     cv: Annotated[int, Field(ge=2, le=100)] | None = None
     time: str | None = None
@@ -148,14 +149,21 @@ class DataTable(SourceKeys, Constrained):
 _OF_AUDIT = ("scipy", "sklearn")
 
 
+def lacking() -> str | None:
+    """The library that an audit needs and this machine lacks."""
+    return next((name for name in _OF_AUDIT if find_spec(name) is None), None)
+
+
 class AuditTable(Strict):
     """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
 
+    `run`: false turns the audit off, which is on by default for trees and few records.
     `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
     `known_labels`: settings of the attacks by known labels. Of split networks `network`: settings of feature parties'
     attacks; `features`: of the label holder's on columns; of trees `sums`.
     """
 
+    run: bool = True
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     classes: Annotated[int, Field(ge=2)] | None = None
     by_tree: bool | Literal["few"] = "few"
@@ -171,8 +179,8 @@ class AuditTable(Strict):
     def _known(self) -> AuditTable:
         from attacks.audit_file import check_settings, known_attacks
 
-        if missing := [name for name in _OF_AUDIT if find_spec(name) is None]:
-            raise ValueError(f"needs {missing[0]}: pip install 'treetap[audit]'")
+        if self.run and (missing := lacking()):
+            raise ValueError(f"needs {missing}: {install('audit')}")
         if self.attacks is not None:
             known_attacks(self.attacks)
         tables = ("settings", "known_labels", "network", "features", "sums")
@@ -293,12 +301,12 @@ class ExperimentFile(Strict):
         """The format of the file of predictions."""
         return FORMATS[0] if self.predict is None else str(self.predict.format)
 
-    def encode(self, party: PartyTable, columns: Sequence[str]) -> str | dict[str, str] | None:
-        """The encodings of these columns at a party: its own, or those of `[data]`."""
-        given = self.data.encode if party.encode is None else party.encode
-        if given is None or isinstance(given, str):
+    def encode(self, party: PartyTable, columns: Sequence[str]) -> str | dict[str, str]:
+        """The encodings of these columns at a party, its own or those of `[data]`; `AUTO` where neither says one."""
+        given = auto_for_others(self.data.encode if party.encode is None else party.encode)
+        if isinstance(given, str):
             return given
-        return {name: encoding for name, encoding in given.items() if name in (OTHERS, *columns)} or None
+        return {name: encoding for name, encoding in given.items() if name in (OTHERS, *columns)}
 
     def constraints(self, party: PartyTable, columns: Sequence[str]) -> dict[str, Direction]:
         """The monotone constraints of these columns at a party: those of `[data]`, and its own."""
@@ -311,26 +319,25 @@ class ExperimentFile(Strict):
         return {*self.data.directions, *(name for party in self.party for name in party.directions)}
 
     @property
-    def splits_categories(self) -> bool:
-        """True if columns may be split as categories."""
-        given = [self.data.encode, *(party.encode for party in self.party)]
-        return any(CATEGORICAL in (encode.values() if isinstance(encode, dict) else [encode]) for encode in given)
-
-    @property
     def encoded_by_name(self) -> set[str]:
         """The columns that some table of encodings names."""
         given = [self.data.encode, *(party.encode for party in self.party)]
         return {name for encode in given for name in encoded_by_name(encode)}
 
+    @property
+    def audited(self) -> bool:
+        """True if each run ends with an audit."""
+        return self.audit is not None and self.audit.run
+
     def record(self, party: PartyTable) -> str:
         """The messages in the party's transcript; feature parties under audit record what they receive."""
-        usual = "received" if self.audit is not None and not party.labels else "off"
+        usual = "received" if self.audited and not party.labels else "off"
         return party.record or usual
 
     def record_sums(self, party: PartyTable) -> bool:
         """True for a label holder of trees under audit that records: attacks on columns are by the sums it opens."""
         kind = training(self.job.protocol)
-        attacks = self.audit is not None and party.labels and self.record(party) != "off"
+        attacks = self.audited and party.labels and self.record(party) != "off"
         return attacks and kind.grows_trees and not kind.one_role
 
     @model_validator(mode="after")
@@ -352,7 +359,7 @@ class ExperimentFile(Strict):
         # these read the parties, and would name the wrong fault where the tables contradict each other
         if faults := self.job.params().party_faults(self.in_order[0], self.in_order[1:]):
             raise ValueError("; ".join(faults))
-        if self.audit is not None:
+        if self.audited:
             for party in self.party:
                 if party.record == "off" and not party.labels:
                     raise ValueError(f"[audit] reads transcripts, but {party.name} has record = 'off'; leave it out")

@@ -6,7 +6,7 @@ compute together, bit for bit, without a message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,10 +24,12 @@ from treetap.models.store import VALUES, read_manifest, read_model, read_repaire
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
+from treetap.tables.record_ids import Ids
 from treetap.tables.typed import named_type, typed
 from treetap.tables.unlike import Unlike, check_values
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
-from treetap.trees.local_values import Bools, Floats, Ints, reached_values
+from treetap.trees.local_values import Bools, Floats, Ints, RowsLeft, reached_values
+from treetap.trees.shapley import Attributions, attributions
 
 #: The meaning of a split's handle, by its owner's table.
 Meaning = Callable[[Split], OwnSplit]
@@ -53,13 +55,19 @@ class OpenModel:
 def scores(ensemble: Ensemble, meaning: Meaning, features: Mapping[str, Floats]) -> Floats:
     """Scores (n, outputs) of n records; `features`: party → its columns (n, d), NaN where missing."""
 
+    n, goes_left = _router(meaning, features)
+    reached = (reached_values(tree, route(tree.splits, n, goes_left), goes_left) for tree in ensemble.used_trees)
+    return ensemble.summed(reached, n)
+
+
+def _router(meaning: Meaning, features: Mapping[str, Floats]) -> tuple[int, RowsLeft]:
+    """The number of records with these features, and those of some that go left at a split."""
+
     def goes_left(split: Split, rows: Ints) -> Bools:
         own = meaning(split)
         return np.asarray(own.goes_left(features[split.owner][rows, own.feature]))
 
-    n = len(next(iter(features.values())))
-    reached = (reached_values(tree, route(tree.splits, n, goes_left), goes_left) for tree in ensemble.used_trees)
-    return ensemble.summed(reached, n)
+    return len(next(iter(features.values()))), goes_left
 
 
 def hidden(ensemble: Ensemble) -> dict[str, int]:
@@ -154,17 +162,71 @@ class JointModel:
         Raises:
             DataError: a table cannot be read, or lacks a column.
         """
+        ids, features = self.records(tables)
+        values = scores(self._opened.published, self._opened.meaning, features)
+        classes = self.manifest["classes"]
+        outcome = Outcome.of(self.manifest["objective"], classes, values)
+        return pa.table({**ids, **outcome.columns(classes, self._class_type)})
+
+    def records(self, tables: Mapping[str, TableConfig]) -> tuple[dict[str, pa.Array], dict[str, Floats]]:
+        """The records that all tables have, in the order of ids: the id column by its name, and features by party.
+
+        Raises as `predict`.
+        """
+        common, kinds, features = self._common(tables)
+        ((name, kind),) = kinds.items()  # of an experiment, one
+        return {name: common.array.cast(kind)}, features
+
+    @property
+    def features(self) -> list[tuple[str, str]]:
+        """Party and feature of every column of `records`, the label holder's first, as in an exported model."""
+        parties = [self.label_holder, *self.manifest["feature_parties"]]
+        return [(party, str(name)) for party in parties for name in self.manifests[party]["columns"]]
+
+    def attributions(self, features: Mapping[str, Floats]) -> Attributions:
+        """Shapley values of the scores of `records`, each of `features` a player; see `treetap.trees.shapley`.
+
+        Raises:
+            DataError: a split has no cover, so that there is no mean to compare with.
+        """
+        meaning, published = self._opened.meaning, self._opened.published
+
+        def goes_left(split: Split) -> Bools:
+            own = meaning(split)
+            return np.asarray(own.goes_left(features[split.owner][:, own.feature]))
+
+        def player(split: Split) -> str:
+            return f"{split.owner}.{self.manifests[split.owner]['columns'][meaning(split).feature]}"
+
+        players = [f"{party}.{name}" for party, name in self.features]
+        return attributions(published, player, goes_left, players, len(next(iter(features.values()))))
+
+    def after_rounds(self, tables: Mapping[str, TableConfig]) -> tuple[Ids, Iterator[Floats]]:
+        """The records that all tables have, and their outcome after each round of the training, the best or not.
+
+        Raises as `predict`.
+        """
+        common, _, features = self._common(tables)
+        return common, self._outcomes(features)
+
+    def _outcomes(self, features: Mapping[str, Floats]) -> Iterator[Floats]:
+        model, meaning = self._opened.published, self._opened.meaning
+        n, goes_left = _router(meaning, features)
+        sums = np.tile(np.array(model.base_margin, dtype=np.float64), (n, 1))
+        for number, tree in enumerate(model.trees, start=1):
+            sums[:, list(tree.outputs)] += reached_values(tree, route(tree.splits, n, goes_left), goes_left)
+            if number % model.trees_per_round == 0:
+                yield model.outcome(sums / number if model.averaged else sums.copy())
+
+    def _common(self, tables: Mapping[str, TableConfig]) -> tuple[Ids, Mapping[str, pa.DataType], dict[str, Floats]]:
+        """The ids of the records that all tables have, the types of the id columns, and the features by party."""
         read = {party: self._read(party, config) for party, config in tables.items()}
         self.unlike = {party: table.unlike for party, table in read.items()}
         common = read[self.label_holder].ids
         for table in read.values():
             common = common.take(np.flatnonzero(table.ids.places_of(common) >= 0))
         features = {party: table.features[table.ids.places_of(common)] for party, table in read.items()}
-        values = scores(self._opened.published, self._opened.meaning, features)
-        classes = self.manifest["classes"]
-        outcome = Outcome.of(self.manifest["objective"], classes, values)
-        ((name, kind),) = read[self.label_holder].id_types.items()  # of an experiment, one
-        return pa.table({name: common.array.cast(kind), **outcome.columns(classes, self._class_type)})
+        return common, read[self.label_holder].id_types, features
 
     @cached_property
     def _opened(self) -> OpenModel:

@@ -4,208 +4,65 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from attacks.verdict import Verdict
 from treetap import terminal
+from treetap.commands.experiment.curves import (
+    MOST_CLASSES,
+    class_curves,
+    counted,
+    history_pictures,
+    legend,
+    seeds_of,
+    thresholds,
+)
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.report import readings, received, written
-from treetap.commands.experiment.results import Bin, RunResult, Spread, measures, spread, summary
+from treetap.commands.experiment.headline import Gain, compared, conclusion, headline
+from treetap.commands.experiment.headline import written as worth
+from treetap.commands.experiment.report import received
+from treetap.commands.experiment.results import RunResult, Spread, measures, spread, summary, to_do, worst_verdicts
+from treetap.neural.params import SplitnnParams
 from treetap.pages.page import render
-from treetap.pages.pictures import Bar, Cell, Frame, Matrix, Table, heat, percent, polyline, short
+from treetap.pages.pictures import Bar, Cell, Matrix, Table, heat, percent
+from treetap.trees.params import TreeParams
 from treetap.wire.disclosure import CLASSES
-
-SIZE = (440, 320)
-#: Most classes of which the page has curves; those with the most records come first.
-MOST_CLASSES = 9
-#: Prefix of a metric of a round → its records and its class in the style sheet, in the order of the legend.
-RECORDS = {
-    "train": ("training records", "train"),
-    "validation": ("records of the validation share", "validation"),
-    "eval": ("held-out rows", "eval"),
-}
-
-
-class Curve(NamedTuple):
-    """A line of one run. `points`: marks on it as (x, y, radius); `title`: the run and its figure."""
-
-    style: str
-    path: str
-    points: list[tuple[str, str, str]]
-    title: str
-
-
-@dataclass(frozen=True)
-class Picture:
-    """Curves in a frame. `diagonal`: path of the reference line, or empty; `table`: all figures."""
-
-    title: str
-    figure: str
-    frame: Frame
-    curves: list[Curve]
-    diagonal: str
-    table: Table
-
-
-def roc_pictures(runs: Sequence[RunResult]) -> list[Picture]:
-    """A picture for each class shown: the share of positives found by the share of false alarms."""
-    frame = _unit("false positive rate", "true positive rate")
-    pictures = []
-    for name in _classes(runs, "roc"):
-        of_class = [(run.planned.title, roc) for run in runs for roc in run.evaluation.roc if roc.name == name]
-        curves = [
-            Curve(
-                "graph",
-                polyline((frame.x(point.false), frame.y(point.true)) for point in roc.points),
-                [],
-                f"{title}: AUC {written(roc.auc)}",
-            )
-            for title, roc in of_class
-        ]
-        area = spread(roc.auc for _, roc in of_class).written()
-        rows = [[title, written(roc.auc)] for title, roc in of_class]
-        pictures.append(Picture(name, f"AUC {area}", frame, curves, _diagonal(frame), Table(["run", "AUC"], rows)))
-    return pictures
-
-
-def calibration_pictures(runs: Sequence[RunResult]) -> list[Picture]:
-    """A picture for each class shown: the share of a class among records of nearly one predicted probability."""
-    frame = _unit("mean predicted probability", "share of the class")
-    pictures = []
-    for name in _classes(runs, "calibration"):
-        every = [own.bins for run in runs for own in run.evaluation.calibration if own.name == name]
-        pooled = [(of_runs[0], *_pooled(of_runs)) for of_runs in zip(*every, strict=True)]
-        bins = [row for row in pooled if row[1]]  # no record, no mean
-        most = max(count for _, count, _, _ in bins)
-        marks = [
-            (short(frame.x(mean)), short(frame.y(share)), short(2 + 6 * (count / most) ** 0.5))
-            for _, count, mean, share in bins
-        ]
-        line = polyline((frame.x(mean), frame.y(share)) for _, _, mean, share in bins)
-        rows = [
-            [f"{it.low:.1f} to {it.high:.1f}", f"{count:,}", f"{mean:.3f}", f"{share:.3f}"]
-            for it, count, mean, share in bins
-        ]
-        curve = Curve("graph", line, marks, f"{sum(count for _, count, _, _ in bins):,} records of all runs")
-        heads = ["predicted", "records", "mean predicted", "share of the class"]
-        pictures.append(Picture(name, "", frame, [curve], _diagonal(frame), Table(heads, rows)))
-    return pictures
-
-
-def history_pictures(runs: Sequence[RunResult]) -> list[Picture]:
-    """A picture for each measure that rounds have: its course over the rounds, by records that it is of."""
-    pictures = []
-    unit = "epoch" if any(run.epochs is not None for run in runs) else "round"
-    for measure in _measures(runs):
-        given = [name for name in (f"{prefix}_{measure}" for prefix in RECORDS) if _has(runs, name)]
-        figures = [row.get(name) for run in runs for row in run.history for name in given]
-        values = [figure for figure in figures if figure is not None]
-        low, high = min(values), max(values)
-        margin = 0.05 * (high - low) or max(0.05 * abs(high), 0.01)
-        last = max(len(run.history) for run in runs) - 1
-        names = (f"{unit}, from 0", "")  # the title says it, and figures of this axis may be long
-        frame = Frame.linear(SIZE, (0, max(last, 1)), (low - margin, high + margin), names, whole=True)
-        curves = [_course(run, name, frame) for name in given for run in runs if _has([run], name)]
-        pictures.append(Picture(measure, "", frame, curves, "", Table(["run", *given], _ends(runs, given))))
-    return pictures
-
-
-def legend(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
-    """The records whose metrics the rounds have: name and class in the style sheet."""
-    measures = _measures(runs)
-    return [look for prefix, look in RECORDS.items() if any(_has(runs, f"{prefix}_{measure}") for measure in measures)]
-
-
-def _pooled(bins: Sequence[Bin]) -> tuple[int, float, float]:
-    """The records of a bin of all runs, the mean predicted probability, and the share of the class."""
-    count = sum(it.records for it in bins)
-    mean, observed = (
-        sum(it.records * (figure or 0.0) for it, figure in figures) / max(count, 1)
-        for figures in ([(it, it.mean) for it in bins], [(it, it.observed) for it in bins])
-    )
-    return count, mean, observed
-
-
-def _course(run: RunResult, name: str, frame: Frame) -> Curve:
-    prefix = name.partition("_")[0]
-    places = [
-        None if (value := row.get(name)) is None else (frame.x(number), frame.y(value))
-        for number, row in enumerate(run.history)
-    ]
-    end = next((place for place in reversed(places) if place is not None), None)
-    marks = [] if end is None else [(short(end[0]), short(end[1]), "3")]
-    last = next((row[name] for row in reversed(run.history) if row.get(name) is not None), None)
-    return Curve(
-        RECORDS[prefix][1], polyline(places), marks, f"{run.planned.title}, {name}: {written(last)} at its end"
-    )
-
-
-def _ends(runs: Sequence[RunResult], names: Sequence[str]) -> list[list[str]]:
-    """The last figure of each run, and over several runs the mean."""
-    ends = {
-        name: [next((row[name] for row in reversed(run.history) if row.get(name) is not None), None) for run in runs]
-        for name in names
-    }
-    rows = [[run.planned.title, *(written(ends[name][k]) for name in names)] for k, run in enumerate(runs)]
-    if len(runs) > 1:
-        rows.append(["mean ± standard deviation", *(spread(ends[name]).written() for name in names)])
-    return rows
-
-
-def _measures(runs: Sequence[RunResult]) -> list[str]:
-    """Measures of rounds, in the order in which they appear, without the records that they are of."""
-    names = dict.fromkeys(name for run in runs for row in run.history for name in row)
-    kept = dict.fromkeys(name.partition("_")[2] for name in names if name.partition("_")[0] in RECORDS)
-    return [measure for measure in kept if any(_has(runs, f"{prefix}_{measure}") for prefix in RECORDS)]
-
-
-def _has(runs: Sequence[RunResult], name: str) -> bool:
-    return any(row.get(name) is not None for run in runs for row in run.history)
-
-
-def _classes(runs: Sequence[RunResult], kind: Literal["roc", "calibration"]) -> list[str]:
-    """The classes that have such curves in any run, those with the most held-out records first."""
-    support: dict[str, int] = {}
-    for evaluation in (run.evaluation for run in runs):
-        sizes = {row.name: row.support for row in evaluation.per_class}
-        for name in (own.name for own in getattr(evaluation, kind)):
-            support[name] = support.get(name, 0) + sizes[name]
-    return sorted(support, key=lambda name: -support[name])[:MOST_CLASSES]
-
-
-def _unit(x_name: str, y_name: str) -> Frame:
-    return Frame.linear(SIZE, (0, 1), (0, 1), (x_name, y_name))
-
-
-def _diagonal(frame: Frame) -> str:
-    return polyline([(frame.x(0), frame.y(0)), (frame.x(1), frame.y(1))])
 
 
 def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> str:
     """The page of an experiment's finished runs; at least one. `name`: the experiment's."""
     importance, left_out = importances(runs)
+    gains, verdicts = [run.gain for run in runs], worst_verdicts(runs)
     return render(
         "treetap.commands.experiment",
         "results.html.j2",
         name=name,
         runs=len(runs),
+        headline=headline(gains),
+        conclusion=conclusion(gains, "a party alone" if experiment.spread else f"{experiment.in_order[0]} alone"),
+        beside=beside(gains),
+        model=_model(experiment, runs),
+        learned=learned(verdicts),
+        to_do=to_do(verdicts),
+        not_done=list(dict.fromkeys(line for run in runs for line in run.left_out)),
+        folds=experiment.data.cv,
         weight=experiment.data.weight,
         facts=_facts(experiment, runs),
         says=list(dict.fromkeys(line for run in runs for line in run.says)),
         faults=[(run.planned.title, run.audit_fault) for run in runs if run.audit_fault is not None],
         audits=[(run.planned.title, _near(run.audit_report)) for run in runs if run.audit_report],
-        readings=readings(runs),
         metrics=metric_table(runs),
         by_run=run_table(runs),
         confusion=confusion(runs),
         classes=class_table(runs),
         residuals=residuals(runs),
-        roc=roc_pictures(runs),
-        calibration=calibration_pictures(runs),
+        seeds=seeds_of(runs),
+        thresholds=thresholds(runs),
+        curves=class_curves(runs),
         most_classes=MOST_CLASSES,
         history=history_pictures(runs),
         legend=legend(runs),
@@ -213,6 +70,8 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         left_out=left_out,
         phases=phases(runs),
         traffic=traffic(runs),
+        kinds=KINDS,
+        terms=_terms(runs),
         predictions=predictions(runs),
     )
 
@@ -237,6 +96,82 @@ def _facts(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[tuple[
         ("treetap", version("treetap")),
         ("made", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
     ]
+
+
+def _model(experiment: ExperimentFile, runs: Sequence[RunResult]) -> str:
+    """The model and the rows that it learned from, as one sentence."""
+    params, grown = experiment.job.params(), [run.trees for run in runs if run.trees is not None]
+    if isinstance(params, TreeParams):
+        counts = sorted({trees["used"] for trees in grown}) or [params.n_estimators]
+        trees = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+        rate = getattr(params, "learning_rate", None)
+        what = f"{trees} trees of depth {params.max_depth}" + ("" if rate is None else f", learning rate {rate:g}")
+    else:
+        assert isinstance(params, SplitnnParams)
+        what = f"{params.epochs} epochs of batches of {params.batch_size}"
+    seconds = spread(math.fsum(run.seconds.values()) for run in runs).mean or 0.0
+    rows = [spread(run.records[kind] for run in runs).mean or 0.0 for kind in ("train", "test")]
+    of_runs = "" if len(runs) == 1 else f"{len(runs)} runs, each of "
+    return (
+        f"{what}. {of_runs.capitalize()}{rows[0]:,.0f} training rows and {rows[1]:,.0f} held-out ones, {seconds:.1f} s."
+    )
+
+
+if TYPE_CHECKING:
+    from attacks.report.verdict import Line
+
+#: Kind of disclosure class → its legend.
+KINDS = {
+    "open": "readable: tells of records",
+    "sealed": "sealed: unreadable without a key or the other shares",
+    "plain": "running the job: names, sizes, published figures",
+}
+
+
+#: Measure of a gain → the head of its bars, and the figures at their ends; of errors the largest has the whole length.
+BESIDE: dict[str, tuple[str, float, float | None]] = {
+    "auc": ("from 0.5, chance, to 1", 0.5, 1.0),
+    "accuracy": ("of 100 %", 0.0, 1.0),
+    "rmse": ("error", 0.0, None),
+}
+
+
+def beside(gains: Sequence[Gain | None]) -> tuple[str, list[Bar]] | None:
+    """Bars of together and of each party alone, and their head."""
+    means = compared(gains)
+    if means is None:
+        return None
+    head, low, high = BESIDE[means.measure]
+    figures = {"together": means.together, **{f"{name} alone": value for name, value in means.alone.items()}}
+    whole = (max(figures.values()) if high is None else high) - low
+    return head, [
+        Bar(
+            name,
+            "",
+            [worth(means.measure, value, unit=True)],
+            percent(max(0.0, value - low), whole),
+            "graph" if name == "together" else "alone",
+        )
+        for name, value in figures.items()
+    ]
+
+
+def learned(verdicts: Sequence[tuple[Verdict, RunResult]]) -> list[tuple[str, list[Line]]]:
+    """The verdicts as lines, those of a run together, and the address of the run's audit."""
+    if not verdicts:
+        return []
+    from attacks.report.verdict import lines  # the attacks need an extra
+
+    addresses = {run.planned: _near(run.audit_report or "") for _, run in verdicts}
+    return [
+        (address, lines(it for it, run in verdicts if run.planned == planned)) for planned, address in addresses.items()
+    ]
+
+
+def _terms(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
+    """The classes of bytes that were received, and the information that a reader of each learns."""
+    totals, _ = received([row for run in runs for row in run.traffic])
+    return [(kind, CLASSES[kind].tells) for kind in totals]
 
 
 def _near(report: str) -> str:
@@ -277,7 +212,10 @@ def run_table(runs: Sequence[RunResult]) -> Table:
 
 
 def confusion(runs: Sequence[RunResult]) -> Matrix | None:
-    """Held-out rows of all runs by true and predicted class, with the share of the true class; None of a regression."""
+    """Held-out rows of a seed by true and predicted class, with the share of the true class; None of a regression.
+
+    Over several seeds their mean: each holds its own rows out, and a row counts once in each at most.
+    """
     evaluations = [run.evaluation for run in runs if run.evaluation.confusion]
     if not evaluations:
         return None
@@ -289,7 +227,8 @@ def confusion(runs: Sequence[RunResult]) -> Matrix | None:
         for true, row in zip(evaluation.classes, evaluation.confusion or [], strict=True):
             for predicted, count in zip(evaluation.classes, row, strict=True):
                 counts[place[true]][place[predicted]] += count
-    return Matrix(names, [(name, "", "", _shares(row)) for name, row in zip(names, counts, strict=True)])
+    seeds = seeds_of(runs)
+    return Matrix(names, [(name, "", "", _shares(counts[k], k, seeds)) for k, name in enumerate(names)])
 
 
 def class_table(runs: Sequence[RunResult]) -> Table | None:
@@ -297,12 +236,12 @@ def class_table(runs: Sequence[RunResult]) -> Table | None:
     evaluations = [run.evaluation for run in runs if run.evaluation.per_class]
     if not evaluations:
         return None
-    shares, counts, rows = ("precision", "recall", "f1"), ("support", "predicted"), []
+    shares, counts, rows, seeds = ("precision", "recall", "f1"), ("support", "predicted"), [], seeds_of(runs)
     for name in dict.fromkeys(name for evaluation in evaluations for name in evaluation.classes):
         given = [row for evaluation in evaluations for row in evaluation.per_class if row.name == name]
-        # shares are means over the runs, counts are of all rows together
+        # shares are means over the runs, counts are of the rows that a seed held out
         means = [spread(getattr(row, head) for row in given).written(3) for head in shares]
-        rows.append([name, *means, *(f"{sum(getattr(row, head) for row in given):,}" for head in counts)])
+        rows.append([name, *means, *(counted(sum(getattr(row, head) for row in given) / seeds) for head in counts)])
     for kind in ("macro", "weighted"):
         means = [spread(evaluation.averages[kind][head] for evaluation in evaluations).written(3) for head in shares]
         rows.append([f"{kind} average", *means, "", ""])
@@ -388,10 +327,14 @@ def predictions(runs: Sequence[RunResult]) -> Table | None:
     return Table(["protocol", "seconds", "sent", "largest difference from the centralised model"], rows)
 
 
-def _shares(row: list[int]) -> list[Cell]:
+def _shares(row: list[int], own: int, seeds: int) -> list[Cell]:
+    """Cells of the class number `own`, right in its own column and wrong in the others."""
     whole = sum(row)
     parts = [count / whole if whole else 0.0 for count in row]
-    return [Cell(f"{count:,}", f"{part:.1%}", f"{part:.2f}") for count, part in zip(row, parts, strict=True)]
+    return [
+        Cell(counted(count / seeds), f"{part:.1%}", f"{part:.2f}", "right" if k == own else "wrong")
+        for k, (count, part) in enumerate(zip(row, parts, strict=True))
+    ]
 
 
 def _received(size: float, most: float) -> Cell:

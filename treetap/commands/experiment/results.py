@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from attacks.verdict import Verdict
+from treetap.commands.experiment.headline import Gain, headline
 from treetap.commands.leakage import TreeAccount
 from treetap.models.history import names_in
 from treetap.strict import Part
@@ -82,6 +84,7 @@ class Roc(Part):
 
     name: str = Field(alias="class")
     auc: Figure
+    average_precision: Figure
     points: list[RocPoint]
 
 
@@ -186,6 +189,8 @@ class RunResult(Part):
     seed: int
     fold: int | None = None
     metrics: dict[str, Measures]
+    gain: Gain | None = None
+    left_out: list[str] = []
     evaluation: Evaluation
     history: list[Measures]
     seconds: dict[str, float]
@@ -201,6 +206,8 @@ class RunResult(Part):
     defences: Defended | None = None
     predict: dict[str, Prediction] = {}
     audit: dict[str, dict[str, Any]] | None = None
+    verdicts: list[Verdict] = []
+    to_do: str | None = None
     audit_fault: str | None = None
     audit_report: str | None = None
     audit_seconds: float | None = None
@@ -264,8 +271,12 @@ class Logged(Part):
 
 
 class Results(Part):
-    """The document of an experiment. `folder`: of all its files, None if none is kept."""
+    """The document of an experiment. `folder`: of all its files, None if none is kept.
 
+    `headline`: together against alone in one line, None without a comparison.
+    """
+
+    headline: str | None = None
     runs: list[RunResult]
     summary: Summary
     folder: str | None
@@ -275,11 +286,39 @@ class Results(Part):
     def of(cls, runs: Sequence[RunResult], folder: Path | None = None, mlflow: Logged | None = None) -> Results:
         """The document of these runs."""
         further: dict[str, Any] = {} if mlflow is None else {"mlflow": mlflow}
-        return cls(runs=list(runs), summary=summary(runs), folder=None if folder is None else str(folder), **further)
+        return cls(
+            headline=headline([run.gain for run in runs]),
+            runs=list(runs),
+            summary=summary(runs),
+            folder=None if folder is None else str(folder),
+            **further,
+        )
 
     def written(self) -> str:
         """The document as it is printed and stored."""
         return json.dumps(self.plain(), indent=1, allow_nan=False)
+
+
+def worst_verdicts(runs: Sequence[RunResult]) -> list[tuple[Verdict, RunResult]]:
+    """Of each party and direction the worst verdict of all runs, with its run."""
+    every: dict[tuple[str, str, str], tuple[Verdict, RunResult]] = {}
+    for run in runs:
+        for it in run.verdicts:
+            key = (it.party, it.learned, it.of)
+            if key not in every or harm(it) > harm(every[key][0]):
+                every[key] = it, run
+    return list(every.values())
+
+
+def harm(it: Verdict) -> tuple[int, float]:
+    """The order of verdicts from the best to the worst."""
+    return it.rank, it.share or 0.0
+
+
+def to_do(verdicts: Sequence[tuple[Verdict, RunResult]]) -> str | None:
+    """What to do about the worst of the verdicts, if anything."""
+    worst = max(verdicts, key=lambda row: harm(row[0]), default=None)
+    return None if worst is None else worst[1].to_do
 
 
 def spread(values: Iterable[float | None]) -> Spread:

@@ -33,10 +33,10 @@ from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.models.durable import write_whole
 from treetap.models.history import read_history
-from treetap.models.store import read_leakage
+from treetap.models.store import read_leakage, read_manifest
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
-from treetap.tables.labels import class_name
+from treetap.tables.labels import class_name, of_class
 from treetap.tables.typed import named_type, typed
 from treetap.tables.written import content_of
 from treetap.trees import metrics, sampling
@@ -90,10 +90,13 @@ def run_seed(
             central = Comparison(experiment, settings, seed, rows)
             if experiment.data.compare:
                 run.metrics = {**run.metrics, **central.metrics()}
+                _, outcome, *_ = _outcome(experiment, read_manifest(run.model[experiment.in_order[0]]), predicted, rows)
+                run.gain = central.gain(outcome)
             if experiment.predict is not None:
                 run.predict = _compared(central, done)
-        if experiment.audit is None:
+        if not experiment.audited:
             return run
+        assert experiment.audit is not None
         try:
             from treetap.commands.experiment.audited import add_audit  # the attacks need an extra
 
@@ -251,8 +254,8 @@ def _outcome(
     known = {name: k for k, name in enumerate(classes)}
     labels = np.array([known[class_name(value)] for value in label], dtype=np.int64)
     if objective in BINARY:
-        return objective, scores.column("probability").to_numpy()[order], labels, classes
-    columns = [scores.column(f"probability_{name}").to_numpy()[order] for name in classes]
+        return objective, scores.column(of_class("probability", classes[1])).to_numpy()[order], labels, classes
+    columns = [scores.column(of_class("probability", name)).to_numpy()[order] for name in classes]
     return objective, np.stack(columns, axis=1), labels, classes
 
 

@@ -1,4 +1,4 @@
-"""The file that `treetap frontier` reads: an experiment file with a table `[frontier]`."""
+"""The file that `treetap frontier` reads: an experiment file, which may have a table `[frontier]`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from pydantic import Field, ValidationError, model_validator
 from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
 from treetap.commands.jobs.job_file import JobOptions, JobTable
+from treetap.privacy.frontiers import NO_DEFENCE
 from treetap.protocols.registry import training
 from treetap.strict import Strict
 from treetap.trees.job_params import REGRESSIONS
 
-NO_DEFENCE = "none"
+#: The label holder's own columns without a federation: a training of every frontier, and no point.
+ALONE = "alone"
 #: A defence of feature parties' columns, and the name of points that are settings of the job.
 CELLS, JOB = "min_cell_records", "job"
 #: The four models of one job with label DP: trees on noisy labels, repaired or not, with or without clean weights.
@@ -27,8 +29,8 @@ LABEL_DP_VARIANTS = ("label_dp", "label_dp + refit", "grafting", "grafting + ref
 class Plan:
     """A defence, or settings of the job, that is trained.
 
-    `name`: the key in a party's table `[defences]`, "none" or "job". `defences`: of the label. `changes`: of "job" the
-    parameters that differ, of "min_cell_records" that of every feature party.
+    `name`: the key in a party's table `[defences]`, "none", "job" or "alone". `defences`: of the label. `changes`: of
+    "job" the parameters that differ, of "min_cell_records" that of every feature party.
     """
 
     name: str
@@ -73,7 +75,8 @@ class Training:
     @property
     def asked(self) -> dict[str, Any]:
         """The identity of a training among those of one folder, as plain JSON types."""
-        changes = {self.plan.name: dict(self.plan.changes)} if self.plan.changes else {}
+        changes: dict[str, Any] = {self.plan.name: dict(self.plan.changes)} if self.plan.changes else {}
+        changes |= {ALONE: True} if self.plan.name == ALONE else {}
         return {"defences": self.plan.defences.model_dump(exclude_defaults=True), **changes, "seed": self.seed}
 
     @property
@@ -95,8 +98,9 @@ class FrontierTable(Strict):
 
     `none`: also without a defence, the reference. `grafting`: out of each training with label DP also the points of its
     repaired model, and of clean weights in both. `attacks`: by default `id2graph` (its quotient form, which has the
-    same modularity, where the exact graph is too large), `uni`, `uni+cl`; `cl` always. `settings`: of the attacks.
-    `sums`: of the label holder's attack on columns.
+    same modularity, where the exact graph is too large), `uni`, `uni+cl`, `own-cuts`; `cl` always. `settings`: of the
+    attacks. `sums`: of the label holder's attack on columns. Of an experiment's `[audit]` these three count where
+    `[frontier]` has none.
     """
 
     trainer: Literal["federation", "centralised"] = "federation"
@@ -146,27 +150,51 @@ class FrontierTable(Strict):
         return plans
 
 
+#: The table of a file without one; of a label holder without own columns `NO_COLUMNS` changes it.
+RECOMMENDED: Mapping[str, Any] = {
+    "trainer": "centralised",
+    "id_lmid": [0.1, 0.25, 0.5, 0.75, 1.0],
+    "label_dp": [0.5, 1.0],
+    "stages": 2,
+    "grafting": True,
+}
+#: Without own columns nothing is known of a label before its noise, and withdrawn nodes cannot be grown.
+NO_COLUMNS: Mapping[str, Any] = {"stages": 1}
+#: What a frontier takes over from an experiment's audit.
+_OF_AUDIT = ("attacks", "settings", "sums")
+
+
 class FrontierFile(ExperimentFile):
-    """An experiment file with a table `[frontier]`; what the frontier sets itself may not be given.
+    """An experiment file; without a table `[frontier]` it has `RECOMMENDED`. Defences and rows are the frontier's own.
 
     A federation's label holder records the sums that it opens, for the attack on columns, unless it has record = "off".
     """
 
     frontier: FrontierTable
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_points(cls, content: Any) -> Any:
+        """The recommended points where none are named, and the attacks of an experiment's audit."""
+        if not isinstance(content, dict):
+            return content
+        parties = content.get("party")
+        holders = [it for it in parties if isinstance(it, dict)] if isinstance(parties, list) else []
+        bare = any(it.get("labels") is True and it.get("columns") == [] for it in holders)
+        points = content.get("frontier", {**RECOMMENDED, **(NO_COLUMNS if bare else {})})
+        if isinstance(points, dict) and isinstance(audit := content.get("audit"), dict):
+            points = {key: audit[key] for key in _OF_AUDIT if key in audit} | points
+        return {**content, "frontier": points}
+
     @model_validator(mode="after")
     def _own_tables(self) -> FrontierFile:
         # a frontier sets these itself for each point, or compares what they would change
-        if self.audit is not None:
-            raise ValueError("[audit] is not for a frontier, which attacks by itself: say attacks in [frontier]")
         if self.predict is not None:
             raise ValueError("[predict] is not for a frontier: all held-out rows are predicted by the first protocol")
         if self.defences.named():
             raise ValueError("[defences] is not for a frontier, which sets its own: name them in [frontier]")
         if self.data.cv is not None:
             raise ValueError("cv is not for a frontier, whose points are trained once for each seed: give seeds")
-        if self.data.compare:
-            raise ValueError("compare = true is not for a frontier: its reference is the point without a defence")
         if self.data.weight is not None:
             raise ValueError(
                 "weight in [data] is not for a frontier: label_dp, one of its defences, goes without weights"
@@ -213,8 +241,10 @@ class FrontierFile(ExperimentFile):
             else party.model_copy(update={"defences": Defences(**changed)})
             for party in self.party
         ]
-        return self.model_copy(update={"party": parties, "defences": plan.defences, "job": plan.job(self.job)})
+        changes = {"party": parties, "defences": plan.defences, "job": plan.job(self.job), "audit": None}
+        # the label holder alone is one training for all points
+        return self.model_copy(update=changes | {"data": self.data.model_copy(update={"compare": False})})
 
     def trainings(self) -> list[Training]:
-        """All trainings: every plan with every seed, seeds of one plan together."""
-        return [Training(plan, seed) for plan in self.frontier.plans() for seed in self.data.seeds]
+        """All trainings: the label holder alone, then every plan, with every seed, seeds of one plan together."""
+        return [Training(plan, seed) for plan in (Plan(ALONE), *self.frontier.plans()) for seed in self.data.seeds]

@@ -12,15 +12,23 @@ from treetap.commands.experiment.defended import check
 from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
 from treetap.commands.experiment.results import spread
 from treetap.commands.frontier import trainings
-from treetap.commands.frontier.frontier_file import FrontierFile, Plan, Training
+from treetap.commands.frontier.frontier_file import ALONE, FrontierFile, Plan, Training
 from treetap.commands.frontier.page import html, print_frontier
-from treetap.commands.frontier.stored import Cells, Store, TrainingResult, made_with
+from treetap.commands.frontier.recommended import recommend
+from treetap.commands.frontier.stored import MEASURES, Cells, Store, TrainingResult, made_with
 from treetap.commands.frontier.trainings import attacks_of
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import TreetapError
 from treetap.models.durable import write_whole
-from treetap.privacy.frontiers import VERSION, FrontierDocument, Measured, MeasuredCells, MeasuredPoint
+from treetap.privacy.frontiers import (
+    VERSION,
+    FrontierDocument,
+    Measured,
+    MeasuredAlone,
+    MeasuredCells,
+    MeasuredPoint,
+)
 from treetap.strict import load
 
 LARGEST = "V-measures are those of the feature party where they are largest, in each seed."
@@ -93,9 +101,9 @@ def _train_missing(experiment: FrontierFile, table: pa.Table, store: Store, reco
                 if experiment.frontier.trainer == "centralised":
                     with progress_view.steps("frontier") as progress:
                         progress(number - 1, len(every), training.word)
-                        result = trainings.trained_centrally(experiment, table, training, folder)
+                        result = trainings.trained(experiment, table, training, folder, records)
                 else:
-                    result = trainings.trained_by_federation(experiment, table, training, folder, records)
+                    result = trainings.trained(experiment, table, training, folder, records)
             store.add(training, result)
             terminal.err.print(f"{number}/{len(every)} {_line(training, result)}", soft_wrap=True)
     except BaseException:
@@ -110,12 +118,15 @@ def _line(training: Training, result: TrainingResult) -> str:
         for name, measures in result.test.items()
     )
     largest = {
-        name: max(party[name] for party in result.v_measure.values()) for name in next(iter(result.v_measure.values()))
+        name: max(party[name] for party in result.v_measure.values())
+        for name in next(iter(result.v_measure.values()), {})
     }
-    shown = ", ".join(f"{name} {value:.3f}" for name, value in largest.items())
+    guessed = max(result.guesses.values(), key=lambda it: it.after - it.before, default=None)
+    shown = "" if guessed is None else f"; guessed {guessed.before:.3f} → {guessed.after:.3f}"
+    shown += "".join(f"; {name} {value:.3f}" for name, value in largest.items())
     if result.cells:
         shown += f", cells read {max(it.read for it in result.cells.values()):.1%}"
-    return f"{training.word}: {test}; {shown} ({result.seconds:.1f} s)"
+    return f"{training.word}: {test}{shown} ({result.seconds:.1f} s)"
 
 
 def _figure(value: float | None) -> str:
@@ -135,7 +146,9 @@ def _by_plan(experiment: FrontierFile, store: Store) -> dict[Plan, list[Training
 def document(
     experiment: FrontierFile, digest: str, attacks: Sequence[str], by_plan: dict[Plan, list[TrainingResult]]
 ) -> FrontierDocument:
-    """The points of all plans. `by_plan`: plan → a result for each seed, in the order of the seeds."""
+    """The points of all plans. `by_plan`: plan, the label holder alone included → a result for each seed, in order."""
+    holder, alone = experiment.in_order[0], by_plan[Plan(ALONE)]
+    by_plan = {plan: results for plan, results in by_plan.items() if plan.name != ALONE}
     first = next(iter(by_plan.values()))[0]
     says = [LARGEST] if len(first.v_measure) > 1 else []
     says += [CENTRALISED] if experiment.frontier.trainer == "centralised" else []
@@ -145,28 +158,43 @@ def document(
     says += _unread(by_plan)
     says += [NOISY] if experiment.frontier.label_dp else []
     says += [REPAIRED] if experiment.frontier.grafting else []
+    points = [
+        _point(plan, name, results, alone, attacks, experiment.data.seeds)
+        for plan, results in by_plan.items()
+        for name in plan.points
+    ]
+    undefended = next(iter(by_plan.values()))
+    told = [max(it.guesses.values(), key=lambda guess: guess.after - guess.before) for it in undefended]
+    before = measured(it.before for it in told)
+    reached = MeasuredAlone(**{name: measured(it.test[ALONE][name] for it in alone) for name in MEASURES})
     return FrontierDocument(
         version=VERSION,
         table=Path(experiment.data.title).name,
         data_digest=digest,
         protocol=experiment.job.protocol,
+        label_holder=holder,
         trainer=experiment.frontier.trainer,
         job=experiment.job.params().to_dict(),
         classes=first.classes,
         records=first.records,
         seeds=experiment.data.seeds,
         attacks=list(attacks),
+        measure=first.measure,
+        before=before,
         says=says,
-        points=[
-            _point(plan, name, results, attacks, experiment.data.seeds)
-            for plan, results in by_plan.items()
-            for name in plan.points
-        ],
+        points=points,
+        alone=reached,
+        recommended=recommend(points, reached, before.mean, holder),
     )
 
 
 def _point(
-    plan: Plan, name: str, results: Sequence[TrainingResult], attacks: Sequence[str], seeds: list[int]
+    plan: Plan,
+    name: str,
+    results: Sequence[TrainingResult],
+    alone: Sequence[TrainingResult],
+    attacks: Sequence[str],
+    seeds: list[int],
 ) -> MeasuredPoint:
     parties = {
         party: {attack: measured(result.v_measure[party][attack] for result in results) for attack in attacks}
@@ -182,6 +210,11 @@ def _point(
             for attack in attacks
         },
         parties=parties,
+        added=measured(max(it.after - it.before for it in result.guesses.values()) for result in results),
+        gain=measured(
+            _above(result.test[name]["auc"], reached.test[ALONE]["auc"])
+            for result, reached in zip(results, alone, strict=True)
+        ),
         cells=_cells(
             [max(result.cells.values(), key=lambda it: it.read) if result.cells else None for result in results]
         ),
@@ -192,6 +225,10 @@ def _point(
         },
         seeds=seeds,
     )
+
+
+def _above(value: float | None, floor: float | None) -> float | None:
+    return None if value is None or floor is None else value - floor
 
 
 def _cells(read: Sequence[Cells | None]) -> MeasuredCells | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -27,10 +27,18 @@ class Cells(Strict):
     given: float
 
 
+class Guess(Strict):
+    """The share of labels, or the AUC, that a feature party guesses without the training and with it."""
+
+    before: float
+    after: float
+
+
 class TrainingResult(Strict):
     """The results of a training.
 
-    `test`: point → measures of the held-out rows; None: undefined. `v_measure`: feature party → attack. `cells`: of
+    `test`: point → measures of the held-out rows; None: undefined. `v_measure`: feature party → attack. `guesses`: by
+    feature party, by the `measure` of `treetap.commands.frontier.guesses`; none of the label holder alone. `cells`: of
     feature parties; `unread`: the reasons of those whose sums could not be attacked; both empty where none were to be.
     `local_subtrees`, `hidden_nodes`: what the label holder grew alone. `ciphertexts`: sent, by kind; none of a
     centralised training. `records`: `train` and `test`. `seconds`: wall time, attacks included.
@@ -38,6 +46,8 @@ class TrainingResult(Strict):
 
     test: dict[str, dict[str, float | None]]
     v_measure: dict[str, dict[str, float]]
+    measure: Literal["accuracy", "AUC"]
+    guesses: dict[str, Guess]
     cells: dict[str, Cells]
     unread: dict[str, str]
     classes: int

@@ -1,10 +1,10 @@
-"""A training of a frontier, by a federation or on the joined table, and the attacks on what feature parties saw."""
+"""A training of a frontier, by a federation, on the joined table or alone, and the attacks on what others saw."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from attacks.id2graph.schema import Settings, usual_discount
 from attacks.registry import EXACT_UP_TO, OWN_CUTS, attack
-from attacks.scores import score
+from attacks.scores import Scores, score
 from attacks.sums.schema import NOTHING_OFFERED
 from attacks.view.expected_leakage import expected_views
 from attacks.view.known_trees import TreeView
@@ -24,12 +24,14 @@ from party.growth.split_table import SplitTable
 from treetap.commands.experiment import joint_model
 from treetap.commands.experiment.experiment_file import AuditTable
 from treetap.commands.experiment.joined_table import ID, labels_of, split
+from treetap.commands.experiment.joined_table import Split as Drawn
 from treetap.commands.experiment.joint_model import REPAIRED, Meaning
 from treetap.commands.experiment.party_tables import read_as_party, write_tables
 from treetap.commands.experiment.results import OF_COLUMNS
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.experiment.spread_labels import truth
-from treetap.commands.frontier.frontier_file import REFERENCE, FrontierFile, Training
+from treetap.commands.frontier.frontier_file import ALONE, REFERENCE, FrontierFile, Training
+from treetap.commands.frontier.guesses import KNOWN, NAMING, by_groups, by_names, measure_of, named_centrally
 from treetap.commands.frontier.stored import Cells, TrainingResult, kept
 from treetap.errors import TreetapError
 from treetap.models.durable import make_folder
@@ -45,9 +47,21 @@ from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import ROOT, Ensemble, Split, route
 from treetap.trees.grafting import NoisyModel
 from treetap.trees.grower import Entry
+from treetap.trees.job_params import BINARY
 from treetap.trees.local_values import Bools, Floats, Ints
 from treetap.trees.params import TreeParams
 from treetap.trees.repair import repair
+
+
+def trained(
+    experiment: FrontierFile, table: pa.Table, training: Training, folder: Path, records: int
+) -> TrainingResult:
+    """One training by the file's trainer; the label holder alone needs none. `folder`: empty; gets what is written."""
+    if training.plan.name == ALONE:
+        return trained_alone(experiment, table, training, folder)
+    if experiment.frontier.trainer == "centralised":
+        return trained_centrally(experiment, table, training, folder)
+    return trained_by_federation(experiment, table, training, folder, records)
 
 
 def trained_by_federation(
@@ -57,7 +71,7 @@ def trained_by_federation(
     started = time.monotonic()
     names = attacks_of(experiment, records)
     given = experiment.frontier
-    audit = AuditTable(attacks=names, by_tree=False, settings=given.settings, sums=given.sums)
+    audit = AuditTable(attacks=names, by_tree=False, settings=given.settings, sums=given.sums, known_labels=dict(KNOWN))
     asked = experiment.planned(training.plan).model_copy(update={"audit": audit})
     run = run_seed(asked, table, training.seed, folder, title=training.word)
     if run.audit_fault is not None:
@@ -68,16 +82,23 @@ def trained_by_federation(
         name: it for attacks in (run.audit or {}).values() for name, it in attacks.get("columns_read", {}).items()
     }
     tested = {training.plan.name: run.metrics["test"]} | ({} if defended is None else defended.variants)
+    labels = labels_of(experiment, table)
+    trained_on = labels.values[split(experiment, table, training.seed).train]
+    on_labels = {party: it for party, it in (run.audit or {}).items() if not it.keys() & set(OF_COLUMNS)}
+    measure = measure_of(trained_on)
     return TrainingResult(
         test={name: kept(tested[name]) for name in training.plan.points},
-        v_measure={
-            party: {name: attacks[name]["v_measure"] for name in names if name in attacks}
-            for party, attacks in (run.audit or {}).items()
-            if not attacks.keys() & set(OF_COLUMNS)
+        v_measure={party: {name: it[name]["v_measure"] for name in names} for party, it in on_labels.items()},
+        measure=measure,
+        guesses={
+            party: by_groups({name: it[name]["accuracy"] for name in names}, REFERENCE, trained_on)
+            if measure == "accuracy"
+            else by_names(it.get(NAMING))
+            for party, it in on_labels.items()
         },
         cells={name: cells for name, it in figures.items() if (cells := cells_of(it)) is not None},
         unread={name: "; ".join(it["reasons"].values()) for name, it in figures.items() if cells_of(it) is None},
-        classes=len(labels_of(experiment, table).classes),
+        classes=len(labels.classes),
         local_subtrees=(defended and defended.local_subtrees) or 0,
         hidden_nodes=(defended and defended.hidden_nodes) or 0,
         ciphertexts=run.ciphertexts,
@@ -95,8 +116,8 @@ def cells_of(figures: Mapping[str, Any]) -> Cells | None:
     return Cells(read=0.0, left_sets=0.0, given=0.0) if figures["reasons"].get("sums") == NOTHING_OFFERED else None
 
 
-#: The attacks of the paper's Figures 8 and 9 that use the trees, but for ID2Graph itself.
-_OTHERS = ("uni", "uni+cl")
+#: The attacks beside ID2Graph: those of the paper's Figures 8 and 9, and the one that needs no instance space.
+_OTHERS = ("uni", "uni+cl", OWN_CUTS)
 
 
 def attacks_of(experiment: FrontierFile, records: int) -> list[str]:
@@ -106,22 +127,22 @@ def attacks_of(experiment: FrontierFile, records: int) -> list[str]:
     return [*(name for name in chosen if name != REFERENCE), REFERENCE]
 
 
-def v_measures(
+def attacked(
     experiment: FrontierFile,
     names: Sequence[str],
     views: Mapping[str, Sequence[TreeView]],
     features: Mapping[str, Floats],
     labels: Ints,
     classes: int,
-) -> dict[str, dict[str, float]]:
-    """Feature party → attack → V-measure, as an audit finds it from the whole training.
+) -> dict[str, dict[str, Scores]]:
+    """Feature party → attack → its scores, as an audit finds them from the whole training.
 
     `views`: per party every tree as it knows it. `features`: per party its columns (N, d), categories one-hot.
     `labels`: class numbers (N,), which only score.
     """
     given: dict[str, Any] = {"discount": usual_discount(experiment.job.protocol)} | experiment.frontier.settings
     settings = Settings.read(given)
-    by_party: dict[str, dict[str, float]] = {}
+    by_party: dict[str, dict[str, Scores]] = {}
     for party, trees in views.items():
         leaves = [[leaf.records for leaf in tree.leaves() if leaf.node != ROOT] for tree in trees]
         cuts_of = {name: [tree.own_cuts() for tree in trees] if name == OWN_CUTS else () for name in names}
@@ -129,23 +150,82 @@ def v_measures(
             name: attack(name, leaves, len(labels), features[party], classes, settings, cuts)
             for name, cuts in cuts_of.items()
         }
-        by_party[party] = {name: score(labels, outcome.clusters).v_measure for name, outcome in outcomes.items()}
+        by_party[party] = {name: score(labels, outcome.clusters) for name, outcome in outcomes.items()}
     return by_party
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """Rows of one split as the parties read them, label holder first: those of the training and the held-out ones.
+
+    `settings`: of each party's two tables. `truth`: labels of the held-out rows.
+    """
+
+    drawn: Drawn
+    params: TreeParams
+    settings: dict[str, Any]
+    before: dict[str, Table]
+    after: dict[str, Table]
+    labels: Labels
+    truth: Ints
+
+    @classmethod
+    def read(
+        cls, experiment: FrontierFile, table: pa.Table, training: Training, folder: Path, names: Sequence[str]
+    ) -> _Tables:
+        """The tables of some parties, the first of which holds the labels. `folder`: empty; gets them."""
+        drawn = split(experiment, table, training.seed)
+        settings = write_tables(experiment, table, drawn, folder)
+        params = experiment.job.model_copy(update={"seed": experiment.job.seed + training.seed}).params()
+        assert isinstance(params, TreeParams)  # a check of the file
+        given = {name: settings[name]["tables"] for name in names}
+        before = {name: read_as_party(own["train"], params.missing) for name, own in given.items()}
+        after = {name: read_as_party(own["predict"], params.missing, before[name]) for name, own in given.items()}
+        column = experiment.data.label
+        labels = read_labels(before[names[0]], column, params.objective)
+        wanted = truth(table.take(pa.array(drawn.test)), ID, column, after[names[0]].ids, labels)
+        return cls(drawn, params, given, before, after, labels, wanted)
+
+    @property
+    def records(self) -> dict[str, int]:
+        return {"train": len(self.drawn.train), "test": len(self.drawn.test)}
+
+
+def trained_alone(experiment: FrontierFile, table: pa.Table, training: Training, folder: Path) -> TrainingResult:
+    """The model of the label holder's own columns, and no attack; without columns each row has the class shares."""
+    started, (holder, *_) = time.monotonic(), experiment.in_order
+    own = _Tables.read(experiment, table, training, folder, [holder])
+    labels, count, params = own.labels.values, len(own.labels.classes), own.params
+    if own.before[holder].sources:
+        before, after = ([(holder, tables[holder])] for tables in (own.before, own.after))
+        _, outcome = protocol_of(experiment.job.protocol).centrally.predict(before, after, labels, count, params)
+    else:
+        shares = np.bincount(labels, minlength=count) / len(labels)
+        every = len(own.truth)
+        outcome = np.full(every, shares[1]) if params.objective in BINARY else np.tile(shares, (every, 1))
+    return TrainingResult(
+        test={ALONE: kept(metrics.evaluate(params.objective, outcome, own.truth))},
+        v_measure={},
+        measure=measure_of(labels),
+        guesses={},
+        cells={},
+        unread={},
+        classes=count,
+        local_subtrees=0,
+        hidden_nodes=0,
+        ciphertexts={},
+        records=own.records,
+        seconds=time.monotonic() - started,
+    )
 
 
 def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Training, folder: Path) -> TrainingResult:
     """One training. `folder`: empty; gets the tables of the parties, which are read as parties read them."""
     started = time.monotonic()
     experiment = experiment.planned(training.plan)
-    drawn = split(experiment, table, training.seed)
-    settings = write_tables(experiment, table, drawn, folder)
-    params = experiment.job.model_copy(update={"seed": experiment.job.seed + training.seed}).params()
     holder, *others = experiment.in_order
-    given = {name: settings[name]["tables"] for name in experiment.in_order}
-    before = {name: read_as_party(tables["train"], params.missing) for name, tables in given.items()}
-    after = {name: read_as_party(tables["predict"], params.missing, before[name]) for name, tables in given.items()}
-    labels = read_labels(before[holder], experiment.data.label, params.objective)
-    count = len(labels.classes)
+    tables = _Tables.read(experiment, table, training, folder, experiment.in_order)
+    before, labels, count = tables.before, tables.labels, len(tables.labels.classes)
 
     defences, learned, column = training.plan.defences, labels, experiment.data.label
     if defences.label_dp is not None:
@@ -156,7 +236,7 @@ def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Train
         list(before.items()),
         learned.values,
         count,
-        params,
+        tables.params,
         defences.withholding,
         min_cell_records=experiment.min_cell_records,
     )
@@ -164,10 +244,11 @@ def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Train
     if defences.private_values:
         repairs, meaning = repaired(holder, before, model, learned, labels)
         variants |= repairs
-    wanted = truth(table.take(pa.array(drawn.test)), ID, column, after[holder].ids, labels)
-    asked = {name: it.features for name, it in after.items()}
+    asked = {name: it.features for name, it in tables.after.items()}
     test = {
-        name: metrics.evaluate(params.objective, variant.outcome(joint_model.scores(variant, meaning, asked)), wanted)
+        name: metrics.evaluate(
+            tables.params.objective, variant.outcome(joint_model.scores(variant, meaning, asked)), tables.truth
+        )
         for name, variant in variants.items()
     }
 
@@ -175,19 +256,28 @@ def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Train
     views = {name: expected_views(model, raw, name, before[name].columns) for name in others}
     own = {}
     for name in others:
-        encode = text_as("ordinal", given[name]["train"].get("encode"))
-        own[name] = one_hot(read_as_party(given[name]["train"] | {"encode": encode}, params.missing))
+        given = tables.settings[name]["train"]
+        encode = text_as("ordinal", given.get("encode"))
+        own[name] = one_hot(read_as_party(given | {"encode": encode}, tables.params.missing))
     names = attacks_of(experiment, len(labels.values))
     features = {name: it.features for name, it in own.items()}
+    scores, measure = attacked(experiment, names, views, features, labels.values, count), measure_of(labels.values)
     return TrainingResult(
         test={name: kept(measured) for name, measured in test.items()},
-        v_measure=v_measures(experiment, names, views, features, labels.values, count),
+        v_measure={party: {name: it.v_measure for name, it in reached.items()} for party, reached in scores.items()},
+        measure=measure,
+        guesses={
+            party: by_groups({name: it.accuracy for name, it in reached.items()}, REFERENCE, labels.values)
+            if measure == "accuracy"
+            else named_centrally(views[party], features[party], labels)
+            for party, reached in scores.items()
+        },
         cells={},
         unread={},
         classes=count,
         **joint_model.hidden(model.ensemble),
         ciphertexts={},
-        records={"train": len(drawn.train), "test": len(drawn.test)},
+        records=tables.records,
         seconds=time.monotonic() - started,
     )
 

@@ -40,6 +40,8 @@ def test_binary_document_equals_scikit_learn() -> None:
     assert [row["mean"] for row in filled] == pytest.approx(mean)
     assert sum(row["records"] for row in curve["bins"]) == 500
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+    (roc,) = evaluate("binary:logistic", chance.round(1), labels, ["no", "yes"])["roc"]
+    assert roc["average_precision"] == pytest.approx(sk.average_precision_score(labels, chance.round(1)))
 
 
 @pytest.mark.parametrize("decimals", [1, 2, 6])
@@ -86,7 +88,7 @@ def test_multiclass_document_equals_scikit_learn() -> None:
     assert [row["class"] for row in found["roc"]] == ["a", "b", "c", "none"]
     for k in range(3):
         assert found["roc"][k]["auc"] == pytest.approx(sk.roc_auc_score(labels == k, chances[:, k]))
-    assert found["roc"][3] == {"class": "none", "auc": None, "points": []}
+    assert found["roc"][3] == {"class": "none", "auc": None, "average_precision": None, "points": []}
     json.dumps(found, allow_nan=False)
 
 

@@ -1,0 +1,125 @@
+"""Together against alone: its figures against counts by hand, its words, and when an experiment has it by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.commands.experiment_documents import experiment, run
+from treetap.commands.experiment.all_runs import MOST_RECORDS, with_usual
+from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
+from treetap.commands.experiment.headline import Gain, compared, gain_of, headline
+from treetap.commands.experiment.results import Results
+from treetap.trees import metrics
+
+
+def _outcomes(rows: int = 400) -> tuple[Any, Any, Any]:
+    """Class numbers, and chances of the second class that know more and less of them."""
+    draw = np.random.default_rng(3)
+    truth = np.arange(rows) % 2
+    clear, vague = (1 / (1 + np.exp(-draw.normal(strength * (truth - 0.5)))) for strength in (2.0, 0.7))
+    return truth, clear, vague
+
+
+def test_a_gain_is_of_the_same_rows_and_its_interval_covers_what_redrawing_them_does() -> None:
+    """AUC of two classes; half of the interval is 1.96 of the standard deviations of DeLong's formula."""
+    truth, clear, vague = _outcomes()
+    gain = gain_of("binary:logistic", clear, {"bank": vague}, truth, None, 0)
+    assert gain is not None
+    assert (gain.measure, gain.best) == ("auc", "bank")
+    assert (gain.together, gain.alone["bank"]) == (metrics.auc(clear, truth), metrics.auc(vague, truth))
+    # DeLong, DeLong and Clarke-Pearson 1988: each row's share of the difference
+    wins = [(it[truth == 1][:, None] > it[truth == 0]).astype(float) for it in (clear, vague)]
+    of_rows = [wins[0].mean(axis=k) - wins[1].mean(axis=k) for k in (1, 0)]
+    half = 1.96 * sum(it.var(ddof=1) / len(it) for it in of_rows) ** 0.5
+    assert gain.low is not None
+    assert gain.high is not None
+    assert (gain.high - gain.low) / 2 == pytest.approx(half, rel=0.15)
+    assert gain.low > 0
+    same = gain_of("binary:logistic", vague, {"bank": vague}, truth, None, 0)
+    assert same is not None
+    assert (same.low, same.high) == (0.0, 0.0)
+
+
+def test_the_measure_fits_the_labels() -> None:
+    """Accuracy of three classes, RMSE of numbers, of which less is better; rows count by their weights."""
+    truth = np.array([0, 1, 2, 2])
+    right, wrong = np.eye(3)[truth], np.eye(3)[[0, 1, 2, 0]]
+    gain = gain_of("multi:softprob", right, {"a": wrong, "b": np.eye(3)[[1, 1, 1, 1]]}, truth, None, 0)
+    assert gain is not None
+    assert (gain.measure, gain.together, gain.alone, gain.best) == ("accuracy", 1.0, {"a": 0.75, "b": 0.25}, "a")
+    weighed = gain_of("multi:softprob", right, {"a": wrong}, truth, np.array([1.0, 1.0, 1.0, 0.0]), 0)
+    assert weighed is not None
+    assert weighed.alone == {"a": 1.0}
+    numbers = gain_of("reg:squarederror", np.zeros(4), {"a": np.ones(4)}, np.zeros(4), None, 0)
+    assert numbers is not None
+    assert (numbers.measure, numbers.together, numbers.low, numbers.high) == ("rmse", 0.0, 1.0, 1.0)
+    assert gain_of("binary:logistic", np.ones(4), {"a": np.ones(4)}, np.zeros(4), None, 0) is None, "no AUC"
+
+
+def test_the_line_says_what_a_federation_is_worth() -> None:
+    """Means over the runs, half of the mean interval, and where there is no gain that."""
+    first = Gain(measure="auc", together=0.73, alone={"bank": 0.66}, low=0.05, high=0.09)
+    second = Gain(measure="auc", together=0.726, alone={"bank": 0.662}, low=0.04, high=0.1)
+    assert headline([first, second]) == "Together 0.728 AUC, bank alone 0.661 (gain +0.067 ± 0.025)"
+    assert headline([first.model_copy(update={"low": -0.01})]) == (
+        "Together 0.730 AUC, bank alone 0.660 (gain +0.070 ± 0.050: no more than chance)"
+    )
+    several = Gain(measure="accuracy", together=0.9, alone={"north": 0.8, "south": 0.85}, low=0.02, high=0.08)
+    assert headline([several]) == "Together 90.0 % right, south, the best alone, 85.0 % (gain +5.0 ± 3.0 points)"
+    error = Gain(measure="rmse", together=3.21, alone={"bank": 4.0}, low=0.7, high=0.9)
+    assert headline([error]) == "Together 3.21 RMSE, bank alone 4 (gain +0.79 ± 0.1)"
+    none = Gain(measure="auc", together=0.73, alone={})
+    assert headline([none]) == "Together 0.730 AUC; the label holder has no columns to predict by alone"
+    assert headline([first, None]) is None
+    assert headline([]) is None
+    partly = compared([several, several.model_copy(update={"alone": {"north": 0.6}})])
+    assert partly is not None
+    assert partly.alone == pytest.approx({"north": 0.7})
+
+
+def test_the_document_begins_with_it() -> None:
+    """`--json` has the line, and per run its figures; a run without a comparison has neither."""
+    gain = {"measure": "auc", "together": 0.73, "alone": {"clinic": 0.66}, "low": 0.05, "high": 0.09}
+    document = Results.of([run(gain=gain)]).plain()
+    assert next(iter(document.items())) == ("headline", "Together 0.730 AUC, clinic alone 0.660 (gain +0.070 ± 0.020)")
+    assert document["runs"][0]["gain"] == gain
+    assert Results.of([run()]).headline is None
+
+
+def test_trees_are_compared_and_audited_unless_the_file_says_otherwise() -> None:
+    """Up to so many records, and what is left out for another reason than the file's is said."""
+    usual, said = with_usual(experiment(), MOST_RECORDS)
+    assert (usual.data.compare, usual.audit, said) == (True, AuditTable(), [])
+    assert (usual.audited, usual.record(usual.party[1])) == (True, "received")
+    large, said = with_usual(experiment(), MOST_RECORDS + 1)
+    assert (large.data.compare, large.audited) == (False, False)
+    why = "the table has 100,001 records, more than 100,000"
+    assert said == [
+        f"Not compared with clinic alone: {why}; compare = true in [data] does it all the same.",
+        f"Not audited: {why}; a line [audit] does it all the same.",
+    ]
+    asked = experiment(compare=True).model_copy(update={"audit": AuditTable(by_tree=False)})
+    assert with_usual(asked, MOST_RECORDS + 1) == (asked, [])
+    off = experiment(compare=False).model_copy(update={"audit": AuditTable(run=False)})
+    assert with_usual(off, 10) == (off, [])
+    assert not off.audited
+
+
+def test_what_cannot_be_audited_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party without a transcript, a library that is not there, a network: with the reason, and without a fault."""
+    content = experiment().model_dump(mode="json", exclude_unset=True)
+    content["party"][1]["record"] = "off"
+    silent = ExperimentFile.model_validate(content)
+    expected = ["Not audited: lab has record = 'off' and keeps no transcript."]
+    assert with_usual(silent, 10)[1] == expected
+    monkeypatch.setattr("treetap.commands.experiment.all_runs.lacking", lambda: "scipy")
+    usual, said = with_usual(experiment(), 10)
+    assert (usual.data.compare, usual.audited) == (True, False)
+    assert said == ["Not audited: it needs scipy: pip install 'treetap[audit]'."]
+    monkeypatch.setattr("treetap.commands.experiment.experiment_file.lacking", lambda: "scipy")
+    AuditTable(run=False)
+    with pytest.raises(ValueError, match="needs scipy"):
+        AuditTable()

@@ -1,0 +1,273 @@
+"""`treetap new`: files that are read as they are, propose what a table shows, loosen nothing and overwrite nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from coordinator import config as coordinator_config
+from party import config as party_config
+from party.policy import Policy
+from treetap.commands.certs.authority import create_authority
+from treetap.commands.certs.revocation import revoke
+from treetap.commands.jobs import client
+from treetap.commands.jobs.job_file import JobFile
+from treetap.commands.new import cli
+from treetap.commands.new.proposed_table import SeenTable
+from treetap.errors import BadInput
+from treetap.strict import load
+from treetap.tables.reading import read_table
+from treetap.wire.roles import Role
+
+LOANS = Path(__file__).parents[2] / "examples" / "loans"
+#: Rows of the small tables.
+N = 40
+
+
+def _csv(path: Path, header: str, *columns: list[Any]) -> Path:
+    rows = zip(*columns, strict=True)
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return path
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> dict[str, Path]:
+    """A bank's table with labels, and a telephone company's with dates that could be read in two ways."""
+    ids = [f"c{i:03}" for i in range(N)]
+    days = [f"{1 + i % 9:02}.{1 + i % 12:02}.2020" for i in range(N)]
+    names = [f"customer {i}" for i in range(N)]
+    bank = _csv(
+        tmp_path / "bank.csv",
+        "customer,opened,job,income,repaid",
+        ids,
+        [f"2020-01-{1 + i % 28:02}" for i in range(N)],
+        ["clerk" if i % 3 else "cook" for i in range(N)],
+        [1000 + i * 7 for i in range(N)],
+        ["yes" if i % 2 else "no" for i in range(N)],
+    )
+    telco = _csv(tmp_path / "telco.csv", "customer,since,remark,bill", ids, days, names, [i / 7 for i in range(N)])
+    return {"bank": bank, "telco": telco}
+
+
+def _new(*words: str | Path, folder: Path | None = None) -> str:
+    """What the command prints; its error is raised."""
+    before = Path.cwd()
+    os.chdir(folder or before)
+    try:
+        made = CliRunner().invoke(cli.new, list(map(str, words)), catch_exceptions=False)
+    finally:
+        os.chdir(before)
+    assert made.exit_code == 0, made.output
+    return made.output
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_a_federation_is_read_as_it_is_written(tables: dict[str, Path], tmp_path: Path) -> None:
+    """Every file by the process that reads it; certificates are of the roles; tables are those that a job reads."""
+    at = tmp_path / "all of it"
+    said = _new("federation", *(f"{name}={path}" for name, path in tables.items()), "--folder", at)
+    assert "bank has the labels" in said
+    assert "left out, as its last lines say: since, remark" in said
+    bank, telco = (party_config.read(at / name / "party.toml") for name in tables)
+    for config in (bank, telco):
+        config.transport().check(config.name, Role.PARTY)
+        table = read_table(config.tables["train"], with_label=config is bank, missing=None)
+        assert len(table.ids) == N
+    train = bank.tables["train"]
+    assert (train.id, train.label, train.columns) == ("customer", "repaid", ["opened", "job", "income"])
+    assert train.encode == {"opened": "days", "job": "one-hot"}
+    assert (telco.tables["train"].label, telco.tables["train"].columns) == (None, ["bill"])
+    assert "another text in each record" in _text(at / "telco" / "party.toml")
+    coordinator = coordinator_config.read(at / "coordinator" / "coordinator.toml")
+    coordinator.transport().check(coordinator.name, Role.COORDINATOR)
+    assert coordinator.parties == {config.name: config.listen for config in (bank, telco)}
+    operator = client.read(at / "operator" / "operator.toml")
+    client.Operator(operator)
+    assert operator.coordinator == coordinator.listen
+    spec = load(at / "operator" / "job.toml", JobFile).to_spec()
+    assert (spec.aggregator, list(spec.feature_parties)) == ("bank", ["telco"])
+    assert len({coordinator.listen, bank.listen, telco.listen}) == 3
+
+
+def test_a_policy_differs_from_the_default_one_by_names_alone(tmp_path: Path) -> None:
+    """With three parties and no table; keys are for their own user."""
+    _new("federation", "bank", "telco", "shop", folder=tmp_path)
+    at = tmp_path / "federation"
+    default = Policy().model_dump()
+    named = {"bank": ([], ["telco", "shop"]), "telco": (["bank"], ["shop"]), "shop": (["bank"], ["telco"])}
+    for name, (holders, peers) in named.items():
+        config = party_config.read(at / name / "party.toml")
+        assert config.tables == {}
+        assert config.policy.model_dump() == {**default, "label_holders": holders, "peers": peers}
+    for path in at.rglob("*"):
+        if path.suffix in (".key", ".toml"):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+        elif path.is_dir():
+            assert not stat.S_IMODE(path.stat().st_mode) & 0o022, path
+
+
+@pytest.mark.parametrize("there", ["bank/policy.toml", "start.sh", "operator/job.toml"])
+def test_nothing_is_overwritten(there: str, tmp_path: Path) -> None:
+    """And nothing is written beside a file that is there."""
+    at = tmp_path / "federation"
+    (at / there).parent.mkdir(parents=True)
+    (at / there).write_text("mine")
+    with pytest.raises(BadInput, match="exists already and is not overwritten"):
+        _new("federation", "bank", "telco", folder=tmp_path)
+    assert [path for path in at.rglob("*") if path.is_file()] == [at / there]
+    assert _text(at / there) == "mine"
+
+
+def test_a_party_proposes_its_table_and_asks_for_its_certificate(tables: dict[str, Path], tmp_path: Path) -> None:
+    """Its name is the file's; the only partner of a party without labels has them."""
+    said = _new("party", "--table", tables["telco"], "--partner", "bank", folder=tmp_path)
+    config = party_config.read(tmp_path / "telco" / "party.toml")
+    assert (config.name, config.policy.label_holders, config.policy.peers) == ("telco", ["bank"], [])
+    assert sorted(path.name for path in (tmp_path / "telco" / "tls").iterdir()) == ["telco.csr", "telco.key"]
+    assert "SHA-256 of the key" in said
+    with pytest.raises(BadInput, match="exists already"):
+        _new("party", "--table", tables["telco"], folder=tmp_path)
+
+
+def test_a_party_of_an_authority_on_this_machine(tables: dict[str, Path], tmp_path: Path) -> None:
+    """Has its certificate at once; partners of a party with labels are peers; without partners the output says so."""
+    create_authority(tmp_path / "authority")
+    revoke(tmp_path / "authority")
+    words = ["--table", str(tables["bank"]), "--authority", str(tmp_path / "authority")]
+    _new("party", *words, "--partner", "telco", "--partner", "shop", folder=tmp_path)
+    config = party_config.read(tmp_path / "bank" / "party.toml")
+    config.transport().check("bank", Role.PARTY)
+    assert (config.policy.label_holders, config.policy.peers) == ([], ["telco", "shop"])
+    said = _new("party", *words, "--name", "other", "--label-holder", "telco", folder=tmp_path)
+    other = party_config.read(tmp_path / "other" / "party.toml")
+    assert (other.policy.label_holders, other.tables["train"].label) == (["telco"], None)
+    assert "repaid" in other.tables["train"].columns
+    assert "names telco" in said
+    assert "names no other party yet" in _new("party", *words, "--name", "third", folder=tmp_path)
+
+
+FAULTS: dict[str, tuple[list[str], str]] = {
+    "one party": (["bank"], "two or more parties"),
+    "twice": (["bank", "bank"], "bank: is named twice"),
+    "no name": (["bank", "Telco"], "'Telco' cannot be a party"),
+    "the coordinator": (["bank", "coordinator"], "another process has that name"),
+    "a kind of receivers": (["bank", "parties"], "means a kind of receivers"),
+    "no file": (["bank=none.csv", "telco"], "none.csv"),
+    "a label of no table": (["bank", "telco", "--label", "y"], "no table has such a column"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_named_before_anything_is_written(name: str, tmp_path: Path) -> None:
+    """A person's words, one by one."""
+    words, named = FAULTS[name]
+    with pytest.raises(BadInput, match=named):
+        _new("federation", *words, folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _seen(folder: Path, **columns: Any) -> SeenTable:
+    path = folder / "table.parquet"
+    pq.write_table(pa.table({name: pa.array(cells) for name, cells in columns.items()}), path)
+    return SeenTable(path)
+
+
+def test_what_identifies_records_is_the_id(tmp_path: Path) -> None:
+    """A column that is called so; else the first one, else the only one; a doubt is said, and a lack."""
+    some, other, halves = list(range(N)), [f"r{i}" for i in range(N)], [i // 2 for i in range(N)]
+    assert _seen(tmp_path, number=some, ID=other).id == "ID"
+    assert _seen(tmp_path, number=some, user_id=other).id == "user_id"
+    assert _seen(tmp_path, x=halves, code=other, share=[i / 3 for i in some]).id == "code"
+    assert _seen(tmp_path, code=other, number=some).id == "code"
+    for names in (("number", "code"), ("own_id", "their-id")):
+        with pytest.raises(BadInput, match=f"{names[0]!r}, {names[1]!r} could each be the ids: name one by --id"):
+            _seen(tmp_path, x=halves, **{names[0]: some, names[1]: other})
+    with pytest.raises(BadInput, match="no column has another value in each record"):
+        _seen(tmp_path, x=halves, id=halves)
+
+
+def test_what_may_be_the_label(tmp_path: Path) -> None:
+    """A column that is called so; else the last one, if it has two values and is no fraction."""
+    ids, two, many = [f"r{i}" for i in range(N)], [i % 2 for i in range(N)], [i // 2 for i in range(N)]
+    assert _seen(tmp_path, id=ids, Target=many, x=two).label == "Target"
+    assert _seen(tmp_path, id=ids, x=many, repaid=two).label == "repaid"
+    assert _seen(tmp_path, id=ids, repaid=two, x=many).label is None
+    assert _seen(tmp_path, id=ids, x=many, half=[i % 2 / 2 for i in range(N)]).label is None
+
+
+@pytest.mark.second_tier
+def test_folders_run_at_once_and_are_edited_afterwards(tmp_path: Path) -> None:
+    """Of the story's tables: all start, a policy that refuses is mended by SIGHUP, and the job trains."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("TREETAP_")}
+    env = {**own, "TREETAP": f"{sys.executable} -m treetap"}
+    _new("federation", *(f"{name}={LOANS / name}.csv" for name in ("bank", "telco")), folder=tmp_path)
+    at = tmp_path / "federation"
+    policy = at / "telco" / "policy.toml"
+    right = _text(policy)
+    policy.write_text(right.replace('["bank"]', "[]"))
+    job = at / "operator" / "job.toml"
+    job.write_text(_text(job).replace("n_estimators = 20", "n_estimators = 1\nkey_bits = 1024"))
+    for name in ("bank", "telco"):
+        own_policy = at / name / "policy.toml"
+        own_policy.write_text(f"min_key_bits = 1024\n{_text(own_policy)}")
+    right = f"min_key_bits = 1024\n{right}"
+
+    def operator(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "treetap", *words]
+        return subprocess.run(
+            command, cwd=at / "operator", env=env, text=True, capture_output=True, timeout=120, check=False
+        )
+
+    started = subprocess.Popen(["sh", at / "start.sh"], env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        assert started.stdout is not None
+        served = [json.loads(started.stdout.readline())["name"] for _ in range(3)]
+        assert sorted(served) == ["bank", "coordinator", "telco"]
+        refused = operator("train", "job.toml", "--check")
+        assert refused.returncode == 2
+        assert "bank: the job could begin here" in refused.stdout
+        assert 'the line `label_holders = ["bank"]`, and send telco SIGHUP' in refused.stdout
+        assert operator("train", "job.toml").returncode == 1
+        policy.write_text(right)
+        _hang_up(at / "telco")
+        checked = operator("train", "job.toml", "--check", "--json")
+        assert checked.returncode == 0, checked.stdout
+        assert json.loads(checked.stdout)["could_begin"] is True
+        trained = operator("train", "job.toml", "--json")
+        assert trained.returncode == 0, trained.stderr
+        assert (json.loads(trained.stdout)["state"], json.loads(trained.stdout)["attempt"]) == ("finished", 2)
+    finally:
+        started.send_signal(signal.SIGTERM)
+        started.wait(30)
+
+
+def _hang_up(folder: Path) -> None:
+    """SIGHUP to a party, and wait until it has read its files again."""
+    command = f"party --config {folder.name}/party.toml"
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            here = (process / "cwd").resolve() == folder.parent.resolve()
+        except OSError:
+            continue
+        if words.strip().endswith(command) and here:
+            os.kill(int(process.name), signal.SIGHUP)
+    deadline = time.monotonic() + 20
+    while "SIGHUP: read again: policy.label_holders" not in _text(folder / "log.txt"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,67 @@
+"""Labels of the caller: all of them the label holder's, or, where no party has all, a part of them each party's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from sklearn.utils._missing import is_pandas_na, is_scalar_nan
+
+from treetap.api.errors import InvalidInput
+from treetap.api.frames import column_of
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class SpreadTargets:
+    """`targets` (n,): the labels. `places`: party → the number of its rows, and those of them that it labels, in the
+    order of `targets`; None: the label holder labels all rows.
+    """
+
+    targets: Array
+    places: Mapping[str, tuple[int, Array]] | None = None
+
+    def by_party(self, column: pa.Array, label_holder: str) -> dict[str, pa.Array]:
+        """The labels (n,) as the column of each party that has some, null where it has none."""
+        if self.places is None:
+            return {label_holder: column}
+        columns, start = {}, 0
+        for party, (count, rows) in self.places.items():
+            at = np.full(count, -1, dtype=np.int64)
+            at[rows] = np.arange(start, start + len(rows))
+            start += len(rows)
+            columns[party] = column.take(pa.array(at, mask=at < 0))
+        return columns
+
+
+def spread(labels: Mapping[str, Any], rows: Mapping[str, int]) -> tuple[Array, dict[str, tuple[int, Array]]]:
+    """The labels (n,) of all parties, one after the other, and where they belong.
+
+    `labels`: by party, an empty cell where it labels no record. `rows`: party → the number of its records.
+
+    Raises:
+        InvalidInput: a party is unknown, or its labels are not as many as its records.
+    """
+    known: list[Any] = []
+    places = {}
+    for party, given in labels.items():
+        if party not in rows:
+            raise InvalidInput(f"y names {party!r}, which is none of {', '.join(rows)}")
+        own = np.asarray(column_of(given))
+        if own.shape != (rows[party],):
+            raise InvalidInput(f"y of {party} has shape {own.shape}, and its table {rows[party]} records")
+        rows_with = [row for row, value in enumerate(own.tolist()) if not is_missing(value)]
+        known += own[rows_with].tolist()
+        places[party] = len(own), np.array(rows_with, dtype=np.int64)
+    if not known:
+        raise InvalidInput("y has no label of any party")
+    return np.array(known), places
+
+
+def is_missing(label: Any) -> bool:
+    """True of what libraries have where a label is absent."""
+    return label is None or bool(is_scalar_nan(label)) or bool(is_pandas_na(label))

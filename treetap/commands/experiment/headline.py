@@ -1,0 +1,161 @@
+"""Together against alone: the measure of a federation's predictions beside those of its label holder by itself."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.strict import Part
+from treetap.trees import metrics, sampling
+from treetap.trees.job_params import REGRESSIONS
+
+Array = npt.NDArray[Any]
+#: Draws of the held-out rows, with replacement, and the share of them that the interval of a gain covers.
+DRAWS, COVERED = 300, 0.95
+
+
+class Gain(Part):
+    """A measure of the same held-out rows by all parties' columns and by each label owner's alone.
+
+    `low` and `high`: bounds of what `together` gains over the best of `alone`, in 95 % of `DRAWS` redrawings of the
+    rows (the percentile bootstrap: Efron and Tibshirani 1993, chapter 13); None where there is none to compare with.
+    """
+
+    measure: str
+    together: float
+    alone: dict[str, float]
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def best(self) -> str | None:
+        """The party that does best alone."""
+        worth = {name: _worth(self.measure, value) for name, value in self.alone.items()}
+        return max(worth, key=worth.__getitem__, default=None)
+
+
+class Compared(NamedTuple):
+    """The means of several runs' gains. `low`, `high`: means of their bounds, which no number of runs narrows."""
+
+    measure: str
+    together: float
+    alone: dict[str, float]
+    best: str | None
+    gain: float
+    low: float
+    high: float
+
+    @property
+    def certain(self) -> bool:
+        """True if the interval of the gain leaves out 0."""
+        return self.best is not None and not self.low <= 0 <= self.high
+
+
+def gain_of(
+    objective: str, together: Array, alone: Mapping[str, Array], truth: Array, weights: Array | None, seed: int
+) -> Gain | None:
+    """The gain of outcomes of the same N rows, as `Ensemble.outcome` has them; None where the measure is undefined.
+
+    `together` of the federation, `alone` by party; `truth`: class numbers or targets (N,).
+    """
+    name = _name(objective, together)
+    figures = {party: _figure(name, outcome, truth, weights) for party, outcome in alone.items()}
+    own = _figure(name, together, truth, weights)
+    if not np.isfinite([own, *figures.values()]).all():
+        return None
+    gain = Gain(measure=name, together=own, alone=figures)
+    if (best := gain.best) is None:
+        return gain
+    draw, count, gains = sampling.generator(seed, "experiment gain"), len(truth), []
+    for _ in range(DRAWS):
+        drawn = np.bincount(draw.integers(count, size=count), minlength=count) * (1.0 if weights is None else weights)
+        first, second = (_worth(name, _figure(name, outcome, truth, drawn)) for outcome in (together, alone[best]))
+        gains.append(first - second)
+    # a draw without one of the classes has no AUC
+    low, high = np.nanquantile(gains, [(1 - COVERED) / 2, (1 + COVERED) / 2]).tolist()
+    return Gain(measure=name, together=own, alone=figures, low=low, high=high)
+
+
+def compared(gains: Sequence[Gain | None]) -> Compared | None:
+    """The means over the runs; None if there is no run, or one has nothing to compare."""
+    every = [gain for gain in gains if gain is not None]
+    if not every or len(every) < len(gains):
+        return None
+    # where labels are spread, a party may have a model of its own in some runs only
+    names = [name for name in every[0].alone if all(name in gain.alone for gain in every)]
+    alone = {name: statistics.fmean(gain.alone[name] for gain in every) for name in names}
+    measure, together = every[0].measure, statistics.fmean(gain.together for gain in every)
+    best = Gain(measure=measure, together=together, alone=alone).best
+    low, high = (statistics.fmean(getattr(gain, end) or 0.0 for gain in every) for end in ("low", "high"))
+    gain = 0.0 if best is None else _worth(measure, together) - _worth(measure, alone[best])
+    return Compared(measure, together, alone, best, gain, low, high)
+
+
+def headline(gains: Sequence[Gain | None]) -> str | None:
+    """One line for a person, as "Together 0.728 AUC, bank alone 0.661 (gain +0.067 ± 0.021)"; None without `compare`.
+
+    ± is half of the interval, and "no more than chance" says that the interval has 0 in it.
+    """
+    means = compared(gains)
+    if means is None:
+        return None
+    joint = f"Together {written(means.measure, means.together, unit=True)}"
+    if means.best is None:
+        return f"{joint}; the label holder has no columns to predict by alone"
+    whose = f"{means.best} alone" if len(means.alone) == 1 else f"{means.best}, the best alone,"
+    chance = "" if means.certain else ": no more than chance"
+    return f"{joint}, {whose} {written(means.measure, means.alone[means.best])} (gain {gained(means)}{chance})"
+
+
+def conclusion(gains: Sequence[Gain | None], label_holder: str) -> list[str]:
+    """The line's meaning, in sentences; empty without `compare`. `label_holder`: who would be alone, in words."""
+    means = compared(gains)
+    if means is None or means.best is None:
+        return []
+    meant = "± is half of the interval in which 95 of 100 gains lie when these rows are drawn anew."
+    if not means.certain:
+        return [f"These held-out rows do not tell the federation from {label_holder}.", meant]
+    if means.gain > 0:
+        return ["Federating pays here: chance in the choice of held-out rows does not explain the gain.", meant]
+    return [f"The federation predicts worse than {label_holder}: defences cost more than the columns bring.", meant]
+
+
+def gained(means: Compared) -> str:
+    """The gain with half of its interval."""
+    half = (means.high - means.low) / 2
+    if means.measure == "accuracy":
+        return f"{100 * means.gain:+.1f} ± {100 * half:.1f} points"
+    return f"{means.gain:+.3f} ± {half:.3f}" if means.measure == "auc" else f"{means.gain:+.3g} ± {half:.2g}"
+
+
+def written(measure: str, value: float, *, unit: bool = False) -> str:
+    """A figure of a measure, on request with its unit."""
+    if measure == "auc":
+        return f"{value:.3f}" + (" AUC" if unit else "")
+    if measure == "accuracy":
+        return f"{100 * value:.1f} %" + (" right" if unit else "")
+    return f"{value:.4g}" + (" RMSE" if unit else "")
+
+
+def _worth(measure: str, value: float) -> float:
+    """The figure with a sign by which more is better."""
+    return -value if measure == "rmse" else value
+
+
+def _name(objective: str, outcome: Array) -> str:
+    """The measure that stands for a model: the AUC of two classes, the accuracy of more, the RMSE of numbers."""
+    if objective in REGRESSIONS:
+        return "rmse"
+    return "auc" if outcome.ndim == 1 or outcome.shape[1] == 2 else "accuracy"
+
+
+def _figure(measure: str, outcome: Array, truth: Array, weights: Array | None) -> float:
+    if measure == "rmse":
+        return metrics.rmse(outcome.reshape(-1), truth, weights)
+    if measure == "accuracy":
+        return metrics.accuracy(outcome.argmax(axis=1), truth, weights)
+    return metrics.auc(outcome if outcome.ndim == 1 else outcome[:, 1], truth, weights)

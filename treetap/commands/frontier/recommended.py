@@ -1,0 +1,100 @@
+"""The point of a frontier to take, by a rule: most is taken away for at most half of what the federation gains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from attacks.advice.advise import LEAST
+from attacks.advice.defence_lines import lines_of, settings_of
+from attacks.advice.names import named
+from attacks.report.glossary import share
+from attacks.verdict import LITTLE
+from treetap.privacy.frontiers import NO_DEFENCE, MeasuredAlone, MeasuredPoint, Recommended
+
+#: The least share of the gain over the label holder alone that a recommended point keeps.
+KEPT = 0.5
+#: Shares taken away within so much of each other are equal: then the AUC decides.
+EQUAL = 0.05
+RULE = (
+    f"Rule: of the points that keep at least {100 * KEPT:.0f} % of the gain over the label holder alone and take away "
+    f"at least {100 * LEAST:.0f} % of what the training tells, the one that takes most; of those within "
+    f"{100 * EQUAL:.0f} points of it the one with the largest AUC."
+)
+
+
+class _Choice(NamedTuple):
+    """A point by its place, its shares of the gain and of what is taken away, and its AUC."""
+
+    place: int
+    kept: float
+    taken: float
+    auc: float
+
+
+def recommend(
+    points: Sequence[MeasuredPoint], alone: MeasuredAlone, before: float | None, label_holder: str
+) -> Recommended:
+    """The point to take by `RULE`, its sentence and its lines; or the reason why there is none.
+
+    `before`: what can be guessed of the labels without the training.
+    """
+    without = next((point for point in points if point.defence == NO_DEFENCE), None)
+    if without is None:
+        return Recommended(
+            point=None, says="Nothing is recommended: none = false leaves out the point to which the others compare."
+        )
+    gain, added, auc = without.gain.mean, without.added.mean, without.auc.mean
+    if gain is None or added is None or auc is None or alone.auc.mean is None or before is None:
+        return Recommended(point=None, says="Nothing is recommended: the AUC of the held-out rows is undefined.")
+    figures = f"AUC {auc:.3f} together, {alone.auc.mean:.3f} {label_holder} alone"
+    if gain <= 0:
+        return Recommended(
+            point=None, says=f"Together the parties are no better than {label_holder} alone ({figures}): train alone."
+        )
+    if added <= LITTLE * (1 - before):
+        return Recommended(
+            point=None,
+            says=f"There is little to lower: what others can guess of the labels rises from {before:.3f} to "
+            f"{before + added:.3f}, at most {100 * LITTLE:.0f} % of what was left. Train without one ({figures}).",
+        )
+    choices = [
+        _Choice(place, it.gain.mean / gain, 1 - it.added.mean / added, it.auc.mean)
+        for place, it in enumerate(points)
+        if it is not without and it.gain.mean is not None and it.added.mean is not None and it.auc.mean is not None
+    ]
+    if not (enough := [it for it in choices if it.kept >= KEPT and it.taken >= LEAST]):
+        return Recommended(
+            point=None,
+            says=f"No measured setting keeps half of the gain ({figures}) and takes a quarter of what the training "
+            "tells away: measure others, leave columns out, or train alone.",
+        )
+    most = max(it.taken for it in enough)
+    best = max((it for it in enough if it.taken >= most - EQUAL), key=lambda it: it.auc)
+    point = points[best.place]
+    says = (
+        f"Take {named(point.defence, point.settings)}: it takes away {100 * best.taken:.0f} % of what the training "
+        f"tells, and keeps {100 * best.kept:.0f} % of the gain. AUC {best.auc:.3f}; without a defence {auc:.3f}, "
+        f"{label_holder} alone {alone.auc.mean:.3f}."
+    )
+    return Recommended(
+        point=best.place,
+        says=says + _of_columns(without, point),
+        kept=best.kept,
+        taken=best.taken,
+        lines=_lines(point, label_holder),
+    )
+
+
+def _of_columns(without: MeasuredPoint, point: MeasuredPoint) -> str:
+    """The sentence on what the label holder reads of columns; empty where this was not measured."""
+    read = [None if it.cells is None else it.cells.read.mean for it in (without, point)]
+    if read[0] is None or read[1] is None:
+        return ""
+    return f" Of columns the label holder then reads {share(read[1], 1)} of the cells, {share(read[0], 1)} without it."
+
+
+def _lines(point: MeasuredPoint, label_holder: str) -> dict[str, list[str]]:
+    """File → the lines that give a job this point's setting."""
+    settings = settings_of(point.settings)
+    return {it.file: it.lines for it in lines_of(point.defence, settings, label_holder, list(point.parties))}
