@@ -15,8 +15,8 @@ from pathlib import Path
 
 from attacks.report import html
 
-#: The picture's pixels: all that is seen at a glance, for two feature parties and a label holder.
-WIDTH, HEIGHT = 1200, 2270
+#: The picture's pixels: the first screen, for two feature parties and a label holder.
+WIDTH, HEIGHT = 1200, 720
 SECONDS = 60
 
 

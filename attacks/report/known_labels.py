@@ -32,7 +32,7 @@ TERMS = {
     "Reassigned": (
         "the control. Labels are exchanged between records that look alike in the party's own columns, after the "
         "training, whose nodes stay. What the attack by nodes still scores comes from own columns and was there before "
-        "the training; what it scores more on the true labels, the training told."
+        "the training; what it scores more on the true labels, the training told. Over the first five draws."
     ),
     "AUC": "of several classes the mean over the classes, each against all others; 0.5 is guessing.",
     "Precision of the first": "the share of the rarest class among the records that the attack names first for it.",

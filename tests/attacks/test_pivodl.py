@@ -13,12 +13,14 @@ import pytest
 from google.protobuf.message import Message
 
 from attacks.pivodl.differential import counted, differences, recovered
+from attacks.pivodl.evidence import SharedLabelEvidence
+from attacks.pivodl.label_guess import label_guess
 from attacks.pivodl.solved_gains import SolvedGains
 from attacks.scores import UNKNOWN
 from attacks.view.pivodl_view import PivodlTree, PivodlView
 from attacks.view.view import View, read_view
 from party.pivodl.source import Source
-from tests.attacks.pivodl import PARAMS, found, shared_world, trained, views
+from tests.attacks.pivodl import PARAMS, found, labels_of, shared_world, trained, views
 from tests.attacks.recorded import rewritten, transcript
 from tests.pivodl.federations import centralised, job_of, transparent
 from tests.pivodl.jobs import policies
@@ -410,3 +412,24 @@ def test_the_differential_attack_needs_a_source_that_is_its_own_split_party(forc
         assert (labels[shown] == here.y[shown]).all()
     else:
         assert not shown.any()
+
+
+def test_a_verdict_compares_the_best_guess_after_any_tree(noised: tuple[World, dict[str, View]]) -> None:
+    """Of all records of others, either way round, beside their most frequent class and a model of own columns."""
+    here, seen = noised
+    blocks = dict(here.parties)
+    for name, view in seen.items():
+        assert view.pivodl is not None
+        evidence = SharedLabelEvidence(view.pivodl, view.records, blocks[name], labels_of(here))
+        guess = label_guess(evidence)
+        (compared,) = evidence.compared
+        assert compared.measure == "accuracy"
+        alone = guess.own_labels_and_columns
+        assert alone is not None
+        assert alone.majority is not None
+        assert alone.accuracy is not None
+        assert compared.before == pytest.approx(max(alone.majority, alone.accuracy, 1 - alone.accuracy))
+        whole = [it for it in (guess, guess.own_labels_and_spaces) if it is not None and it.records == guess.others]
+        reached = [max(it.accuracy, 1 - it.accuracy) for it in whole if it.accuracy is not None]
+        assert compared.reached >= max(reached) - 1e-12
+        assert compared.after >= compared.before

@@ -147,12 +147,17 @@ def test_the_report_says_what_is_covered(scored: tuple[Document, NetworkFigures]
         assert "an audit of files alone has not trained them" in text
         assert f"{found.gradient_clusters.v_measure:.3f}" in text
         assert f"{found.gradient_labels.inferred.accuracy:.3f}" in text
-        assert "20 known labels" in text
         assert "amplified" in text
     assert "active completion" in page
     assert page.count('class="dumbbell"') == 8
     for section in ("glance", "bounds", "trees"):
         assert f'id="{section}"' not in page
+    verdict = document.verdicts[0]
+    assert (verdict.party, verdict.learned, verdict.of) == (PARTY, "labels", HOLDER)
+    assert verdict.after is not None
+    assert found.gradient_labels.majority is not None
+    assert verdict.after >= max(found.gradient_labels.majority, found.gradient_clusters.accuracy or 0.0)
+    assert f'<span class="word">{verdict.word}</span> <bdi>{PARTY}</bdi>' in page
 
 
 def test_limits(scored: tuple[Document, NetworkFigures]) -> None:
