@@ -2,17 +2,22 @@
 # With extras: `docker build --build-arg EXTRAS="serve neural" -t treetap .`; for audits `EXTRAS=audit`, as the compose file does.
 # EXTRAS=neural with PyTorch's build for CPUs: add --build-arg PIP_EXTRA_INDEX_URL=… (docs/deploy.md).
 # Stages: neither the sources nor the build's temporary files are in the image. BuildKit is not needed.
-# Dependencies come first: they are fetched again when their list changes, not when anything else does.
+# Dependencies come first, by the hashes of release/locked: fetched again when these change, not when anything else does.
 # A base pinned by its digest is the same at every build: --build-arg BASE=python:3.11-slim-bookworm@sha256:… (docs/deploy.md).
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE} AS requirements
 WORKDIR /src
 COPY pyproject.toml ./
-RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      print(*p['dependencies'], sep='\n')" > requirements.txt
+COPY release/locked release/locked
+# What is pinned comes with the hash of each file; of an extra that is not (neural: PyTorch has builds by hardware), as
+# pyproject.toml says.
 ARG EXTRAS=
-RUN python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      print(*(d for e in sys.argv[1:] for d in p['optional-dependencies'][e]), sep='\n')" $EXTRAS > extras.txt
+RUN cp release/locked/image.txt locked.txt && touch extras.txt open.txt \
+ && for extra in $EXTRAS; do \
+      if test -f "release/locked/image-$extra.txt"; then cat "release/locked/image-$extra.txt" >> extras.txt; \
+      else echo "$extra: not pinned (release/locked)" && python -c "import sys, tomllib; \
+        p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+        print(*p['optional-dependencies'][sys.argv[1]], sep='\n')" "$extra" >> open.txt; fi; done
 
 FROM ${BASE} AS wheel
 WORKDIR /src
@@ -29,17 +34,18 @@ RUN python -m pip wheel --no-cache-dir --disable-pip-version-check --no-deps --w
 FROM ${BASE} AS build
 WORKDIR /src
 RUN python -m venv --without-pip /opt/treetap
-COPY --from=requirements /src/requirements.txt ./
-RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check -r requirements.txt \
+COPY --from=requirements /src/locked.txt ./
+RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check --require-hashes -r locked.txt \
  # headers, sources and tests are only needed to build against the packages; shared libraries stay: they load each other
  && cd /opt/treetap/lib/python3*/site-packages \
  && rm -rf pyarrow/include pyarrow/src pyarrow/tests \
  && find numpy -type d -name tests -prune -exec rm -rf {} +
 # What extras need beside it: images with and without them share the layer above, and the wheel of treetap below.
-COPY --from=requirements /src/extras.txt ./
+COPY --from=requirements /src/extras.txt /src/open.txt ./
+RUN test ! -s extras.txt || python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check \
+      --require-hashes -r locked.txt -r extras.txt
 ARG PIP_EXTRA_INDEX_URL=
-RUN test -z "$(cat extras.txt)" || python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check \
-      -r requirements.txt -r extras.txt
+RUN test ! -s open.txt || python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check -r open.txt
 COPY --from=wheel /wheels /wheels
 RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check --no-deps /wheels/*.whl
 

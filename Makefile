@@ -7,25 +7,28 @@ PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10
 
-.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos threats orders exclusions register clean
+.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos threats orders exclusions register dist lock clean
 
 $(VENV)/.demo: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@echo "Installing treetap and what its demo needs into $(VENV): 0.7 GB, one to two minutes, once."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,test]'
+	@echo "Installing treetap and what its tests need into $(VENV): 1.1 GB, two to four minutes, once."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,test]'
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.dev: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
+	@echo "Installing treetap and all that its developers need into $(VENV): 7 GB with PyTorch and CUDA, minutes, once."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
 	@touch $@ $(VENV)/.test $(VENV)/.demo
 
-demo: $(VENV)/.demo  ## a whole federation on loopback: train, predict, audit, report
-	@$(BIN)/treetap demo --audit-report runs/audit.html
+demo: $(VENV)/.demo  ## a whole federation on this machine: train, predict, judge; some twenty seconds
+	@$(BIN)/treetap demo
 
 test: $(VENV)/.test  ## the first tier of the tests, on all cores: minutes, with few libraries
 	$(PYTEST) $(SELECTED)
@@ -99,6 +102,17 @@ register: $(VENV)/.dev  ## render the tables of docs/register.md from the regist
 
 exclusions: $(VENV)/.dev  ## render the tables of docs/exclusions.md from what every process refuses
 	$(BIN)/python docs/render_exclusions.py
+
+build/tools: release/locked/build.txt
+	$(PYTHON) -m venv --clear build/tools
+	build/tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
+
+dist: build/tools  ## what a release consists of, into dist/: source archive, wheels, list of packages (docs/release.md)
+	build/tools/bin/python release/dist.py
+
+lock: build/tools  ## pin anew what images and releases are made of, with hashes: release/locked
+	build/tools/bin/python release/lock.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -18,9 +18,9 @@ class Wheel(bdist_wheel):
     """A wheel of this platform for every Python 3 where it holds kernels, else of any platform."""
 
     def finalize_options(self) -> None:
-        """See `bdist_wheel`."""
+        """See `bdist_wheel`; by a distribution with compiled parts the files come to lie where a platform's do."""
+        self.distribution.has_ext_modules = (kernels.NATIVE / "kernels.so").exists
         super().finalize_options()
-        self.root_is_pure = not (kernels.NATIVE / "kernels.so").exists()
 
     def get_tag(self) -> tuple[str, str, str]:
         """Python, binary interface and platform: ctypes loads the kernels, so that any Python will do."""

@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 
 from coordinator import preview, protocols, setup
 from coordinator.failover import accounts, conduct
-from coordinator.runtime.job_record import CANCELLED, Submitted, again_by, attempts, state_after_break, to_base64
+from coordinator.runtime.job_record import (
+    CANCELLED,
+    Submitted,
+    again_by,
+    attempts,
+    is_first_try,
+    state_after_break,
+    to_base64,
+)
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
@@ -107,6 +115,7 @@ class Attempt:
         self._job, self._submitted, self._progress = job, submitted, progress
         self._parties, self._journal = parties, journal
         self._byte_counts = parties.byte_counts()
+        self._first = progress.status.attempt if is_first_try(journal.read(job)) else 0
         self._cpu_before = measure().cpu_seconds
         self.put_off = ""  #: why the job has to wait after all: a party has as many others as it takes
 
@@ -138,7 +147,7 @@ class Attempt:
             mend, bad = f"{error}; then: {again_by(kind, job)}", isinstance(error, Incompatible)
             await self._give_up(state_after_break(kind), mend, bad_input=bad)
         except BadInput as error:
-            if first == 1 or self._submitted.kind == "align":
+            if self._first_try() or self._submitted.kind == "align":
                 await self._give_up("failed", str(error), bad_input=True)
             else:  # keep the trees that earlier attempts stored
                 mend = f"{error}; mend it, then: treetap resume {job}"
@@ -220,12 +229,23 @@ class Attempt:
         self._write_end()
 
     async def _give_up(self, state: str, error: str, *, bad_input: bool = False) -> None:
-        """Have the parties leave the job and write its end; bad input discards its files, interruption keeps them."""
+        """Have the parties leave the job and write its end; what keeps nothing has its files discarded.
+
+        Kept is a training that has stored a tree, and all that was interrupted. A job that every party has discarded
+        gives its name back.
+        """
         log.warning("job %s %s: %s", self._job, state, error)
-        discard = state == "failed" and bad_input
-        await self._parties.leave(self._job, self._progress.status.attempt, self._submitted, discard=discard)
+        trains, begun = self._submitted.kind == "train", self._progress.binding or not self._first_try()
+        discard = state == "failed" and (bad_input or self._submitted.kind == "align" or (trains and not begun))
+        number = self._progress.status.attempt
+        unheard = await self._parties.leave(self._job, number, self._submitted, discard=discard)
+        self._progress.status.released = discard and not unheard and not (trains and begun)
         self._progress.end(state, error, bad_input=bad_input)
         self._write_end()
+
+    def _first_try(self) -> bool:
+        """True if no party can hold files of an attempt before this one."""
+        return self._progress.status.attempt == self._first
 
     def _write_end(self) -> None:
         """Write the job's end to the journal; if the disk refuses it, the job counts as interrupted."""

@@ -143,11 +143,12 @@ class Returns:
                 await asyncio.gather(task, return_exceptions=True)
 
     def take_back(self) -> None:
-        """Have the next attempt begin with the parties that are back."""
+        """Have the next attempt begin with the parties that are back, if any are."""
         self._judge()
         self._on_trial += self._progress.back
         away = [party for party in self._opening.away if party not in self._on_trial]
-        log.info("%s: back; a new attempt includes it", ", ".join(self._progress.back))
+        if self._progress.back:
+            log.info("%s: back; a new attempt includes it", ", ".join(self._progress.back))
         self._opening.away[:] = away
         self._progress.away(away)
 

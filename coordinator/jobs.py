@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from coordinator.runtime.job_record import (
     Submitted,
     again_by,
     attempts,
+    attempts_before,
     for_a_list,
     new_submission,
     state_after_break,
@@ -30,9 +30,10 @@ from coordinator.runtime.job_record import (
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
+from coordinator.trial import Trials
 from coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
 from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError, UnknownJob
-from treetap.names import NAME, did_you_mean
+from treetap.names import did_you_mean
 from treetap.process.limits import collect_ended
 from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
 from treetap.wire.ports import Dialer
@@ -74,6 +75,7 @@ class Jobs:
         self._waiting = Waiting()
         self._trying: asyncio.TimerHandle | None = None
         self._freeing: set[asyncio.Task[Any]] = set()
+        self._trials = Trials(self._parties)
 
     def count(self) -> None:
         """Have the metrics count the jobs of the journal, before any of them runs.
@@ -90,8 +92,23 @@ class Jobs:
             ConfigError: no federation could do it.
             UnknownJob: there is no model to continue from.
         """
+        spec = self._continued(request.spec)
+        job = self._new_name(request.job, "job")
+        return self._accept(job, "train", spec, new_submission(), operator)
+
+    def check(self, request: jobs_pb2.SubmitRequest) -> AsyncIterator[jobs_pb2.CheckReply]:
+        """Have every party check a training job, and keep nothing of it; raises as `submit` does, but for the name."""
+        spec, taken = self._continued(request.spec), None
+        try:
+            job = self._new_name(request.job, "check")
+        except ConfigError as fault:
+            job, taken = self._new_name("", "check"), fault
+        return self._trials.check(job, spec, taken)
+
+    def _continued(self, asked: setup_pb2.JobSpec) -> setup_pb2.JobSpec:
+        """A copy of a job that some federation could do, with the submission of the model that it continues from."""
         spec = setup_pb2.JobSpec()
-        spec.CopyFrom(request.spec)
+        spec.CopyFrom(asked)
         check_spec(spec)
         self._parties.check([spec.aggregator, *spec.feature_parties])
         spec.base_submission = ""
@@ -99,8 +116,7 @@ class Jobs:
             base = self._trained(name)
             check_continuation(spec, base.protocol, base.members)
             spec.base_submission = base.submission
-        job = self._new_name(request.job, "job")
-        return self._accept(job, "train", spec, new_submission(), operator)
+        return spec
 
     def predict(self, request: jobs_pb2.PredictRequest, operator: str = "") -> str:
         """Accept a prediction with a model that this coordinator trained."""
@@ -196,7 +212,8 @@ class Jobs:
         if before != "running":  # else `_forget` counts it
             self._metrics.job("cancelled", before)
         self._waiting.remove(job)
-        if before == "waiting" and not attempts(self._journal.read(job)):  # no party has heard of it
+        events = self._journal.read(job)
+        if before == "waiting" and attempts(events) == attempts_before(events):  # no party has heard of it
             return self._state(job)
         task = self._running.get(job)
         if task is not None:
@@ -278,8 +295,17 @@ class Jobs:
         return self._state(job)
 
     def _accept(self, job: str, kind: str, message: Message, submission: str, operator: str) -> str:
-        """Write the submission to the journal, then begin; until an attempt begins, the job counts as interrupted."""
-        self._journal.write_submitted(job, kind, message, submission)
+        """Write the submission to the journal, then begin; until an attempt begins, the job counts as interrupted.
+
+        It takes the place of a job of that name which every party has discarded, and counts attempts on.
+        """
+        before = 0
+        if self._journal.has(job):
+            before = attempts(self._journal.read(job))
+            log.warning("job %s takes the name of one that failed; attempts under it so far: %d", job, before)
+            self._journal.remove([job])
+            self._metrics.forget("failed")
+        self._journal.write_submitted(job, kind, message, submission, attempts_before=before)
         self._metrics.job("interrupted")
         return self._begin(job, "interrupted", operator)
 
@@ -384,14 +410,7 @@ class Jobs:
         self._admit()
 
     def _new_name(self, asked: str, prefix: str) -> str:
-        job = asked or f"{prefix}-{secrets.token_hex(4)}"
-        if not NAME.match(job):
-            raise ConfigError(
-                f"{job!r} is not a name for a job: lower-case letters, digits and inner hyphens, at most 63"
-            )
-        if self._journal.has(job):
-            raise ConfigError(f"there is a job {job!r} already; choose another name")
-        return job
+        return retention.new_name(asked, prefix, self._state(asked) if self._journal.has(asked) else None)
 
     def _list_entry(self, listed: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
         """The live status of a running job, else that of the journal."""

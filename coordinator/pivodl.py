@@ -20,7 +20,9 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
     """Exchange keys, ownership and bins, then grow the trees that are not stored yet."""
     params = params_as(spec, PivodlParams)
     progress.phase("keys")
-    for step in ("exchange_party_keys", "open_nonces", "share_ownership", "share_moments", "share_bins"):
+    await roster.ask_all(roster.names, "exchange_party_keys")
+    progress.binding = True  # a submission under the same name would draw the roles again
+    for step in ("open_nonces", "share_ownership", "share_moments", "share_bins"):
         await roster.ask_all(roster.names, step)
     progress.phase("train")
     for tree in range(plan.first, plan.rounds):

@@ -22,12 +22,15 @@ from treetap.protocols.prediction import check_degraded_serving, check_predictio
 from treetap.protocols.registry import PREDICTION, name_in, prediction, training, training_name
 from treetap.wire.v2 import jobs_pb2, prediction_pb2, serving_pb2, setup_pb2
 
+log = logging.getLogger(__name__)
 #: Seconds after which a party that does not answer counts as away, where the request names none.
 AWAY_DEADLINE_S = 30.0
 #: Seconds between two requests for every party's account, which also shows that the party is present.
 LOOK_S = 5.0
 #: Seconds of serving after which an attempt counts as one that served, also without any request.
 PROVEN_S = 60.0
+#: Seconds of serving before which a label holder that has its tables read again does not get another attempt.
+REREAD_S = 10.0
 
 
 def opening_of(
@@ -117,7 +120,8 @@ async def serve(
     1. The label holder waits for requests, a few seconds at a time, so that each step keeps its deadline.
     2. The records requested so far are a block, which the protocol scores as any other.
 
-    Serving ends with an error, when it is cancelled, or between two blocks once a party that was away is back.
+    Serving ends with an error, when it is cancelled, or between two blocks: once a party that was away is back, or the
+    label holder has its tables read again.
     """
     label_holder = opening.recipient
     opened = await course.begin(roster, opening, progress)
@@ -147,6 +151,9 @@ async def serve(
             block, waits = block + 1, 0
         else:
             waits += 1
+        if awaited.reread and not progress.ending and loop.time() - began >= REREAD_S:
+            log.info("%s has its tables read again: another attempt begins", label_holder)
+            return
 
 
 def _recipient(request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec) -> str:

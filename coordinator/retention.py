@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable, Collection
 
 from coordinator.runtime.journal import Journal
-from treetap.errors import BadInput, Conflict, TreetapError
+from treetap.errors import BadInput, ConfigError, Conflict, TreetapError
+from treetap.names import NAME
+from treetap.wire.status_parts import UNDER_WAY
 from treetap.wire.v2 import jobs_pb2
 
 log = logging.getLogger(__name__)
@@ -63,8 +66,31 @@ def old(journal: Journal, running: Collection[str], days: float) -> list[jobs_pb
 
 
 def is_over(status: jobs_pb2.JobStatus) -> bool:
-    nothing_kept = status.bad_input or status.kind == "align"
+    nothing_kept = status.bad_input or status.kind == "align" or status.released
     return status.state in ("finished", "cancelled") or (status.state == "failed" and nothing_kept)
+
+
+def new_name(asked: str, prefix: str, holder: jobs_pb2.JobStatus | None) -> str:
+    """The name for a job, made up where none is asked for. `holder`: the job that has it, which may give it back.
+
+    Raises:
+        ConfigError: it is no name, or that job keeps it.
+    """
+    job = asked or f"{prefix}-{secrets.token_hex(4)}"
+    if not NAME.match(job):
+        raise ConfigError(f"{job!r} is not a name for a job: lower-case letters, digits and inner hyphens, at most 63")
+    if holder is not None and not holder.released:
+        raise ConfigError(f"there is a job {job!r} already ({holder.state}); {_cure(holder)}")
+    return job
+
+
+def _cure(status: jobs_pb2.JobStatus) -> str:
+    """What an operator can do who wants the name of a job that keeps it."""
+    other, job = "choose another name", status.job
+    if status.state in UNDER_WAY or (status.kind, status.state) == ("train", "finished"):
+        return other  # a model needs its training's record
+    first = "" if is_over(status) or status.state == "damaged" else f"treetap cancel {job}, then "
+    return f"{other}, or give this one up: {first}treetap prune {job}"
 
 
 async def keep_for(prune: Callable[[], list[str]], days: float) -> None:

@@ -90,6 +90,12 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
         async with answering(context, self._callers):
             return jobs_pb2.JobAccepted(job=self._jobs.submit(request, self._admit(context)))
 
+    async def Check(self, request: jobs_pb2.SubmitRequest, context: Context) -> AsyncIterator[jobs_pb2.CheckReply]:
+        async with answering(context, self._callers):
+            self._admit(context)
+            async for answer in self._jobs.check(request):
+                yield answer
+
     async def Predict(self, request: jobs_pb2.PredictRequest, context: Context) -> jobs_pb2.JobAccepted:
         async with answering(context, self._callers):
             return jobs_pb2.JobAccepted(job=self._jobs.predict(request, self._admit(context)))

@@ -34,6 +34,7 @@ from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 
 if TYPE_CHECKING:
     from party.opening import Opener
+    from party.policy import Policy
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class PartyNode:
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
         self._loaded = loaded
+        self._checking = False  # a job
 
     @cached_property
     def _opener(self) -> Opener:
@@ -86,9 +88,25 @@ class PartyNode:
             self.served_models,
         )
 
+    @property
+    def config(self) -> PartyConfig:
+        """The configuration of the jobs that open now."""
+        return self._config
+
+    def go_by(self, config: PartyConfig) -> None:
+        """Open jobs by another configuration from now on: those under way keep theirs, but served models begin anew.
+
+        Its name, addresses, credentials, state and workers are those of this process.
+        """
+        self._config = self._opener.config = config
+        self._recorders.mode = config.policy.record
+        self.served_models.go_by(config)
+
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Execute one step of the control plane: see `PartyPort.step`."""
-        if caller not in self._config.policy.coordinators:
+        current = self._sessions.get(request.job)
+        own = current is not None and current.coordinator == caller  # its job keeps the policy that it began with
+        if not own and caller not in self._config.policy.coordinators:
             raise Refused(f"{caller} is not a coordinator that {self._config.name} obeys (policy: coordinators = …)")
         _named(request.job)
         kind = name_of(request)
@@ -96,50 +114,48 @@ class PartyNode:
         if not kind:
             raise Malformed("a step without content; is the coordinator of another version?")
         name = self._config.name
-        # Needs no session: the attempt may be over, or unknown to this process.
-        if kind == "leave":
-            leaving = self._own(self._leave_recorded(caller, request), f"job {request.job}: leave")
-            async for event in follow(name, leaving):
-                self._permitted(caller, event)
+        # Neither needs a session: the attempt may be over, or unknown to this process; a check begins none.
+        if kind in ("leave", "check_job"):
+            policy = self._config.policy if current is None or not own else current.context.policy
+            work = self._leave_recorded(caller, request) if kind == "leave" else self._check(caller, request)
+            async for event in self._without_session(policy, caller, self._own(work, f"job {request.job}: {kind}")):
                 yield event
-            left = control_pb2.StepEvent(result=empty_result())
-            self._permitted(caller, left)
-            yield left
             return
         if kind in SUBMISSIONS:
             opening = self._own(self._open(caller, request, kind), f"job {request.job}: {kind}")
             async for event in follow(name, opening):
-                self._permitted(caller, event)
+                self._permitted(self._config.policy, caller, event)
                 yield event
             session = opening.result()
         else:
             session = self._find(caller, request)
+        policy = session.context.policy
         # Asked beside the steps, at any time after the opening.
         if kind == "account":
             self._expect_more(session)
             self._record(caller, request)
             account = control_pb2.StepEvent(result=self._account(session))
-            self._permitted(caller, account)
+            self._permitted(policy, caller, account)
             yield account
             return
-        work = session.role.steps.get(kind)
-        if work is None:
+        conduct = session.role.steps.get(kind)
+        if conduct is None:
             raise OutOfOrder(f"{name} does not do {kind} in job {request.job}")
         # A repeat of a step gets the answer of the first call: the book keeps it.
         costs, step = session.context.costs, (kind, request.round, request.stage)
         with costs.clock(kind, f"job {request.job}: {describe(step)}"):
             try:
-                task = session.book.start(step, request, lambda: self._done(caller, work(request)))
+                task = session.book.start(step, request, lambda: self._done(policy, caller, conduct(request)))
             except Interrupted as ended:
                 raise ended.at(name) from None
             self._record(caller, request)
             async for event in follow(name, task, session.progress):
-                costs.byte_counts.sent(caller, kind, self._permitted(caller, event))
+                costs.byte_counts.sent(caller, kind, self._permitted(policy, caller, event))
                 yield event
-            result = control_pb2.StepEvent(result=task.result())
-            result.result.bytes, result.result.arithmetic = costs.byte_counts.bytes_sent, arithmetic.in_use()
-            costs.byte_counts.sent(caller, kind, self._permitted(caller, result))
-            yield result
+            done = control_pb2.StepEvent(result=task.result())
+            done.result.bytes, done.result.arithmetic = costs.byte_counts.bytes_sent, arithmetic.in_use()
+            costs.byte_counts.sent(caller, kind, self._permitted(policy, caller, done))
+            yield done
         self._expect_more(session)
 
     async def deliver(
@@ -168,16 +184,18 @@ class PartyNode:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         self._recorders.close_all()
 
-    async def _done(self, caller: str, work: Awaitable[control_pb2.StepResult]) -> control_pb2.StepResult:
+    async def _done(
+        self, policy: Policy, caller: str, work: Awaitable[control_pb2.StepResult]
+    ) -> control_pb2.StepResult:
         """The result of a step; one that the policy keeps from the coordinator ends the attempt, as a failure does."""
         answer = await work
-        self._permitted(caller, control_pb2.StepEvent(result=answer))
+        self._permitted(policy, caller, control_pb2.StepEvent(result=answer))
         return answer
 
-    def _permitted(self, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:
+    def _permitted(self, policy: Policy, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:
         """The bytes of an event by class; `Refused` unless the policy lets each class go to the coordinator."""
         classes = bytes_by_class(event)
-        self._config.policy.check_emits(self._config.name, caller, classes)
+        policy.check_emits(self._config.name, caller, classes)
         return classes
 
     def _own(self, work: Coroutine[Any, Any, T], what: str) -> asyncio.Task[T]:
@@ -217,7 +235,36 @@ class PartyNode:
             self._recorders.keep_open(request.job, digest)
             self._expect_more(session)
             log.info("job %s, attempt %d: %s for %s", request.job, request.attempt, kind, caller)
+            if before := self._attempts.others(request.job, submission):
+                log.warning("job %s: earlier submissions under this name: %d", request.job, before)
             return session
+
+    async def _without_session(
+        self, policy: Policy, caller: str, work: asyncio.Task[control_pb2.StepResult]
+    ) -> AsyncIterator[control_pb2.StepEvent]:
+        """The events of a step that no session does."""
+        async for event in follow(self._config.name, work):
+            self._permitted(policy, caller, event)
+            yield event
+        done = control_pb2.StepEvent(result=work.result())
+        self._permitted(policy, caller, done)
+        yield done
+
+    async def _check(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Check a job and keep nothing of it; one at a time, and none while this party has no room for a job."""
+        if self._loaded is not None:
+            await self._loaded.wait()
+        self._check_room()
+        if self._checking:
+            raise Overloaded(f"{self._config.name} is checking another job; ask again")
+        from party.trial import check_job  # most jobs are not checked
+
+        self._checking = True
+        try:
+            with disk_faults(self._config.name, "check_job"):
+                return result(await check_job(self._opener, caller, request))
+        finally:
+            self._checking = False
 
     def _check_room(self) -> None:
         """`Overloaded` if as many jobs are under way as this party takes; served models do not count."""
@@ -248,10 +295,11 @@ class PartyNode:
             except Interrupted as failure:
                 raise failure.at(self._config.name) from None
 
-    async def _leave_recorded(self, caller: str, request: control_pb2.StepRequest) -> None:
+    async def _leave_recorded(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         async with self._transcript_closed_without_session(request.job):
             await self._leave(caller, request)
             self._record(caller, request)
+        return empty_result()
 
     @asynccontextmanager
     async def _transcript_closed_without_session(self, job: str) -> AsyncIterator[None]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from party.config import PartyConfig
 from party.defences.checks import check_own
@@ -32,6 +33,9 @@ from treetap.trees.params import TreeParams
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import alignment_pb2, control_pb2, prediction_pb2, setup_pb2
+
+if TYPE_CHECKING:
+    from party.policy import Policy
 
 
 @dataclass
@@ -69,7 +73,7 @@ class Opener:
             submission, digest = submission_of(request, kind), job_digest(request.job, opening)
             self.attempts.check(request.job, submission, request.attempt, digest.hex())
             peers = [Address(peer.name, peer.address) for peer in opening.peers]
-            context = self._context(caller, request, peers, digest, attempt_digest(digest, opening))
+            context = self.context(caller, request, peers, digest, attempt_digest(digest, opening))
             role = kind_of_job.role(self, context, opening)
         except BadInput as failure:
             raise failure.at(name) from None
@@ -77,7 +81,7 @@ class Opener:
         others = frozenset(members.parties) - {name}
         return Session(context, role, caller, others, content, submission)
 
-    def _context(
+    def context(
         self, caller: str, request: control_pb2.StepRequest, peers: list[Address], digest: bytes, compared: bytes
     ) -> StepContext:
         """The tools for one attempt. `digest`: of the job; `compared`: of the attempt, as peers must have it."""
@@ -116,6 +120,8 @@ class Opener:
         )
 
 
+#: Raises for what a party's policy or file has against a job.
+Check: TypeAlias = Callable[[], None]
 #: The content of a step that opens a job of a kind.
 Content = TypeVar("Content", bound=Opening)
 
@@ -157,33 +163,49 @@ class _Training(Kind[setup_pb2.Prepare]):
         return rows_of_training(opening.spec)
 
     def check(self, config: PartyConfig, opening: setup_pb2.Prepare, members: Members) -> None:
-        name, policy, spec = config.name, config.policy, opening.spec
-        check_spec(spec)
-        protocol = training(training_name(spec))
-        check_members(config, members, protocol.opens_sums)
-        if protocol.one_role:
-            policy.check_parties(name, len(members.parties))
-        policy.check_permissions(name, protocol.permissions(spec), label_holder=name == spec.aggregator)
-        if protocol.grows_trees:
-            policy.check_key(name, KeyKind.of(spec))
-            if KeyKind.of(spec).on_lattice:
-                from treetap.lattice.histogram_parameters import secrecy_bits  # which most jobs do without
-                from treetap.lattice.histogram_scheme import kernels
-
-                kernels()  # compared with integers, or the job is refused
-                policy.check_secrecy(name, "the histogram lattice", secrecy_bits())
-            params = params_of(spec)
-            if isinstance(params, TreeParams) and (protocol.one_role or name != spec.aggregator):
-                policy.check_summed_bits(name, params.summed_bits)
-        policy.check_job(name, sent_in_training(spec, members.coordinator))
-        own, further = config.table(spec.table), config.table(spec.eval_table)
-        check_own(name, config.defences, policy, own, further, spec)
-        require_library(training_name(spec), protocol)
+        for check in checks_of_training(config, opening.spec, members):
+            check()
 
     def role(self, opener: Opener, context: StepContext, opening: setup_pb2.Prepare) -> Role:
         role = role_for_training(opener.config, context, opening.spec)
         context.store.claim(opening.submission, context.digest.hex())  # last: a refused job leaves no file
         return role
+
+
+def checks_of_training(config: PartyConfig, spec: setup_pb2.JobSpec, members: Members) -> Iterator[Check]:
+    """Checks of a training against a party's policy and file, each of which raises for itself.
+
+    Raises:
+        BadInput: the job is none that any party could do.
+    """
+    name, policy = config.name, config.policy
+    check_spec(spec)
+    protocol, key = training(training_name(spec)), KeyKind.of(spec)
+    yield lambda: check_members(config, members, protocol.opens_sums)
+    if protocol.one_role:
+        yield lambda: policy.check_parties(name, len(members.parties))
+    for needed in protocol.permissions(spec):
+        yield partial(policy.check_permissions, name, [needed], label_holder=name == spec.aggregator)
+    if protocol.grows_trees:
+        yield lambda: policy.check_key(name, key)
+        if key.on_lattice:
+            yield lambda: _check_lattice(name, policy)
+        params = params_of(spec)
+        if isinstance(params, TreeParams) and (protocol.one_role or name != spec.aggregator):
+            yield partial(policy.check_summed_bits, name, params.summed_bits)
+    yield lambda: policy.check_job(name, sent_in_training(spec, members.coordinator))
+    yield lambda: check_own(
+        name, config.defences, policy, config.table(spec.table), config.table(spec.eval_table), spec
+    )
+    yield lambda: require_library(training_name(spec), protocol, at_party=True)
+
+
+def _check_lattice(name: str, policy: Policy) -> None:
+    from treetap.lattice.histogram_parameters import secrecy_bits  # which most jobs do without
+    from treetap.lattice.histogram_scheme import kernels
+
+    kernels()  # compared with integers, or the job is refused
+    policy.check_secrecy(name, "the histogram lattice", secrecy_bits())
 
 
 class _Prediction(Kind[prediction_pb2.OpenModel]):
@@ -202,7 +224,7 @@ class _Prediction(Kind[prediction_pb2.OpenModel]):
         check_prediction(opening)
         check_members(config, members, prediction(prediction_name(opening)).opens_sums)
         config.policy.check_job(config.name, sent_in_prediction(opening, members.coordinator))
-        require_library(prediction_name(opening), prediction(prediction_name(opening)))
+        require_library(prediction_name(opening), prediction(prediction_name(opening)), at_party=True)
 
     def role(self, opener: Opener, context: StepContext, opening: prediction_pb2.OpenModel) -> Role:
         return role_for_prediction(PredictionJob(opener.config, opener.store, context, opening, opener.served_models))

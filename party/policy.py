@@ -117,7 +117,8 @@ class Policy(Strict):
         if not is_location(location) or (self.addresses and not permits(entries, location)):
             raise Refused(
                 f"{party} does not call {peer} at the address that the job names: it is no HOST:PORT, or not among the "
-                f"addresses of {party}'s policy; if it should be, name it under [addresses] there and restart {party}"
+                f"addresses of {party}'s policy; if it should be, name it under [addresses] there, and send {party} "
+                "SIGHUP"
             )
 
     def check_emits(self, party: str, to: str, classes: Iterable[str], *, client: bool = False) -> None:
@@ -127,12 +128,15 @@ class Policy(Strict):
         """
         for name in classes:
             if not self.may_emit(to, name, client=client):
-                listed = name in self.emits
-                says = f"says emits.{name} = {self.emits[name]}" if listed else f"does not let {name} go there"
-                raise Refused(
-                    f"{party} does not send {name} to {to}: its policy {says}; if it should, name {to!r} under "
-                    f"emits.{name} in {party}'s policy file and restart {party}"
-                )
+                raise Refused(self._not_sent(party, to, name))
+
+    def _not_sent(self, party: str, to: str, name: str) -> str:
+        """The refusal of a class, with the remedy."""
+        says = f"says emits.{name} = {self.emits[name]}" if name in self.emits else f"does not let {name} go there"
+        return (
+            f"{party} does not send {name} to {to}: its policy {says}; if it should, name {to!r} under "
+            f"emits.{name} in {party}'s policy file and send {party} SIGHUP"
+        )
 
     def check_job(self, party: str, sends: Iterable[Sent]) -> None:
         """Raise `Refused` if a job would make `party` send a class to a receiver that may not have it.
@@ -153,10 +157,14 @@ class Policy(Strict):
             raise Refused(
                 f"{party} does not send {', '.join(lacking)}, which the job needs: its policy does not let these "
                 f"classes go to any party; if it should, add these lines under [emits] in {party}'s policy file and "
-                f"restart {party}:\n{lines}"
+                f"send {party} SIGHUP:\n{lines}"
             )
-        for sent in own:
-            self.check_emits(party, sent.receiver, sorted(sent.classes))
+        faults = {}
+        for receiver, name in ((sent.receiver, name) for sent in own for name in sorted(sent.classes)):
+            if not self.may_emit(receiver, name):
+                faults[receiver, name] = self._not_sent(party, receiver, name)
+        if faults:
+            raise Refused("\n".join(faults.values()))
 
     def check_preview(self, party: str, answer: str) -> None:
         """Raise `Refused` for a preview of an alignment that tells more than the policy lets it."""
@@ -166,7 +174,7 @@ class Policy(Strict):
             raise Refused(
                 f"{party} takes no part in a preview that answers with {what}: its policy says preview = "
                 f'{json.dumps(self.preview)}; if it should, write preview = "{answer}" above the tables of {party}\'s '
-                f"policy file and restart {party}"
+                f"policy file and send {party} SIGHUP"
             )
 
     def check_parties(self, party: str, count: int) -> None:
@@ -184,7 +192,7 @@ class Policy(Strict):
             raise Refused(
                 f"{party} sends no embeddings that are learned with sensitivity = {sensitivity:g}: its policy says "
                 f"min_sensitivity = {self.min_sensitivity:g}; write at least that under [defences] of {party}'s file "
-                f"and restart {party}"
+                f"and send {party} SIGHUP"
             )
 
     def check_permissions(self, party: str, names: Iterable[str], *, label_holder: bool = False) -> None:
@@ -195,7 +203,7 @@ class Policy(Strict):
                 asked = _ASKED_BY.get(name, f"{name} = true")
                 raise Refused(
                     f"{party} takes no part in a job with {asked}: its policy says {name} = false; if it should, write "
-                    f"{name} = true above the tables of {party}'s policy file and restart {party}"
+                    f"{name} = true above the tables of {party}'s policy file and send {party} SIGHUP"
                 )
 
     def check_partitions(self, party: str, columns: Iterable[str], label_holder: str) -> None:
@@ -206,8 +214,14 @@ class Policy(Strict):
                     f"{party} does not send {label_holder} the sums over each category of column {name!r}, by which it "
                     "would partition them: its policy says category_partitions = false; use a max_cat_to_onehot above "
                     'the number of its categories, or encode = "ordinal" or "one-hot" for it; or, if it should, '
-                    f"write category_partitions = true above the tables of {party}'s policy file and restart {party}"
+                    f"write category_partitions = true above the tables of {party}'s policy file and send {party} "
+                    "SIGHUP"
                 )
+
+    @property
+    def splits_categories(self) -> bool:
+        """True if trees may split this party's columns by sets of categories."""
+        return self.category_partitions
 
     def check_partitioned(self, party: str, owner: str) -> None:
         """Raise `Refused` if the label holder would tell a feature party how labels divide its categories."""
@@ -215,7 +229,7 @@ class Policy(Strict):
             raise Refused(
                 f"{party} does not partition the categories of {owner}, which would learn in what order the labels put "
                 f"them: its policy says category_partitions = false; if it should, write category_partitions = true "
-                f"above the tables of {party}'s policy file and restart {party}"
+                f"above the tables of {party}'s policy file and send {party} SIGHUP"
             )
 
     def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:
@@ -235,7 +249,7 @@ class Policy(Strict):
             raise Refused(
                 f"{party} takes no part in a job under scheme {key.scheme!r}: its policy says schemes = "
                 f"{json.dumps(self.schemes)}; if it should, write schemes = {listed} above the tables of {party}'s "
-                f"policy file and restart {party}"
+                f"policy file and send {party} SIGHUP"
             )
         if not key.on_lattice and key.bits < self.min_key_bits:
             raise Refused(
@@ -292,7 +306,7 @@ class Policy(Strict):
             raise Refused(
                 f"{party} takes no part: some of the records common to all parties are among those that model {model} "
                 "was trained on, and its policy says score_training_records = false; predict a table of other records, "
-                f"or set it to true in {party}'s policy file and restart {party}"
+                f"or set it to true in {party}'s policy file and send {party} SIGHUP"
             )
 
     def check_space(self, party: str, to: str, node: int, records: int) -> None:
@@ -309,5 +323,5 @@ def _without_lattice(party: str) -> str:
     """The remedy of a party for which a lattice is not good enough."""
     return (
         "scheme = 'paillier' and predictions by eini do without a lattice; if fewer bits should do, lower the number "
-        f"in {party}'s policy file and restart {party}"
+        f"in {party}'s policy file and send {party} SIGHUP"
     )

@@ -30,7 +30,7 @@ def needs_library_of(protocol: str) -> None:
 def needs_libraries(*names: str, extra: str) -> None:
     """Skip or fail the test if libraries of a source of tables are not installed."""
     if absent := [name for name in names if find_spec(name) is None]:
-        _lack(f"needs {', '.join(absent)}: pip install 'treetap[{extra}]'")
+        _lack(f"needs {', '.join(absent)}: pip install '.[{extra}]'")
 
 
 def postgresql_programs() -> Path:

@@ -167,7 +167,7 @@ class Tier:
             return
         said = str(raised.value)
         absent = _not_found(raised.value)
-        if said_by_command := re.search(r"\bneeds? (\w+): pip install", said):
+        if said_by_command := re.search(r"\bneeds? (\w+): (?:\S*pip )?install", said):
             absent = absent or said_by_command[1]
         hidden = sorted(asked | heavy_libraries.HEAVY & set(re.findall(r"\w+", said)))
         if self.first and (absent in heavy_libraries.HEAVY or (report.skipped and hidden)):

@@ -33,7 +33,9 @@ def __getattr__(name: str) -> Any:
         package = str(missing.name).partition(".")[0]
         if package not in needed:
             raise
-        raise ImportError(f"treetap.{name} needs {package}: pip install 'treetap[api]'", name=package) from None
+        from treetap.version import install
+
+        raise ImportError(f"treetap.{name} needs {package}: {install('api')}", name=package) from None
 
 
 def __dir__() -> list[str]:

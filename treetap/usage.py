@@ -38,12 +38,17 @@ def measure_process(pid: int) -> Usage:
 
 def half_of_memory() -> int:
     """Half of the memory that this process may use, in bytes: the most that one file's content may take up."""
+    return memory() // 2
+
+
+def memory() -> int:
+    """The memory that this process may use, in bytes: the machine's, or the limit of its control group."""
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         of_group = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
     except OSError:
         of_group = ""
-    return min(most, int(of_group) if of_group.isdecimal() else most) // 2
+    return min(most, int(of_group) if of_group.isdecimal() else most)
 
 
 def _high_water(pid: int) -> float | None:

@@ -1,9 +1,14 @@
-"""The version of the protocol, sent with every call: processes of different versions refuse each other."""
+"""The version of the protocol, which every call has, and of what is installed here, with the way to add an extra."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import sys
 from functools import cache
 from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from treetap.errors import Incompatible
 
@@ -17,6 +22,10 @@ PROTOCOL_VERSION = 6
 WIRE_VERSION = 2
 #: Metadata key of a call, and of the answer to a health check.
 PROTOCOL_KEY = "treetap-protocol"
+#: The folder that holds the package: of an editable installation the clone.
+_ROOT = Path(__file__).parents[1]
+#: What an extra brings unasked.
+_BRINGS = {"neural": "on Linux PyTorch brings CUDA, 5 GB; without: docs/deploy.md#pytorch-without-cuda"}
 
 
 def told() -> tuple[tuple[str, str], ...]:
@@ -45,3 +54,45 @@ def package_version() -> str:
         return metadata.version("treetap")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+def install(extra: str) -> str:
+    """The command that adds an extra to this installation, from the clone or the wheel that it was made of.
+
+    `treetap[EXTRA]` alone is never said: treetap is on no package index, so that the name there may be anybody's.
+    """
+    root, kind = _origin()
+    here = f"{_shown(root)}[{extra}]" if root else f"WHEEL[{extra}]"
+    where = "" if root else ", where WHEEL is the file that treetap was installed from"
+    said = [where.removeprefix(", "), _BRINGS.get(extra, "") if sys.platform == "linux" else ""]
+    notes = "; ".join(filter(None, said))
+    return f"{_pip()} install {'-e ' if kind == 'editable' else ''}'{here}'" + (f" ({notes})" if notes else "")
+
+
+def origin() -> str:
+    """The clone or the wheel that treetap was installed from, and how."""
+    root, kind = _origin()
+    return f"{kind} of {root}" if root else "from a wheel that is not where it was"
+
+
+def _origin() -> tuple[Path | None, str]:
+    """Where this installation came from, by PEP 610, and in what way; None where pip has not recorded it."""
+    if (_ROOT / "pyproject.toml").exists():
+        return _ROOT, "editable"
+    for part in metadata.distributions(name="treetap"):
+        if said := part.read_text("direct_url.json"):
+            place = urlsplit(json.loads(said)["url"])
+            if place.scheme == "file" and (path := Path(unquote(place.path))).exists():
+                return path, "copy"
+    return None, "copy"
+
+
+def _shown(path: Path) -> Path:
+    """A path from here where it lies below this folder, else the whole."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _pip() -> str:
+    """The pip of this Python: by its name where a shell finds that one."""
+    own = Path(sys.executable).with_name("pip")
+    return "pip" if not own.exists() or shutil.which("pip") == str(own) else str(_shown(own))

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from attacks.id2graph.leaves import Floats, Ints
 from treetap.errors import BadInput
+from treetap.version import install
 
 #: Least number of columns from which the one-hot part is stored sparsely: each isolated record adds a column.
 WIDE = 256
@@ -93,7 +94,7 @@ def k_means(
         from sklearn.exceptions import ConvergenceWarning
         from threadpoolctl import threadpool_limits
     except ImportError:
-        raise BadInput("the attacks need scikit-learn: pip install 'treetap[audit]'") from None
+        raise BadInput(f"the attacks need scikit-learn: {install('audit')}") from None
     points = design(features, groups, alpha)
     method = KMeans(
         clusters, n_init=starts, max_iter=iterations, tol=tolerance, random_state=seed, copy_x=False, algorithm="lloyd"

@@ -24,6 +24,7 @@ from attacks.id2graph.adjacency import RecordGraph, signatures
 from attacks.id2graph.leaves import Floats, Ints
 from treetap.errors import BadInput
 from treetap.trees import sampling
+from treetap.version import install
 
 #: Most entries of an adjacency matrix that is stored, at some 60 bytes each.
 LARGEST = 4_000_000
@@ -201,7 +202,7 @@ def _by_size(labels: npt.NDArray[Any]) -> Ints:
 
 
 def _absent(library: str) -> BadInput:
-    return BadInput(f"the attacks need {library}: pip install 'treetap[audit]'")
+    return BadInput(f"the attacks need {library}: {install('audit')}")
 
 
 def settle(graph: RecordGraph, communities: Ints, seed: int, passes: int, tolerance: float) -> Ints:

@@ -18,11 +18,12 @@ from attacks.view.known_trees import Ints
 from attacks.view.view import View
 from treetap.errors import DataError
 from treetap.names import did_you_mean
+from treetap.tables.auto_encoding import date_columns
 from treetap.tables.categories import Category, most_categories, one_hot_names
 from treetap.tables.config import DAYS, OTHERS, TableConfig
 from treetap.tables.features import Held
 from treetap.tables.labels import Labels, read_classes
-from treetap.tables.opening import columns_of, date_columns
+from treetap.tables.opening import columns_of
 from treetap.tables.reading import Floats, Table, read_table
 
 #: Most different values of a text column.
@@ -130,7 +131,7 @@ def _classes(table: Table, label: str) -> Labels:
 
 def as_numbers(path: Path, columns: Sequence[str]) -> dict[str, str]:
     """The encodings of an auditor's table: columns of text are numbered, and dates counted in days."""
-    return {OTHERS: "ordinal", **{name: DAYS for name in date_columns(path) if name in columns}}
+    return {OTHERS: "ordinal", **dict.fromkeys(date_columns(path, columns), DAYS)}
 
 
 def check_names(path: Path, have: list[str], wanted: list[str]) -> None:

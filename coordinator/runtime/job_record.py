@@ -109,7 +109,20 @@ def new_submission() -> str:
 
 
 def attempts(events: Sequence[Event]) -> int:
-    return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
+    """The number of the last attempt, those at earlier submissions under this name included."""
+    return max((event["number"] for event in events if event["event"] == "attempt"), default=attempts_before(events))
+
+
+def attempts_before(events: Sequence[Event]) -> int:
+    """The attempts at earlier submissions under this name, which gave it back."""
+    return int(events[0].get("attempts_before", 0))
+
+
+def is_first_try(events: Sequence[Event]) -> bool:
+    """True if no attempt before the last one began: it is the first, or parties put off those before."""
+    kinds = [event["event"] for event in events]
+    begun = [next_ for kind, next_ in zip(kinds, [*kinds[1:], ""], strict=True) if kind == "attempt"]
+    return all(next_ == "waiting" for next_ in begun[:-1])
 
 
 def is_cancelled(events: Sequence[Event]) -> bool:

@@ -194,10 +194,13 @@ class Journal:
         """The submission of a job; raises as `read` does."""
         return submission_of(job, self._lines(job).events)
 
-    def write_submitted(self, job: str, kind: str, message: Message, submission: str) -> None:
-        """The first line of a job; raises as `write` does."""
+    def write_submitted(
+        self, job: str, kind: str, message: Message, submission: str, *, attempts_before: int = 0
+    ) -> None:
+        """The first line of a job; raises as `write` does. `attempts_before`: see `job_record.attempts_before`."""
         content = {content_key(kind): to_base64(message)}
-        self.write(job, "submitted", kind=kind, **content, submission=submission, wire=PROTOCOL_VERSION)
+        before = {"attempts_before": attempts_before} if attempts_before else {}
+        self.write(job, "submitted", kind=kind, **content, submission=submission, wire=PROTOCOL_VERSION, **before)
 
     def cancelled(self, job: str) -> bool:
         """True if an operator has cancelled the job."""

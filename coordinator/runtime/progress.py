@@ -29,6 +29,7 @@ class Progress:
         self.ending = False  #: of serving: an operator has cancelled it, and waits for its last figures
         self._settled = asyncio.Event()
         self.back: list[str] = []  #: of serving: parties that were away when the attempt began, and answer again
+        self.binding = False  #: of a training: a tree is stored, or draws are open that no new submission may repeat
         self.scorer = ""  #: of a prediction: the party whose progress counts records
         self._stager = ""  # the party whose progress counts the stages of a round, where one step does them all
 
@@ -55,6 +56,7 @@ class Progress:
     def grown(self, trees: int) -> None:
         """Set the number of a training's trees that every party has stored."""
         self.status.stored_trees = trees
+        self.binding = self.binding or trees > 0
         self.touch()
 
     def published(self, model: setup_pb2.PublishedModel) -> None:

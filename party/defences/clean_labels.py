@@ -79,7 +79,7 @@ class LabelRules:
             raise Refused(
                 f"{self.party} takes no part in a job that uses its labels as they are: its policy says label_budget = "
                 f"{self.budget:g}; write label_dp = {{epsilon = 1.0}} under [defences] of {self.party}'s file and "
-                f"restart {self.party}"
+                f"send {self.party} SIGHUP"
             )
         if use is Use.TRAINING and self.noisy:
             raise Refused(f"{self.party} trains on noisy labels alone: it has label_dp under [defences]")

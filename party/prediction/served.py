@@ -60,6 +60,7 @@ class ServedPrediction:
         self._own = Ids.of([])  # sorted
         self._places: Rows | None = None  # of own records in the common order; None: no client can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
+        self._rereads = served_models.rereads  # more since then: another attempt is asked for
         self._alone_at: float | None = None  # when the coordinator counts as gone; None: a step is under way
         self._answers = _Answers(opened, self.model, self.job, opening.away)
         self._figures = _Figures(served_models.grpc, served_models.http, opening.away)
@@ -111,7 +112,11 @@ class ServedPrediction:
         if len(self._rows):
             self._served_models.metrics.block_taken(len(self._rows))
             self._context.progress.total = self._figures.records + len(self._rows)
-        awaited = serving_pb2.AwaitedRequests(records=len(self._rows), figures=self._figures.current())
+        awaited = serving_pb2.AwaitedRequests(
+            records=len(self._rows),
+            figures=self._figures.current(),
+            reread=self._served_models.rereads > self._rereads,
+        )
         return step_order.Outcome(REQUESTED if len(self._rows) else UNREQUESTED, answer=awaited)
 
     # ---- for clients: `party.serving.registry.ServedModel`

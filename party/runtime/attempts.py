@@ -61,6 +61,11 @@ class Attempts:
         """Note that an attempt begins; `OSError` if the disk refuses it."""
         self._note(_key(job, submission), (attempt, False, digest))
 
+    def others(self, job: str, submission: str) -> int:
+        """The number of other submissions under a job's name that this party knows of."""
+        own = _key(job, submission)
+        return sum(key.rpartition("/")[0] == job and key != own and bool(held[2]) for key, held in self._known.items())
+
     def later_begun(self, job: str, submission: str, attempt: int) -> bool:
         """True if a later attempt has begun."""
         return attempt < self._of(job, submission)[0]

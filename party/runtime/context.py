@@ -46,6 +46,7 @@ class StepContext:
     """A role's tools; a role never sees sockets, callers or other jobs. `coordinator`: the name of the job's.
 
     `digest`: of the job, see `treetap.protocols.agreement`. `progress`: of the running step, which counts itself.
+    `trial`: the job is checked and not begun, so that nothing may be drawn or charged for it.
     `engine`: workers for plans, codes and ciphertexts; `key_engine`: those for secret keys, exponents and plain values.
     """
 
@@ -66,6 +67,7 @@ class StepContext:
     progress: control_pb2.Progress
     offload: Offload
     policy: Policy
+    trial: bool = False
 
 
 class Role(Protocol):

@@ -84,6 +84,10 @@ class Store:
         """The files of a job, which may not exist yet."""
         return JobStore(self._jobs / name, self._models / name)
 
+    def trial(self, folder: Path) -> JobStore:
+        """The files of a job that is only checked, in a folder of its own; it can continue from published models."""
+        return JobStore(folder, self._models / folder.name)
+
     def model(self, name: str, submission: str) -> Path:
         """The folder of a published model of one submission.
 

@@ -91,20 +91,22 @@ class Recorders:
     """
 
     def __init__(self, folder: Path, mode: Mode, signer: Signer | None = None) -> None:
-        self._folder, self._mode, self._signer = folder, mode, signer
-        self._under_way: dict[str, bytes] = {}  # job → its digest
+        """`mode`: of jobs that begin from now on."""
+        self._folder, self.mode, self._signer = folder, mode, signer
+        self._under_way: dict[str, tuple[bytes, Mode]] = {}  # job → its digest, and the mode that it began with
         self._writers: dict[str, TranscriptWriter] = {}
 
     def of(self, job: str) -> Recorder:
         """A recorder of a job; all of one job write the same transcript."""
-        return Recorder(self, job, self._mode)
+        _, mode = self._under_way.get(job, (b"", self.mode))
+        return Recorder(self, job, mode)
 
     def keep_open(self, job: str, digest: bytes) -> None:
         """From its next record on, hold a job's transcript open until it is closed: the job is under way.
 
         `digest`: of the job, for the heads.
         """
-        self._under_way[job] = digest
+        self._under_way[job] = digest, self.mode
 
     @contextmanager
     def writer(self, job: str) -> Iterator[TranscriptWriter]:
@@ -115,7 +117,7 @@ class Recorders:
                 self._writers[job] = TranscriptWriter(folder, signer=self._signer)
             except Malformed as damage:
                 raise Interrupted(f"{damage}: move {folder} away for a new transcript, then resume the job") from None
-        self._writers[job].job_digest = self._under_way.get(job, b"")
+        self._writers[job].job_digest = self._under_way.get(job, (b"", self.mode))[0]
         try:
             yield self._writers[job]
         finally:

@@ -14,7 +14,6 @@ from party.node import PartyNode
 from party.runtime.metrics import PartyMetrics
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
-from party.server.own_paths import outward
 from party.server.services import ScoringServers, register
 from party.server.threads import Threads
 from treetap.errors import BadInput, ConfigError
@@ -64,7 +63,7 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
         workers = start_workers(config, forks)
-        asyncio.run(_serve(config, workers, backend, until_stdin_closes))
+        asyncio.run(_serve(config, workers, backend, config_path, until_stdin_closes=until_stdin_closes))
 
 
 def choose_arithmetic(config: PartyConfig, path: Path) -> arithmetic.Backend:
@@ -82,27 +81,34 @@ def choose_arithmetic(config: PartyConfig, path: Path) -> arithmetic.Backend:
 
 
 async def _serve(
-    config: PartyConfig, workers: PartyWorkers, backend: arithmetic.Backend, until_stdin_closes: bool
+    config: PartyConfig, workers: PartyWorkers, backend: arithmetic.Backend, path: Path, *, until_stdin_closes: bool
 ) -> None:
     for name, table in config.tables.items():
         for file in table.local():
             if file.name != "*" and not file.exists():  # what matches a pattern may come and go
                 log.warning("table %s: %s: there is no such file yet", name, file)
-    if silent := config.unanswered():
-        log.warning("the policy sends PREDICTION to none of these serve.clients: %s", ", ".join(silent))
+    _warn_unanswered(config)
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
     recorders = Recorders(config.state / "transcripts", config.policy.record, signer_of(config.transport()))
     metrics = PartyMetrics(config.name)
     measured = metrics.serve(config.metrics)
     loaded = asyncio.Event()
     node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics, loaded)
-    callers = Callers(config.name, config.transport(), outward(config))
+    callers = Callers(config.name, config.transport(), node.served_models.own_paths)
     server, credentials = rpc.server(callers)
     register(server, callers, node)
     status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     front = ScoringServers()
+
+    async def again() -> None:
+        """Read the file and the policy again: after SIGHUP."""
+        from party.reread import follow  # most parties are never asked
+
+        await follow(path, node)
+        _warn_unanswered(node.config)
+
     try:
         await workers.ready()
         await front.open(config, node.served_models)  # before a job can need the addresses
@@ -116,7 +122,14 @@ async def _serve(
             for way, at in (("grpc", node.served_models.grpc), ("http", node.served_models.http))
             if at
         }
-        await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes, of_jobs=OF_JOBS, loaded=loaded)
+        await serve_until_stopped(
+            "party",
+            where,
+            until_stdin_closes=until_stdin_closes,
+            of_jobs=OF_JOBS,
+            loaded=loaded,
+            reread=again,
+        )
     finally:
         await status.enter_graceful_shutdown()
         await workers.close()  # first: it ends the calls that wait for a worker
@@ -124,6 +137,12 @@ async def _serve(
         await front.close(GRACE_S)
         await server.stop(GRACE_S)
         await dialer.close()
+
+
+def _warn_unanswered(config: PartyConfig) -> None:
+    """Log the clients of `[serve]` that get no answer by the policy."""
+    if silent := config.unanswered():
+        log.warning("the policy sends PREDICTION to none of these serve.clients: %s", ", ".join(silent))
 
 
 def start_workers(config: PartyConfig, forks: ForkServer) -> PartyWorkers:

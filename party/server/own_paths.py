@@ -6,7 +6,6 @@ Peers, clients and coordinators need not know where a party's files lie; its own
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from party.config import PartyConfig
@@ -15,12 +14,34 @@ from party.config import PartyConfig
 _PARTITION = re.compile(r"([\w.-]+)=[^/\s]+/")
 
 
-def outward(config: PartyConfig) -> Callable[[str], str]:
-    """The function that takes this host's folders out of a message: of a path below one, what lies below it stays.
+class OwnPaths:
+    """Takes this host's folders out of a message: of a path below one, what lies below it stays.
 
     `/srv/bank/state/jobs/j` becomes `state/jobs/j`, and a table's file its name, also in an object store. Values of
     columns in names of folders are left out.
     """
+
+    def __init__(self, config: PartyConfig) -> None:
+        self._known: dict[str, str] = {}
+        self.add(config)
+
+    def add(self, config: PartyConfig) -> None:
+        """Also take out the folders of a configuration that was read again: jobs under way name those before."""
+        self._known = {**self._known, **_folders_of(config)}
+        longest_first = sorted(self._known, key=len, reverse=True)
+        alternatives = "|".join(map(re.escape, longest_first))
+        self._pattern = re.compile(rf"(?<![\w./-])({alternatives})(/(?=[^\s/])|(?![\w-]|\.\w))")
+
+    def __call__(self, text: str) -> str:
+        return _PARTITION.sub(r"\1=…/", self._pattern.sub(self._shown, text)) if self._known else text
+
+    def _shown(self, match: re.Match[str]) -> str:
+        name, below = self._known[match[1]], match[2]
+        return (name and name + "/") if below else name or "its folder"
+
+
+def _folders_of(config: PartyConfig) -> dict[str, str]:
+    """The folders that a configuration names, and what they are called outside; empty: nothing."""
     names = {config.state: "state"}
     if config.data is not None:
         names[config.data] = "data"
@@ -41,16 +62,4 @@ def outward(config: PartyConfig) -> Callable[[str], str]:
     # of an object store what lies below the part of the path that no pattern is in
     stored = [place for table in config.tables.values() for place in table.places if isinstance(place, str)]
     known.update((re.split(r"/[^/]*[*?\[]", place)[0].rpartition("/")[0], "") for place in stored)
-    if not known:
-        return str
-    longest_first = sorted(known, key=len, reverse=True)
-    pattern = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, longest_first))})(/(?=[^\s/])|(?![\w-]|\.\w))")
-
-    def shown(match: re.Match[str]) -> str:
-        name, below = known[match[1]], match[2]
-        return (name and name + "/") if below else name or "its folder"
-
-    def hide(text: str) -> str:
-        return _PARTITION.sub(r"\1=…/", pattern.sub(shown, text))
-
-    return hide
+    return known

@@ -16,9 +16,9 @@ import grpc.aio
 
 from party.config import PartyConfig
 from party.server.http_json import IDLE_S, MOST_BODY
-from party.server.own_paths import outward
 from party.serving.registry import ServedModels
 from treetap.errors import BadInput
+from treetap.version import install
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
@@ -107,7 +107,7 @@ class ScoringServers:
         served = config.serve
         if served is None:
             return
-        callers = Callers(config.name, config.transport(), outward(config))
+        callers = Callers(config.name, config.transport(), served_models.own_paths)
         if served.listen is not None:
             self._server, credentials = rpc.server(callers, MOST_BODY, served.queue, IDLE_S)
             register_for_clients(self._server, callers, served_models)
@@ -120,7 +120,7 @@ class ScoringServers:
                 from party.server import http
             except ModuleNotFoundError as missing:
                 raise BadInput(
-                    f"serve.http: HTTP needs {missing.name}, which is not installed: pip install 'treetap[serve]', or "
+                    f"serve.http: HTTP needs {missing.name}, which is not installed: {install('serve')}, or "
                     "leave http out"
                 ) from None
             transport = config.transport()

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from party.config import PartyConfig, ServeConfig
 from party.runtime.metrics import STRANGER, PartyMetrics
+from party.server.own_paths import OwnPaths
 from treetap import errors
 from treetap.wire.v2 import serving_pb2
 
@@ -65,10 +66,19 @@ class ServedModels:
     def __init__(self, config: PartyConfig, metrics: PartyMetrics) -> None:
         self._name, self._policy = config.name, config.policy
         self._clients = frozenset(config.serve.clients if config.serve else ())
+        self.own_paths = OwnPaths(config)  #: are left out of errors
         self.metrics = metrics
+        self.rereads = 0  #: how often this party has been told to read its tables again
         self.grpc = self.http = ""
         self._served: dict[str, ServedModel] = {}
         self._between: dict[str, str] = {}  # model → its job, whose attempt has ended and another one may begin
+
+    def go_by(self, config: PartyConfig) -> None:
+        """From the next request on, admit the clients of another configuration; served models begin anew."""
+        self._policy = config.policy
+        self._clients = frozenset(config.serve.clients if config.serve else ())
+        self.own_paths.add(config)
+        self.rereads += 1
 
     # ---- for jobs
 

@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 AS_THEY_ARE = "as they are"
 
 
+class Untried(Exception):
+    """A check of a job ends here: what follows needs a draw that would be charged."""
+
+
 @dataclass(frozen=True)
 class LabelledTable:
     """Records and their labels; `table` is without the label column, and has the weights if there are some.
@@ -118,6 +122,9 @@ async def _as_trained(
         lambda of, classes: own_priors(of, classes, context.party, params),
     )
     known = await context.offload(lambda: noisy.stored(table, labels))
+    if context.trial and known is None:
+        noisy.budget.check(context.party, settings.epsilon)
+        raise Untried
     _bind(context, table, known.digest if known else "")  # before a draw is charged
     drawn = await context.offload(lambda: noisy.of(table, labels, column), whole=True)
     _bind(context, table, drawn.digest)

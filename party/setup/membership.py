@@ -46,5 +46,5 @@ def check_members(config: PartyConfig, members: Members, opens_sums: OpensSums) 
     raise Refused(
         f"{me} takes no part in a job with parties that its policy does not name: label_holders are those that open "
         f"sums over its columns, peers the others of a job. If these are the right ones, add to {file}, above its "
-        f"tables, {' and '.join(f'the line `{line}`' for line in lines)}, and restart {me}"
+        f"tables, {' and '.join(f'the line `{line}`' for line in lines)}, and send {me} SIGHUP"
     )

@@ -65,6 +65,7 @@ async def load_table(
     shapes: Mapping[str, Shape] | None = None,
     empty: Collection[str] = (),
     streams: bool = False,
+    categorical: bool = False,
 ) -> Table:
     """Read the party's table off the event loop; see `read_table`."""
     try:
@@ -77,6 +78,7 @@ async def load_table(
                 shapes=shapes,
                 empty=empty,
                 streams=streams,
+                categorical=categorical,
             )
         )
     except DataError as failure:
@@ -93,7 +95,12 @@ async def load_job_table(
     """
     params, own = params_of(spec), table_config(config, spec.table)
     streams = may_stream(config, spec, with_label=with_label)
-    table = await load_table(context, own, with_label=with_label, missing=missing, streams=streams)
+    # sets of the label holder's own categories go to no other party
+    allowed = with_label or config.policy.splits_categories
+    categorical = allowed and isinstance(params, TreeParams) and params.splits_categories
+    table = await load_table(
+        context, own, with_label=with_label, missing=missing, streams=streams, categorical=categorical
+    )
     await bind_table(context, table)
     if isinstance(params, TreeParams):  # before the other parties hear of any record
         try:

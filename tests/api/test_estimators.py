@@ -131,17 +131,15 @@ def test_parties_with_other_records_train_on_those_that_all_have() -> None:
 
 
 def test_columns_of_text_and_constants() -> None:
-    """Text is encoded by its owner if the caller says how, and its importance is the column's; constants are named."""
+    """Text is encoded by its owner as the caller says, and its importance is the column's; constants are named."""
     frame = X.assign(kind=np.where(TRUE, "x", "y"), same=1.0)
     with pytest.raises(
-        ValueError, match=r"^party-2: row 1, column 'kind': the cell is not a number; encode"
+        ValueError, match="column 'kind' holds text; write as parameters of the estimator:\n"
     ) as failure:
-        treetap.FederatedClassifier(**SMALL).fit(frame, TRUE)
-    assert '"ordinal" or "one-hot", for boosting also "categorical", as a parameter of the estimator' in str(
-        failure.value
-    )
+        treetap.FederatedClassifier(**SMALL, encode=None).fit(frame, TRUE)
+    assert '  encode={"kind": "categorical"}' in str(failure.value)
     with pytest.raises(ValueError, match=r"^party-2: column 'd' holds") as failure:
-        treetap.FederatedClassifier(**SMALL).fit(X.assign(d=pd.Timestamp(2024, 3, 1)), TRUE)
+        treetap.FederatedClassifier(**SMALL, encode="one-hot").fit(X.assign(d=pd.Timestamp(2024, 3, 1)), TRUE)
     assert 'by encode = {"d": "days"} as a parameter of the estimator, or leave' in str(failure.value)
     model = treetap.FederatedClassifier(**SMALL, encode="one-hot").fit(frame, TRUE)
     assert model.constant_columns_ == {"party-1": [], "party-2": ["same"]}

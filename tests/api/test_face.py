@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 import treetap
 from treetap.trees.params import BoostingParams
+from treetap.version import install
 
 STUB = Path(treetap.__file__).with_suffix(".pyi")
 #: What the API alone imports.
@@ -46,7 +47,7 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
     """Of scikit-learn; another import that fails is no matter of the extra."""
     program = "import sys; sys.modules['sklearn'] = None\nimport treetap\ntreetap.FederatedClassifier"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    expected = "ImportError: treetap.FederatedClassifier needs sklearn: pip install 'treetap[api]'"
+    expected = f"ImportError: treetap.FederatedClassifier needs sklearn: {install('api')}"
     assert done.stderr.strip().splitlines()[-1] == expected
 
 

@@ -109,5 +109,5 @@ def test_nothing_to_join_leaves_every_vertex_alone() -> None:
 def test_an_absent_engine_is_bad_input(engine: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names what to install."""
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(BadInput, match=r"pip install 'treetap\[audit\]'"):
+    with pytest.raises(BadInput, match=r"pip install -e '\S*\[audit\]'"):
         louvain(exact([[ids(0, 1)]], 2, 1.0), 0, 1, engine)

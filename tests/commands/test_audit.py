@@ -56,7 +56,7 @@ def test_transcripts_of_real_processes_are_signed(run: tuple[Path, dict[str, Any
     """Whole, by each party itself; another authority, and a signature of another party, are tampering."""
     folder, _ = run
     for name, party in json.loads((folder / "audit.json").read_text())["parties"].items():
-        assert party["signed"].startswith("signed up to record ")
+        assert party["signed"].startswith("signed to the end by ")
         assert "of the given authority); job digest " in party["signed"]
         assert f"by '{name}'" in party["signed"]
     shown = treetap(

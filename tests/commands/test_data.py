@@ -111,7 +111,7 @@ def test_without_xlrd_the_extra_is_named_before_any_download(tmp_path: Path, mon
     monkeypatch.setattr(download, "download", lambda *_: pytest.fail("asked the source"))
     source = CATALOGUE["credit_default"]
     assert isinstance(source, Source)
-    with pytest.raises(BadInput, match=r"pip install 'treetap\[data\]'"):
+    with pytest.raises(BadInput, match=r"pip install -e '\S*\[data\]'"):
         download.fetch(source, tmp_path)
 
 

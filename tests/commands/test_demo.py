@@ -1,21 +1,27 @@
-"""`treetap demo`: the parties of each protocol, and a report of noisy leaf weights where no party keeps gains."""
+"""`treetap demo`: the parties of each protocol, thirty lines of conclusions, and the rest on request."""
 
 from __future__ import annotations
 
+import io
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from attacks.verdict import OTHERS, Verdict
 from tests.attacks.sums_documents import both_directions, figures
 from tests.commands.command import refused, treetap
 from tests.commands.experiment_documents import run
 from tests.needs import needs_library_of
+from treetap import terminal
 from treetap.commands import demo
 from treetap.commands.audit.local_job import scores
 from treetap.commands.experiment.joined_table import read_table, split
 from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.experiment.printed import print_report
+from treetap.trees.params import BoostingParams
+from treetap.trees.pivodl_params import PivodlParams
 
 
 @pytest.mark.parametrize(
@@ -44,9 +50,10 @@ def test_the_scheme_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         experiment = demo.federation_of(tmp_path, names, "boosting", keys)
         demo.introduce(experiment, read_table(experiment, tmp_path))
         said.append(" ".join(capsys.readouterr().out.split()))
-    kinds = ("Paillier 2048 bits", "Okamoto-Uchiyama 3072 bits", "sums on a lattice")
+    kinds = ("Paillier of 2048 bits", "Okamoto-Uchiyama of 3072 bits", "sums on a lattice")
     for text, words in zip(said, kinds, strict=True):
-        assert f"10 trees of depth 3, {words}, mutual TLS" in text
+        assert f"SecureBoost: 10 trees of depth 3, {words}; 569 records of breast cancer" in text
+        assert "label-holder has the labels and 10 columns; feature-b and feature-c have 10 columns each." in text
     drawn = split(experiment, read_table(experiment, tmp_path), 0)
     settings = write_tables(experiment, read_table(experiment, tmp_path), drawn, tmp_path)
     # where the job has no key, a prediction by entries has one
@@ -60,14 +67,106 @@ def test_an_unknown_protocol() -> None:
     )
 
 
-def test_a_report_of_both_directions(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What a terminal of 80 columns gets."""
+    text = io.StringIO()
+    monkeypatch.setattr(terminal, "out", terminal.PlainConsole(file=text, width=80))
+    return text
+
+
+def _verdict(party: str, learned: str, of: str, word: str, **more: Any) -> Verdict:
+    figures = {"measure": "accuracy", "before": 0.918, "after": 0.958, "gain": 0.04, "low": 0.016, "high": 0.063}
+    return Verdict.model_validate(
+        {"party": party, "learned": learned, "of": of, "word": word, "details": "x", **figures, "share": 0.49, **more}
+    )
+
+
+def test_the_verdict_is_a_line_a_party_and_direction(narrow: io.StringIO) -> None:
+    """The worst of several parties' columns; at 80 columns no line is wrapped, with the longest names and words."""
+    verdicts = [
+        _verdict("feature-b", "labels", "label-holder", "severe", known=40),
+        _verdict("feature-c", "labels", "label-holder", "nothing found", measure="AUC", before=0.5, after=0.5),
+        _verdict("label-holder", "columns", "feature-b", "little", after=0.93),
+        _verdict("label-holder", "columns", "feature-c", "notable", before=0.05, after=0.2),
+        _verdict(
+            "north", "labels", OTHERS, "not measured", **dict.fromkeys(("before", "after", "gain", "low", "high"))
+        ),
+    ]
+    terminal.out.print(demo.learned_table(verdicts))
+    title, heads, *rows = [line.split() for line in narrow.getvalue().splitlines()]
+    assert (" ".join(title), " ".join(heads)) == ("What each side learned", "who of what before → after")
+    said = [" ".join(word for word in row if not set(word) <= set("█▓░")) for row in rows]
+    assert said == [
+        "feature-b label-holder's labels 91.8 → 95.8 %* severe",
+        "feature-c label-holder's labels 0.50 → 0.50 AUC nothing found",
+        "label-holder the others' columns 5.0 → 20.0 % notable",
+        "north the others' labels not measured",
+    ]
+    assert all(len(line) <= 80 for line in narrow.getvalue().splitlines())
+
+
+@pytest.mark.parametrize("noisy", [True, False])
+def test_what_federating_gains(noisy: bool, narrow: io.StringIO) -> None:
+    """First; a model that is not the joined table's is a defect, unless its leaf weights have noise."""
+    row = {"auc": 0.9}
+    gain = {"measure": "auc", "together": 0.9, "alone": {"bank": 0.8}, "low": 0.05, "high": 0.15}
+    result = run(metrics={"train": row, "test": row, "centralised, test": {"auc": 0.95}}, gain=gain)
+    demo.conclude(result, None, PivodlParams(epsilon=8.0) if noisy else BoostingParams())
+    printed = " ".join(narrow.getvalue().split())
+    assert printed.startswith("Together 0.900 AUC, bank alone 0.800 (gain +0.100 ± 0.050).")
+    assert ("Leaf weights have noise" in printed) == noisy
+    assert ("not equal: a defect, please report it" in printed) == (not noisy)
+
+
+def test_where_the_page_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is asked for, else in the working folder that is kept, else below runs/; with JSON on request alone."""
+    monkeypatch.chdir(tmp_path)
+    assert demo.Asked(as_json=True).page() is None
+    assert demo.Asked(workdir=tmp_path).page() is None
+    assert list(tmp_path.iterdir()) == []
+    assert demo.Asked(protocol="pivodl").page() == Path("runs", "demo-pivodl.html")
+    assert demo.Asked(as_json=True, workdir=tmp_path, report=Path("a", "b.html")).page() == Path("a", "b.html")
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", "a"}
+
+
+def test_what_to_try_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The story of the clone; a wheel, which has no examples, goes on with the reader's own table."""
+    monkeypatch.chdir(Path(__file__).parents[2])
+    assert demo.following() == "treetap experiment examples/loans/exp.toml"
+    monkeypatch.setattr(demo, "STORY", tmp_path / "exp.toml")
+    assert demo.following() == "treetap new party --table YOUR.csv"
+
+
+@pytest.mark.second_tier
+@pytest.mark.parametrize("protocol", demo.JOBS)
+def test_a_whole_demo_is_short(protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most thirty lines at 80 columns, the last two of them the page and the command that comes next."""
+    needs_library_of(protocol)
+    monkeypatch.setenv("COLUMNS", "80")
+    outcome = treetap("demo", "--protocol", protocol, "--key-bits", "1024", folder=tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    *said, report, following = lines = outcome.out.rstrip("\n").splitlines()
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 80
+    assert report == f"report: runs/demo-{protocol}.html"
+    assert following.startswith("next: treetap experiment ")
+    assert "What each side learned" in (tmp_path / "runs" / f"demo-{protocol}.html").read_text(encoding="utf-8")
+    assert said[0].startswith(demo.ALGORITHMS[protocol])
+    assert any(line.startswith("Together 0.9") for line in said)
+    assert "not measured" not in outcome.out
+    if protocol != "pivodl":
+        assert "By its test metrics the model and the joined table's are equal." in said
+
+
+def test_details_of_both_directions(narrow: io.StringIO) -> None:
     """The demo's audit says what feature parties read of labels, and what the label holder reads of columns."""
     row = {"auc": 0.9}
     result = run(metrics={"train": row, "test": row, "centralised, test": row})
-    demo.report(result, both_directions(figures("lab-north"), trees=2).plain(), noisy=False)
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "lab-north can sort the records into groups that agree with the label for" in printed
-    assert "clinic placed 84.2 % of lab-north's cells (900 records × 8 columns) in their bins" in printed
+    demo.detail(result, both_directions(figures("lab-north"), trees=2).plain())
+    printed = " ".join(narrow.getvalue().split())
+    assert "Attacks on the labels" in printed
+    assert "Columns of feature parties, read by opened sums" in printed
 
 
 def test_the_terminal_report_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,9 +180,8 @@ def test_the_terminal_report_of_a_run(capsys: pytest.CaptureFixture[str]) -> Non
     assert "columns_read" not in printed
 
 
-@pytest.mark.parametrize("noisy", [True, False])
-def test_a_report_without_gains(noisy: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """Bars are of splits, the accountant's sentences are printed, and a noisy model is not called unequal."""
+def test_details_without_gains(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bars are of splits, and the accountant's sentences are printed."""
     row = {"auc": 0.9}
     result = run(
         metrics={"train": row, "test": row, "centralised, test": {"auc": 0.95}},
@@ -91,10 +189,8 @@ def test_a_report_without_gains(noisy: bool, capsys: pytest.CaptureFixture[str])
         importance=[{"party": "north", "feature": "age", "weight": 4, "gain": None, "cover": None}],
         arithmetic={"east": "ifma", "north": "gmpy2"},
     )
-    demo.report(result, None, noisy=noisy)
+    demo.detail(result, None)
     printed = " ".join(capsys.readouterr().out.split())  # lines end where the terminal does
     assert "epsilon 8, as the accountant says." in printed
     assert "█" * 24 in printed
     assert "arithmetic: east ifma, north gmpy2" in printed
-    assert ("The centralised models have no noise" in printed) == noisy
-    assert ("a defect" in printed) == (not noisy)

@@ -12,6 +12,7 @@ import socketserver
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
@@ -30,7 +31,7 @@ from tests.worlds import PARTIES, world
 from treetap import version
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
-from treetap.commands.doctor import configuration, connections
+from treetap.commands.doctor import configuration, connections, machine
 from treetap.commands.doctor.connections import Finding
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput
@@ -311,17 +312,47 @@ def test_optional_libraries(tmp_path: Path, certs: Path) -> None:
     needing = "for jobs of protocol eini-lattice or scheme lattice"
     assert said["native kernels"].endswith(f"instructions for polynomials, {needing}")
     for name, extra, protocols in libraries():
-        version, line = installed_version(name), said[f"library {name}"]
-        assert line.startswith(version or f"is not installed: jobs of protocol {' and '.join(protocols)} are refused")
-        assert bool(version) != (f"pip install 'treetap[{extra}]'" in line)
+        release, line = installed_version(name), said[f"library {name}"]
+        assert line.startswith(release or f"is not installed: jobs of protocol {' and '.join(protocols)} are refused")
+        assert bool(release) != (version.install(extra) in line)
 
 
-def test_an_optional_library_that_is_missing(tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_file() -> None:
+    """Python, installation, cores, memory, arithmetic and each extra that a user may want: what is missing, and how."""
+    outcome = treetap("doctor", "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    report = json.loads(outcome.out)
+    assert (report["kind"], report["faults"]) == ("machine", 0)
+    said = _of(report["findings"], "ok")
+    assert said["python"].startswith(sys.version.split()[0])
+    assert said["treetap"] == f"{version.package_version()}, editable of {Path(__file__).parents[2]}"
+    assert said["cores"].startswith(f"{len(os.sched_getaffinity(0))} ")
+    assert re.match(r"\d+\.\d+ [MG]B, \d+\.\d+ [MG]B available$", said["memory"])
+    assert said["arithmetic"].startswith("auto: ")
+    extras = {name.removeprefix("extra ") for name in said if name.startswith("extra ")}
+    wanted = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert extras == wanted["optional-dependencies"].keys() - set(machine.OF_DEVELOPERS)
+    assert set(machine.PURPOSES) <= extras
+    lines = treetap("doctor").out.splitlines()
+    assert [line.split(":")[0].split(maxsplit=1)[1] for line in lines] == list(said)
+
+
+def test_an_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that names another extra the other's distributions count; the command is that of this installation."""
+    asked = ["pydantic>=2", 'no-such==1; extra == "audit"', 'treetap[audit]; extra == "demo"', 'grpcio; extra == "sql"']
+    monkeypatch.setattr(machine.metadata, "requires", lambda name: asked)
+    assert machine.requirements() == {"audit": {"no-such"}, "demo": {"no-such"}, "sql": {"grpcio"}}
+    said = {one.subject: one.message for one in machine._extras()}
+    assert said["extra demo"] == f"not installed (no-such): {version.install('demo')}; for treetap demo"
+    assert said["extra sql"] == "installed; for tables in PostgreSQL and SQLite"
+
+
+def test_an_optional_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line says which jobs are refused without it and what to install, and is no fault: most parties need none."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    config = party_config.read(_party(tmp_path, certs))
-    found = next(each for each in configuration._libraries(config) if each.subject == "library torch")
-    said = "is not installed: jobs of protocol splitnn are refused; pip install 'treetap[neural]' if there will be any"
+    found = next(one for one in machine.protocol_libraries() if one.subject == "library torch")
+    command = version.install("neural")
+    said = f"is not installed: jobs of protocol splitnn are refused; {command} if there will be any"
     assert (found.level, found.message) == ("ok", said)
 
 
@@ -339,22 +370,19 @@ def test_kernels_that_were_not_compiled(
     monkeypatch.setattr(library, "PATH", tmp_path / "kernels.so")
     write(tmp_path / "policy.toml", {"schemes": schemes})
     config = party_config.read(_party(tmp_path, certs, policy="policy.toml"))
-    (found,) = (each for each in configuration._libraries(config) if each.subject == "native kernels")
+    found = machine.kernels(config.policy.schemes)
     assert (found.level, found.message.startswith(f"{says} not compiled")) == (level, True), found.message
     assert "install a C compiler, or set TREETAP_NATIVE=1, and install treetap again" in found.message
 
 
-def test_kernels_that_give_other_products_than_integers(
-    tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_that_give_other_products_than_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     """This is a fault: the machine, or its compiler, cannot be trusted with any sum."""
 
     def wrong() -> None:
         raise BadInput("scheme = 'lattice' needs native kernels, but these give other products than integers")
 
     monkeypatch.setattr(histogram_scheme, "kernels", wrong)
-    config = party_config.read(_party(tmp_path, certs))
-    found = next(each for each in configuration._libraries(config) if each.subject == "native kernels")
+    found = machine.kernels(())
     assert (found.level, "other products than integers" in found.message) == ("fault", True)
 
 

@@ -234,7 +234,6 @@ def test_the_name_of_the_experiments_own_ids(refused: Refused, tmp_path: Path) -
 def test_every_cell_of_every_row_is_looked_at(row: int, refused: Refused, tmp_path: Path) -> None:
     """A fault has the file's own line wherever the row goes, to training or to the held-out rows."""
     for column, cell, says in (
-        (1, "x", "column 'a': the cell is not a number"),
         (2, "inf", "column 'b': the cell is infinite"),
         (0, " ", "column 'who': the id is missing"),
         (0, "  r1" if row > 1 else "r19  ", "column 'who': the id is there already"),
@@ -245,15 +244,17 @@ def test_every_cell_of_every_row_is_looked_at(row: int, refused: Refused, tmp_pa
         assert message.startswith(f"{tmp_path / 't.csv'}: line ")
         if row > 1:
             assert f"line {row + 2}, " in message
+    table(tmp_path, changed(row, 1, "x"))
+    assert f"column 'a' holds numbers, but not in 1 of its 20 different texts, first in line {row + 2}: " in refused()
     table(tmp_path, changed(row, 3, ""))
     assert f"t.csv: label column 'y': the label at line {row + 2} is missing" in refused()
 
 
 def test_a_column_that_only_the_last_seed_draws(refused: Refused, tmp_path: Path) -> None:
     """Of columns drawn at random, those of every seed are looked at, and one that nobody gets may hold text."""
-    table(tmp_path, [(*row, "text", row[1]) for row in ROWS], header="who,a,b,y,c,d")
+    table(tmp_path, [(*row, f"text {row[0]}", row[1]) for row in ROWS], header="who,a,b,y,c,d")
     other = PARTIES.replace('columns = ["b"]', "share = 0.5")
-    assert "t.csv: line 2, column 'c': the cell is not a number" in refused(
+    assert "t.csv: column 'c' holds another text in each record" in refused(
         f'id = "who"\nseed = {list(range(12))}', parties=other
     )
     assert "too few for a test share" in refused('id = "who"\ntest_share = 0.001')
@@ -277,7 +278,7 @@ def test_folders_that_cannot_be_the_working_folder(
         expected = f"--workdir {folder}: {says}; name another folder"
         assert refused(workdir=folder) == expected
         with pytest.raises(BadInput) as raised:
-            demo.run(as_json=True, workdir=folder, key_bits=1024, audit_report=None)
+            demo.run(demo.Asked(as_json=True, workdir=folder, key_bits=1024))
         assert str(raised.value) == expected
     assert (tmp_path / "t.csv").read_bytes() == before
     assert list(used.rglob("*")) == [used / "seed-0"]
@@ -286,7 +287,7 @@ def test_folders_that_cannot_be_the_working_folder(
 def test_a_wrong_key_size_leaves_no_folder(tmp_path: Path) -> None:
     """The demo looks at its options before it writes."""
     with pytest.raises(BadInput, match="--key-bits 99: must be 1024"):
-        demo.run(as_json=True, workdir=tmp_path / "work", key_bits=99, audit_report=None)
+        demo.run(demo.Asked(as_json=True, workdir=tmp_path / "work", key_bits=99))
     assert not (tmp_path / "work").exists()
 
 

@@ -20,7 +20,7 @@ from attacks.report import html, print_summary
 from tests.attacks.documents import made
 from tests.commands.command import treetap_here, write
 from treetap import logs, terminal
-from treetap.commands.doctor import configuration
+from treetap.commands.doctor import configuration, connections
 from treetap.commands.doctor.connections import Finding
 from treetap.commands.health import question
 from treetap.commands.jobs import progress_view
@@ -175,7 +175,7 @@ def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     def leave(status: int) -> NoReturn:
         raise SystemExit(status)
 
-    monkeypatch.setattr(configuration.os, "_exit", leave)  # with which doctor leaves hanging threads behind
+    monkeypatch.setattr(connections.os, "_exit", leave)  # with which doctor leaves hanging threads behind
     findings = [Finding("fault", HOSTILE, HOSTILE)]
     monkeypatch.setitem(configuration.CHECKS, "party", lambda _: {"check": lambda: findings})
     treetap_here("doctor", "--config", str(write(tmp_path / "party.toml", {"state": "state"})))

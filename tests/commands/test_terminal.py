@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import time
@@ -193,3 +194,20 @@ def test_a_prediction_counts_records_and_their_rate(monkeypatch: pytest.MonkeyPa
         update(status)
         time.sleep(0.3)  # the line is drawn ten times a second
     assert "300/900 records, 150/s" in written.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 133])
+def test_a_progress_line_keeps_its_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Title, place and seconds are whole where the terminal is narrow; what comes behind them is cut."""
+    text = io.StringIO()
+    monkeypatch.setattr(terminal, "err", PlainConsole(file=text, width=width, force_terminal=True, color_system=None))
+    status = jobs_pb2.JobStatus(kind="train", state="running", phase="train", protocol="boosting", round=10, rounds=10)
+    status.bytes, status.stage, status.planned_bytes = 123_400_000, 3, 12_000_000_000
+    with progress_view.live("A split network") as update:
+        update(status)
+    with progress_view.steps("audit") as step:
+        step(3, 7, "feature-b: ID2Graph in chunks, as the paper has it for many records")
+    lines = re.split(r"[\r\n]|\x1b\[\S*?[A-Za-z]", text.getvalue())
+    assert max(map(len, lines)) <= width
+    assert any(re.match(r"A split network .*tree 10/10 depth 3 +0:00:00\b", line) for line in lines)
+    assert any(re.match(r"audit .*3/7 +0:00:00 +feature-b", line) for line in lines)

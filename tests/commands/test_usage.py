@@ -69,6 +69,16 @@ def test_every_command_is_listed() -> None:
     assert listed == {command.split()[0] for command in COMMANDS if command}
 
 
+def test_commands_are_listed_below_their_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five headings in this order, and no command that has none."""
+    monkeypatch.setenv("COLUMNS", "80")
+    said = treetap("--help").out
+    headings = re.findall(r"^╭─ ([\w ]+?) ─+╮$", said, re.MULTILINE)
+    assert headings == ["Options", "Try", "Run a party", "Run jobs", "Privacy", "Operate"]
+    first = said.partition("─ Try ")[2].partition("╰")[0]
+    assert {"demo", "experiment"} <= set(re.findall(r"^│ ([a-z]+) ", first, re.MULTILINE))
+
+
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     "words", [["nonsense"], ["status", "--nonsense"], ["train"], ["party"], ["demo", "--key-bits", "many"]]
@@ -241,6 +251,21 @@ def test_making_certificates(tmp_path: Path) -> None:
     assert files.read() == before
 
 
+def test_what_goes_back_with_a_signed_request(tmp_path: Path) -> None:
+    """Every file that a party's configuration names; the line about policies comes with the first party alone."""
+    said = [treetap("certs", "init", "ca", folder=tmp_path).out]
+    for name, role in (("operator", "operator"), ("bank", "party"), ("telco", "party"), ("bank-2", "party")):
+        assert treetap("certs", "request", name, "--role", role, folder=tmp_path).status == 0
+        signed = treetap("certs", "sign", f"{name}.csr", "--name", name, "--role", role, "--ca", "ca", folder=tmp_path)
+        assert f"{name}.crt: send it back, with ca/ca.crt and ca/crl.pem\n" in signed.out
+        said.append(signed.out)
+    assert ["label_holders" in text for text in said] == [False, False, True, False, False]
+    (tmp_path / "ca" / "crl.pem").unlink()
+    assert treetap("certs", "request", "shop", "--role", "party", folder=tmp_path).status == 0
+    words = ("certs", "sign", "shop.csr", "--name", "shop", "--role", "party", "--ca", "ca")
+    assert "shop.crt: send it back, with ca/ca.crt\n" in treetap(*words, folder=tmp_path).out
+
+
 @pytest.mark.second_tier(but=4)
 @pytest.mark.parametrize(
     ("words", "expected"),
@@ -271,6 +296,8 @@ def test_a_demo_that_cannot_be(tmp_path: Path) -> None:
         assert fault in refused(treetap("demo", *words))
     (tmp_path / "mine").write_text("keep")
     assert "is not empty" in refused(treetap("demo", "--workdir", tmp_path))
+    report = tmp_path / "mine" / "page.html"
+    assert f"--report {report}: cannot be written: " in refused(treetap("demo", "--report", report))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -314,10 +341,3 @@ def test_the_guides_files_are_the_examples() -> None:
 def _named_block(block: str) -> tuple[str, str]:
     body = textwrap.dedent(block.partition("\n")[2]).rstrip(" ")
     return body.partition("\n")[0].removeprefix("# "), body
-
-
-def test_a_new_partys_name_belongs_into_the_others_policies(certs: Path, tmp_path: Path) -> None:
-    """The command that issues a party's certificate prints the lines that its peers must add; of parties only."""
-    said = treetap("certs", "issue", "shop", "--role", "party", "--ca", certs, "--out", tmp_path).out
-    assert 'the other parties\' policies: name "shop" under label_holders if it may open sums' in said
-    assert "policies" not in treetap("certs", "issue", "app", "--role", "client", "--ca", certs, "--out", tmp_path).out

@@ -36,7 +36,7 @@ def test_it_attacks_both_feature_parties_and_leaves_a_report(composed: Composed,
     assert set(document["parties"]) == {"feature-b", "feature-c"}
     for party in document["parties"].values():
         assert not party["faults"]
-        assert party["signed"].startswith("signed up to record ")
+        assert party["signed"].startswith("signed to the end by ")
         assert "of the given authority); job digest " in party["signed"]
         assert 0 < party["attacks"]["id2graph-quotient"]["v_measure"] <= 1
     page = composed.compose("run", "--rm", "-T", "--entrypoint", "cat", "audit", "/var/lib/treetap/audit.html")

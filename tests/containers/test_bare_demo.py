@@ -25,7 +25,8 @@ def test_what_a_bare_machine_has_to_say(native: str, auto: str, backend: str, bu
     """The parties' backend in the demo's report, and doctor's sentence about the build; anything else is a fault."""
     assert expected(native, auto)[0] == backend
     parties = f"arithmetic: feature-b {backend}, feature-c {backend}, label-holder {backend}"
-    demo = f"The federation's test metrics and the centralised\nmodel's are equal.\n{parties}"
+    end = "report: runs/demo-boosting.html\nnext: treetap experiment examples/loans/exp.toml"
+    demo = f"By its test metrics the model and the joined\ntable's are equal.\n{end}\n{parties}"
     why = "; the processor has no AVX2 and FMA" if backend == "gmpy2" else ""
     doctor = f"arithmetic auto: {backend}, as {expected(native, auto)[1]}{why}"
     assert built in doctor

@@ -66,7 +66,8 @@ POLICIES: dict[str, tuple[dict[str, Any], str]] = {
     "the default": (
         {"withheld_spaces": False},
         'feature-b takes no part in a job with instance_spaces = "withheld": its policy says withheld_spaces = false; '
-        "if it should, write withheld_spaces = true above the tables of feature-b's policy file and restart feature-b",
+        "if it should, write withheld_spaces = true above the tables of feature-b's policy file and send "
+        "feature-b SIGHUP",
     ),
     "sets of some size": (
         {"min_instance_space": 2},

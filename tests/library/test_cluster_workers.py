@@ -182,7 +182,7 @@ def test_a_report_of_another_treetap_stops_the_start(ray_cluster: RayCluster, mo
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A party whose installation lacks Ray does not start."""
     monkeypatch.setattr("treetap.workers.cluster.engine.find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=r"ray is not installed: pip install 'treetap\[cluster\]'"):
+    with pytest.raises(BadInput, match=r"ray is not installed: \S*pip install -e '\S*\[cluster\]'"):
         ClusterEngine(ClusterConfig(), 1, 20.0).start()
 
 

@@ -19,6 +19,7 @@ from treetap.protocols.libraries import (
     require_library,
 )
 from treetap.protocols.registry import Needs, prediction, training
+from treetap.version import install
 
 #: All modules of the processes and the command line, but for the packages of protocols that need a library.
 _IMPORTS = """
@@ -70,10 +71,12 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     needing = replace(training("boosting"), needs=Needs("no_such_library", "more"))
     assert missing_library("boosting", training("boosting")) == ""
     assert missing_library("boosting", replace(needing, needs=Needs("json", "more"))) == ""
-    with pytest.raises(BadInput, match=r"^protocol boosting needs no_such_library: pip install 'treetap\[more\]'$"):
+    with pytest.raises(BadInput, match=r"^protocol boosting needs no_such_library: \S*pip install -e '\S*\[more\]'$"):
         require_library("boosting", needing)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert "needs torch: pip install 'treetap[neural]'" in missing_library("splitnn", prediction("splitnn"))
+    assert missing_library("splitnn", prediction("splitnn")).endswith(f"needs torch: {install('neural')}")
+    there = missing_library("splitnn", prediction("splitnn"), at_party=True)
+    assert there == "protocol splitnn needs torch: install treetap's extra 'neural' there"
 
 
 def test_kernels_that_were_not_compiled_are_named_with_the_reason(

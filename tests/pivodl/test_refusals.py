@@ -189,7 +189,7 @@ def test_every_policy_must_allow_the_papers_steps(party: str, tmp_path: Path) ->
     allowed = dict(federation.policies[party])
     refusal = (
         f"{party} takes no part in a job with as_published = true: its policy says pivodl_as_published = false; if it "
-        f"should, write pivodl_as_published = true above the tables of {party}'s policy file and restart {party}"
+        f"should, write pivodl_as_published = true above the tables of {party}'s policy file and send {party} SIGHUP"
     )
 
     def restart(lines: dict[str, Any]) -> None:

@@ -23,8 +23,10 @@ def exactly(sends: Iterable[Sent], party: str) -> Emits:
 
 
 def put_under(federation: Federation, party: str, emits: Emits) -> None:
-    """Give a party that runs another `emits`; sessions that are open keep for their messages what they have."""
+    """Give a party that runs another `emits`, also for the answers of open sessions; messages keep the old one."""
     config = federation.configs[party]
     policy = Policy.model_validate({**config.policy.model_dump(), "emits": emits})
     node = federation.node(party)
     node._config = node._opener.config = config.under(policy)
+    for session in node._sessions.values():
+        session.context.policy = policy

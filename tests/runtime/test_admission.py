@@ -38,6 +38,10 @@ def test_who_asks_for_which_job_is_checked_for_every_word(
                     await ask(federation, party, request, caller=stranger)
             with pytest.raises(Malformed, match="not a name of a job: names have lower-case letters"):
                 await ask(federation, party, with_word(name, job="../up"))
+            if name == "check_job":  # which needs no attempt, and is of nobody's job
+                with pytest.raises(Refused, match=f"{party} is not a party of job job"):
+                    await ask(federation, party, request, caller="second")
+                continue
             for attempt in (1, 2):
                 request = with_word(name, attempt=attempt)
                 if name in (*KINDS, "leave"):  # the latter of the same submission
@@ -103,7 +107,7 @@ def test_a_word_of_another_role_is_refused(party: str, jobs: tuple[Conducted, Co
         federation = Federation(tmp_path, HERE.tables)
         for events, job in ((jobs[0], "job"), (jobs[1], "predict")):
             replay = Replay(federation, events)
-            own = {*map(frame.name_of, replay.vocabulary(party)), "leave", "account", *KINDS}
+            own = {*map(frame.name_of, replay.vocabulary(party)), "leave", "check_job", "account", *KINDS}
             await replay.to(before="ask_directions")
             for name in set(WORDS) - own:
                 with pytest.raises(OutOfOrder, match=f"{party} does not do {name} in job {job}"):

@@ -8,7 +8,7 @@ import pytest
 
 from party.config import PartyConfig, check_folders, read
 from party.policy import Policy
-from party.server.own_paths import outward
+from party.server.own_paths import OwnPaths
 from party.setup.steps import table_config
 from treetap.commands.doctor.configuration import _folders
 from treetap.errors import ConfigError, DataError
@@ -317,7 +317,7 @@ def test_a_folder_of_tables_has_its_data_in_it(path: str, tmp_path: Path) -> Non
     (tmp_path / "more" / "new.toml").write_text(f'path = "{path}"\nid = "record"\n', encoding="utf-8")
     with pytest.raises(ConfigError, match=r"new\.toml: path: must lie in this folder"):
         config.table("new")
-    hidden = outward(config)(f"{tmp_path}/more/new.parquet: has no column 'a'")
+    hidden = OwnPaths(config)(f"{tmp_path}/more/new.parquet: has no column 'a'")
     assert hidden == "tables/new.parquet: has no column 'a'"
 
 

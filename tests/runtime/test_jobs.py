@@ -294,7 +294,7 @@ def test_a_finished_job_stays_finished(tmp_path: Path) -> None:
                 await federation.jobs.cancel("job")
             with pytest.raises(Conflict, match="job job is finished: there is nothing to resume"):
                 federation.jobs.resume("job")
-            with pytest.raises(ConfigError, match="there is a job 'job' already; choose another name"):
+            with pytest.raises(ConfigError, match=r"there is a job 'job' already \(finished\); choose another name$"):
                 await federation.train(JOB)
             assert federation.jobs.status("job") == [finished]
             federation.kill(COORDINATOR)

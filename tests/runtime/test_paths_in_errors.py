@@ -13,7 +13,7 @@ import pytest
 from party.config import PartyConfig
 from party.runtime.metrics import PartyMetrics
 from party.runtime.steps import disk_faults
-from party.server.own_paths import outward
+from party.server.own_paths import OwnPaths
 from party.server.services import register
 from party.serving.registry import ServedModels
 from tests.certificates import role_of
@@ -91,7 +91,7 @@ def test_no_path_leaves_over_grpc(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     certs, faults = config.tls.ca.parent, _faults(config)
 
     async def main() -> None:
-        callers = Callers(PARTY, config.transport(), outward(config))
+        callers = Callers(PARTY, config.transport(), OwnPaths(config))
         server, credentials = rpc.server(callers)
         register(server, callers, _Failing([fault for fault in faults.values() for _ in range(2)]))
         to = Address(PARTY, f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
@@ -118,7 +118,7 @@ def test_no_path_leaves_over_grpc(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 def test_what_only_begins_like_a_folder_stays(tmp_path: Path) -> None:
     """Also where a folder is near the root, with a short name."""
-    hide = outward(PartyConfig(name=PARTY, state=Path("/st"), insecure=True))
+    hide = OwnPaths(PartyConfig(name=PARTY, state=Path("/st"), insecure=True))
     for text in ("/st-2/x", "/state/x", "/st.old", "a/st/b", "/", "1/st"):
         assert hide(text) == text
     assert hide("/st/x, /st: '/st'") == "st/x, st: 'st'".replace("st", "state")

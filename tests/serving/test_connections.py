@@ -252,6 +252,8 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(services.ScoringServers, "open", slowly)
     monkeypatch.setattr(party_main, "serve_until_stopped", served)
     asyncio.run(
-        party_main._serve(config, PartyWorkers(InProcessEngine()), arithmetic.choose("auto"), until_stdin_closes=False)
+        party_main._serve(
+            config, PartyWorkers(InProcessEngine()), arithmetic.choose("auto"), Path(), until_stdin_closes=False
+        )
     )
     assert answers == ["nobody", "SERVING"]

@@ -26,7 +26,9 @@ def test_a_training_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pyte
             patch.setitem(sys.modules, "torch", None)
             status = await federation.train(spec(PARAMS, parties=2), "network")
             assert (status.state, status.bad_input) == ("failed", True)
-            assert re.match(r"[a-z-]+: protocol splitnn needs torch: pip install 'treetap\[neural\]'$", status.error)
+            assert re.match(
+                r"[a-z-]+: protocol splitnn needs torch: install treetap's extra 'neural' there$", status.error
+            )
             assert not list(tmp_path.glob("*/state/jobs/network"))
             trees = BoostingParams(n_estimators=1, max_depth=2, max_bin=4)
             assert (await federation.train(spec(trees, 2), "trees")).state == "finished"

@@ -20,6 +20,7 @@ from treetap.commands.experiment.results import OF_COLUMNS, Results, RunResult
 from treetap.commands.jobs import progress_view
 from treetap.strict import load, text_of
 from treetap.tables.written import written
+from treetap.version import install
 
 
 def experiment(
@@ -87,9 +88,7 @@ def audit(
     try:
         from treetap.commands.audit import local_job
     except ModuleNotFoundError as missing:
-        raise ImportError(
-            f"treetap.audit needs {missing.name}: pip install 'treetap[audit]'", name=missing.name
-        ) from None
+        raise ImportError(f"treetap.audit needs {missing.name}: {install('audit')}", name=missing.name) from None
     with checked():
         document = local_job.audit_folder(folder, attacks=attacks, by_tree=by_tree)
     return AuditResult(document, folder / local_job.REPORT)

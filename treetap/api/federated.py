@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from treetap.api import loopback, party_tables
+from treetap.api import encodings, loopback, party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.fitted import Fitted, write_shards
 from treetap.api.frames import (
@@ -42,9 +42,9 @@ from treetap.api.remote import Connection, RemoteFitted, connect
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends, rounds
 from treetap.protocols.prediction import predicting
-from treetap.tables.config import OTHERS
+from treetap.tables.config import AUTO, OTHERS
 from treetap.trees.job_params import REGRESSIONS
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, TreeParams
 
 Array = np.ndarray[Any, np.dtype[Any]]
 #: The protocol by which the estimators train.
@@ -94,6 +94,14 @@ class FederatedEstimator(Parameters, ABC):
         names = list(data.tables)
         holder = self._holder(names)
         job = self._job(objective, "psi" if several else "sorted-ids")
+        data = encodings.settled(
+            data,
+            self._by_name("encode") if isinstance(self.encode, Mapping) else self.encode,
+            self._dated,
+            missing=self.missing,
+            categorical=self._splits_categories(job),
+            has_ids=self.id_column is not None,
+        )
         further = {"label": (LABEL, labels)}
         if sample_weight is not None:
             given = column_of(data.rows.aligned(sample_weight, "sample_weight"))
@@ -112,6 +120,7 @@ class FederatedEstimator(Parameters, ABC):
         status, folders = running.train(tables, job, holder, verbose=bool(self.verbose))
         self._fitted = Fitted(running, status, holder, folders)
         self.label_holder_, self.columns_, self.constant_columns_ = holder, data.columns, self._fitted.dropped
+        self.encodings_ = {party: encodings.keys_of(records) for party, records in data.tables.items()}
         self.n_iter_ = self._fitted.rounds
         return self
 
@@ -241,8 +250,8 @@ class FederatedEstimator(Parameters, ABC):
         parties = self._parties
         if isinstance(parties, int) or len(parties) < 2:
             raise InvalidInput("parties: name them all, as ['bank', 'telco']; their columns are in their own files")
-        for key in ("encode", "monotone_constraints", "defences", "policy", "workdir", "id_column"):
-            if getattr(self, key) is not None:
+        for key in ("encode", "date_format", "monotone_constraints", "defences", "policy", "workdir", "id_column"):
+            if getattr(self, key) not in (None, AUTO):
                 raise InvalidInput(f"{key}: parties of a federation that runs elsewhere have it in their own files")
         # the first party has the labels unless `label_holder` says otherwise
         names = list(parties)
@@ -441,16 +450,30 @@ class FederatedEstimator(Parameters, ABC):
             raise InvalidInput(f"label_holder = {holder!r}: must be one of the parties, {', '.join(names)}")
         return holder
 
+    @property
+    def _dated(self) -> str | dict[str, str] | None:
+        """The formats of dates in text, of all columns or by name. Raises as `_by_name`."""
+        return self._by_name("date_format") if isinstance(self.date_format, Mapping) else self.date_format
+
+    def _splits_categories(self, job: JobTable) -> bool:
+        """True if trees may split columns by sets of their categories."""
+        policy = self.federation.settings.policy if isinstance(self.federation, Loopback) else self.policy
+        params = job.params()
+        return isinstance(params, TreeParams) and params.splits_categories and loopback.splits_categories(policy)
+
     def _own_table(self, records: pa.Table) -> OwnTable:
         columns = [name for name in records.column_names if name != ID]
         known = {*columns, OTHERS}
-        encode, wanted = self.encode, self._by_name("monotone_constraints") or {}
-        if isinstance(encode, Mapping):
-            encode = {name: encoding for name, encoding in self._by_name("encode").items() if name in known}
+        wanted = self._by_name("monotone_constraints") or {}
         constrained = {name: _plain(sign) for name, sign in wanted.items() if name in known}
         return OwnTable(
             records,
-            {"columns": columns, "drop_constant": True, "encode": encode, "monotone_constraints": constrained},
+            {
+                "columns": columns,
+                "drop_constant": True,
+                "monotone_constraints": constrained,
+                **encodings.keys_of(records, self._dated),
+            },
         )
 
     def _by_name(self, key: str) -> dict[str, Any]:

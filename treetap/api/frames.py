@@ -7,7 +7,7 @@ import importlib.util
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,10 @@ from treetap.api.loopback import ID
 from treetap.commands.experiment.results import Importance
 from treetap.errors import DataError
 from treetap.protocols.prediction import id_column_fault
+from treetap.tables.categories import category_texts
 from treetap.tables.cells import plain_column
 from treetap.tables.labels import class_name
+from treetap.tables.numbers import is_number, is_text
 from treetap.tables.record_ids import Ids, ids_of
 
 #: A library of data frames.
@@ -59,11 +61,15 @@ def names_of(data: Any) -> list[str]:
 
 
 def arrow_of(data: Any) -> pa.Table:
-    """A data frame as an Arrow table, without its index.
+    """A data frame as an Arrow table, without its index; categories of a library are dictionaries of text.
 
     Raises:
         InvalidInput: a column holds objects of several types, or of one that no table has, or two have one name.
     """
+    return _table_of(data, _typed)
+
+
+def _table_of(data: Any, made: Callable[[str, pa.ChunkedArray], pa.ChunkedArray]) -> pa.Table:
     library, names = library_of(data), names_of(data)
     try:
         if library == "pandas":
@@ -76,10 +82,24 @@ def arrow_of(data: Any) -> pa.Table:
         raise InvalidInput(f"the data frame is no table of typed columns: {failure}") from None
     try:
         columns = zip(names, table.columns, strict=True)
-        plain = [plain_column(_FRAME, f"column {name!r}", column) for name, column in columns]
+        plain = [made(name, column) for name, column in columns]
     except DataError as failure:
         raise InvalidInput(str(failure)) from None
     return pa.table(plain, names=names) if names else table
+
+
+def _typed(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A plain column, but categories of a library as a dictionary of their texts, so that they are known as such."""
+    plain = _plain(name, column)
+    kind = plain.type
+    if not pa.types.is_dictionary(column.type) or not (is_text(kind) or is_number(kind) or pa.types.is_boolean(kind)):
+        return plain
+    texts = category_texts(_FRAME, name, plain, None)
+    return pa.chunked_array([pa.array(texts.cells, pa.string()).take(pa.array(texts.places)).dictionary_encode()])
+
+
+def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return plain_column(_FRAME, f"column {name!r}", column)
 
 
 def place_name(place: int) -> str:
@@ -99,7 +119,7 @@ def column_in(data: Any, name: str) -> pa.ChunkedArray | None:
     if name not in names:
         return None
     pandas = library_of(data) == "pandas"
-    return arrow_of(data.iloc[:, [names.index(name)]] if pandas else data.select([name])).column(0)
+    return _table_of(data.iloc[:, [names.index(name)]] if pandas else data.select([name]), _plain).column(0)
 
 
 def column_of(values: Any) -> Any:

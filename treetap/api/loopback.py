@@ -55,6 +55,11 @@ MOST_KEPT = 2
 IN_SETTINGS, AS_PARAMETER = "in the table's settings", "as a parameter of the estimator"
 
 
+def splits_categories(policy: Mapping[str, Any] | None) -> bool:
+    """True if trees may split columns by sets of categories, by these lines of a policy."""
+    return bool({**POLICY, **(policy or {})}["category_partitions"])
+
+
 @dataclass(frozen=True)
 class OwnTable:
     """A party's table of a job: records with a column `ID`, and the keys of its description beside path and id."""

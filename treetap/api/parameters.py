@@ -62,6 +62,9 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
             the place.
         monotone_constraints: {column: 1 or -1}, in which predictions may only increase or only decrease.
         encode: "ordinal", "one-hot" or "categorical" for columns of text, "days" for dates; or {column: one of them}.
+            "auto", and for columns that are not named: what the type and the cells of a column show; None: text is
+            refused.
+        date_format: of dates in text that are not as 2024-03-31, such as "%d.%m.%Y", or {column: format}.
         defences: the label holder's table `[defences]`; docs/defences.md.
         policy: lines of every party's policy file; docs/configuration.md.
         prediction: the protocol of predictions: "interactive" (default), "eini" or "eini-lattice"; "eini" is the
@@ -112,7 +115,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         alignment: str | None = None,
         id_column: str | None = None,
         monotone_constraints: Mapping[str, int] | None = None,
-        encode: str | Mapping[str, str] | None = None,
+        encode: str | Mapping[str, str] | None = "auto",
+        date_format: str | Mapping[str, str] | None = None,
         defences: Mapping[str, Any] | None = None,
         policy: Mapping[str, Any] | None = None,
         prediction: str | None = None,
@@ -158,6 +162,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         self.id_column = id_column
         self.monotone_constraints = monotone_constraints
         self.encode = encode
+        self.date_format = date_format
         self.defences = defences
         self.policy = policy
         self.prediction = prediction

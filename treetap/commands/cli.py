@@ -21,6 +21,9 @@ from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.names import visible
 from treetap.process.limits import import_numpy, keep_memory_private, leave_out_pandas, while_importing
 
+#: Headings of the list of commands, in its order.
+TRY, PARTY, JOBS, PRIVACY, OPERATE = "Try", "Run a party", "Run jobs", "Privacy", "Operate"
+
 
 class Commands(LazyGroup):
     """The commands of `treetap`."""
@@ -30,91 +33,109 @@ class Commands(LazyGroup):
             "treetap.commands.cli",
             "A whole federation on this machine: one process per party, mutual TLS, breast cancer "
             "data split by columns.",
+            TRY,
         ),
         "experiment": Row(
             "treetap.commands.cli",
             "Split one table between parties and run the federation on it, once per seed and fold; keep the results.",
+            TRY,
         ),
-        "frontier": Row(
-            "treetap.commands.cli",
-            "Train with defences of the label at several strengths; draw AUC against what attacks still find.",
-        ),
+        "data": Row("treetap.commands.data.cli", "Public data sets that benchmarks read.", TRY),
+        "new": Row("treetap.commands.new.cli", "Folders of a federation, or of one party, to start from.", PARTY),
         "party": Row(
             "treetap.commands.cli",
             "Serve one party until SIGTERM. Prints one JSON line with its address when it is ready.",
+            PARTY,
         ),
-        "coordinator": Row(
-            "treetap.commands.cli", "Serve the coordinator until SIGTERM. It runs jobs and holds no data."
-        ),
+        "certs": Row("treetap.commands.certs.cli", "A private certificate authority for a federation.", PARTY),
         "doctor": Row(
             "treetap.commands.cli",
-            "Check certificates, addresses, clocks, versions, tables and folders. Exit status 2 if there is a fault.",
+            "Check this machine; with --config a process: certificates, addresses, clocks, versions, tables, folders.",
+            PARTY,
         ),
         "health": Row(
             "treetap.commands.health.cli",
             "Check that a party or a coordinator serves: for container engines, systemd and monitoring.",
-        ),
-        "leakage": Row(
-            "treetap.commands.labels",
-            "Show what others can read of this party's labels, of its columns, or of its ids: also while a job trains.",
-        ),
-        "capacity": Row(
-            "treetap.commands.capacity.cli",
-            "Estimate a boosting job on machines that you plan: time by phase, bytes, memory, and "
-            "what saturates first.",
-        ),
-        "train": Row(
-            "treetap.commands.jobs.cli",
-            "Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job.",
+            PARTY,
         ),
         "align": Row(
             "treetap.commands.jobs.cli",
             "Before any job: how many records the tables of some parties have in common, by private set intersection.",
+            JOBS,
+        ),
+        "train": Row(
+            "treetap.commands.jobs.cli",
+            "Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job.",
+            JOBS,
+        ),
+        "status": Row("treetap.commands.jobs.cli", "Show the status of one job or of all.", JOBS),
+        "cancel": Row("treetap.commands.jobs.cli", "Stop a job and have every party delete its progress.", JOBS),
+        "resume": Row(
+            "treetap.commands.jobs.cli",
+            "Resume an interrupted job: stored trees are kept, and the result is the same model.",
+            JOBS,
         ),
         "predict": Row(
             "treetap.commands.jobs.cli",
             "Predict with a trained model. The label holder, or recipient, writes a file in its own state folder.",
+            JOBS,
         ),
         "serve": Row(
             "treetap.commands.jobs.serve",
             "Serve a trained model: clients query the label holder, over gRPC or HTTP, about records by their ids.",
+            JOBS,
         ),
-        "prune": Row(
-            "treetap.commands.jobs.cli",
-            "Delete the coordinator's record of jobs that are over. Models, predictions and "
-            "transcripts stay with the parties.",
+        "model": Row("treetap.commands.xgboost", "Published models in a party's own state folder.", JOBS),
+        "audit": Row(
+            "treetap.commands.audit.cli",
+            "Attack every feature party's transcript, and report what each of them could infer.",
+            PRIVACY,
+        ),
+        "frontier": Row(
+            "treetap.commands.cli",
+            "Train with defences of the label at several strengths; draw AUC against what attacks still find.",
+            PRIVACY,
+        ),
+        "leakage": Row(
+            "treetap.commands.labels",
+            "Show what others can read of this party's labels, of its columns, or of its ids: also while a job trains.",
+            PRIVACY,
         ),
         "labels": Row(
             "treetap.commands.labels",
             "Show a party's ledgers of its labels: draws of noisy ones, ε spent, budget left; "
             "measures released by clean.",
-        ),
-        "status": Row("treetap.commands.jobs.cli", "Show the status of one job or of all."),
-        "cancel": Row("treetap.commands.jobs.cli", "Stop a job and have every party delete its progress."),
-        "resume": Row(
-            "treetap.commands.jobs.cli",
-            "Resume an interrupted job: stored trees are kept, and the result is the same model.",
-        ),
-        "protocol": Row(
-            "treetap.commands.cli",
-            "Show a protocol: the steps of each party, what may follow each, and the messages.",
+            PRIVACY,
         ),
         "transcript": Row(
             "treetap.commands.cli",
             "Count a party's messages and bytes by peer, step and disclosure class; verify its chain and signatures.",
-        ),
-        "certs": Row("treetap.commands.certs.cli", "A private certificate authority for a federation."),
-        "data": Row("treetap.commands.data.cli", "Public data sets that benchmarks read."),
-        "model": Row("treetap.commands.xgboost", "Published models in a party's own state folder."),
-        "audit": Row(
-            "treetap.commands.audit.cli",
-            "Attack every feature party's transcript, and report what each of them could infer.",
-            "Audit",
+            PRIVACY,
         ),
         "attack": Row(
             "treetap.commands.audit.cli",
             "Run one attack on one party's transcript: sort the records into groups that should share a label.",
-            "Audit",
+            PRIVACY,
+        ),
+        "coordinator": Row(
+            "treetap.commands.cli", "Serve the coordinator until SIGTERM. It runs jobs and holds no data.", OPERATE
+        ),
+        "capacity": Row(
+            "treetap.commands.capacity.cli",
+            "Estimate a boosting job on machines that you plan: time by phase, bytes, memory, and "
+            "what saturates first.",
+            OPERATE,
+        ),
+        "prune": Row(
+            "treetap.commands.jobs.cli",
+            "Delete the coordinator's record of jobs that are over. Models, predictions and "
+            "transcripts stay with the parties.",
+            OPERATE,
+        ),
+        "protocol": Row(
+            "treetap.commands.cli",
+            "Show a protocol: the steps of each party, what may follow each, and the messages.",
+            OPERATE,
         ),
     }
 
@@ -163,30 +184,29 @@ def demo(
     key_bits: Annotated[
         int | None, typer.Option(help="Length of the key; Paillier's: 1024 (quick look), 2048 or 3072.")
     ] = None,
-    audit_report: Annotated[Path | None, typer.Option(help="Also write the audit's HTML report here.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="The page about what was learned; without it in --workdir, else runs/demo-PROTOCOL.html."),
+    ] = None,
     protocol: Annotated[
         str, typer.Option(help="boosting, splitnn: one party has all labels. pivodl: each of four has some.")
     ] = "boosting",
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="Also print metrics, times, bytes by receiver and each attack's figures."),
+    ] = False,
 ) -> None:
     """A whole federation on this machine: one process per party, mutual TLS, breast cancer data split by columns.
 
-    Trains, predicts, and shows the gain in accuracy, the costs, the bytes that each party received, and how much of the
-    label each other party can infer.
+    Trains, predicts, and says what federating gains and what each party learned of the others' labels and columns.
     """
     logs.quiet_grpc()
     leave_out_pandas()
     import_numpy()
     with needs("demo"):
-        from treetap.commands.demo import run
+        from treetap.commands.demo import Asked, run
 
-    run(
-        as_json=as_json,
-        workdir=workdir,
-        audit_report=audit_report,
-        key_bits=key_bits,
-        protocol=protocol,
-        scheme=scheme,
-    )
+    run(Asked(as_json, details, workdir, report, protocol, scheme, key_bits))
 
 
 def experiment(
@@ -277,14 +297,26 @@ def coordinator(
 
 
 def doctor(
-    config: Annotated[Path, typer.Option(help="A party's, a coordinator's or an operator's configuration file.")],
+    config: Annotated[
+        Path | None, typer.Option(help="A party's, a coordinator's or an operator's configuration file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check certificates, addresses, clocks, versions, tables and folders. Exit status 2 if there is a fault."""
-    logs.quiet_grpc()
-    from treetap.commands.doctor.configuration import run
+    """Check this machine; with --config a process: certificates, addresses, clocks, versions, tables, folders.
 
-    run(config, as_json=as_json)
+    Exit status 2 if there is a fault.
+
+    treetap doctor --config bank/party.toml
+    """
+    logs.quiet_grpc()
+    if config is None:
+        from treetap.commands.doctor.machine import run as check_machine
+
+        check_machine(as_json=as_json)
+    else:
+        from treetap.commands.doctor.configuration import run
+
+        run(config, as_json=as_json)
 
 
 def protocol(

@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -34,8 +35,13 @@ from treetap.protocols.key_options import PAILLIER, SCHEMES
 from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
 from treetap.strict import WHOLE, faults_of
+from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
+from treetap.version import install
 from treetap.wire.transcript import summarise
+
+if TYPE_CHECKING:
+    from attacks.verdict import Verdict
 
 LABEL = "benign"
 #: What was measured of each nucleus, and the columns of a measure: its mean, standard error and worst value.
@@ -60,58 +66,108 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 #: Settings of the label holder's attacks on columns: few steps, so that the demo takes no longer than it must.
 COLUMN_ATTACKS = {"matched": 16, "match_steps": 100}
+#: Letters of a bar, and the style of each word of a verdict.
+LENGTH = 10
+STYLES = {"nothing found": "green", "little": "green", "notable": "yellow", "severe": "red", "not measured": "dim"}
+#: An experiment in the clone; a wheel has it not.
+STORY = Path(__file__).parents[2] / "examples" / "loans" / "exp.toml"
 ALGORITHMS = {"boosting": "SecureBoost", "pivodl": "PIVODL", "splitnn": "A split network"}
 
 
-def run(
-    *,
-    as_json: bool,
-    workdir: Path | None,
-    audit_report: Path | None,
-    key_bits: int | None = None,
-    protocol: str = "boosting",
-    scheme: str = PAILLIER,
-) -> None:
-    """Run the demo of a protocol and print its report; the audit's goes to `audit_report` too, if given."""
-    if scheme not in SCHEMES:
-        raise BadInput(f"--scheme {scheme}: must be one of {', '.join(SCHEMES)}")
-    if key_bits is not None and key_bits not in (offered := SCHEMES[scheme].key_bits):
-        *most, last = offered or ("",)
-        lengths = f"must be {', '.join(map(str, most))} or {last}" if offered else f"scheme {scheme} has no keys"
-        raise BadInput(f"--key-bits {key_bits}: {lengths}")
-    if protocol not in JOBS:
-        raise BadInput(f"--protocol {protocol}: must be one of {', '.join(JOBS)}")
-    require_library(protocol, training(protocol))
-    with clean_end(), working_folder(workdir, "treetap-demo-") as folder:
+@dataclass(frozen=True)
+class Asked:
+    """The options of the demo. `report`: where the audit's page goes; None: in `workdir`, else below runs/."""
+
+    as_json: bool = False
+    details: bool = False
+    workdir: Path | None = None
+    report: Path | None = None
+    protocol: str = "boosting"
+    scheme: str = PAILLIER
+    key_bits: int | None = None
+
+    def check(self) -> None:
+        """Raise `BadInput` for an unknown word, a length of key that its scheme has not, and a missing library."""
+        if self.scheme not in SCHEMES:
+            raise BadInput(f"--scheme {self.scheme}: must be one of {', '.join(SCHEMES)}")
+        if self.key_bits is not None and self.key_bits not in (offered := SCHEMES[self.scheme].key_bits):
+            *most, last = offered or ("",)
+            lengths = (
+                f"must be {', '.join(map(str, most))} or {last}" if offered else f"scheme {self.scheme} has no keys"
+            )
+            raise BadInput(f"--key-bits {self.key_bits}: {lengths}")
+        if self.protocol not in JOBS:
+            raise BadInput(f"--protocol {self.protocol}: must be one of {', '.join(JOBS)}")
+        require_library(self.protocol, training(self.protocol))
+
+    def page(self) -> Path | None:
+        """The copy of the audit's page that outlives the demo, its folder made; None where `workdir` keeps the page.
+
+        Raises BadInput where that folder cannot be made: before any training.
+        """
+        if self.report is None and (self.workdir is not None or self.as_json):
+            return None
+        path = self.report or Path("runs", f"demo-{self.protocol}.html")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as failure:
+            raise _unwritten(path, failure) from None
+        return path
+
+
+def _unwritten(path: Path, failure: OSError) -> BadInput:
+    return BadInput(f"--report {path}: cannot be written: {failure.strerror}")
+
+
+def run(asked: Asked) -> None:
+    """Run the demo of a protocol; print what it shows, and keep the audit's page."""
+    asked.check()
+    page = asked.page()
+    with clean_end(), working_folder(asked.workdir, "treetap-demo-") as folder:
         names = write_breast_cancer(folder / "breast_cancer.parquet")
-        experiment = federation_of(folder, names, protocol, {"scheme": scheme, "key_bits": key_bits})
+        experiment = federation_of(folder, names, asked.protocol, {"scheme": asked.scheme, "key_bits": asked.key_bits})
         table = read_table(experiment, folder)
-        if not as_json:
+        if not asked.as_json:
             introduce(experiment, table)
-        result = run_seed(experiment, table, 0, folder / "federation")
+        result = run_seed(experiment, table, 0, folder / "federation", ALGORITHMS[asked.protocol])
         second = experiment.in_order[1]
         transcript = summarise(folder / "federation" / second / "state" / "transcripts" / "experiment")
-        if audit_report is not None and result.audit_report is not None:
-            _copy(Path(result.audit_report), audit_report)
-        if as_json:
+        kept = None if result.audit_report is None else Path(result.audit_report)
+        if page is not None and kept:
+            kept = _copy(kept, page)
+        if asked.as_json:
             document = Results.of([result]).plain()
             document["runs"][0]["transcript"] = transcript
             print(json.dumps(document, indent=1, allow_nan=False))
         else:
-            from treetap.commands.audit.local_job import DOCUMENT  # attacks and their libraries come after the training
+            # attacks, pages and their libraries come after the training
+            from treetap.commands.audit.local_job import DOCUMENT
+            from treetap.commands.experiment.command import shown
 
-            document_file = folder / "federation" / DOCUMENT
-            audit = None if result.audit_report is None else json.loads(document_file.read_text())
-            report(result, audit, noisy=experiment.job.params().adds_noise)
+            audit = json.loads((folder / "federation" / DOCUMENT).read_text()) if kept else None
+            if asked.details:
+                detail(result, audit)
+            conclude(result, audit, experiment.job.params())
+            if kept:
+                terminal.out.print(f"report: {shown(kept)}", soft_wrap=True)
+            terminal.out.print(f"next: {following()}", soft_wrap=True)
         if result.audit_fault is not None:
             raise BadInput(f"the audit failed: {result.audit_fault}")
+
+
+def _copy(kept: Path, page: Path) -> Path:
+    try:
+        page.write_bytes(kept.read_bytes())
+    except OSError as failure:
+        raise _unwritten(page, failure) from None
+    return page
 
 
 def write_breast_cancer(path: Path) -> list[str]:
     """The breast cancer table (569 × 30) as Parquet; returns its columns: means, errors, worst values."""
     library = importlib.util.find_spec("sklearn")  # its file alone: the library takes a second to import
     if library is None or library.origin is None:
-        raise BadInput("the demo's data ships with scikit-learn: pip install 'treetap[demo]'")
+        raise BadInput(f"the demo's data ships with scikit-learn: {install('demo')}")
     file = Path(library.origin).parent / "datasets" / "data" / "breast_cancer.csv"
     names = [form.format(measure) for form in FORMS for measure in MEASURES]
     options = pacsv.ReadOptions(column_names=[*names, LABEL], skip_rows=1)  # the first row counts records and columns
@@ -156,46 +212,94 @@ def federation_of(
 
 
 def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
-    """Print the parties."""
-    count = len(experiment.party)
-    who = Table("party", "columns", "labels", title=f"569 records, split by columns between {count} processes")
-    for party in experiment.party:
-        names = party.columns or []
-        labels = "all" if party.labels else f"{party.label_share:.0%}" if party.label_share else ""
-        who.add_row(party.name, f"{len(names)}: {names[0]}, {names[1]}, …", labels)
-    terminal.out.print(who)
+    """Say in two sentences what is trained, and who has what."""
     job, params = experiment.job, experiment.job.params()
     if isinstance(params, TreeParams):
-        encrypted = f"{job.scheme.title()} {job.key.bits} bits" if job.key.bits else f"sums on a {job.scheme}"
+        encrypted = f"{job.scheme.title()} of {job.key.bits} bits" if job.key.bits else f"sums on a {job.scheme}"
         what = f"{params.n_estimators} trees of depth {params.max_depth}, {encrypted}"
     else:
         assert isinstance(params, SplitnnParams)
         what = f"{params.epochs} epochs of batches of {params.batch_size}"
-    terminal.out.print(f"{ALGORITHMS[job.protocol]}, {what}, mutual TLS, {table.num_rows} records, 20 % held out\n")
+    records = f"{table.num_rows} records of breast cancer, 20 % held out"
+    parties = f"{len(experiment.party)} parties, a process each, mutual TLS"
+    terminal.out.print(f"{ALGORITHMS[job.protocol]}: {what}; {records}; {parties}.")
+    have: dict[str, list[str]] = {}
+    for party in experiment.party:
+        have.setdefault(f"{_labels(party)}{len(party.columns or [])} columns", []).append(party.name)
+    who = [
+        f"{' and '.join(names)} have {what} each" if names[1:] else f"{names[0]} has {what}"
+        for what, names in have.items()
+    ]
+    terminal.out.print(terminal.text(f"{'; '.join(who)}."))
 
 
-def _copy(report: Path, to: Path) -> None:
-    try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        to.write_bytes(report.read_bytes())
-    except OSError as failure:
-        raise BadInput(f"--audit-report {to}: cannot be written: {failure.strerror}") from None
+def _labels(party: PartyTable) -> str:
+    part = f"{100 * party.label_share:.0f} % of the labels and " if party.label_share else ""
+    return "the labels and " if party.labels else part
 
 
-def report(run: RunResult, audit: dict[str, Any] | None, *, noisy: bool) -> None:
-    """Print metrics, costs, disclosures, importances and the audit's figures; `noisy`: leaf weights have noise."""
+def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) -> None:
+    """Print what federating gains, what each side learned and what to do about it; `audit`: a document."""
+    terminal.out.print()
+    if (gains := Results.of([run]).headline) is not None:
+        terminal.out.print(terminal.text(f"{gains}."))
+    if params.adds_noise:
+        terminal.out.print("Leaf weights have noise; without it the model would be that of the joined table.")
+    else:
+        same = run.metrics["test"] == run.metrics["centralised, test"]
+        verdict = ("equal", "green") if same else ("not equal: a defect, please report it", "red")
+        terminal.out.print(Text.assemble("By its test metrics the model and the joined table's are ", verdict, "."))
+    terminal.out.print()
+    if audit is not None:
+        from attacks.document import parse
+        from attacks.report.verdict import to_do
+
+        document = parse(audit)
+        terminal.out.print(learned_table(document.verdicts))
+        known = sorted({it.known for it in document.verdicts if it.known is not None})
+        said = [f"* if it knows {' or '.join(map(str, known))} of the labels. "] if known else []
+        terminal.out.print("".join([*said, "Of several parties' columns: those that were read most."]))
+        for name, party in document.parties.items():
+            for fault in party.faults:
+                terminal.out.print(terminal.text(f"{name}: {fault}"))
+        if (advice := to_do(document)) is not None:
+            terminal.out.print(terminal.text(advice))
+        terminal.out.print()
+
+
+def learned_table(verdicts: Sequence[Verdict]) -> Table:
+    """What each side could guess before the training and after it: a line a party and direction, its worst verdict."""
+    from attacks.report.verdict import TITLE, bar
+    from attacks.verdict import OTHERS
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=TITLE, title_justify="left", title_style="bold")
+    for head in ("who", "of what", "", "before → after", ""):
+        table.add_column(head)
+    several: dict[tuple[str, str], list[Verdict]] = {}
+    for it in verdicts:
+        several.setdefault((it.party, it.learned), []).append(it)
+    for (party, learned), every in several.items():
+        it = max(every, key=lambda one: (one.rank, one.share or 0.0))
+        whose = "the others'" if it.of == OTHERS or every[1:] else f"{it.of}'s"
+        drawn, figures = "", ""
+        if it.before is not None and it.after is not None:
+            drawn = bar(100 * it.before, 100 * (it.after - it.before), LENGTH)
+            scale, digits, unit = (1, 2, " AUC") if it.measure == "AUC" else (100, 1, " %")
+            known = "" if it.known is None else "*"
+            figures = f"{scale * it.before:.{digits}f} → {scale * it.after:.{digits}f}{unit}{known}"
+        cells = party, f"{whose} {learned}", drawn, figures
+        table.add_row(*map(terminal.text, cells), Text(it.word, STYLES[it.word]))
+    return table
+
+
+def detail(run: RunResult, audit: dict[str, Any] | None) -> None:
+    """Print metrics, costs, disclosures, importances and the audit's figures."""
+    terminal.out.print()
     shown = {"federation, train": run.metrics["train"], "federation, test": run.metrics["test"]}
     shown |= {name: row for name, row in run.metrics.items() if name not in ("train", "test")}
     terminal.out.print(metrics_table(shown, "What federating gains"))
     for sentence in run.privacy:
         terminal.out.print(terminal.text(sentence))
-    if noisy:
-        terminal.out.print("The centralised models have no noise. Without epsilon the federation's equals the first.\n")
-    else:
-        same = run.metrics["test"] == run.metrics["centralised, test"]
-        verdict = ("equal", "green") if same else ("not equal: a defect, please report it", "red")
-        said = Text.assemble("The federation's test metrics and the centralised model's are ", verdict, ".\n")
-        terminal.out.print(said)
     if run.importance:
         terminal.out.print(importance_table(run.importance))
     terminal.out.print(seconds_table(run.seconds))
@@ -205,7 +309,14 @@ def report(run: RunResult, audit: dict[str, Any] | None, *, noisy: bool) -> None
         from attacks.report import print_summary
 
         print_summary(audit, terminal.out)
-    terminal.out.print("What each class reveals: docs/threats.md. What the attacks do: docs/audit.md.")
+    terminal.out.print("Classes of messages: docs/threats.md. Attacks: docs/audit.md.")
+
+
+def following() -> str:
+    """The command to try next: in a clone the experiment of its own table, else a party for a table of the reader's."""
+    from treetap.commands.experiment.command import shown
+
+    return f"treetap experiment {shown(STORY)}" if STORY.exists() else "treetap new party --table YOUR.csv"
 
 
 def importance_table(rows: Sequence[Importance]) -> Table:

@@ -14,6 +14,7 @@ import typer
 from typer.models import OptionInfo
 
 from treetap.errors import BadInput
+from treetap.version import install
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -88,4 +89,4 @@ def needs(extra: str) -> Iterator[None]:
     try:
         yield
     except ImportError as missing:
-        raise BadInput(f"{missing.name} is not installed: pip install 'treetap[{extra}]'") from None
+        raise BadInput(f"{missing.name} is not installed: {install(extra)}") from None

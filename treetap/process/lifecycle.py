@@ -7,9 +7,10 @@ import fcntl
 import importlib
 import json
 import logging
+import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,15 +44,24 @@ async def serve_until_stopped(
     until_stdin_closes: bool,
     of_jobs: Sequence[str] = (),
     loaded: asyncio.Event | None = None,
+    reread: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Print one JSON line, then wait for SIGTERM, SIGINT or the end of standard input.
 
     `where`: name, address and, where they are served, metrics. `of_jobs`: modules that the first job needs; they are
     imported after that line, by another thread, so that the start does not wait for them. `loaded` is set when they
     are there: no job may begin before. Without it, jobs may be under way, and the caller has called `collect_rarely`.
+    `reread`: is called after SIGHUP, once `of_jobs` are there; a closed terminal stops this process all the same.
     """
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
+    stop, hangup = asyncio.Event(), asyncio.Event()
+    if reread is not None:
+        in_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()  # not under nohup
+
+        def hung_up() -> None:
+            (stop if in_terminal and not _has_terminal() else hangup).set()
+
+        loop.add_signal_handler(signal.SIGHUP, hung_up)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if until_stdin_closes:
@@ -65,10 +75,30 @@ async def serve_until_stopped(
     if loaded is not None:
         collect_rarely()
         loaded.set()
-    trimming = asyncio.ensure_future(give_memory_back())
+    beside = [asyncio.ensure_future(give_memory_back())]
+    if reread is not None:
+        beside.append(asyncio.ensure_future(_after_each(hangup, reread)))
     await stop.wait()
-    trimming.cancel()
+    for task in beside:
+        task.cancel()
     log.info("%s %s stops", kind, where["name"])
+
+
+async def _after_each(hangup: asyncio.Event, reread: Callable[[], Awaitable[None]]) -> None:
+    """Call `reread` after each hang-up; of several that come while it runs, once."""
+    while True:
+        await hangup.wait()
+        hangup.clear()
+        await reread()
+
+
+def _has_terminal() -> bool:
+    """True if this process was started in a terminal that is still open."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _import(modules: Sequence[str]) -> None:

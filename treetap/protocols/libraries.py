@@ -11,12 +11,16 @@ from importlib.util import find_spec
 from treetap.errors import BadInput
 from treetap.native import library as native
 from treetap.protocols.registry import PREDICTION, TRAINING, PredictionProtocol, TrainingProtocol, prediction, training
+from treetap.version import install
 
 Described = TrainingProtocol | PredictionProtocol
 
 
-def missing_library(name: str, protocol: Described) -> str:
-    """What the protocol of that name lacks here, and how to install it; empty if nothing is missing."""
+def missing_library(name: str, protocol: Described, *, at_party: bool = False) -> str:
+    """What the protocol of that name lacks here, and how to install it; empty if nothing is missing.
+
+    `at_party`: the text goes to others, whom the folders of this host do not concern.
+    """
     if protocol.needs.kernels:
         try:
             native.compiled()
@@ -24,12 +28,14 @@ def missing_library(name: str, protocol: Described) -> str:
             return f"protocol {name} needs native kernels, but {error}: {native.REMEDY}"
     if not protocol.needs.library or find_spec(protocol.needs.library) is not None:
         return ""
-    return f"protocol {name} needs {protocol.needs.library}: pip install 'treetap[{protocol.needs.extra}]'"
+    extra = protocol.needs.extra
+    remedy = f"install treetap's extra {extra!r} there" if at_party else install(extra)
+    return f"protocol {name} needs {protocol.needs.library}: {remedy}"
 
 
-def require_library(name: str, protocol: Described) -> None:
+def require_library(name: str, protocol: Described, *, at_party: bool = False) -> None:
     """Raise `BadInput` with the remedy, if the protocol's library or kernels are not installed here."""
-    if missing := missing_library(name, protocol):
+    if missing := missing_library(name, protocol, at_party=at_party):
         raise BadInput(missing)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.config import CATEGORICAL, DAYS, encoding_of, is_encoded_by_name
+from treetap.tables.date_formats import ISO
 from treetap.tables.dates import days_of, is_date, undated
 from treetap.tables.number_styles import number
 from treetap.tables.numbers import are_booleans, is_number, is_text, kind_name, numbers_of, remedy_of, sentinels
@@ -142,13 +143,15 @@ FEW = 100
 class Category:
     """The encoding of a column: `ordinal`, `one-hot` or `categorical`, its categories, the features made of it.
 
-    A column of dates, `days`, has no categories; `utc`: its times have a zone, hence are counted in UTC.
+    A column of dates, `days`, has no categories; `utc`: its times have a zone, hence are counted in UTC; `date_format`:
+    of its text.
     """
 
     encode: str
     values: list[str]
     features: list[str]
     utc: bool = False
+    date_format: str = ISO
 
     @property
     def of_dates(self) -> bool:
@@ -157,14 +160,16 @@ class Category:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        further = {"utc": self.utc} if self.of_dates else {}
+        further: dict[str, Any] = {"utc": self.utc} if self.of_dates else {}
+        further |= {"date_format": self.date_format} if self.date_format != ISO else {}
         return {"encode": self.encode, "values": self.values, "features": self.features, **further}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Category:
         """Back from JSON types."""
         values, features = list(content["values"]), list(content["features"])
-        return cls(str(content["encode"]), values, features, bool(content.get("utc", False)))
+        form = str(content.get("date_format", ISO))
+        return cls(str(content["encode"]), values, features, bool(content.get("utc", False)), form)
 
     def numbers(self, cells: list[str | None]) -> Floats:
         """Texts of categories (N,) as features (N, len(features)): NaN where missing and for a text that is unknown.
@@ -207,10 +212,12 @@ def encoded(
     encode: str | Mapping[str, str] | None,
     known: Mapping[str, Category] | None,
     missing: float | None,
+    date_formats: Mapping[str, str] | None = None,
 ) -> Encoded:
     """Plain columns as features.
 
-    `encode`: one encoding for all, or by column (`treetap.tables.config`). `known`: the categories of a training;
+    `encode`: one encoding for all, or by column (`treetap.tables.config`); none is `AUTO`. `date_formats`: of columns
+    of dates in text that are not in ISO 8601. `known`: the categories of a training;
     without it they are determined here, if `encode` allows.
 
     Raises:
@@ -223,14 +230,19 @@ def encoded(
     categories: dict[str, Category] = {}
     seen: dict[str, Seen] = {}
     for name, column in columns.items():
-        category = known.get(name) if known is not None else categories_of(path, name, column, encode, missing)
+        if known is None:
+            form = (date_formats or {}).get(name, ISO)
+            category = categories_of(path, name, column, encode, missing, date_format=form)
+        else:
+            category = known.get(name)
         if category is None or category.of_dates:
             made = [name]
             if category is None:
                 block = _present(path, name, column, missing).reshape(-1, 1)
             else:
-                dated = without_missing(path, name, column, missing)
-                block = days_of(path, name, dated, category.utc)[0].reshape(-1, 1)
+                dated = without_missing(path, name, as_written(column, category.date_format), missing)
+                days, _ = days_of(path, name, dated, category.utc, category.date_format)
+                block = days.reshape(-1, 1)
             seen[name] = Seen(rows - int(np.isnan(block).sum()))
         else:
             made = category.features
@@ -273,11 +285,12 @@ def categories_of(
     encode: str | Mapping[str, str] | None,
     missing: float | None = None,
     records: int | None = None,
+    date_format: str = ISO,
 ) -> Category | None:
     """The encoding of a plain column; None where it holds numbers or booleans, as such or as text, or has none.
 
     A column that is encoded by its own name is so whatever it holds, if it holds anything.
-    `records`: their number, where the column holds only one of each value.
+    `records`: their number, where the column holds only one of each value. `date_format`: of dates in text.
 
     Raises:
         DataError: it holds dates, text or numbers, and the encoding is not for these; or has too many categories.
@@ -290,12 +303,13 @@ def categories_of(
         return None
     # text of numbers stays numbers unless its owner names the column: CSV has no types
     if is_text(column.type) and not by_name:
-        cells = [cell.strip() for cell in column.unique().to_pylist() if cell and cell.strip()]
-        if not cells or _all_numbers(path, cells) or are_booleans(cells):
+        cells = different_texts(column)
+        if are_plain(path, cells):
             return None
         if chosen != DAYS and not isinstance(path, Path) and (doubt := path.remedy("maybe numbers", cells)):
             raise DataError(f"{path}: column {name!r} holds text: {doubt}; or name the column in encode, if it is text")
     if chosen == DAYS:
+        column = as_written(column, date_format)
         if not (is_text(column.type) or is_date(column.type) or pa.types.is_null(column.type)):
             raise DataError(
                 f"{path}: column {name!r} holds {kind_name(column.type)}, and encode is for text and dates: leave it "
@@ -303,7 +317,9 @@ def categories_of(
             )
         dated = without_missing(path, name, column, missing)
         empty = dated.null_count == len(dated) and not is_date(dated.type)
-        return None if empty else Category(DAYS, [], [name], days_of(path, name, dated)[1])
+        if empty:
+            return None
+        return Category(DAYS, [], [name], days_of(path, name, dated, form=date_format)[1], date_format)
     values = category_texts(path, name, column, missing).values()
     if not values:
         return None
@@ -329,6 +345,11 @@ def without_missing(path: Origin, name: str, column: pa.ChunkedArray, missing: f
     return pa.chunked_array([pc.if_else(pa.array(absent), None, column.combine_chunks())])
 
 
+def as_written(column: pa.ChunkedArray, date_format: str) -> pa.ChunkedArray:
+    """A column of dates; whole numbers such as 20240331 as text, if that has a format of its own."""
+    return column.cast(pa.string()) if date_format != ISO and pa.types.is_integer(column.type) else column
+
+
 def one_hot_names(column: str, values: list[str]) -> list[str]:
     """The names of the features of a one-hot column of categories."""
     return [f"{column}={value}" for value in values]
@@ -339,11 +360,24 @@ def most_categories(records: int) -> int:
     return max(FEW, records // 2)
 
 
-def _all_numbers(path: Origin, cells: list[str]) -> bool:
-    parse = number if isinstance(path, Path) else path.number
-    try:
-        for cell in cells:
+def different_texts(column: pa.ChunkedArray) -> list[str]:
+    """The different texts of a plain column of text, without blanks around them; blank ones are missing."""
+    return list(dict.fromkeys(cell.strip() for cell in column.unique().to_pylist() if cell and cell.strip()))
+
+
+def are_plain(path: Origin, cells: Sequence[str]) -> bool:
+    """True for texts that are numbers, or booleans, or none at all."""
+    return not no_numbers(path, cells, at_once=True) or are_booleans(cells)
+
+
+def no_numbers(path: Origin, cells: Sequence[str], *, at_once: bool = False) -> list[int]:
+    """The places of the texts that are no numbers; `at_once`: the first alone."""
+    parse, places = number if isinstance(path, Path) else path.number, list[int]()
+    for place, cell in enumerate(cells):
+        try:
             parse(cell)
-    except ValueError:
-        return False
-    return True
+        except ValueError:
+            places.append(place)
+            if at_once:
+                break
+    return places

@@ -12,8 +12,10 @@ from treetap.strict import Strict
 from treetap.tables.source_keys import SourceKeys
 
 #: Encodings of columns of text, of dates, and of text or numbers that trees split as categories.
-DAYS, CATEGORICAL = "days", "categorical"
-ENCODINGS = ("ordinal", "one-hot", DAYS, CATEGORICAL)
+DAYS, CATEGORICAL, ONE_HOT = "days", "categorical", "one-hot"
+#: In the place of an encoding: the one that the column's cells show, or an error that names those that may be meant.
+AUTO = "auto"
+ENCODINGS = ("ordinal", ONE_HOT, DAYS, CATEGORICAL, AUTO)
 #: In a table of encodings, all columns that it does not name.
 OTHERS = "*"
 
@@ -38,6 +40,11 @@ def _direction(value: Any) -> Any:
 
 #: One encoding for all columns of text, or for each named column its own, and for all others that of `OTHERS`.
 Encode = Annotated[str | dict[str, str], BeforeValidator(_known)]
+
+
+def auto_for_others(encode: str | Mapping[str, str] | None) -> str | dict[str, str]:
+    """The same encodings, but `AUTO` for columns that they do not name."""
+    return AUTO if encode is None else encode if isinstance(encode, str) else {OTHERS: AUTO, **encode}
 
 
 #: The key of a table's settings for the columns in which predictions are monotone.
@@ -76,6 +83,22 @@ def encoding_of(encode: str | Mapping[str, str] | None, column: str) -> str | No
     return encode.get(column, encode.get(OTHERS))
 
 
+def with_taken(
+    encode: str | Mapping[str, str], columns: Sequence[str], taken: Mapping[str, str]
+) -> str | dict[str, str] | None:
+    """The encodings of these columns with those that `AUTO` took in its place; None where no column has one."""
+    if isinstance(encode, str) and encode != AUTO:
+        return encode
+    given = {} if isinstance(encode, str) else {name: it for name, it in encode.items() if it != AUTO}
+    given |= {name: taken[name] for name in columns if encoding_of(encode, name) == AUTO and name in taken}
+    return given or None
+
+
+def encodings_in(encode: str | Mapping[str, str] | None) -> list[str]:
+    """The encodings that some column has."""
+    return list(encode.values()) if isinstance(encode, Mapping) else [encode] if encode else []
+
+
 def text_as(encoding: str, encode: str | Mapping[str, str] | None) -> str | dict[str, str]:
     """The same encodings, but of columns of text this one; those that `CATEGORICAL` names may hold numbers."""
     if encode is None or isinstance(encode, str):
@@ -98,7 +121,8 @@ class TableConfig(SourceKeys, Constrained):
     """One table of this party: its source, an id column and the columns that may be used.
 
     `id`: several columns identify a record together; all parties list theirs in one order.
-    `encode`: of columns of text and dates. `drop_constant`: train without columns that are constant in this table.
+    `encode`: of columns of text and dates; what `AUTO` took is kept with the model.
+    `drop_constant`: train without columns that are constant in this table.
     `weight`: the column of sample weights, beside the label.
     """
 
@@ -138,5 +162,8 @@ class TableConfig(SourceKeys, Constrained):
         if foreign := [name for name in encoded_by_name(self.encode) if name not in named]:
             meant = did_you_mean(foreign[0], self.columns)
             raise ValueError(f"encode names {foreign[0]!r}, which is none of the table's columns{meant}")
+        if foreign := [name for name in self.dated_by_name if name not in named]:
+            meant = did_you_mean(foreign[0], self.columns)
+            raise ValueError(f"date_format names {foreign[0]!r}, which is none of the table's columns{meant}")
         self.check_directions(self.columns)
         return self

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.date_formats import ISO, parser
 from treetap.tables.numbers import is_text, kind_name
 from treetap.tables.source import Origin, row_name
 
@@ -28,7 +29,7 @@ def is_date(kind: pa.DataType) -> bool:
 
 
 def undated(path: Origin, name: str, kind: pa.DataType) -> DataError:
-    """The refusal of a column of dates that no setting turns into numbers."""
+    """The refusal of a column of dates that a setting takes for something else."""
     key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
     return DataError(
         f"{path}: column {name!r} holds {kind_name(kind)}, not numbers; count dates in days, by "
@@ -37,13 +38,14 @@ def undated(path: Origin, name: str, kind: pa.DataType) -> DataError:
 
 
 def days_of(
-    path: Origin, name: str, column: pa.ChunkedArray, utc: bool | None = None
+    path: Origin, name: str, column: pa.ChunkedArray, utc: bool | None = None, form: str = ISO
 ) -> tuple[npt.NDArray[np.float64], bool]:
     """A column as days (n,) since 1970-01-01, NaN where missing, and whether they are counted in UTC.
 
-    `utc`: what a training found; `DataError` names column and row as `timestamps` does, or the column if it differs.
+    `utc`: what a training found; `form`: of text. `DataError` names column and row as `timestamps` does, or the column
+    if it differs.
     """
-    moments = timestamps(path, name, column)
+    moments = timestamps(path, name, column, form)
     absent = np.asarray(moments.is_null().to_numpy(), dtype=bool)
     has_zone = moments.type.tz is not None
     if utc is not None and has_zone != utc and not absent.all():
@@ -65,8 +67,8 @@ def date_text(days: float, *, utc: bool) -> str:
     return moment.date().isoformat() if moment.time() == moment.time().min else moment.isoformat()
 
 
-def timestamps(path: Origin, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dates, times, or texts in ISO 8601, as times in microseconds, with the zone UTC if they have any.
+def timestamps(path: Origin, name: str, column: pa.ChunkedArray, form: str = ISO) -> pa.ChunkedArray:
+    """Dates, times, or texts of a format, as times in microseconds, with the zone UTC if they have any.
 
     Raises:
         DataError: the column holds something else, a text is no date, only some texts have an offset, or a date is
@@ -84,21 +86,27 @@ def timestamps(path: Origin, name: str, column: pa.ChunkedArray) -> pa.ChunkedAr
             raise DataError(f"{path}: column {name!r} holds a date that is more than 290,000 years away") from None
     if not is_text(kind):
         raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not dates: leave it out of encode")
-    return _parsed(path, name, column)
+    return _parsed(path, name, column, form)
 
 
-def _parsed(path: Origin, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _parsed(path: Origin, name: str, column: pa.ChunkedArray, form: str) -> pa.ChunkedArray:
+    parse = parser(form)
     known: dict[str, datetime | None] = {}
     moments: list[datetime | None] = []
     for index, cell in enumerate(column.to_pylist()):
         text = "" if cell is None else cell.strip()
         if text not in known:
             try:
-                known[text] = datetime.fromisoformat(text) if text else None
+                known[text] = parse(text) if text else None
             except ValueError:
+                written = (
+                    f"the others are as date_format = {json.dumps(form)} says"
+                    if form != ISO
+                    else "dates are written as 2024-03-31, or with a time as 2024-03-31T08:30 or "
+                    "2024-03-31T08:30:00+02:00; date_format says another way"
+                )
                 raise DataError(
-                    f"{path}: {row_name(path, index)}, column {name!r}: the cell is not a date; dates are written as "
-                    "2024-03-31, or with a time as 2024-03-31T08:30 or 2024-03-31T08:30:00+02:00"
+                    f"{path}: {row_name(path, index)}, column {name!r}: the cell is not a date; {written}"
                 ) from None
         moments.append(known[text])
     # a column with both would count some cells in UTC and others in local time

@@ -19,7 +19,6 @@ from treetap.names import nearest
 from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.cells import plain_column
 from treetap.tables.csv_file import CsvFile
-from treetap.tables.dates import is_date
 from treetap.tables.files import HEAD, MOST_FILES, NAMES, SUFFIXES, TableFile, content_of, missing, of_table
 from treetap.tables.number_styles import PLAIN
 from treetap.tables.parquet import ParquetFile
@@ -156,11 +155,6 @@ log = logging.getLogger(__name__)
 def columns_of(place: Source | Path) -> list[str]:
     """The names of a table's columns, in their order."""
     return [name for name, _ in source_at(place).fields()]
-
-
-def date_columns(place: Source | Path) -> list[str]:
-    """The columns that hold dates or times with a date; in text files by their first rows."""
-    return [name for name, kind in source_at(place).fields() if is_date(kind)]
 
 
 def check_columns(source: Source, wanted: list[str]) -> None:

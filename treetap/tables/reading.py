@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, settle
 from treetap.tables.categories import Category, Seen, encoded
 from treetap.tables.cells import plain_column
-from treetap.tables.config import CATEGORICAL, TableConfig, encoded_by_name
+from treetap.tables.config import AUTO, CATEGORICAL, TableConfig, encoded_by_name, encodings_in
 from treetap.tables.features import Extent, Features, Held, constant_columns, in_words
 from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
 from treetap.tables.label_columns import LabelCells, weights_of
@@ -48,7 +49,7 @@ class Table:
     left out because they are constant; None where the configuration does not ask for that. `weights`: (N,)
     sample weights; None: the table has none, or is read without its label. `directions`: those of the columns in which
     predictions are monotone. `seen`: of each column of the file, but tensors, how many cells of all rows have a value.
-    `unlike`: of a table that was read as that of a training was.
+    `unlike`: of a table that was read as that of a training was. `says`: what `encode = "auto"` took, in a sentence.
     """
 
     path: Origin
@@ -66,6 +67,7 @@ class Table:
     directions: Mapping[str, int] = field(default_factory=dict)
     seen: Mapping[str, Seen] = field(default_factory=dict)
     unlike: Unlike = NOTHING
+    says: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.ids)} records>"
@@ -164,6 +166,7 @@ def read_table(
     shapes: Mapping[str, Shape] | None = None,
     empty: Collection[str] = (),
     streams: bool = False,
+    categorical: bool = False,
 ) -> Table:
     """Read the named columns; `DataError` names file, row and column of the first fault.
 
@@ -171,8 +174,9 @@ def read_table(
     the configuration says or, for a model that is there already, as its `categories` say; its columns of tensors have
     these `shapes`, and those in `empty` had no value in its training. What is unlike the training is counted, logged,
     and refused where it is all of a column. `streams`: features of a large table may stay in their source, to be read
-    anew in batches.
+    anew in batches. `categorical`: `encode = "auto"` may take categories that trees split by sets of them.
     """
+    categories = None if categories is None else _dated_as(config, categories)
     further = []
     if with_label:
         if config.label is None:
@@ -189,13 +193,16 @@ def read_table(
             kinds = kinds_of(source, config)
             columns, cells = first_pass(source, config, kinds, further, categories)
             ids, order = sorted_keys(source, {name: columns[name] for name in config.keys})
-            made, encodings = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
+            rules = _rules(source, config, missing, categorical)
+            made, encodings, says = features_of(source, stamp, len(ids), rules, kinds, cells, categories)
             names, own = made.names, list(config.columns)
-            read = Table(source, ids, names, made, None, order, own, encodings, seen=made.seen)
+            read = Table(source, ids, names, made, None, order, own, encodings, seen=made.seen, says=says)
             read = _beside_features(read, source, config, columns, with_label)
         else:
             columns = _columns(source, config, further, categories)
-            read = table_of(source, config, columns, with_label, missing, categories, shapes)
+            read = table_of(source, config, columns, with_label, missing, categories, shapes, categorical)
+        for sentence in read.says:
+            log.info("%s: %s", source, sentence)
         if categories is not None:
             return replace(read, unlike=unlike_training(source, read.seen, set(empty), len(read.ids)))
         if not config.columns:
@@ -209,7 +216,7 @@ def _columns(
     source: Source, config: TableConfig, further: list[str], categories: Mapping[str, Category] | None
 ) -> dict[str, pa.ChunkedArray]:
     wanted = [*config.keys, *config.columns, *further]
-    as_written = encoded_by_name(config.encode) if categories is None else categories
+    as_written = {*encoded_by_name(config.encode), *config.dated_by_name} if categories is None else categories
     table = read_columns(source, wanted, {*config.keys, *as_written}, config.keys)
     return {name: plain_column(source, f"column {name!r}", table.column(name)) for name in wanted}
 
@@ -222,6 +229,7 @@ def table_of(
     missing: float | None,
     categories: Mapping[str, Category] | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    categorical: bool = False,
 ) -> Table:
     """A table of plain columns of a source that have been read, with its features and tensors in memory.
 
@@ -234,12 +242,33 @@ def table_of(
     if shapes is not None:
         check_trained(source, cells, shapes, config.columns)
     chosen = {name: columns[name] for name in config.columns if name not in cells}
-    made = encoded(source, chosen, len(ids), config.encode, categories, missing)
+    if categories is None:
+        rules = _rules(source, config, missing, categorical)
+        settled = settle(source, {name: Cells(source, column, len(ids)) for name, column in chosen.items()}, rules)
+        made = encoded(source, chosen, len(ids), settled.encode, None, missing, settled.date_formats)
+    else:
+        settled = Settled(None, {})
+        made = encoded(source, chosen, len(ids), None, categories, missing)
     tensors = {name: tensor_of(source, name, columns[name], order) for name in cells}
     held, own = Held(made.values[order]), list(config.columns)
     names, encodings = made.names, made.categories
     read = Table(source, ids, names, held, None, order, own, encodings, tensors=tensors, seen=made.seen)
+    read = replace(read, says=settled.says)
     return _beside_features(read, source, config, columns, with_label)
+
+
+def _rules(source: Source, config: TableConfig, missing: float | None, categorical: bool) -> Rules:
+    declared = declared_in(source) if AUTO in encodings_in(config.encode) else frozenset[str]()
+    return Rules(config.encode, config.date_format, missing, categorical, declared)
+
+
+def _dated_as(config: TableConfig, categories: Mapping[str, Category]) -> dict[str, Category]:
+    """The categories of a training, with the formats in which this table writes its dates, where it says them."""
+    given = config.date_format
+    of_all = given if isinstance(given, str) else None
+    own = {name: config.dated_by_name.get(name, of_all) for name, it in categories.items() if it.of_dates}
+    forms = {name: form for name, form in own.items() if form is not None}
+    return {name: replace(it, date_format=forms.get(name, it.date_format)) for name, it in categories.items()}
 
 
 def _beside_features(

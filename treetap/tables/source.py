@@ -123,7 +123,8 @@ class RowsOf:
 
     def __init__(self, source: Source, rows: range | npt.NDArray[np.int64]) -> None:
         self._source, self._rows = source, rows
-        self.typed, self.number, self.remedy = source.typed, source.number, source.remedy
+        self.typed, self.style = source.typed, source.style
+        self.number, self.remedy = source.number, source.remedy
 
     def __str__(self) -> str:
         return str(self._source)

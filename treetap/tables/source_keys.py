@@ -13,8 +13,19 @@ from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, mod
 
 from treetap.errors import ConfigError, DataError
 from treetap.strict import Strict, unshown
+from treetap.tables.date_formats import checked_format
 from treetap.tables.number_styles import THOUSANDS
 
+#: Keys of other libraries and of the Python interface → the one that is meant here.
+_MEANT = {
+    **dict.fromkeys(("id_column", "id_col", "ids", "index", "index_col", "key", "primary_key"), "id"),
+    **dict.fromkeys(("label_column", "target", "y", "response"), "label"),
+    **dict.fromkeys(("features", "feature_columns", "usecols"), "columns"),
+    **dict.fromkeys(("categories", "categorical", "categorical_features", "encoder", "dtype"), "encode"),
+    **dict.fromkeys(("parse_dates", "dates", "dateformat", "datetime_format"), "date_format"),
+    **dict.fromkeys(("sample_weight", "weights"), "weight"),
+    **dict.fromkeys(("sep", "separator"), "delimiter"),
+}
 Format = Literal["csv", "parquet", "feather", "jsonl"]
 SQLITE = "sqlite:"
 _WILD = frozenset("*?[")
@@ -89,6 +100,12 @@ def _thousands(value: Any) -> Any:
     return value
 
 
+def _date_formats(value: Any) -> Any:
+    for form in value.values() if isinstance(value, dict) else [value]:
+        checked_format(form)
+    return value
+
+
 def _encoding(value: Any) -> Any:
     try:
         "a".encode(value).decode(value)
@@ -113,7 +130,8 @@ class SourceKeys(Strict):
 
     `path`: a file, a folder of files, a pattern such as `2024-*.parquet`, or a list of these. `format`: in the place of
     what the files' names say. `endpoint_override`: the address of an object store other than Amazon's. `delimiter`,
-    `decimal`, `thousands`, `encoding`, `quote`: of CSV; see `csv_dialect`.
+    `decimal`, `thousands`, `encoding`, `quote`: of CSV; see `csv_dialect`. `date_format`: of dates in text, of all
+    columns or by column; see `date_formats`.
 
     Or `uri`: `$NAME`, an environment variable with the URI of a database, or `sqlite:FILE`; and `query` or `table`,
     read within `deadline_s` seconds.
@@ -131,6 +149,7 @@ class SourceKeys(Strict):
     thousands: Annotated[str, BeforeValidator(_thousands)] | None = None
     encoding: Annotated[str, BeforeValidator(_encoding)] | None = None
     quote: Annotated[str, BeforeValidator(_quote)] | None = None
+    date_format: Annotated[str | dict[str, str], BeforeValidator(_date_formats)] | None = None
     _within: Path | None = PrivateAttr(None)
     _read_by: Callable[[SourceKeys], Any] | None = PrivateAttr(None)
 
@@ -191,6 +210,16 @@ class SourceKeys(Strict):
     def read_by(self) -> Callable[[SourceKeys], Any] | None:
         """The maker of the source where others may have written the table; None: this process reads it."""
         return self._read_by
+
+    @classmethod
+    def about_unknown(cls, key: str) -> str:
+        meant = _MEANT.get(key)
+        return f"; did you mean {meant!r}?" if meant in cls.model_fields else super().about_unknown(key)
+
+    @property
+    def dated_by_name(self) -> dict[str, str]:
+        """The formats of dates of the columns that `date_format` names."""
+        return self.date_format if isinstance(self.date_format, dict) else {}
 
     def kept_within(self, folder: Path, read_by: Callable[[SourceKeys], Any]) -> Self:
         """The same with paths that start at this folder and stay in it, and another reader."""

@@ -198,7 +198,7 @@ class Query(Source):
         except DataError:
             raise
         except ImportError as missing:
-            raise DataError(f"{self}: needs {missing.name}: pip install 'treetap[sql]'") from None
+            raise DataError(f"{self}: needs {missing.name}: install treetap's extra 'sql'") from None
         except Exception as failure:  # noqa: BLE001 - of a driver, whose message nothing may show
             cause = cause_of(failure)
             log.debug("%s: the driver raised %s", self, type(failure).__name__)

@@ -16,8 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, settle
 from treetap.tables.categories import Category, categories_of
-from treetap.tables.config import DAYS, TableConfig, encoding_of, is_encoded_by_name
+from treetap.tables.config import AUTO, DAYS, TableConfig, encoding_of, is_encoded_by_name
+from treetap.tables.date_formats import ISO
 from treetap.tables.dates import is_date
 from treetap.tables.features import Streamed
 from treetap.tables.numbers import is_text, may_be_numbers
@@ -62,7 +64,9 @@ def first_pass(
     Raises:
         DataError: the source cannot be read, or the columns take up more than half of the memory.
     """
-    counted = [] if known is not None else [name for name in config.columns if _decided_by_cells(config, name, kinds)]
+    declared, counted = declared_in(source), list[str]()
+    if known is None:
+        counted = [name for name in config.columns if _decided_by_cells(config, name, kinds, declared)]
     cells = {name: DistinctCells(source, name, kinds[name]) for name in counted}
     whole = [*config.keys, *further]
     parts: dict[str, list[pa.Array]] = {name: [] for name in whole}
@@ -83,42 +87,48 @@ def first_pass(
 def features_of(
     source: Source,
     stamp: object,
-    config: TableConfig,
-    kinds: Mapping[str, pa.DataType],
     records: int,
+    rules: Rules,
+    kinds: Mapping[str, pa.DataType],
     cells: Mapping[str, DistinctCells],
     known: Mapping[str, Category] | None,
-    missing: float | None,
-) -> tuple[Streamed, dict[str, Category]]:
-    """The features, and how columns of categories and of dates became features: see `encoded`.
+) -> tuple[Streamed, dict[str, Category], list[str]]:
+    """The features, how columns of categories and of dates became features, and what was taken for the first time.
 
-    `stamp`: the source's before the first pass; features of a source that has another one are refused.
+    `stamp`: the source's before the first pass; features of a source that has another one are refused. See `encoded`
+    and `Settled.says`.
 
     Raises:
-        DataError: as `encoded` does.
+        DataError: as `settle` and `encoded` do.
     """
-    categories: dict[str, Category] = {}
-    for name in config.columns:
-        if known is not None:
-            category = known.get(name)
-        elif name in cells:
-            here = cells[name]
-            category = categories_of(here.origin(), name, here.column(), config.encode, missing, records)
-        else:
-            none = pa.chunked_array([], kinds[name])
-            category = categories_of(source, name, none, config.encode, missing, records)
-        if category is not None:
-            categories[name] = category
-    made = {name: categories[name].features if name in categories else [name] for name in config.columns}
-    return Streamed(source, stamp, records, made, categories, missing).surveyed(), categories
+    categories, settled = dict[str, Category](), Settled(None, {})
+    if known is None:
+        none = {name: Cells(source, pa.chunked_array([], kind), records) for name, kind in kinds.items()}
+        counted = {name: Cells(here.origin(), here.column(), records) for name, here in cells.items()}
+        settled = settle(source, none | counted, rules)
+        encode, forms = settled.encode, settled.date_formats
+        for name, (origin, column, _) in (none | counted).items():
+            form = forms.get(name, ISO)
+            made = categories_of(origin, name, column, encode, rules.missing, records, date_format=form)
+            categories |= {} if made is None else {name: made}
+    else:
+        categories = {name: known[name] for name in kinds if name in known}
+    features = {name: categories[name].features if name in categories else [name] for name in kinds}
+    return (
+        Streamed(source, stamp, records, features, categories, rules.missing).surveyed(),
+        categories,
+        settled.says,
+    )
 
 
-def _decided_by_cells(config: TableConfig, name: str, kinds: Mapping[str, pa.DataType]) -> bool:
+def _decided_by_cells(
+    config: TableConfig, name: str, kinds: Mapping[str, pa.DataType], declared: Collection[str]
+) -> bool:
     """True if the cells of a column, and not its type alone, decide how it is encoded."""
     chosen, kind = encoding_of(config.encode, name), kinds[name]
-    if chosen is None or is_date(kind):
+    if is_date(kind):
         return False
-    if is_text(kind):
+    if is_text(kind) or (chosen == AUTO and name in declared):
         return True
     return chosen != DAYS and is_encoded_by_name(config.encode, name) and may_be_numbers(kind)
 

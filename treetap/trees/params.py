@@ -93,6 +93,11 @@ class TreeParams(JobParams):
         """Columns of fewer categories are split one against the rest; None: columns of categories are not split."""
         return None
 
+    @property
+    def splits_categories(self) -> bool:
+        """True if trees split columns by sets of their categories."""
+        return self.one_hot_below is not None
+
     @abstractmethod
     def outputs(self, classes: int) -> int:
         """Columns of the score."""

@@ -104,7 +104,8 @@ class Anchor:
         known = "of the given authority" if self.verified else "not verified: no authority was given, see --ca"
         if self.listed:
             known += f", revoked on {self.revoked}, after the signature" if self.revoked else ", not revoked"
-        signed = f"signed up to record {self.up_to} by {self.signer!r} (certificate {self.fingerprint}, {known})"
+        reach = "to the end" if self.state == "signed" else f"up to record {self.up_to}"
+        signed = f"signed {reach} by {self.signer!r} (certificate {self.fingerprint}, {known})"
         rest = ", the rest unsigned: the party's process was killed, is at work, or could not sign"
         return signed + (rest if self.state == "partly" else "") + job
 

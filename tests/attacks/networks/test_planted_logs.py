@@ -313,5 +313,5 @@ def test_without_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     log = planted(tmp_path, by_class)
     monkeypatch.setitem(sys.modules, "torch", None)
     assert read_view(log.transcript).records == 240
-    with pytest.raises(BadInput, match=r"protocol splitnn needs torch: pip install 'treetap\[neural\]'"):
+    with pytest.raises(BadInput, match=r"protocol splitnn needs torch: \S*pip install -e '\S*\[neural\]'"):
         audited(log)

@@ -86,8 +86,10 @@ def test_categories_that_look_like_numbers_keep_their_text(tmp_path: Path) -> No
 
 
 def test_text_is_refused_where_nobody_says_how_to_encode_it(tmp_path: Path) -> None:
-    """The message names the setting and both of its values, and not the cell."""
-    with pytest.raises(DataError, match='encode = "ordinal" or "one-hot", for boosting also "categorical"') as failure:
+    """The message has the line to paste, and not the cell."""
+    with pytest.raises(
+        DataError, match=r"column 'colour' holds text; write in the.*\n.*\n  encode = { colour = .one-hot. }"
+    ) as failure:
         _read(_file(tmp_path, "parquet", TRAIN))
     assert "red" not in str(failure.value)
 

@@ -86,9 +86,13 @@ def test_a_prediction_reads_dates_as_the_training_did(tmp_path: Path) -> None:
 def test_dates_without_an_encoding(tmp_path: Path) -> None:
     """The message has the line that cures it, with quotation marks where the name needs them."""
     path = _parquet(tmp_path, pa.array(DATES, pa.date32()))
-    for encode in (None, "one-hot", {"opened": "ordinal"}):
+    for encode in ("one-hot", {"opened": "ordinal"}):
         with pytest.raises(DataError, match=r'holds date32\[day\].*encode = { opened = "days" }'):
             _read(path, encode)
+    with pytest.raises(
+        DataError, match=r"column 'opened' holds dates; write in the.*\n.*\n  encode = { opened = .days. }"
+    ):
+        _read(path, None)
     path = _parquet(tmp_path, pa.array(TIMES, pa.timestamp("us")), "day of birth")
     with pytest.raises(DataError, match=r'encode = { "day of birth" = "days" }'):
         read_table(TableConfig(path=path, id="id", columns=["day of birth"]), with_label=False, missing=None)
@@ -132,7 +136,7 @@ def test_encodings_by_column(tmp_path: Path) -> None:
     assert table.columns == ["zip=007", "zip=7", "city", "n", "opened"]
     np.testing.assert_array_equal(table.features[1], [0, 1, 1, 2, 19724])
     bare = config.model_copy(update={"encode": {"zip": "ordinal", "opened": "days"}})
-    with pytest.raises(DataError, match="column 'city': the cell is not a number"):
+    with pytest.raises(DataError, match="column 'city' holds 2 different texts in 3 records: leave it out of columns"):
         read_table(bare, with_label=False, missing=None)
 
 
@@ -141,7 +145,7 @@ def test_encodings_by_column(tmp_path: Path) -> None:
     [
         (
             '"onehot"',
-            "'onehot' is no encoding: write 'ordinal', 'one-hot', 'days' or 'categorical', or a table with one",
+            "'onehot' is no encoding: write 'ordinal', 'one-hot', 'days', 'categorical' or 'auto', or a table with one",
         ),
         ('{ a = "date" }', "'date' is no encoding"),
         ("3", "3 is no encoding"),

@@ -10,7 +10,7 @@ import pytest
 
 from party import config as party_config
 from party.config import PartyConfig
-from party.server.own_paths import outward
+from party.server.own_paths import OwnPaths
 from treetap.commands.doctor import configuration
 from treetap.errors import ConfigError
 from treetap.tables.config import TableConfig
@@ -81,7 +81,7 @@ def test_places_that_leave_a_party(tmp_path: Path) -> None:
         "two": {"path": "s3://bucket/secret/2024/*.parquet", "id": "id"},
         "three": {"uri": f"sqlite:{tmp_path}/secret/t.db", "table": "t", "id": "id"},
     }
-    hide = outward(party(tmp_path, **tables))
+    hide = OwnPaths(party(tmp_path, **tables))
     assert hide(f"{tmp_path}/secret/parts: p/a.parquet, row 3") == "parts: p/a.parquet, row 3"
     assert hide(f"{tmp_path}/secret/parts: site=north/a.parquet, row 3") == "parts: site=…/a.parquet, row 3"
     assert hide("s3://bucket/secret/2024/a.parquet: row 3") == "2024/a.parquet: row 3"

@@ -321,7 +321,7 @@ def test_types_of_a_databases_own(uri: str) -> None:
 def test_a_source_that_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tests are skipped with the remedy, and fail where all sources are wanted."""
     monkeypatch.delenv("TREETAP_ALL_SOURCES", raising=False)
-    with pytest.raises(pytest.skip.Exception, match=r"needs no_such_library: pip install 'treetap\[sql\]'"):
+    with pytest.raises(pytest.skip.Exception, match=r"needs no_such_library: pip install '\.\[sql\]'"):
         needs_libraries("no_such_library", extra="sql")
     monkeypatch.setenv("TREETAP_ALL_SOURCES", "1")
     with pytest.raises(pytest.fail.Exception, match="needs no_such_library"):

@@ -88,7 +88,7 @@ def test_a_closed_log_is_signed_to_its_end(keys: Keys, tmp_path: Path) -> None:
     assert (found.state, found.up_to, found.signer, found.verified) == ("signed", 2, "feature-b", True)
     alone = _anchor(tmp_path)
     assert (alone.state, alone.verified) == ("signed", False)
-    assert "signed up to record 2 by 'feature-b'" in str(alone)
+    assert "signed to the end by 'feature-b'" in str(alone)
     assert "not verified: no authority was given, see --ca" in str(alone)
 
 
@@ -344,7 +344,7 @@ def test_the_command_verifies_under_the_authority(keys: Keys, tmp_path: Path) ->
     _write(tmp_path, "abc", Signer(keys.party))
     outcome = treetap("transcript", tmp_path, "--ca", keys.ca)
     assert outcome.status == 0
-    assert "signed up to record 2 by 'feature-b'" in outcome.out
+    assert "signed to the end by 'feature-b'" in outcome.out
     found = json.loads(treetap("transcript", tmp_path, "--ca", keys.ca, "--json").out)["signed"]
     assert (found["state"], found["up_to"], found["verified"]) == ("signed", 2, True)
     assert refused(treetap("transcript", tmp_path, "--ca", tmp_path / "none")) == f"{tmp_path / 'none'}: no such file\n"

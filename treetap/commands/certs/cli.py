@@ -47,7 +47,7 @@ def certs_issue(
 
     files = issue(out or ca, name, role, hosts=host or (), days=days, ca_folder=ca)
     typer.echo(f"{files.certificate}\n{files.key}: keep it to {name}")
-    _say_who_names(name, role)
+    _say_who_names(name, role, ca)
 
 
 @certs.command("request")
@@ -85,11 +85,13 @@ def certs_sign(
 ) -> None:
     """Sign a request at the authority, for the name, role and hosts that are given here and no others."""
     from treetap.commands.certs.requests import sign_request
+    from treetap.commands.certs.revocation import FILE
     from treetap.wire.roles import Identity
 
     path, digest = sign_request(request, Identity(name, role), ca, out, host or (), days, fingerprint)
-    typer.echo(f"{path}: send it back, with {ca / 'ca.crt'}\nSHA-256 of the key: {digest}")
-    _say_who_names(name, role)
+    others = " and ".join(str(ca / file) for file in ("ca.crt", FILE) if (ca / file).exists())
+    typer.echo(f"{path}: send it back, with {others}\nSHA-256 of the key: {digest}")
+    _say_who_names(name, role, ca)
     if fingerprint is None:
         typer.echo(f"compare it with what `treetap certs request` printed at {name} before you send anything", err=True)
 
@@ -115,10 +117,12 @@ def certs_revoke(
     typer.echo(f"{path}: give it to every process; it holds until {until:%Y-%m-%d}")
 
 
-def _say_who_names(name: str, role: Role) -> None:
-    """The hint, for a party, to the policies that must name it before its first job."""
-    if role is Role.PARTY:
+def _say_who_names(name: str, role: Role, ca: Path) -> None:
+    """At an authority's first party: the hint to the policies that must name each party before its first job."""
+    from treetap.commands.certs.authority import read_issued
+
+    if role is Role.PARTY and {one.name for one in read_issued(ca) if one.role == Role.PARTY} == {name}:
         typer.echo(
-            f'the other parties\' policies: name "{name}" under label_holders if it may open sums over their columns, '
-            "else under peers; without that they refuse its jobs"
+            f"each party's policy must name the others, {name!r} too: under label_holders if they may open sums over "
+            "its columns, else under peers; without that it refuses their jobs"
         )

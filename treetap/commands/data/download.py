@@ -47,6 +47,7 @@ from treetap.commands.data.sources import CATALOGUE, ByHand, Source
 from treetap.errors import BadInput, DataError, TreetapError
 from treetap.models.durable import writing_whole
 from treetap.names import did_you_mean
+from treetap.version import install
 
 #: Seconds without a byte after which a download fails.
 SILENCE_S = 30.0
@@ -342,5 +343,5 @@ def _xlrd(name: str) -> Any:
     try:
         import xlrd
     except ImportError:
-        raise BadInput(f"{name} is published as an Excel workbook: pip install 'treetap[data]'") from None
+        raise BadInput(f"{name} is published as an Excel workbook: {install('data')}") from None
     return xlrd

@@ -5,13 +5,8 @@ Changes nothing, except for a file in the state folder that is removed at once.
 
 from __future__ import annotations
 
-import json
-import os
-import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,15 +23,14 @@ from treetap.commands.doctor.connections import (
     check_metrics,
     check_server,
     check_state,
+    end,
     run_all,
 )
+from treetap.commands.doctor.machine import arithmetic_of, kernels, protocol_libraries
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.names import NAME_RULE, did_you_mean, visible
-from treetap.native import arithmetic, library
-from treetap.native import lattice as native
-from treetap.protocols.key_options import LATTICE
-from treetap.protocols.libraries import installed_version, kernels_protocols, libraries
+from treetap.names import NAME_RULE, did_you_mean
+from treetap.native import arithmetic
 from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.binned import CURE
@@ -45,6 +39,7 @@ from treetap.tables.opening import columns_of, source_of
 from treetap.tables.reading import read_table
 from treetap.tables.source import Source
 from treetap.tables.tensors import shape_text
+from treetap.version import install
 from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import Insecure
@@ -68,22 +63,7 @@ def run(path: Path, *, as_json: bool) -> None:
     kind = kind_of(path)
     checks = CHECKS[kind](path)
     findings = run_all(checks, CLUSTER_S + 1.0 if CLUSTER in checks else LIMIT_S)
-    faults = sum(finding.level == "fault" for finding in findings)
-    if as_json:
-        report = {
-            "file": str(path),
-            "kind": kind,
-            "faults": faults,
-            "findings": [asdict(finding) for finding in findings],
-        }
-        print(json.dumps(report, indent=1), flush=True)
-    else:
-        for finding in findings:
-            print(visible(f"{finding.level:<8} {finding.subject}: {' '.join(finding.message.split())}"), flush=True)
-    status = 2 if faults else 0
-    if any(thread.daemon for thread in threading.enumerate()):  # a check hangs, and libraries would wait for it at exit
-        os._exit(status)
-    raise SystemExit(status)
+    end(findings, {"file": str(path), "kind": kind}, as_json=as_json)
 
 
 def kind_of(path: Path) -> str:
@@ -112,10 +92,13 @@ def _party(path: Path) -> Checks:
         **_serve(config),
         f"state = {config.state}": partial(check_state, config.state),
         "folders": partial(_folders, config),
-        "libraries": partial(_libraries, config),
-        "arithmetic": partial(_arithmetic, config),
+        "libraries": lambda: [*protocol_libraries(), kernels(config.policy.schemes)],
+        "arithmetic": partial(arithmetic_of, config.arithmetic),
         **({CLUSTER: partial(_cluster, config)} if config.engine == "ray" else {}),
-        **{f"table {name}": partial(_table, name, table) for name, table in config.tables.items()},
+        **{
+            f"table {name}": partial(_table, name, table, config.policy.splits_categories)
+            for name, table in config.tables.items()
+        },
         **{f"table {name}": partial(_added_table, config, name) for name in config.table_names()[len(config.tables) :]},
     }
 
@@ -123,7 +106,7 @@ def _party(path: Path) -> Checks:
 def _cluster(config: party_config.PartyConfig) -> list[Finding]:
     """Ask the cluster of `engine = "ray"` what its nodes run, and whether the workers fit."""
     if find_spec("ray") is None:
-        return [Finding("fault", CLUSTER, "ray is not installed: pip install 'treetap[cluster]', or leave engine out")]
+        return [Finding("fault", CLUSTER, f"ray is not installed: {install('cluster')}, or leave engine out")]
     cluster = config.on_cluster.model_copy(update={"start_s": min(config.on_cluster.start_s, CLUSTER_S / 4)})
     try:
         backend = arithmetic.choose(config.arithmetic).name
@@ -189,55 +172,14 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
     return [Finding("ok", "folders", "those of tables and data are there")]
 
 
-def _libraries(config: party_config.PartyConfig) -> list[Finding]:
-    """The optional libraries: a party without one refuses the jobs of the protocols that need it, and those alone."""
-    findings = []
-    for name, extra, protocols in libraries():
-        needed, version = f"protocol {' and '.join(protocols)}", installed_version(name)
-        absent = f"is not installed: jobs of {needed} are refused; pip install 'treetap[{extra}]' if there will be any"
-        findings.append(Finding("ok", f"library {name}", f"{version}, for {needed}" if version else absent))
-    return [*findings, _kernels(config)]
+def _table(name: str, table: config.TableConfig, categorical: bool = False) -> list[Finding]:
+    """Check that a training or a prediction can read the table: columns present, ids distinct, cells numbers.
 
-
-def _kernels(config: party_config.PartyConfig) -> Finding:
-    """The compiled kernels: without them a party refuses the jobs that need them, and those alone.
-
-    A fault if the policy names the scheme.
+    `categorical`: the policy's.
     """
-    from treetap.lattice.histogram_scheme import kernels
-
-    needed = f"protocol {' and '.join(kernels_protocols())} or scheme {LATTICE}"
     try:
-        said = f"{native.instructions()} instructions for polynomials, for jobs of {needed}"
-        kernels()
-    except library.Unavailable as why:
-        if LATTICE in config.policy.schemes:
-            said = f"the policy names {LATTICE!r} among its schemes, but {why}"
-            return Finding("fault", "native kernels", f"{said}: {library.REMEDY}, or take it out of schemes")
-        said = f"jobs of {needed} are refused, as {why}; {library.REMEDY} if there will be any"
-    except BadInput as why:
-        return Finding("fault", "native kernels", str(why))
-    return Finding("ok", "native kernels", said)
-
-
-def _arithmetic(config: party_config.PartyConfig) -> list[Finding]:
-    """The backend that the party's choice means on this machine and why, and the forms that `auto` takes one of."""
-    try:
-        backend = arithmetic.choose(config.arithmetic)
-    except BadInput as fault:
-        return [Finding("fault", "arithmetic", str(fault))]
-    said = [f"{config.arithmetic}: {backend.name}, as {backend.reason}"]
-    if config.arithmetic != "auto":
-        said.append("auto would be {0.name}, as {0.reason}".format(arithmetic.choose("auto")))
-    with suppress(library.Unavailable):  # `auto` has said it
-        said += [f"{library.processor()} has the forms {', '.join(library.forms())}", library.built()]
-    return [Finding("ok", "arithmetic", "; ".join(said))]
-
-
-def _table(name: str, table: config.TableConfig) -> list[Finding]:
-    """Check that a training or a prediction can read the table: columns present, ids distinct, cells numbers."""
-    try:
-        read = read_table(table, with_label=table.label is not None, missing=None)
+        labelled = table.label is not None
+        read = read_table(table, with_label=labelled, missing=None, categorical=labelled or categorical)
     except DataError as fault:
         return [Finding("fault", f"table {name}", f"{fault}{_absent(table)}")]
     constant = read.constant()
@@ -250,6 +192,7 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
     images = "".join(f", tensors {column!r} of {shape_text(shape)}" for column, shape in read.shapes.items())
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
     says = "".join(f"; {part}" for part in read.path.says) if isinstance(read.path, Source) else ""
+    says += "".join(f"; {part}" for part in read.says)
     if not table.columns:
         others = [part for part in columns_of(source_of(table)) if part not in (*table.keys, table.label, table.weight)]
         has = f": it has {', '.join(map(repr, others))}" if others else ""
@@ -277,7 +220,7 @@ def _added_table(config: party_config.PartyConfig, name: str) -> list[Finding]:
         return [Finding("fault", f"table {name}", str(fault))]
     if table is None:
         return [Finding("fault", f"table {name}", f"{name}.toml has gone meanwhile")]
-    return _table(name, table)
+    return _table(name, table, config.policy.splits_categories)
 
 
 def _coordinator(path: Path) -> Checks:

@@ -8,20 +8,21 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 from treetap import version
 from treetap.errors import ConfigError, Interrupted, Refused
 from treetap.logs import OF_GRPC, ignored
-from treetap.names import asked_at
+from treetap.names import asked_at, visible
 from treetap.tables.sql import ALLOWED, VARIABLES
+from treetap.version import install
 from treetap.wire import hello
 from treetap.wire import revoked as lists
 from treetap.wire.certificates import fingerprint, read_certificates
@@ -86,6 +87,21 @@ def run_all(checks: Checks, limit_s: float) -> list[Finding]:
         thread.join(max(0.0, deadline - time.monotonic()))
     late = f"not done after {limit_s:g} s: too much to read in that time, or a file system or name service hangs"
     return [finding for subject in checks for finding in done.get(subject, [Finding("warning", subject, late)])]
+
+
+def end(findings: Sequence[Finding], about: Mapping[str, str], *, as_json: bool) -> NoReturn:
+    """Print findings, a line each, or as JSON below `about`, and end: with status 2 if one is a fault."""
+    faults = sum(finding.level == "fault" for finding in findings)
+    if as_json:
+        report = {**about, "faults": faults, "findings": [asdict(finding) for finding in findings]}
+        print(json.dumps(report, indent=1), flush=True)
+    else:
+        for finding in findings:
+            print(visible(f"{finding.level:<8} {finding.subject}: {' '.join(finding.message.split())}"), flush=True)
+    status = 2 if faults else 0
+    if any(thread.daemon for thread in threading.enumerate()):  # a check hangs, and libraries would wait for it at exit
+        os._exit(status)
+    raise SystemExit(status)
 
 
 def check_certificate(tls: Transport, process: Identity) -> list[Finding]:
@@ -197,7 +213,7 @@ def check_http(process: Identity, listen: str, tls: TlsFiles | None) -> list[Fin
     """The same check of the port for HTTP clients; `tls`: None for plain HTTP."""
     subject, name = f"serve.http = {listen}", process.name
     if find_spec("aiohttp") is None:
-        return [Finding("fault", subject, "HTTP needs aiohttp: pip install 'treetap[serve]', or leave http out")]
+        return [Finding("fault", subject, f"HTTP needs aiohttp: {install('serve')}, or leave http out")]
     if not (fault := listening_fault(listen)):
         return [Finding("ok", subject, "free; the process does not run here now")]
     host, _, port = asked_at(listen).rpartition(":")

@@ -26,6 +26,7 @@ from treetap.commands.local_federation import empty_folder, keep_table, to_toml
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.protocols.registry import training
 from treetap.tables.source_keys import SourceKeys
+from treetap.version import install
 
 #: The table of an experiment that was given in memory, in the folder of its results.
 TABLE = "table.parquet"
@@ -193,7 +194,7 @@ def _hindrance(experiment: ExperimentFile) -> str:
     silent = [party.name for party in experiment.party if party.record == "off" and not party.labels]
     if silent:
         return f"{silent[0]} has record = 'off' and keeps no transcript"
-    return f"it needs {missing}: pip install 'treetap[audit]'" if (missing := lacking()) else ""
+    return f"it needs {missing}: {install('audit')}" if (missing := lacking()) else ""
 
 
 @contextmanager
@@ -204,7 +205,9 @@ def _as_file(experiment: ExperimentFile, table: pa.Table | None, base: Path) -> 
         return
     with tempfile.TemporaryDirectory(prefix="treetap-") as held:
         keep_table(table, Path(held) / TABLE)
-        source = {name: field.default for name, field in SourceKeys.model_fields.items()} | {"path": Path(TABLE)}
+        kept = ("date_format",)  # as the frame has them
+        source = {name: field.default for name, field in SourceKeys.model_fields.items() if name not in kept}
+        source["path"] = Path(TABLE)
         yield experiment.model_copy(update={"data": experiment.data.model_copy(update=source)}), Path(held)
 
 

@@ -28,9 +28,10 @@ from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS, predicting
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.strict import Strict, unshown
-from treetap.tables.config import CATEGORICAL, OTHERS, Constrained, Direction, Encode, encoded_by_name
+from treetap.tables.config import AUTO, OTHERS, Constrained, Direction, Encode, auto_for_others, encoded_by_name
 from treetap.tables.source_keys import SourceKeys
 from treetap.trees.params import TreeParams
+from treetap.version import install
 from treetap.wire.v2 import setup_pb2
 
 Value = TypeVar("Value")
@@ -88,7 +89,7 @@ class OutputTable(Strict):
 
 def _with_libraries(value: Value, needed: tuple[str, ...], extra: str) -> Value:
     if missing := [name for name in needed if find_spec(name) is None]:
-        raise ValueError(f"needs {missing[0]}: pip install 'treetap[{extra}]'")
+        raise ValueError(f"needs {missing[0]}: {install(extra)}")
     return value
 
 
@@ -109,7 +110,7 @@ class DataTable(SourceKeys, Constrained):
     weight: str | None = None
     id: str | None = None
     drop: list[str] = []
-    encode: Encode | None = None
+    encode: Encode = AUTO
     drop_constant: bool = False
     compare: bool | None = None
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
@@ -179,7 +180,7 @@ class AuditTable(Strict):
         from attacks.audit_file import check_settings, known_attacks
 
         if self.run and (missing := lacking()):
-            raise ValueError(f"needs {missing}: pip install 'treetap[audit]'")
+            raise ValueError(f"needs {missing}: {install('audit')}")
         if self.attacks is not None:
             known_attacks(self.attacks)
         tables = ("settings", "known_labels", "network", "features", "sums")
@@ -300,12 +301,12 @@ class ExperimentFile(Strict):
         """The format of the file of predictions."""
         return FORMATS[0] if self.predict is None else str(self.predict.format)
 
-    def encode(self, party: PartyTable, columns: Sequence[str]) -> str | dict[str, str] | None:
-        """The encodings of these columns at a party: its own, or those of `[data]`."""
-        given = self.data.encode if party.encode is None else party.encode
-        if given is None or isinstance(given, str):
+    def encode(self, party: PartyTable, columns: Sequence[str]) -> str | dict[str, str]:
+        """The encodings of these columns at a party, its own or those of `[data]`; `AUTO` where neither says one."""
+        given = auto_for_others(self.data.encode if party.encode is None else party.encode)
+        if isinstance(given, str):
             return given
-        return {name: encoding for name, encoding in given.items() if name in (OTHERS, *columns)} or None
+        return {name: encoding for name, encoding in given.items() if name in (OTHERS, *columns)}
 
     def constraints(self, party: PartyTable, columns: Sequence[str]) -> dict[str, Direction]:
         """The monotone constraints of these columns at a party: those of `[data]`, and its own."""
@@ -316,12 +317,6 @@ class ExperimentFile(Strict):
     def constrained(self) -> set[str]:
         """The columns with a monotone constraint, whichever party has them."""
         return {*self.data.directions, *(name for party in self.party for name in party.directions)}
-
-    @property
-    def splits_categories(self) -> bool:
-        """True if columns may be split as categories."""
-        given = [self.data.encode, *(party.encode for party in self.party)]
-        return any(CATEGORICAL in (encode.values() if isinstance(encode, dict) else [encode]) for encode in given)
 
     @property
     def encoded_by_name(self) -> set[str]:

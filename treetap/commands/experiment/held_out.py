@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.cells import plain_column
+from treetap.tables.date_formats import ISO
 from treetap.tables.dates import is_date, timestamps
 from treetap.tables.number_styles import number
 from treetap.tables.numbers import is_text, numbers_of
@@ -47,17 +47,16 @@ def expanding_window(order: Rows, fold: int, folds: int) -> tuple[Rows, Rows]:
     return np.sort(order[:start]), np.sort(order[start : start + size])
 
 
-def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray) -> Rows:
-    """Each row's place by the time in a column (N,): numbers, dates, times with a date, or text of these.
+def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray, date_format: str = ISO) -> Rows:
+    """Each row's place by the time in a plain column (N,): numbers, dates, times with a date, or text of these.
 
     Rows of one time keep the order of the table.
 
     Raises:
         DataError: a cell is missing or no time, by its place, or the column has another type.
     """
-    column = plain_column(origin, f"column {name!r}", column)
     if is_date(column.type) or (is_text(column.type) and not _is_number(origin, column[0].as_py())):
-        moments = timestamps(origin, name, column)
+        moments = timestamps(origin, name, column, date_format)
         absent, values = moments.is_null().to_numpy(), moments.cast(pa.int64()).fill_null(0).to_numpy()
     elif pa.types.is_integer(column.type):  # exact, as large ones are not in double precision
         absent, values = column.is_null().to_numpy(), column.fill_null(0).to_numpy()

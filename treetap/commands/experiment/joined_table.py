@@ -19,7 +19,8 @@ import pyarrow.csv as pacsv
 
 from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share, time_ranks
+from treetap.commands.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share
+from treetap.commands.experiment.joined_encodings import encode_in, noted, settled_in, time_ranks_in
 from treetap.commands.experiment.results import PlannedRun
 from treetap.commands.experiment.spread_labels import OWNER, draw_owners, named_owners
 from treetap.errors import ConfigError, DataError
@@ -28,7 +29,8 @@ from treetap.protocols.registry import training
 from treetap.tables.binned import directions_of, refuse_tensors
 from treetap.tables.categories import encoded, without_missing
 from treetap.tables.cells import plain_column
-from treetap.tables.config import CONSTRAINTS, TableConfig, encoded_by_name
+from treetap.tables.config import AUTO, CONSTRAINTS, TableConfig, encoded_by_name, with_taken
+from treetap.tables.date_formats import ISO
 from treetap.tables.dates import timestamps
 from treetap.tables.features import Held, constant_columns, in_words
 from treetap.tables.label_columns import LabelCells, check_weight_bound
@@ -85,7 +87,8 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     left = {data.id, *data.drop}
     kept = [name for name in names if name not in left and (name != data.time or name in claimed)]
     own_ids = [] if data.id is None else [data.id]
-    as_written = [*own_ids, *(name for name in kept if name in experiment.encoded_by_name)]
+    by_name = {*experiment.encoded_by_name, *data.dated_by_name}
+    as_written = [*own_ids, *(name for name in kept if name in by_name)]
     times = [data.time] if data.time is not None and data.time not in kept else []
     table = read_columns(source, [*own_ids, *kept, *times], as_written, own_ids)
     configs = _configs(experiment, kept)
@@ -93,6 +96,10 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     columns = {name: _column(source, name, table.column(name), plain=name in used) for name in kept}
     weights = {} if data.weight is None else {data.weight: _column(source, data.weight, columns[data.weight])}
     ids = _row_numbers(table.num_rows) if data.id is None else _column(source, data.id, table.column(data.id))
+    settled = settled_in(experiment, source, configs, columns)
+    for place, config in enumerate(configs):
+        encode = with_taken(config.encode or AUTO, config.columns, settled.taken)
+        configs[place] = config.model_copy(update={"encode": encode, "date_format": settled.date_formats or None})
     cells = {**columns, **weights, configs[0].keys[0]: ids}
     labelled = _as_party(experiment, source, configs[0], cells)
     dated = dict.fromkeys(labelled.sources, True)
@@ -101,7 +108,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
             dated[name] = dated.get(name, True) and name in read.categories and read.categories[name].of_dates
     for name in (name for name, everywhere in dated.items() if everywhere):  # they are written as times
         present = without_missing(source, name, columns[name], job.params().missing)
-        columns[name] = timestamps(source, name, present)
+        columns[name] = timestamps(source, name, present, settled.date_formats.get(name, ISO))
     read_labels(labelled, data.label, job.params().objective)
     in_order = np.argsort(labelled.rows)
     if data.weight is not None and labelled.weights is not None:
@@ -112,10 +119,12 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     in_file = labelled.ids.take(in_order)
     columns[ID] = pa.array(in_file, pa.string())
     if data.time is not None:
-        columns[TIME] = pa.array(time_ranks(source, data.time, table.column(data.time)))
+        columns[TIME] = pa.array(
+            time_ranks_in(experiment, source, data.time, _column(source, data.time, table.column(data.time)))
+        )
     if experiment.spread:
         columns[OWNER] = named_owners(experiment, base, in_file)
-    joined = pa.table(columns)
+    joined = noted(pa.table(columns), settled)
     kind = pa.int64() if data.id is None else labelled.id_types[data.id]
     named = pa.field(ID, pa.string(), metadata={ID_TYPE: str(kind)})
     return joined.set_column(joined.column_names.index(ID), named, joined.column(ID))
@@ -222,9 +231,9 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     of_parties = set(claimed)
     encoded = [name for name in encoded_by_name(data.encode) if name not in of_parties]
     own = [name for name in (data.label, data.weight, data.id) if name]
-    constrained = list(data.directions)
+    constrained, dated = list(data.directions), list(data.dated_by_name)
     times = Counter(names)
-    for name in [*own, *filter(None, [data.time]), *data.drop, *claimed, *encoded, *constrained]:
+    for name in [*own, *filter(None, [data.time]), *data.drop, *claimed, *encoded, *constrained, *dated]:
         if name not in times:
             remedy = path.remedy("no column", [name])
             raise DataError(f"{path}: has no column {name!r}{remedy and '; '}{remedy or did_you_mean(name, names)}")
@@ -362,6 +371,6 @@ def _constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: s
     rows, path = pa.array(drawn.train), Path(experiment.data.title)
     columns = {column: table.column(column).take(rows) for column in names}
     missing = experiment.job.params().missing
-    made = encoded(path, columns, len(rows), experiment.encode(party, names), None, missing)
+    made = encoded(path, columns, len(rows), encode_in(experiment, table, party, names), None, missing)
     extents = dict(zip(made.names, Held(made.values).extents(np.arange(len(rows))), strict=True))
     return constant_columns(names, extents, made.categories, one_hot=experiment.data.drop_constant)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_encodings import encode_in
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_table import PartyTable
 from treetap.commands.experiment.spread_labels import POLICY, own_cells
@@ -17,7 +18,7 @@ from treetap.models.durable import make_folder
 from treetap.protocols.job_spec import sent_in_training
 from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.registry import training
-from treetap.tables.config import CONSTRAINTS, TableConfig
+from treetap.tables.config import CATEGORICAL, CONSTRAINTS, TableConfig, encodings_in
 from treetap.tables.reading import Table, read_table
 from treetap.wire.disclosure import CLASSES
 
@@ -26,6 +27,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
     """Each party's own files, and its settings."""
     label = experiment.data.label
     settings: dict[str, dict[str, Any]] = {}
+    partitions = False
     for party in experiment.party:
         tables: dict[str, dict[str, Any]] = {}
         for name, rows in (("train", drawn.train), ("predict", drawn.test)):
@@ -41,11 +43,12 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
                     content = content.append_column(weight, table.column(weight).take(pa.array(rows)))
                     tables[name] |= {"weight": weight}
             keep_table(content, path)
-            encode = experiment.encode(party, drawn.columns[party.name])
+            encode = encode_in(experiment, table, party, drawn.columns[party.name])
             tables[name] |= {} if encode is None else {"encode": encode}
             constraints = experiment.constraints(party, drawn.columns[party.name]) if name == "train" else {}
             tables[name] |= {CONSTRAINTS: constraints} if constraints else {}
             tables[name] |= {"drop_constant": True} if experiment.data.drop_constant else {}
+            partitions |= CATEGORICAL in encodings_in(encode)
         # The operator of an experiment acts for all parties: their policies allow what the job needs.
         policy = {
             "record": experiment.record(party),
@@ -72,6 +75,8 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             settings[party.name]["defences"] = experiment.defences.model_dump(exclude_defaults=True)
         elif party.name in experiment.of_columns:
             settings[party.name]["defences"] = party.defences.model_dump(exclude_unset=True)
+    for given in settings.values() if partitions and not experiment.spread else ():
+        given["policy"]["category_partitions"] = True
     if experiment.spread:
         joined = table.select([ID, label]).take(pa.array(drawn.train))
         keep_table(joined, labels_file(experiment, folder))
@@ -99,8 +104,7 @@ def _allowing(experiment: ExperimentFile) -> dict[str, Any]:
     spec = experiment.spec(experiment.job)
     classes = {name for sent in sent_in_training(spec, "coordinator") for name in sent.classes}
     lacking = sorted(name for name in classes if not CLASSES[name].default_receivers)
-    switches = [*training(experiment.job.protocol).permissions(spec)]
-    switches += ["category_partitions"] if experiment.splits_categories else []
+    switches = training(experiment.job.protocol).permissions(spec)
     return {**dict.fromkeys(switches, True), **({"emits": {name: ["parties"] for name in lacking}} if lacking else {})}
 
 

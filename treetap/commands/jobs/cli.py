@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from treetap.errors import BadInput, TreetapError
 
 if TYPE_CHECKING:
     from treetap.commands.jobs.client import Operator
+    from treetap.wire.v2 import jobs_pb2
 
 Detach = Annotated[bool, typer.Option(help="Submit the job and do not wait.")]
 JobName = Annotated[str, typer.Argument(help="Name of the job.")]
@@ -25,21 +27,50 @@ def train(
     file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
     operator: OperatorFile = DEFAULT_OPERATOR,
     detach: Detach = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Begin no job: ask all parties whether it could begin, and print all that is against it."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job."""
+    """Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job.
+
+    With --check every party checks the job by its policy and, where that permits it, by its table. None stores, aligns
+    or sends anything of its records.
+    """
     from treetap.commands.jobs.job_file import JobFile
     from treetap.protocols.registry import training
     from treetap.strict import load
     from treetap.wire.v2 import jobs_pb2
 
     job = load(file, JobFile)
+    asked = jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec())
+    if check:
+        with operating(operator) as client:
+            _print_checked(client.check(asked), as_json=as_json)
+        return
     if not as_json:
         for sentence in training(job.job.protocol).noise.statement(job.job.params()):
             typer.echo(sentence)
     with operating(operator) as client:
-        name = client.submit(jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec()))
+        name = client.submit(asked)
         _follow(client, name, detach=detach, as_json=as_json)
+
+
+def _print_checked(answers: Sequence[jobs_pb2.Checked], *, as_json: bool) -> None:
+    """Print what each party has against a job; an error ends the command unless that is nothing."""
+    faults = [answer for answer in answers if answer.error]
+    if as_json:
+        rows = [{"party": answer.party, "error": answer.error, "bad_input": answer.bad_input} for answer in answers]
+        _print_json({"could_begin": not faults, "answers": rows})
+    for answer in () if as_json else answers:
+        typer.echo(f"{answer.party}: {answer.error or 'the job could begin here'}")
+    if faults:
+        names = ", ".join(dict.fromkeys(answer.party for answer in faults))
+        kind = BadInput if all(answer.bad_input for answer in faults) else TreetapError
+        raise kind(f"the job could not begin, because of {names}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,6 +70,24 @@ class Operator:
             _check(request.job)
         return self._begin(lambda stub: stub.Submit(request, timeout=rpc.ASK_DEADLINE), request.job)
 
+    def check(self, request: jobs_pb2.SubmitRequest) -> list[jobs_pb2.Checked]:
+        """Have every party check a training job, and keep nothing of it; returns their answers."""
+        if request.job:
+            _check(request.job)
+
+        async def ask(stub: rpc.JobsStub) -> jobs_pb2.CheckReply:
+            whole, replies = jobs_pb2.CheckReply(), aiter(stub.Check(request))
+            try:
+                while True:
+                    async with asyncio.timeout(TIMEOUTS.silence_s):
+                        whole.answers.extend((await anext(replies)).answers)
+            except TimeoutError:
+                raise Interrupted("the coordinator sends no more answers; check the job again") from None
+            except StopAsyncIteration:
+                return whole
+
+        return list(run(self._ask(ask, repeat=True)).answers)
+
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
         """Submit a prediction; returns its name, made up where the request has none."""
         _check(request.model, "model")

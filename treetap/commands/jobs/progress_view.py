@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from treetap import terminal
 from treetap.names import visible
@@ -22,6 +23,19 @@ from treetap.wire.v2 import jobs_pb2, serving_pb2
 PAUSE_S = 0.2
 #: Given the share that is done, None where it is not known, and what is going on.
 Show = Callable[[float | None, str], None]
+
+
+def _bars(where: str, what: str) -> Progress:
+    """A line with title, bar, place and seconds, which are never cut, and with what fits of the rest."""
+    columns = (
+        TextColumn("{task.description}", style="bold", markup=False, table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=16),
+        TextColumn(where, markup=False, table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+        TextColumn(what, markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+    )
+    console = terminal.err
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal, expand=True)
 
 
 @contextmanager
@@ -37,14 +51,7 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 
             yield show_status
         return
-    columns = (
-        TextColumn("{task.description}", style="bold", markup=False),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[where]}", markup=False),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[what]}", markup=False),
-    )
-    with Progress(*columns, console=terminal.err, transient=True, disable=not terminal.err.is_terminal) as bars:
+    with _bars("{task.fields[where]}", "{task.fields[what]}") as bars:
         bar = bars.add_task(visible(title), total=None, where="", what="")
 
         def update(status: jobs_pb2.JobStatus) -> None:
@@ -103,13 +110,7 @@ def steps(title: str) -> Iterator[Callable[[int, int, str], None]]:
         with _notebook_line(visible(title)) as show:
             yield lambda done, total, what: show(done / total if total else None, visible(what))
         return
-    columns = (
-        TextColumn("{task.description}", style="bold", markup=False),
-        BarColumn(bar_width=24),
-        TextColumn("{task.completed}/{task.total} {task.fields[what]}", markup=False),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=terminal.err, transient=True, disable=not terminal.err.is_terminal) as bars:
+    with _bars("{task.completed}/{task.total}", "{task.fields[what]}") as bars:
         bar = bars.add_task(visible(title), total=None, what="")
         yield lambda done, total, what: bars.update(bar, completed=done, total=total, what=visible(what))
 

@@ -44,6 +44,48 @@ class SubmitRequest(google.protobuf.message.Message):
 Global___SubmitRequest: typing_extensions.TypeAlias = SubmitRequest
 
 @typing.final
+class CheckReply(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ANSWERS_FIELD_NUMBER: builtins.int
+    @property
+    def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Checked]:
+        """Those that have answered since the last message; none: the check goes on."""
+
+    def __init__(
+        self,
+        *,
+        answers: collections.abc.Iterable[Global___Checked] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answers", b"answers"]) -> None: ...
+
+Global___CheckReply: typing_extensions.TypeAlias = CheckReply
+
+@typing.final
+class Checked(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTY_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    BAD_INPUT_FIELD_NUMBER: builtins.int
+    party: builtins.str
+    """The party, or the coordinator."""
+    error: builtins.str
+    """What speaks against the job there; empty: nothing."""
+    bad_input: builtins.bool
+    """It lies in somebody's input or policy: exit status 2."""
+    def __init__(
+        self,
+        *,
+        party: builtins.str = ...,
+        error: builtins.str = ...,
+        bad_input: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bad_input", b"bad_input", "error", b"error", "party", b"party"]) -> None: ...
+
+Global___Checked: typing_extensions.TypeAlias = Checked
+
+@typing.final
 class PredictRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -283,6 +325,7 @@ class JobStatus(google.protobuf.message.Message):
     COMMON_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
     PLANNED_BYTES_FIELD_NUMBER: builtins.int
+    RELEASED_FIELD_NUMBER: builtins.int
     SCHEME_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
@@ -328,6 +371,8 @@ class JobStatus(google.protobuf.message.Message):
     """Of a prediction with evaluate: the path of the evaluation on the label holder's disk."""
     planned_bytes: builtins.int
     """Of a training on a lattice, once sizes are agreed on: the most bytes of words and sums in this attempt, without frames."""
+    released: builtins.bool
+    """Of a failed job: every party has discarded it, and its name is free."""
     scheme: builtins.str
     """Scheme of the encrypted sums of a training that grows trees, or of a prediction by eini; empty of others."""
     @property
@@ -405,10 +450,11 @@ class JobStatus(google.protobuf.message.Message):
         common: treetap.wire.v2.types_pb2.CommonCount | None = ...,
         rows: collections.abc.Iterable[Global___PartyRows] | None = ...,
         planned_bytes: builtins.int = ...,
+        released: builtins.bool = ...,
         scheme: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["common", b"common", "serving", b"serving"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "cells", b"cells", "common", b"common", "error", b"error", "evaluation", b"evaluation", "explanations", b"explanations", "history", b"history", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "planned_bytes", b"planned_bytes", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "round", b"round", "rounds", b"rounds", "rows", b"rows", "scheme", b"scheme", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "cells", b"cells", "common", b"common", "error", b"error", "evaluation", b"evaluation", "explanations", b"explanations", "history", b"history", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "planned_bytes", b"planned_bytes", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "released", b"released", "round", b"round", "rounds", b"rounds", "rows", b"rows", "scheme", b"scheme", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 

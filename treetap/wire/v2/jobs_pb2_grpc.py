@@ -40,6 +40,11 @@ class JobsStub(object):
                 request_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.SubmitRequest.SerializeToString,
                 response_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobAccepted.FromString,
                 _registered_method=True)
+        self.Check = channel.unary_stream(
+                '/treetap.wire.v2.Jobs/Check',
+                request_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.SubmitRequest.SerializeToString,
+                response_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.CheckReply.FromString,
+                _registered_method=True)
         self.Predict = channel.unary_unary(
                 '/treetap.wire.v2.Jobs/Predict',
                 request_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.PredictRequest.SerializeToString,
@@ -83,6 +88,13 @@ class JobsServicer(object):
 
     def Submit(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Check(self, request, context):
+        """Ask every party whether a training could begin, without beginning one: their answers as they come.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -137,6 +149,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.Submit,
                     request_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.SubmitRequest.FromString,
                     response_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobAccepted.SerializeToString,
+            ),
+            'Check': grpc.unary_stream_rpc_method_handler(
+                    servicer.Check,
+                    request_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.SubmitRequest.FromString,
+                    response_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.CheckReply.SerializeToString,
             ),
             'Predict': grpc.unary_unary_rpc_method_handler(
                     servicer.Predict,
@@ -202,6 +219,33 @@ class Jobs(object):
             '/treetap.wire.v2.Jobs/Submit',
             treetap_dot_wire_dot_v2_dot_jobs__pb2.SubmitRequest.SerializeToString,
             treetap_dot_wire_dot_v2_dot_jobs__pb2.JobAccepted.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Check(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/treetap.wire.v2.Jobs/Check',
+            treetap_dot_wire_dot_v2_dot_jobs__pb2.SubmitRequest.SerializeToString,
+            treetap_dot_wire_dot_v2_dot_jobs__pb2.CheckReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,22 @@ _JobsSubmitType = typing_extensions.TypeVar(
     ],
 )
 
+_JobsCheckType = typing_extensions.TypeVar(
+    '_JobsCheckType',
+    grpc.UnaryStreamMultiCallable[
+        treetap.wire.v2.jobs_pb2.SubmitRequest,
+        treetap.wire.v2.jobs_pb2.CheckReply,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        treetap.wire.v2.jobs_pb2.SubmitRequest,
+        treetap.wire.v2.jobs_pb2.CheckReply,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        treetap.wire.v2.jobs_pb2.SubmitRequest,
+        treetap.wire.v2.jobs_pb2.CheckReply,
+    ],
+)
+
 _JobsPredictType = typing_extensions.TypeVar(
     '_JobsPredictType',
     grpc.UnaryUnaryMultiCallable[
@@ -153,7 +169,7 @@ _JobsPruneType = typing_extensions.TypeVar(
     ],
 )
 
-class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsAlignType, _JobsWatchType, _JobsStatusType, _JobsCancelType, _JobsResumeType, _JobsPruneType]):
+class JobsStub(typing.Generic[_JobsSubmitType, _JobsCheckType, _JobsPredictType, _JobsAlignType, _JobsWatchType, _JobsStatusType, _JobsCancelType, _JobsResumeType, _JobsPruneType]):
     """Operator to coordinator."""
 
     @typing.overload
@@ -161,6 +177,10 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsAlignType,
         grpc.UnaryUnaryMultiCallable[
             treetap.wire.v2.jobs_pb2.SubmitRequest,
             treetap.wire.v2.jobs_pb2.JobAccepted,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            treetap.wire.v2.jobs_pb2.SubmitRequest,
+            treetap.wire.v2.jobs_pb2.CheckReply,
         ],
         grpc.UnaryUnaryMultiCallable[
             treetap.wire.v2.jobs_pb2.PredictRequest,
@@ -198,6 +218,10 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsAlignType,
             treetap.wire.v2.jobs_pb2.SubmitRequest,
             treetap.wire.v2.jobs_pb2.JobAccepted,
         ],
+        grpc.aio.UnaryStreamMultiCallable[
+            treetap.wire.v2.jobs_pb2.SubmitRequest,
+            treetap.wire.v2.jobs_pb2.CheckReply,
+        ],
         grpc.aio.UnaryUnaryMultiCallable[
             treetap.wire.v2.jobs_pb2.PredictRequest,
             treetap.wire.v2.jobs_pb2.JobAccepted,
@@ -230,6 +254,9 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsAlignType,
 
     Submit: _JobsSubmitType
 
+    Check: _JobsCheckType
+    """Ask every party whether a training could begin, without beginning one: their answers as they come."""
+
     Predict: _JobsPredictType
 
     Align: _JobsAlignType
@@ -249,6 +276,10 @@ JobsAsyncStub: typing_extensions.TypeAlias = JobsStub[
     grpc.aio.UnaryUnaryMultiCallable[
         treetap.wire.v2.jobs_pb2.SubmitRequest,
         treetap.wire.v2.jobs_pb2.JobAccepted,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        treetap.wire.v2.jobs_pb2.SubmitRequest,
+        treetap.wire.v2.jobs_pb2.CheckReply,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         treetap.wire.v2.jobs_pb2.PredictRequest,
@@ -289,6 +320,14 @@ class JobsServicer(metaclass=abc.ABCMeta):
         request: treetap.wire.v2.jobs_pb2.SubmitRequest,
         context: _ServicerContext,
     ) -> typing.Union[treetap.wire.v2.jobs_pb2.JobAccepted, collections.abc.Awaitable[treetap.wire.v2.jobs_pb2.JobAccepted]]: ...
+
+    @abc.abstractmethod
+    def Check(
+        self,
+        request: treetap.wire.v2.jobs_pb2.SubmitRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[treetap.wire.v2.jobs_pb2.CheckReply], collections.abc.AsyncIterator[treetap.wire.v2.jobs_pb2.CheckReply]]:
+        """Ask every party whether a training could begin, without beginning one: their answers as they come."""
 
     @abc.abstractmethod
     def Predict(

@@ -294,8 +294,13 @@ class AwaitedRequests(google.protobuf.message.Message):
 
     RECORDS_FIELD_NUMBER: builtins.int
     FIGURES_FIELD_NUMBER: builtins.int
+    REREAD_FIELD_NUMBER: builtins.int
     records: builtins.int
     """Records of the block; 0: no request has arrived, wait again."""
+    reread: builtins.bool
+    """This party's operator has had it read its tables again (SIGHUP): the coordinator begins another attempt, for which
+    every party reads its table.
+    """
     @property
     def figures(self) -> Global___ServingFigures: ...
     def __init__(
@@ -303,9 +308,10 @@ class AwaitedRequests(google.protobuf.message.Message):
         *,
         records: builtins.int = ...,
         figures: Global___ServingFigures | None = ...,
+        reread: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["figures", b"figures"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["figures", b"figures", "records", b"records"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["figures", b"figures", "records", b"records", "reread", b"reread"]) -> None: ...
 
 Global___AwaitedRequests: typing_extensions.TypeAlias = AwaitedRequests
 

@@ -27,7 +27,7 @@ from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__
 from treetap.wire.v2 import types_pb2 as treetap_dot_wire_dot_v2_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btreetap/wire/v2/setup.proto\x12\x0ftreetap.wire.v2\x1a\x1ftreetap/wire/v2/protocols.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/types.proto\"\xc3\x02\n\x07JobSpec\x12\x13\n\x05table\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\naggregator\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x66\x65\x61ture_parties\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08key_bits\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0bobfuscation\x18\x06 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\talignment\x18\x07 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x35\n\nparameters\x18\x08 \x01(\x0b\x32\x1b.treetap.wire.v2.ParametersB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scheme\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nbase_model\x18\n \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\neval_table\x18\x0b \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x62\x61se_submission\x18\x0f \x01(\tB\x04\xa8\xd4\x18\x01\"\xf0\x02\n\tSetupStep\x12\x31\n\x07prepare\x18\x01 \x01(\x0b\x32\x18.treetap.wire.v2.PrepareB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tmake_keys\x18\x02 \x01(\x0b\x32\x19.treetap.wire.v2.MakeKeysB\x04\xa8\xd4\x18\x01H\x00\x12\x32\n\x08take_key\x18\x03 \x01(\x0b\x32\x18.treetap.wire.v2.TakeKeyB\x04\xa8\xd4\x18\x01H\x00\x12)\n\x03\x62in\x18\x04 \x01(\x0b\x32\x14.treetap.wire.v2.BinB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x07publish\x18\x05 \x01(\x0b\x32\x18.treetap.wire.v2.PublishB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x07\x61\x63\x63ount\x18\x06 \x01(\x0b\x32\x18.treetap.wire.v2.AccountB\x04\xa8\xd4\x18\x01H\x00\x12-\n\x05leave\x18\x07 \x01(\x0b\x32\x16.treetap.wire.v2.LeaveB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"\xe5\x02\n\x0bSetupResult\x12+\n\x04\x64one\x18\x01 \x01(\x0b\x32\x15.treetap.wire.v2.DoneB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x08prepared\x18\x02 \x01(\x0b\x32\x19.treetap.wire.v2.PreparedB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x06\x62inned\x18\x03 \x01(\x0b\x32\x17.treetap.wire.v2.BinnedB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\taccounted\x18\x04 \x01(\x0b\x32\x1a.treetap.wire.v2.AccountedB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0fpublished_model\x18\x05 \x01(\x0b\x32\x1f.treetap.wire.v2.PublishedModelB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0fplanned_traffic\x18\x06 \x01(\x0b\x32\x1f.treetap.wire.v2.PlannedTrafficB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"9\n\x0ePlannedTraffic\x12\x13\n\x05words\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x13\x12\x12\n\x04sums\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x13\"}\n\x07Prepare\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x18.treetap.wire.v2.JobSpecB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x02 \x03(\x0b\x32\x15.treetap.wire.v2.PeerB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\"\xeb\x01\n\x08Prepared\x12\x1b\n\rstored_rounds\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\tpublished\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61ligned_attempt\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x34\n\x05model\x18\x04 \x01(\x0b\x32\x1f.treetap.wire.v2.PublishedModelB\x04\xa8\xd4\x18\x03\x12\x35\n\x07history\x18\x05 \x03(\x0b\x32\x1e.treetap.wire.v2.MetricHistoryB\x04\xa8\xd4\x18\x03\x12\x1d\n\x0fwithout_columns\x18\x06 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"\n\n\x08MakeKeys\"\t\n\x07TakeKey\"\x05\n\x03\x42in\"j\n\x06\x42inned\x12\x14\n\x06rounds\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x15\n\x07stopped\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x03\x12\x18\n\nown_rounds\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x62\x61se_rounds\x18\x0f \x01(\rB\x04\xa8\xd4\x18\x02\"\t\n\x07Publish\"t\n\x0ePublishedModel\x12\x13\n\x05trees\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x03\x12\x18\n\nused_trees\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x03\x12\x33\n\x07metrics\x18\x03 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedMetricB\x04\xa8\xd4\x18\x03\"\t\n\x07\x41\x63\x63ount\"\xd5\x02\n\tAccounted\x12\x32\n\x07traffic\x18\x01 \x03(\x0b\x32\x1b.treetap.wire.v2.TrafficRowB\x04\xa8\xd4\x18\x13\x12\x35\n\noperations\x18\x02 \x03(\x0b\x32\x1b.treetap.wire.v2.NamedCountB\x04\xa8\xd4\x18\x13\x12\x36\n\x0b\x63iphertexts\x18\x03 \x03(\x0b\x32\x1b.treetap.wire.v2.NamedCountB\x04\xa8\xd4\x18\x13\x12\x33\n\x07seconds\x18\x04 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\x12\x37\n\x0bpeak_rss_mb\x18\x05 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\x12\x37\n\x0b\x63pu_seconds\x18\x06 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\"8\n\x05Leave\x12\x15\n\x07\x64iscard\x18\x01 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\"\x06\n\x04\x44one\"\x8e\x02\n\tSetupBody\x12=\n\npublic_key\x18\x01 \x01(\x0b\x32!.treetap.wire.v2.PublicKeyMessageB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0f\x63\x61ndidate_count\x18\x02 \x01(\x0b\x32\x1f.treetap.wire.v2.CandidateCountB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0fseed_commitment\x18\x03 \x01(\x0b\x32\x1f.treetap.wire.v2.SeedCommitmentB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nseed_nonce\x18\x04 \x01(\x0b\x32\x1a.treetap.wire.v2.SeedNonceB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"\x94\x02\n\x10PublicKeyMessage\x12\x15\n\x07modulus\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x04\x12\x19\n\x0bslot_widths\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x04\x12\x19\n\x0blabel_slots\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x04\x12\x18\n\nown_rounds\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scheme\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x04\x12\x18\n\ncandidates\x18\x06 \x01(\rB\x04\xa8\xd4\x18\x04\x12\x15\n\x07queries\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x04\x12\x19\n\x0bmerges_bins\x18\x08 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12!\n\x13keeps_second_halves\x18\t \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06hiding\x18\n \x01(\rB\x04\xa8\xd4\x18\x04\"~\n\x0e\x43\x61ndidateCount\x12\x18\n\ncandidates\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x07\x12\x19\n\x0bmerges_bins\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12!\n\x13keeps_second_halves\x18\x03 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06hiding\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\"C\n\x0eSeedCommitment\x12\x18\n\ncommitment\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x01\x12\x17\n\tself_test\x18\x02 \x01(\x0c\x42\x04\xa8\xd4\x18\x01\" \n\tSeedNonce\x12\x13\n\x05nonce\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btreetap/wire/v2/setup.proto\x12\x0ftreetap.wire.v2\x1a\x1ftreetap/wire/v2/protocols.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/types.proto\"\xc3\x02\n\x07JobSpec\x12\x13\n\x05table\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\naggregator\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x66\x65\x61ture_parties\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08key_bits\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0bobfuscation\x18\x06 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\talignment\x18\x07 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x35\n\nparameters\x18\x08 \x01(\x0b\x32\x1b.treetap.wire.v2.ParametersB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scheme\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nbase_model\x18\n \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\neval_table\x18\x0b \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x62\x61se_submission\x18\x0f \x01(\tB\x04\xa8\xd4\x18\x01\"\xa6\x03\n\tSetupStep\x12\x31\n\x07prepare\x18\x01 \x01(\x0b\x32\x18.treetap.wire.v2.PrepareB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tmake_keys\x18\x02 \x01(\x0b\x32\x19.treetap.wire.v2.MakeKeysB\x04\xa8\xd4\x18\x01H\x00\x12\x32\n\x08take_key\x18\x03 \x01(\x0b\x32\x18.treetap.wire.v2.TakeKeyB\x04\xa8\xd4\x18\x01H\x00\x12)\n\x03\x62in\x18\x04 \x01(\x0b\x32\x14.treetap.wire.v2.BinB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x07publish\x18\x05 \x01(\x0b\x32\x18.treetap.wire.v2.PublishB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x07\x61\x63\x63ount\x18\x06 \x01(\x0b\x32\x18.treetap.wire.v2.AccountB\x04\xa8\xd4\x18\x01H\x00\x12-\n\x05leave\x18\x07 \x01(\x0b\x32\x16.treetap.wire.v2.LeaveB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tcheck_job\x18\x08 \x01(\x0b\x32\x19.treetap.wire.v2.CheckJobB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"\x9f\x03\n\x0bSetupResult\x12+\n\x04\x64one\x18\x01 \x01(\x0b\x32\x15.treetap.wire.v2.DoneB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x08prepared\x18\x02 \x01(\x0b\x32\x19.treetap.wire.v2.PreparedB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x06\x62inned\x18\x03 \x01(\x0b\x32\x17.treetap.wire.v2.BinnedB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\taccounted\x18\x04 \x01(\x0b\x32\x1a.treetap.wire.v2.AccountedB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0fpublished_model\x18\x05 \x01(\x0b\x32\x1f.treetap.wire.v2.PublishedModelB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0fplanned_traffic\x18\x06 \x01(\x0b\x32\x1f.treetap.wire.v2.PlannedTrafficB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0b\x63hecked_job\x18\x07 \x01(\x0b\x32\x1b.treetap.wire.v2.CheckedJobB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"9\n\x0ePlannedTraffic\x12\x13\n\x05words\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x13\x12\x12\n\x04sums\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x13\"}\n\x07Prepare\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x18.treetap.wire.v2.JobSpecB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x02 \x03(\x0b\x32\x15.treetap.wire.v2.PeerB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\"d\n\x08\x43heckJob\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x18.treetap.wire.v2.JobSpecB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x02 \x03(\x0b\x32\x15.treetap.wire.v2.PeerB\x04\xa8\xd4\x18\x01\"+\n\nCheckedJob\x12\x1d\n\x0fwithout_columns\x18\x01 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"\xeb\x01\n\x08Prepared\x12\x1b\n\rstored_rounds\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\tpublished\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61ligned_attempt\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x34\n\x05model\x18\x04 \x01(\x0b\x32\x1f.treetap.wire.v2.PublishedModelB\x04\xa8\xd4\x18\x03\x12\x35\n\x07history\x18\x05 \x03(\x0b\x32\x1e.treetap.wire.v2.MetricHistoryB\x04\xa8\xd4\x18\x03\x12\x1d\n\x0fwithout_columns\x18\x06 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"\n\n\x08MakeKeys\"\t\n\x07TakeKey\"\x05\n\x03\x42in\"j\n\x06\x42inned\x12\x14\n\x06rounds\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x15\n\x07stopped\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x03\x12\x18\n\nown_rounds\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x62\x61se_rounds\x18\x0f \x01(\rB\x04\xa8\xd4\x18\x02\"\t\n\x07Publish\"t\n\x0ePublishedModel\x12\x13\n\x05trees\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x03\x12\x18\n\nused_trees\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x03\x12\x33\n\x07metrics\x18\x03 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedMetricB\x04\xa8\xd4\x18\x03\"\t\n\x07\x41\x63\x63ount\"\xd5\x02\n\tAccounted\x12\x32\n\x07traffic\x18\x01 \x03(\x0b\x32\x1b.treetap.wire.v2.TrafficRowB\x04\xa8\xd4\x18\x13\x12\x35\n\noperations\x18\x02 \x03(\x0b\x32\x1b.treetap.wire.v2.NamedCountB\x04\xa8\xd4\x18\x13\x12\x36\n\x0b\x63iphertexts\x18\x03 \x03(\x0b\x32\x1b.treetap.wire.v2.NamedCountB\x04\xa8\xd4\x18\x13\x12\x33\n\x07seconds\x18\x04 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\x12\x37\n\x0bpeak_rss_mb\x18\x05 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\x12\x37\n\x0b\x63pu_seconds\x18\x06 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\"8\n\x05Leave\x12\x15\n\x07\x64iscard\x18\x01 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\"\x06\n\x04\x44one\"\x8e\x02\n\tSetupBody\x12=\n\npublic_key\x18\x01 \x01(\x0b\x32!.treetap.wire.v2.PublicKeyMessageB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0f\x63\x61ndidate_count\x18\x02 \x01(\x0b\x32\x1f.treetap.wire.v2.CandidateCountB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0fseed_commitment\x18\x03 \x01(\x0b\x32\x1f.treetap.wire.v2.SeedCommitmentB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nseed_nonce\x18\x04 \x01(\x0b\x32\x1a.treetap.wire.v2.SeedNonceB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"\x94\x02\n\x10PublicKeyMessage\x12\x15\n\x07modulus\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x04\x12\x19\n\x0bslot_widths\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x04\x12\x19\n\x0blabel_slots\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x04\x12\x18\n\nown_rounds\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scheme\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x04\x12\x18\n\ncandidates\x18\x06 \x01(\rB\x04\xa8\xd4\x18\x04\x12\x15\n\x07queries\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x04\x12\x19\n\x0bmerges_bins\x18\x08 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12!\n\x13keeps_second_halves\x18\t \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06hiding\x18\n \x01(\rB\x04\xa8\xd4\x18\x04\"~\n\x0e\x43\x61ndidateCount\x12\x18\n\ncandidates\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x07\x12\x19\n\x0bmerges_bins\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12!\n\x13keeps_second_halves\x18\x03 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06hiding\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\"C\n\x0eSeedCommitment\x12\x18\n\ncommitment\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x01\x12\x17\n\tself_test\x18\x02 \x01(\x0c\x42\x04\xa8\xd4\x18\x01\" \n\tSeedNonce\x12\x13\n\x05nonce\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -70,6 +70,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETUPSTEP'].fields_by_name['account']._serialized_options = b'\250\324\030\001'
   _globals['_SETUPSTEP'].fields_by_name['leave']._loaded_options = None
   _globals['_SETUPSTEP'].fields_by_name['leave']._serialized_options = b'\250\324\030\001'
+  _globals['_SETUPSTEP'].fields_by_name['check_job']._loaded_options = None
+  _globals['_SETUPSTEP'].fields_by_name['check_job']._serialized_options = b'\250\324\030\001'
   _globals['_SETUPRESULT'].fields_by_name['done']._loaded_options = None
   _globals['_SETUPRESULT'].fields_by_name['done']._serialized_options = b'\250\324\030\001'
   _globals['_SETUPRESULT'].fields_by_name['prepared']._loaded_options = None
@@ -82,6 +84,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETUPRESULT'].fields_by_name['published_model']._serialized_options = b'\250\324\030\001'
   _globals['_SETUPRESULT'].fields_by_name['planned_traffic']._loaded_options = None
   _globals['_SETUPRESULT'].fields_by_name['planned_traffic']._serialized_options = b'\250\324\030\001'
+  _globals['_SETUPRESULT'].fields_by_name['checked_job']._loaded_options = None
+  _globals['_SETUPRESULT'].fields_by_name['checked_job']._serialized_options = b'\250\324\030\001'
   _globals['_PLANNEDTRAFFIC'].fields_by_name['words']._loaded_options = None
   _globals['_PLANNEDTRAFFIC'].fields_by_name['words']._serialized_options = b'\250\324\030\023'
   _globals['_PLANNEDTRAFFIC'].fields_by_name['sums']._loaded_options = None
@@ -92,6 +96,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREPARE'].fields_by_name['peers']._serialized_options = b'\250\324\030\001'
   _globals['_PREPARE'].fields_by_name['submission']._loaded_options = None
   _globals['_PREPARE'].fields_by_name['submission']._serialized_options = b'\250\324\030\001'
+  _globals['_CHECKJOB'].fields_by_name['spec']._loaded_options = None
+  _globals['_CHECKJOB'].fields_by_name['spec']._serialized_options = b'\250\324\030\001'
+  _globals['_CHECKJOB'].fields_by_name['peers']._loaded_options = None
+  _globals['_CHECKJOB'].fields_by_name['peers']._serialized_options = b'\250\324\030\001'
+  _globals['_CHECKEDJOB'].fields_by_name['without_columns']._loaded_options = None
+  _globals['_CHECKEDJOB'].fields_by_name['without_columns']._serialized_options = b'\250\324\030\001'
   _globals['_PREPARED'].fields_by_name['stored_rounds']._loaded_options = None
   _globals['_PREPARED'].fields_by_name['stored_rounds']._serialized_options = b'\250\324\030\001'
   _globals['_PREPARED'].fields_by_name['published']._loaded_options = None
@@ -179,43 +189,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOBSPEC']._serialized_start=142
   _globals['_JOBSPEC']._serialized_end=465
   _globals['_SETUPSTEP']._serialized_start=468
-  _globals['_SETUPSTEP']._serialized_end=836
-  _globals['_SETUPRESULT']._serialized_start=839
-  _globals['_SETUPRESULT']._serialized_end=1196
-  _globals['_PLANNEDTRAFFIC']._serialized_start=1198
-  _globals['_PLANNEDTRAFFIC']._serialized_end=1255
-  _globals['_PREPARE']._serialized_start=1257
-  _globals['_PREPARE']._serialized_end=1382
-  _globals['_PREPARED']._serialized_start=1385
-  _globals['_PREPARED']._serialized_end=1620
-  _globals['_MAKEKEYS']._serialized_start=1622
-  _globals['_MAKEKEYS']._serialized_end=1632
-  _globals['_TAKEKEY']._serialized_start=1634
-  _globals['_TAKEKEY']._serialized_end=1643
-  _globals['_BIN']._serialized_start=1645
-  _globals['_BIN']._serialized_end=1650
-  _globals['_BINNED']._serialized_start=1652
-  _globals['_BINNED']._serialized_end=1758
-  _globals['_PUBLISH']._serialized_start=1760
-  _globals['_PUBLISH']._serialized_end=1769
-  _globals['_PUBLISHEDMODEL']._serialized_start=1771
-  _globals['_PUBLISHEDMODEL']._serialized_end=1887
-  _globals['_ACCOUNT']._serialized_start=1889
-  _globals['_ACCOUNT']._serialized_end=1898
-  _globals['_ACCOUNTED']._serialized_start=1901
-  _globals['_ACCOUNTED']._serialized_end=2242
-  _globals['_LEAVE']._serialized_start=2244
-  _globals['_LEAVE']._serialized_end=2300
-  _globals['_DONE']._serialized_start=2302
-  _globals['_DONE']._serialized_end=2308
-  _globals['_SETUPBODY']._serialized_start=2311
-  _globals['_SETUPBODY']._serialized_end=2581
-  _globals['_PUBLICKEYMESSAGE']._serialized_start=2584
-  _globals['_PUBLICKEYMESSAGE']._serialized_end=2860
-  _globals['_CANDIDATECOUNT']._serialized_start=2862
-  _globals['_CANDIDATECOUNT']._serialized_end=2988
-  _globals['_SEEDCOMMITMENT']._serialized_start=2990
-  _globals['_SEEDCOMMITMENT']._serialized_end=3057
-  _globals['_SEEDNONCE']._serialized_start=3059
-  _globals['_SEEDNONCE']._serialized_end=3091
+  _globals['_SETUPSTEP']._serialized_end=890
+  _globals['_SETUPRESULT']._serialized_start=893
+  _globals['_SETUPRESULT']._serialized_end=1308
+  _globals['_PLANNEDTRAFFIC']._serialized_start=1310
+  _globals['_PLANNEDTRAFFIC']._serialized_end=1367
+  _globals['_PREPARE']._serialized_start=1369
+  _globals['_PREPARE']._serialized_end=1494
+  _globals['_CHECKJOB']._serialized_start=1496
+  _globals['_CHECKJOB']._serialized_end=1596
+  _globals['_CHECKEDJOB']._serialized_start=1598
+  _globals['_CHECKEDJOB']._serialized_end=1641
+  _globals['_PREPARED']._serialized_start=1644
+  _globals['_PREPARED']._serialized_end=1879
+  _globals['_MAKEKEYS']._serialized_start=1881
+  _globals['_MAKEKEYS']._serialized_end=1891
+  _globals['_TAKEKEY']._serialized_start=1893
+  _globals['_TAKEKEY']._serialized_end=1902
+  _globals['_BIN']._serialized_start=1904
+  _globals['_BIN']._serialized_end=1909
+  _globals['_BINNED']._serialized_start=1911
+  _globals['_BINNED']._serialized_end=2017
+  _globals['_PUBLISH']._serialized_start=2019
+  _globals['_PUBLISH']._serialized_end=2028
+  _globals['_PUBLISHEDMODEL']._serialized_start=2030
+  _globals['_PUBLISHEDMODEL']._serialized_end=2146
+  _globals['_ACCOUNT']._serialized_start=2148
+  _globals['_ACCOUNT']._serialized_end=2157
+  _globals['_ACCOUNTED']._serialized_start=2160
+  _globals['_ACCOUNTED']._serialized_end=2501
+  _globals['_LEAVE']._serialized_start=2503
+  _globals['_LEAVE']._serialized_end=2559
+  _globals['_DONE']._serialized_start=2561
+  _globals['_DONE']._serialized_end=2567
+  _globals['_SETUPBODY']._serialized_start=2570
+  _globals['_SETUPBODY']._serialized_end=2840
+  _globals['_PUBLICKEYMESSAGE']._serialized_start=2843
+  _globals['_PUBLICKEYMESSAGE']._serialized_end=3119
+  _globals['_CANDIDATECOUNT']._serialized_start=3121
+  _globals['_CANDIDATECOUNT']._serialized_end=3247
+  _globals['_SEEDCOMMITMENT']._serialized_start=3249
+  _globals['_SEEDCOMMITMENT']._serialized_end=3316
+  _globals['_SEEDNONCE']._serialized_start=3318
+  _globals['_SEEDNONCE']._serialized_end=3350
 # @@protoc_insertion_point(module_scope)

@@ -101,6 +101,7 @@ class SetupStep(google.protobuf.message.Message):
     PUBLISH_FIELD_NUMBER: builtins.int
     ACCOUNT_FIELD_NUMBER: builtins.int
     LEAVE_FIELD_NUMBER: builtins.int
+    CHECK_JOB_FIELD_NUMBER: builtins.int
     @property
     def prepare(self) -> Global___Prepare: ...
     @property
@@ -115,6 +116,8 @@ class SetupStep(google.protobuf.message.Message):
     def account(self) -> Global___Account: ...
     @property
     def leave(self) -> Global___Leave: ...
+    @property
+    def check_job(self) -> Global___CheckJob: ...
     def __init__(
         self,
         *,
@@ -125,10 +128,11 @@ class SetupStep(google.protobuf.message.Message):
         publish: Global___Publish | None = ...,
         account: Global___Account | None = ...,
         leave: Global___Leave | None = ...,
+        check_job: Global___CheckJob | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["account", b"account", "bin", b"bin", "leave", b"leave", "make_keys", b"make_keys", "prepare", b"prepare", "publish", b"publish", "step", b"step", "take_key", b"take_key"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["account", b"account", "bin", b"bin", "leave", b"leave", "make_keys", b"make_keys", "prepare", b"prepare", "publish", b"publish", "step", b"step", "take_key", b"take_key"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["prepare", "make_keys", "take_key", "bin", "publish", "account", "leave"] | None: ...
+    def HasField(self, field_name: typing.Literal["account", b"account", "bin", b"bin", "check_job", b"check_job", "leave", b"leave", "make_keys", b"make_keys", "prepare", b"prepare", "publish", b"publish", "step", b"step", "take_key", b"take_key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["account", b"account", "bin", b"bin", "check_job", b"check_job", "leave", b"leave", "make_keys", b"make_keys", "prepare", b"prepare", "publish", b"publish", "step", b"step", "take_key", b"take_key"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["prepare", "make_keys", "take_key", "bin", "publish", "account", "leave", "check_job"] | None: ...
 
 Global___SetupStep: typing_extensions.TypeAlias = SetupStep
 
@@ -144,6 +148,7 @@ class SetupResult(google.protobuf.message.Message):
     ACCOUNTED_FIELD_NUMBER: builtins.int
     PUBLISHED_MODEL_FIELD_NUMBER: builtins.int
     PLANNED_TRAFFIC_FIELD_NUMBER: builtins.int
+    CHECKED_JOB_FIELD_NUMBER: builtins.int
     @property
     def done(self) -> Global___Done: ...
     @property
@@ -156,6 +161,8 @@ class SetupResult(google.protobuf.message.Message):
     def published_model(self) -> Global___PublishedModel: ...
     @property
     def planned_traffic(self) -> Global___PlannedTraffic: ...
+    @property
+    def checked_job(self) -> Global___CheckedJob: ...
     def __init__(
         self,
         *,
@@ -165,10 +172,11 @@ class SetupResult(google.protobuf.message.Message):
         accounted: Global___Accounted | None = ...,
         published_model: Global___PublishedModel | None = ...,
         planned_traffic: Global___PlannedTraffic | None = ...,
+        checked_job: Global___CheckedJob | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["accounted", b"accounted", "binned", b"binned", "done", b"done", "planned_traffic", b"planned_traffic", "prepared", b"prepared", "published_model", b"published_model", "result", b"result"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounted", b"accounted", "binned", b"binned", "done", b"done", "planned_traffic", b"planned_traffic", "prepared", b"prepared", "published_model", b"published_model", "result", b"result"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["done", "prepared", "binned", "accounted", "published_model", "planned_traffic"] | None: ...
+    def HasField(self, field_name: typing.Literal["accounted", b"accounted", "binned", b"binned", "checked_job", b"checked_job", "done", b"done", "planned_traffic", b"planned_traffic", "prepared", b"prepared", "published_model", b"published_model", "result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accounted", b"accounted", "binned", b"binned", "checked_job", b"checked_job", "done", b"done", "planned_traffic", b"planned_traffic", "prepared", b"prepared", "published_model", b"published_model", "result", b"result"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["done", "prepared", "binned", "accounted", "published_model", "planned_traffic", "checked_job"] | None: ...
 
 Global___SetupResult: typing_extensions.TypeAlias = SetupResult
 
@@ -222,6 +230,47 @@ class Prepare(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["peers", b"peers", "spec", b"spec", "submission", b"submission"]) -> None: ...
 
 Global___Prepare: typing_extensions.TypeAlias = Prepare
+
+@typing.final
+class CheckJob(google.protobuf.message.Message):
+    """Say whether a job could begin here, and keep nothing of it: check it as Prepare does, by the same policy, then the table.
+    What speaks against it is the error of the step.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: builtins.int
+    PEERS_FIELD_NUMBER: builtins.int
+    @property
+    def spec(self) -> Global___JobSpec: ...
+    @property
+    def peers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.Peer]: ...
+    def __init__(
+        self,
+        *,
+        spec: Global___JobSpec | None = ...,
+        peers: collections.abc.Iterable[treetap.wire.v2.types_pb2.Peer] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["spec", b"spec"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["peers", b"peers", "spec", b"spec"]) -> None: ...
+
+Global___CheckJob: typing_extensions.TypeAlias = CheckJob
+
+@typing.final
+class CheckedJob(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WITHOUT_COLUMNS_FIELD_NUMBER: builtins.int
+    without_columns: builtins.bool
+    """As in Prepared."""
+    def __init__(
+        self,
+        *,
+        without_columns: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["without_columns", b"without_columns"]) -> None: ...
+
+Global___CheckedJob: typing_extensions.TypeAlias = CheckedJob
 
 @typing.final
 class Prepared(google.protobuf.message.Message):

@@ -19,6 +19,7 @@ from typing import Any
 from treetap.errors import BadInput, Interrupted
 from treetap.native import arithmetic
 from treetap.usage import Usage
+from treetap.version import install
 from treetap.workers.calls import read_answer
 from treetap.workers.cluster import addresses
 from treetap.workers.cluster.board import Board
@@ -167,7 +168,7 @@ class ClusterEngine(Workers[WorkerActor]):
             BadInput: Ray is not installed, or the cluster is on another machine and its connections are not encrypted.
         """
         if find_spec("ray") is None:
-            raise BadInput("ray is not installed: pip install 'treetap[cluster]'")
+            raise BadInput(f"ray is not installed: {install('cluster')}")
         config = self._config
         if config.address != "auto":
             host, _ = addresses.split(config.address)

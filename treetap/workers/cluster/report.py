@@ -29,7 +29,7 @@ def fault_of(theirs: dict[str, Any], own: dict[str, Any]) -> str:
     """The difference between a node's software and this party's by which it cannot be used; empty if there is none."""
     node = f"node {theirs['node']} of the cluster"
     if missing := theirs.get("missing"):
-        remedy = f"install treetap {own['treetap']} there (pip install 'treetap[cluster]')"
+        remedy = f"install treetap {own['treetap']} there (with its extra cluster)"
         return f"{node} has no treetap ({missing}): {remedy}"
     if theirs["python"] != own["python"]:
         there, here = theirs["python"], own["python"]

@@ -1,0 +1,287 @@
+"""Encodings that a table's own cells show: taken where they leave no doubt, else asked for, all columns at once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tomllib
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from tests.library.tables.ways import WAYS, Column, Content, outcome
+from treetap.errors import ConfigError, DataError
+from treetap.strict import load
+from treetap.tables import streamed_reading
+from treetap.tables.auto_encoding import date_columns
+from treetap.tables.categories import Category
+from treetap.tables.config import TableConfig
+from treetap.tables.reading import Table, read_table
+
+ROWS = 120
+DAYS = [date(2018, 3, 1) + timedelta(days=17 * row) for row in range(ROWS)]
+GERMAN = [day.strftime("%d.%m.%Y") for day in DAYS]
+WORDS = ["clerk", "nurse", "driver", None]
+SHOWN: dict[str, list[Any]] = {
+    "job": [WORDS[row % 4] for row in range(ROWS)],
+    "owns": ["yes" if row % 3 else "no" for row in range(ROWS)],
+    "opened": list(map(str, DAYS)),
+    "start": [None if row % 9 == 0 else text for row, text in enumerate(GERMAN)],
+    "digits": [str(row / 4) for row in range(ROWS)],
+    "flag": ["true" if row % 2 else "false" for row in range(ROWS)],
+}
+TAKEN = {"job": "categorical", "owns": "categorical", "opened": "days", "start": "days"}
+
+
+def _file(folder: Path, **columns: list[Any]) -> Path:
+    """A Parquet file of these columns of text behind an id."""
+    path = folder / "t.parquet"
+    rows = len(next(iter(columns.values())))
+    pq.write_table(pa.table({"id": list(range(rows)), **columns}), path, row_group_size=50)
+    return path
+
+
+def _read(path: Path, encode: Any = "auto", like: Table | None = None, **keys: Any) -> Table:
+    names = (
+        [name for name in pq.read_schema(path).names if name != "id"]
+        if path.suffix == ".parquet"
+        else keys.pop("columns")
+    )
+    categorical, missing = keys.pop("categorical", True), keys.pop("missing", None)
+    config = TableConfig(path=path, id="id", columns=names, encode=encode, **keys)
+    known = None
+    if like is not None:  # by way of a model's manifest
+        known = {
+            name: Category.from_dict(it) for name, it in json.loads(json.dumps(like.described()["categories"])).items()
+        }
+    return read_table(
+        config, with_label=False, missing=missing, categories=known, categorical=categorical, streams=True
+    )
+
+
+def _refusal(path: Path, encode: Any = "auto", **keys: Any) -> str:
+    with pytest.raises(DataError) as refused:
+        _read(path, encode, **keys)
+    return str(refused.value)
+
+
+def test_what_the_cells_show_is_what_the_same_lines_say(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Text of few values, dates of two formats, numbers and booleans; the log has the lines, which give the same."""
+    path = _file(tmp_path, **SHOWN)
+    with caplog.at_level(logging.INFO, logger="treetap"):
+        table = _read(path)
+    assert {name: it.encode for name, it in table.categories.items()} == TAKEN
+    assert table.categories["start"].date_format == "%d.%m.%Y"
+    days = [float((day - date(1970, 1, 1)).days) for day in DAYS]
+    features = dict(zip(table.columns, table.features[np.argsort(table.rows)].T, strict=True))
+    np.testing.assert_array_equal(features["opened"], days)
+    np.testing.assert_array_equal(features["start"], np.where(np.arange(ROWS) % 9 == 0, np.nan, days))
+    said = next(line for line in caplog.messages if "stands for" in line)
+    encode, form = said.partition('encode = "auto" stands for ')[2].split(" and ")
+    again = _read(path, **tomllib.loads(f"{encode}\n{form}"))
+    np.testing.assert_array_equal(again.features, table.features)
+    assert (again.columns, dict(again.categories)) == (table.columns, dict(table.categories))
+
+
+def test_a_prediction_reads_as_the_training_did(tmp_path: Path) -> None:
+    """Formats and categories are the model's: a cell of another format is an error, unless the table says its own."""
+    trained = _read(_file(tmp_path, **SHOWN))
+    new = {name: cells[:3] for name, cells in SHOWN.items()} | {"start": ["01.02.2019", None, "03.04.2019"]}
+    read = _read(_file(tmp_path, **new), None, trained)
+    assert read.columns == trained.columns
+    np.testing.assert_array_equal(read.features[:, read.columns.index("start")], [17928, np.nan, 17989])
+    path = _file(tmp_path, **new | {"start": ["2019-02-01", None, "2019-04-03"]})
+    with pytest.raises(DataError, match="row 1, column 'start': the cell is not a date; the others are as date_format"):
+        _read(path, None, trained)
+    for own in ("%Y-%m-%d", {"start": "%Y-%m-%d"}):
+        if isinstance(own, dict):
+            again = _read(path, None, trained, date_format=own)
+            np.testing.assert_array_equal(again.features, read.features)
+    typed = pa.table({"id": [0, 1, 2], **new, "start": pa.array([date(2019, 2, 1), None, date(2019, 4, 3)])})
+    pq.write_table(typed, path)
+    np.testing.assert_array_equal(_read(path, None, trained).features, read.features)
+
+
+def test_categories_where_trees_may_not_partition_them(tmp_path: Path) -> None:
+    """They are one-hot."""
+    table = _read(_file(tmp_path, **SHOWN), categorical=False)
+    assert table.columns[:5] == ["job=clerk", "job=driver", "job=nurse", "owns=no", "owns=yes"]
+    assert not table.category_counts
+
+
+def test_every_way_into_a_table_takes_the_same(tmp_path: Path) -> None:
+    """CSV, JSON lines, Parquet, Arrow, folders, databases, frames, read whole or in batches; also at a prediction."""
+    kinds = {**dict.fromkeys(SHOWN, pa.string()), "opened": pa.date32()}
+    columns = {name: Column(DAYS if name == "opened" else cells, kinds[name]) for name, cells in SHOWN.items()}
+    ids = Column(list(range(ROWS)), pa.int64())
+    content = Content({"id": ids, **columns}, others="auto")
+    read = {way: outcome(content, way, tmp_path / f"{k}") for k, way in enumerate(WAYS) if way != "numpy"}
+    first = read["parquet"]
+    assert {name: it["encode"] for name, it in first.categories.items()} == TAKEN | {
+        "job": "one-hot",
+        "owns": "one-hot",
+    }
+    assert first.categories["start"]["date_format"] == "%d.%m.%Y"
+    # a column that a library calls one of categories is one, also of digits and booleans
+    called = {"dictionaries", "ordered", "views"}
+    assert {way: it.refused or first.differs(it) for way, it in read.items() if way not in called} == {
+        way: "" for way in read if way not in called
+    }
+    for way in called:
+        assert (
+            read[way].categories["digits"]["encode"] == "one-hot"
+            if not read[way].refused
+            else "digits" in read[way].refused
+        )
+    again = outcome(content, "csv", tmp_path / "again", first)
+    assert (again.refused, first.differs(again)) == ("", "")
+
+
+def test_streamed_tables_take_and_ask_the_same(tmp_path: Path) -> None:
+    """Whole and in batches: one table, and one message."""
+    path, doubtful = _file(tmp_path, **SHOWN), tmp_path / "doubt"
+    doubtful.mkdir()
+    asked = _file(
+        doubtful,
+        **SHOWN,
+        name=[f"n{row}" for row in range(ROWS)],
+        when=["01.02.2019"] * ROWS,
+        age=["?", *map(str, range(1, ROWS))],
+    )
+    whole = _read(path), _refusal(asked), _refusal(asked, None)
+    with patch.object(streamed_reading, "STREAMED", 0):
+        read = _read(path)
+        assert type(read.values).__name__ == "Streamed"
+        np.testing.assert_array_equal(read.features, whole[0].features)
+        assert dict(read.categories) == dict(whole[0].categories)
+        assert (_refusal(asked), _refusal(asked, None)) == whole[1:]
+
+
+def test_all_columns_that_need_a_word_are_in_one_message(tmp_path: Path) -> None:
+    """With lines that cure them, once what they ask is decided; no cell is in it."""
+    doubt = {
+        "name": [f"n{row}" for row in range(ROWS)],
+        "street": [f"s{row // 2}" for row in range(ROWS)],
+        "when": [f"0{1 + row % 9}.02.2019" for row in range(ROWS)],
+        "born": [day.strftime("%d/%m/%y") for day in DAYS],
+        "age": ["unknown" if row == 76 else str(row) for row in range(ROWS)],
+        "paid": [text if row != 4 else "never" for row, text in enumerate(GERMAN)],
+        "price": [f"{row},5" for row in range(ROWS)],
+    }
+    path = _file(tmp_path, **SHOWN, **doubt)
+    said = _refusal(path)
+    assert said.startswith(f"{path}: 7 columns need a word in the table's settings:")
+    assert not any(
+        name in said.replace(str(path), "") for name in ("'job'", "'opened'", "'start'", "n76", "never", "76,5")
+    )
+    for line in (
+        "column 'name' holds another text in each record: leave it out of columns",
+        "column 'street' holds 60 different texts in 120 records: leave it out of columns; or, if these are categories",
+        "column 'when' holds dates whose day and month could change places",
+        "column 'born' holds dates whose years have two digits",
+        "column 'age' holds numbers, but not in 1 of its 120 different texts, first in row 77: leave the cells empty",
+        "column 'paid' holds dates, but not in 1 of its 120 different texts, first in row 5",
+        "column 'price' holds numbers in another style",
+    ):
+        assert line in said
+    dated = [line for line in said.splitlines() if line.startswith("  date_format")]
+    pasted = [tomllib.loads(line)["date_format"] for line in dated[:2]]
+    assert pasted[0] == {"start": "%d.%m.%Y", "when": "%d.%m.%Y", "born": "%d/%m/%y"}
+    assert pasted[1]["when"] == "%m.%d.%Y"
+    codes = {"street": "categorical"}
+    assert said.count("if these are categories") == 1  # of the others there are too many
+    pq.write_table(pq.read_table(path).drop_columns(["name", "age", "paid", "price"]), path)
+    table = _read(path, {"*": "auto", **codes}, date_format=pasted[0])
+    assert {name: it.encode for name, it in table.categories.items()} == TAKEN | codes | {
+        "when": "days",
+        "born": "days",
+    }
+
+
+def test_text_of_which_the_settings_say_nothing(tmp_path: Path) -> None:
+    """The same message without auto, whose lines give the table; what the file has already stays in them."""
+    path = _file(tmp_path, **SHOWN)
+    for given, auto in (
+        (None, '\n  encode = "auto"  # or'),
+        ({"job": "ordinal"}, '"*" = "auto", job = "ordinal" }  # or'),
+    ):
+        said = _refusal(path, given)
+        assert auto in said
+        lines = [line for line in said.splitlines() if line.startswith(("  encode", "  date_format"))][1:]
+        table = _read(path, **tomllib.loads("\n".join(line.strip() for line in lines)))
+        assert {name: it.encode for name, it in table.categories.items()} == TAKEN | (given or {})
+
+
+@pytest.mark.parametrize(
+    ("rows", "values", "taken"),
+    [
+        (5000, 256, True),
+        (5000, 257, False),
+        (2000, 200, True),
+        (2000, 201, False),
+        (30, 10, True),
+        (30, 11, False),
+        (8, 4, True),
+        (8, 5, False),
+    ],
+)
+def test_the_most_values_of_categories(rows: int, values: int, taken: bool, tmp_path: Path) -> None:
+    """256, and a tenth of the records; of few records ten, of which two records each have one."""
+    path = _file(tmp_path, x=[f"v{row % values}" for row in range(rows)])
+    if taken:
+        assert _read(path).category_counts == {"x": values}
+    else:
+        assert f"column 'x' holds {values} different texts in {rows:,} records" in _refusal(path)
+
+
+def test_a_number_that_means_a_missing_cell(tmp_path: Path) -> None:
+    """It is no category, no date and no doubt."""
+    path = tmp_path / "t.csv"
+    cells = zip(range(20), ["a", "b", "-999.0", ""] * 5, ["13.04.2019", "-999", "14.05.2020", ""] * 5, strict=True)
+    path.write_text("id,k,d\n" + "".join(f"{row},{k},{d}\n" for row, k, d in cells))
+    table = _read(path, columns=["k", "d"], missing=-999.0)
+    assert (table.categories["k"].values, table.categories["d"].date_format) == (["a", "b"], "%d.%m.%Y")
+    assert np.isnan(table.features).mean() == 0.5
+
+
+def test_columns_that_an_auditor_counts_in_days(tmp_path: Path) -> None:
+    """Dates of a type, and text of one format alone."""
+    doubt = {"when": ["01.02.2019"] * ROWS, "born": [day.strftime("%d/%m/%y") for day in DAYS], "typed": DAYS}
+    path = _file(tmp_path, **SHOWN, **doubt)
+    assert date_columns(path, [*SHOWN, *doubt, "absent"]) == ["opened", "start", "typed"]
+
+
+def test_a_column_that_its_source_calls_categories(tmp_path: Path) -> None:
+    """A dictionary is one whatever it holds, up to half of the records."""
+    path = tmp_path / "t.arrow"
+    coded = pa.array([3, 1, None, 2] * 30).dictionary_encode()
+    feather.write_feather(pa.table({"id": list(range(ROWS)), "x": coded}), path, compression="uncompressed")
+    assert _read(path, columns=["x"]).categories["x"].values == ["1", "2", "3"]
+    many = pa.array([f"c{row}" for row in range(ROWS)]).dictionary_encode()
+    feather.write_feather(pa.table({"id": list(range(ROWS)), "x": many}), path, compression="uncompressed")
+    assert "column 'x' holds another text in each record" in _refusal(path, columns=["x"])
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("id_column", "unknown key; did you mean 'id'?"),
+        ("parse_dates", "unknown key; did you mean 'date_format'?"),
+        ("target", "unknown key; did you mean 'label'?"),
+        ("encod", "unknown key; did you mean 'encode'?"),
+    ],
+)
+def test_keys_of_other_libraries(key: str, said: str, tmp_path: Path) -> None:
+    """The key that is meant is named."""
+    path = tmp_path / "config.toml"
+    path.write_text(f'path = "t.csv"\nid = "id"\n{key} = "x"\n')
+    with pytest.raises(ConfigError) as failure:
+        load(path, TableConfig)
+    assert f"{key}: {said}" in str(failure.value)

@@ -1,0 +1,180 @@
+"""A job that fails before its first tree gives its name back; one that has stored a tree, or opened draws, keeps it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from party.policy import Policy
+from tests.pivodl import small_job
+from tests.pivodl.jobs import policies
+from tests.replay import HERE, JOB, ORACLE
+from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.worlds import PARTIES, assert_oracles_model
+from treetap.errors import ConfigError
+from treetap.models.store import TREES
+from treetap.protocols.prediction import predict_request
+from treetap.wire.frame import name_of
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.v2 import exchange_pb2, jobs_pb2
+
+LABEL_HOLDER, FEATURE, OTHER = PARTIES
+STRICT = {"min_common_records": 1000}
+
+
+def _relent(federation: Federation, party: str = FEATURE) -> None:
+    """Have a party's policy permit the job."""
+    policy = Policy.model_validate({**federation.configs[party].policy.model_dump(), "min_common_records": 2})
+    federation.node(party).go_by(federation.configs[party].under(policy))
+
+
+def _spoil(federation: Federation, kind: str, round_: int) -> None:
+    """Have the messages of a kind come without content in a round, so that the attempt fails."""
+
+    def tampered(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) != kind or parcel.round != round_:
+            return parcel
+        return exchange_pb2.PeerMessage(
+            job=parcel.job, attempt=parcel.attempt, round=round_, stage=parcel.stage, job_digest=parcel.job_digest
+        )
+
+    federation.tamper = tampered
+
+
+def _no_files(federation: Federation) -> bool:
+    return not any(list((state / "jobs").iterdir()) for state in federation.states.values())
+
+
+def test_a_refused_job_is_submitted_again_under_its_name(tmp_path: Path) -> None:
+    """The model is the oracle's; attempts are counted on, by all, and after the coordinator's restart too."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: STRICT}, record="received")
+        for number in (1, 2):
+            refused = await federation.train(JOB)
+            assert (refused.state, refused.released, refused.attempt) == ("failed", True, number)
+            assert not refused.bad_input  # a refusal is no fault of the input
+            assert _no_files(federation)
+        federation.kill(COORDINATOR)
+        federation.start(COORDINATOR)
+        _relent(federation)
+        finished = await federation.train(JOB)
+        assert (finished.state, finished.released, finished.attempt) == ("finished", False, 3)
+        assert [status.attempt for status in federation.jobs.status("")] == [3]
+        assert_oracles_model(federation.states, ORACLE)
+        recorded = TranscriptReader(federation.state(LABEL_HOLDER) / "transcripts" / "job")
+        assert {record.attempt for record in recorded} == {1, 2, 3}
+        with pytest.raises(ConfigError, match=r"a job 'job' already \(finished\); choose another name$"):
+            await federation.train(JOB)
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("round_", [0, 1])
+def test_the_first_stored_tree_binds_the_name(round_: int, tmp_path: Path) -> None:
+    """A failure while it grows gives the name back; one in the second tree keeps the files, and says how to go on."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        _spoil(federation, "candidate_sums", round_)
+        failed = await federation.train(JOB)
+        assert (failed.state, failed.released, failed.stored_trees) == ("failed", round_ == 0, round_)
+        assert _no_files(federation) is (round_ == 0)
+        federation.tamper = None
+        if round_:
+            cure = "or give this one up: treetap cancel job, then treetap prune job$"
+            with pytest.raises(ConfigError, match=cure):
+                await federation.train(JOB)
+            assert len((federation.state(LABEL_HOLDER) / "jobs" / "job" / TREES).read_text().splitlines()) == 1
+            assert (await federation.resume()).state == "finished"
+        else:
+            assert (await federation.train(JOB)).state == "finished"
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def test_a_party_that_does_not_confirm_keeps_the_name(tmp_path: Path) -> None:
+    """It may hold files: cancelling reaches it later, pruning frees the name."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: STRICT})
+
+        def away(message: Message) -> None:
+            if message.word == "leave" and message.to == OTHER and federation.alive(OTHER):
+                federation.kill(OTHER)
+
+        federation.hook = away
+        failed = await federation.train(JOB)
+        assert (failed.state, failed.released) == ("failed", False)
+        federation.hook = None
+        federation.start(OTHER)
+        _relent(federation)
+        with pytest.raises(ConfigError, match="treetap cancel job, then treetap prune job"):
+            await federation.train(JOB)
+        assert (await federation.jobs.cancel("job")).state == "cancelled"
+        with pytest.raises(ConfigError, match=r"or give this one up: treetap prune job$"):
+            await federation.train(JOB)
+        federation.jobs.prune(["job"], 0, dry_run=False)
+        assert (await federation.train(JOB)).state == "finished"
+        await federation.close()
+
+    run(main())
+
+
+def test_a_job_that_was_put_off_is_still_at_its_first_try(tmp_path: Path) -> None:
+    """A busy party refuses it once it has room: the job fails, and is not one to be resumed."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        busy = federation.configs[FEATURE].model_copy(update={"most_jobs": 1})
+        federation.node(FEATURE).go_by(busy)
+        for name in ("one", "two"):
+            federation.jobs.submit(jobs_pb2.SubmitRequest(job=name, spec=JOB))
+
+        def later(_: Message) -> None:
+            if federation.jobs.status("two")[0].state == "waiting":
+                federation.hook = None
+                federation.node(FEATURE).go_by(busy.under(Policy.model_validate({"label_holders": []})))
+
+        federation.hook = later
+        status = await federation.jobs.wait("two")
+        assert status.attempt > 1
+        assert (status.state, status.released) == ("failed", True)
+        await federation.jobs.wait("one")
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(("kind", "released"), [("party_keys", True), ("party_nonce", False)])
+def test_nonces_that_are_open_bind_a_job_of_pivodl(kind: str, released: bool, tmp_path: Path) -> None:
+    """A new submission would draw the roles of parties again: whoever aborts could choose among draws."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, small_job.HERE.tables, policies=policies(small_job.JOB))
+        _spoil(federation, kind, 0)
+        failed = await federation.train(small_job.JOB)
+        assert (failed.state, failed.released) == ("failed", released)
+        assert _no_files(federation) is released
+        await federation.close()
+
+    run(main())
+
+
+def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) -> None:
+    """Nothing of them is kept once they have failed."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        assert (await federation.train(JOB)).state == "finished"
+        for _ in range(2):
+            assert (await federation.predict(predict_request(model="job", job="p", table="none"))).released
+            assert (await federation.preview(job="q")).released
+        assert (await federation.predict(predict_request(model="job", job="p"))).state == "finished"
+        await federation.close()
+
+    run(main())

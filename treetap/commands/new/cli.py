@@ -1,0 +1,255 @@
+"""`treetap new`: folders of a federation, or of one party, that run at once and are edited afterwards."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treetap.errors import BadInput
+from treetap.names import NAME, NAME_RULE, check_process_name
+
+if TYPE_CHECKING:
+    from treetap.commands.new.proposed_table import ProposedTable, SeenTable
+
+new = typer.Typer(help="Folders of a federation, or of one party, to start from.", no_args_is_help=True)
+
+#: The first port that is tried for processes on this machine, and how many are.
+FIRST_PORT, PORTS = 7100, 900
+COORDINATOR, OPERATOR = "coordinator", "operator"
+Id = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="The column of ids, if it is not seen.")]
+Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels, if it is not seen.")]
+
+
+@new.callback()
+def _new() -> None:
+    """Folders of a federation, or of one party, to start from."""
+
+
+@new.command("federation")
+def new_federation(
+    parties: Annotated[
+        list[str], typer.Argument(metavar="NAME[=TABLE]...", help="Two or more; the one with the labels may be any.")
+    ],
+    folder: Annotated[Path, typer.Option(help="Where all folders go.")] = Path("federation"),
+    id: Id = None,
+    label: Label = None,
+) -> None:
+    """Write all files of a federation on this machine: parties, coordinator, operator, certificates, a job.
+
+    treetap new federation bank=bank.csv telco=telco.csv
+
+    Of a table the header and the cells say what the party's file proposes: id, label, columns, encodings. A policy
+    names the other parties and is else as strict as by default. Nothing is overwritten.
+    """
+    from treetap.commands.new import folders
+    from treetap.commands.new.proposed_table import SeenTable
+
+    tables = _tables(parties)
+    seen = {name: None if path is None else SeenTable(path, id) for name, path in tables.items()}
+    label_holder, label = _labelled(seen, label)
+    proposed = {
+        name: None if table is None else table.proposed(label if name == label_holder else None)
+        for name, table in seen.items()
+    }
+    ports = _free_ports(len(tables) + 1)
+    addresses = {name: f"127.0.0.1:{port}" for name, port in zip(tables, ports[1:], strict=True)}
+    coordinator = f"127.0.0.1:{ports[0]}"
+    files = {
+        folder / COORDINATOR / "coordinator.toml": folders.coordinator_file(coordinator, addresses),
+        folder / OPERATOR / "operator.toml": folders.operator_file(coordinator),
+        folder / OPERATOR / "job.toml": folders.job_file(
+            label_holder, [name for name in tables if name != label_holder]
+        ),
+        folder / "start.sh": folders.start_script(list(tables)),
+    }
+    for name, table in proposed.items():
+        others = [other for other in tables if other != name]
+        holders = [other for other in others if other == label_holder]
+        files[folder / name / "party.toml"] = folders.party_file(name, addresses[name], table)
+        files[folder / name / "policy.toml"] = folders.policy_file(holders, [o for o in others if o not in holders])
+    folders.write_files(files)
+    _certify(folder, list(tables))
+    for name, table in proposed.items():
+        _say_table(folder / name / "party.toml", table)
+    typer.echo(f"{label_holder} has the labels, as {folder / OPERATOR / 'job.toml'} and the policies say")
+    typer.echo(f"next: sh {folder / 'start.sh'} &")
+    typer.echo(f"      cd {folder / OPERATOR} && treetap train job.toml --check")
+
+
+@new.command("party")
+def new_party(
+    table: Annotated[Path, typer.Option(help="The party's table for training: CSV, Parquet, Feather or JSON lines.")],
+    name: Annotated[str, typer.Option(help="The party's name; without it that of the table's file.")] = "",
+    partner: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Another party of the jobs; repeat it.")
+    ] = None,
+    label_holder: Annotated[
+        str, typer.Option(metavar="NAME", help="The partner with the labels, if this party has none.")
+    ] = "",
+    folder: Annotated[Path | None, typer.Option(help="Where the files go; without it, a folder of that name.")] = None,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the party listens.")] = "127.0.0.1:7101",
+    authority: Annotated[
+        Path | None, typer.Option(help="Folder of an authority on this machine, which issues the certificate.")
+    ] = None,
+    id: Id = None,
+    label: Label = None,
+) -> None:
+    """Write the files of one party: its own file and policy, and its key, with a certificate or the request for one.
+
+    treetap new party --table loans.csv --name bank --partner telco
+
+    The table's header and cells say what the file proposes. The policy names the partners and is else as strict as by
+    default. Nothing is overwritten.
+    """
+    from treetap.commands.new import folders
+    from treetap.commands.new.proposed_table import SeenTable
+
+    name = _checked(name or _name_of(table))
+    partners = [_checked(other) for other in dict.fromkeys([*(partner or []), *filter(None, [label_holder])])]
+    if name in partners:
+        raise BadInput(f"--partner {name}: is the new party itself, which --name names")
+    if label and label_holder:
+        raise BadInput(f"--label {label}, --label-holder {label_holder}: one party has the labels; give one of them")
+    seen, at = SeenTable(table, id), folder or Path(name)
+    seen.check("--label", label)
+    proposed = seen.proposed(label or (None if label_holder else seen.label))
+    alone = partners if len(partners) == 1 and proposed.label is None else []
+    holders = [label_holder] if label_holder else alone
+    files = {
+        at / "party.toml": folders.party_file(name, listen, proposed),
+        at / "policy.toml": folders.policy_file(holders, [other for other in partners if other not in holders]),
+    }
+    folders.write_files(files)
+    _say_table(at / "party.toml", proposed)
+    _say_partners(at / "policy.toml", partners, holders, labelled=proposed.label is not None)
+    _credentials(at / folders.TLS, name, authority)
+    typer.echo(f"next: treetap doctor --config {at / 'party.toml'}\n      treetap party --config {at / 'party.toml'}")
+
+
+def _tables(words: Sequence[str]) -> dict[str, Path | None]:
+    """Party → its table, of words as `bank` or `bank=bank.csv`."""
+    tables = dict[str, Path | None]()
+    for word in words:
+        name, _, path = word.partition("=")
+        if _checked(name) in tables:
+            raise BadInput(f"{name}: is named twice")
+        tables[name] = Path(path) if path else None
+    if len(tables) < 2:
+        raise BadInput("a federation has two or more parties: name another one, as NAME or NAME=TABLE")
+    return tables
+
+
+def _checked(name: str) -> str:
+    """The name of a party; `BadInput` for one that is none, or is another process's here."""
+    if not NAME.match(name):
+        raise BadInput(f"{name!r} cannot be a party: {NAME_RULE}")
+    if name in (COORDINATOR, OPERATOR):
+        raise BadInput(f"{name!r} cannot be a party: another process has that name")
+    try:
+        return check_process_name(name)
+    except ValueError as fault:
+        raise BadInput(str(fault)) from None
+
+
+def _name_of(table: Path) -> str:
+    name = table.stem.lower().replace("_", "-")
+    if not NAME.match(name):
+        raise BadInput(f"{table}: its name cannot be a party's: {NAME_RULE}; give one by --name")
+    return name
+
+
+def _labelled(seen: Mapping[str, SeenTable | None], label: str | None) -> tuple[str, str | None]:
+    """The party with the labels, and their column; the first one where no table shows it.
+
+    Raises:
+        BadInput: `label`, which a person has named, is a column of no table, or of several.
+    """
+    tables = {name: table for name, table in seen.items() if table is not None}
+    if label is not None:
+        having = [name for name, table in tables.items() if label in table.names]
+        if len(having) != 1:
+            where = f"tables of {' and '.join(having)} have" if having else "no table has"
+            raise BadInput(f"--label {label}: {where} such a column: name one that a single party has")
+        return having[0], label
+    showing = next(((name, table.label) for name, table in tables.items() if table.label is not None), None)
+    return showing or (next(iter(seen)), None)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports of loopback, one after the other, at which nothing listens now."""
+    for first in range(FIRST_PORT, FIRST_PORT + PORTS, count):
+        if all(_is_free(port) for port in range(first, first + count)):
+            return list(range(first, first + count))
+    raise BadInput(f"no {count} ports in a row are free on 127.0.0.1, from {FIRST_PORT} to {FIRST_PORT + PORTS}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError as taken:
+            if taken.errno != errno.EADDRINUSE:
+                raise BadInput(f"127.0.0.1:{port}: {taken.strerror}") from None
+            return False
+        return True
+
+
+def _certify(folder: Path, parties: Sequence[str]) -> None:
+    """Make an authority, and the credentials of every process in its own folder."""
+    from treetap.commands.certs.authority import create_authority, issue
+    from treetap.commands.certs.revocation import revoke
+    from treetap.commands.new.folders import TLS
+    from treetap.wire.roles import Role
+
+    authority = folder / "authority"
+    create_authority(authority)
+    revoked, _, _ = revoke(authority)
+    roles = {**dict.fromkeys(parties, Role.PARTY), COORDINATOR: Role.COORDINATOR, OPERATOR: Role.OPERATOR}
+    for name, role in roles.items():
+        issue(folder / name / TLS, name, role, ca_folder=authority)
+        for file in (authority / "ca.crt", revoked):
+            shutil.copyfile(file, folder / name / TLS / file.name)
+
+
+def _credentials(tls: Path, name: str, authority: Path | None) -> None:
+    """Make a party's key: with a certificate of an authority on this machine, or the request for one."""
+    from treetap.commands.certs.authority import issue
+    from treetap.commands.certs.requests import request
+    from treetap.wire.roles import Role
+
+    if authority is not None:
+        issue(tls, name, Role.PARTY, ca_folder=authority)
+        for file in ("ca.crt", "crl.pem"):
+            shutil.copyfile(authority / file, tls / file)
+        return
+    made = request(tls, name, Role.PARTY)
+    typer.echo(
+        f"{made.request}: send it to the authority, and put what comes back into {tls}: {name}.crt, ca.crt, crl.pem\n"
+        f"SHA-256 of the key: {made.fingerprint}: send it over another channel"
+    )
+
+
+def _say_table(file: Path, table: ProposedTable | None) -> None:
+    if table is None:
+        typer.echo(f"{file}: has no table yet: fill in the lines at its end")
+        return
+    label = f"label = {table.label}" if table.label is not None else "no label"
+    typer.echo(f"{file}: id = {table.id}, {label}, {len(table.columns)} columns of {table.path.name}; look it through")
+    if table.left_out:
+        typer.echo(f"  left out, as its last lines say: {', '.join(table.left_out)}")
+
+
+def _say_partners(file: Path, partners: Sequence[str], holders: Sequence[str], *, labelled: bool) -> None:
+    if not partners:
+        typer.echo(f"{file}: names no other party yet, so that every job is refused: add the partners")
+    elif not holders and not labelled:
+        typer.echo(f"{file}: name the partner with the labels under label_holders (or by --label-holder)")
+    else:
+        typer.echo(f"{file}: names {', '.join(partners)}")

@@ -1,0 +1,163 @@
+"""The files of a new party, coordinator and operator: texts that run as they are, and are edited afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from treetap.commands.certs.authority import refuse_existing, write_new
+from treetap.commands.new.proposed_table import ProposedTable
+
+#: Folder of a process's credentials in its own folder.
+TLS = "tls"
+
+
+def write_files(files: Mapping[Path, str]) -> None:
+    """Write files, of their own user; `BadInput` before any is written if one is there already."""
+    refuse_existing(*files)
+    for path, text in files.items():
+        write_new(path, text.encode(), 0o700 if path.suffix == ".sh" else 0o600)
+
+
+def party_file(name: str, listen: str, table: ProposedTable | None) -> str:
+    """A party's own file, without a table if there is none to propose."""
+    return "\n".join(
+        [
+            f"# The party {name}. Start it: treetap party --config {name}/party.toml",
+            "# After a change of tables or policy: kill -HUP its process. Keys: docs/configuration.md",
+            f"name = {_text(name)}",
+            f"listen = {_text(listen)}",
+            'state = "state"',
+            'policy = "policy.toml"',
+            "",
+            *tls(name),
+            "",
+            *(_NO_TABLE if table is None else _table(table)),
+        ]
+    )
+
+
+def _table(table: ProposedTable) -> list[str]:
+    label = '# label = "COLUMN"  # if this party has labels' if table.label is None else f"label = {_text(table.label)}"
+    columns = [f"  {_text(name)}," for name in table.columns]
+    doubts = [f"# {line}" for name, why in table.left_out.items() for line in _doubt(name, why)]
+    return [
+        "[tables.train]",
+        f"path = {_text(str(table.path))}",
+        f"id = {_text(table.id)}",
+        label,
+        "columns = [",
+        *columns,
+        "]",
+        *table.encodings,
+        *doubts,
+        "",
+    ]
+
+
+_NO_TABLE = [
+    "# [tables.train]",
+    '# path = "/srv/train.csv"',
+    '# id = "id"',
+    '# columns = ["age", "income"]',
+    '# label = "repaid"  # if this party has labels',
+    "",
+]
+
+
+def _doubt(name: str, why: str) -> list[str]:
+    return [f"left out: {name}", *why.splitlines()]
+
+
+def policy_file(label_holders: Sequence[str], peers: Sequence[str]) -> str:
+    """A policy that differs from the default one by names alone."""
+    return "\n".join(
+        [
+            "# Who may be in a job with this party; all else is as strict as by default. Keys: docs/configuration.md",
+            "# label_holders may open sums over this party's columns; peers are the others of a job.",
+            f"label_holders = {_names(label_holders)}",
+            f"peers = {_names(peers)}",
+            "",
+        ]
+    )
+
+
+def coordinator_file(listen: str, parties: Mapping[str, str]) -> str:
+    """The coordinator's file. `parties`: name → address."""
+    return "\n".join(
+        [
+            "# It holds no data. Start it: treetap coordinator --config coordinator/coordinator.toml",
+            f"listen = {_text(listen)}",
+            'state = "state"',
+            "",
+            *tls("coordinator"),
+            "",
+            "# The parties call each other at these addresses, too.",
+            "[parties]",
+            *(f"{name} = {_text(address)}" for name, address in parties.items()),
+            "",
+        ]
+    )
+
+
+def operator_file(coordinator: str) -> str:
+    """The operator's file. `coordinator`: its address."""
+    return "\n".join(
+        [
+            "# Who submits jobs: treetap train job.toml, in this folder.",
+            f"coordinator = {_text(coordinator)}",
+            "",
+            *tls("operator"),
+            "",
+        ]
+    )
+
+
+def job_file(label_holder: str, others: Sequence[str]) -> str:
+    """A training by boosting, with the defaults of its parameters but for its size."""
+    return "\n".join(
+        [
+            "# Ask the parties first whether it could begin: treetap train job.toml --check",
+            'name = "first"',
+            "",
+            "[job]",
+            f"label_holder = {_text(label_holder)}",
+            f"feature_parties = {_names(others)}",
+            "n_estimators = 20",
+            "max_depth = 3",
+            "",
+        ]
+    )
+
+
+def start_script(parties: Sequence[str]) -> str:
+    """A shell script that runs all processes on this machine, until Ctrl-C."""
+    kinds = [*((f"party --config {name}/party.toml", name) for name in parties)]
+    kinds.append(("coordinator --config coordinator/coordinator.toml", "coordinator"))
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            "# The whole federation on this machine, until Ctrl-C. On a host of its own a party starts its own process.",
+            'cd "$(dirname "$0")" || exit 1',
+            'pids=""',
+            "trap 'kill $pids 2>/dev/null; wait; exit 0' INT TERM HUP",
+            *(f'${{TREETAP:-treetap}} {words} 2>> {name}/log.txt & pids="$pids $!"' for words, name in kinds),
+            "wait",
+            "",
+        ]
+    )
+
+
+def tls(name: str) -> list[str]:
+    """The table of a process's credentials."""
+    files = {"ca": "ca.crt", "certificate": f"{name}.crt", "key": f"{name}.key", "revoked": "crl.pem"}
+    return ["[tls]", *(f"{key} = {_text(f'{TLS}/{file}')}" for key, file in files.items())]
+
+
+def _names(names: Sequence[str]) -> str:
+    return f"[{', '.join(map(_text, names))}]"
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)

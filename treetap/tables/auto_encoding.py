@@ -1,0 +1,283 @@
+"""The encoding of columns that no setting names: taken where their cells leave no doubt, asked for where they do.
+
+`encode = "auto"` takes
+
+1. numbers and booleans as they are, dates and text in a single format of dates as days;
+2. a dictionary, which libraries call a column of categories, as categories whatever it holds;
+3. other text as categories, if it has few values: up to 256, and up to a tenth of the records, or up to ten that two
+   records each have on average. Where trees may not partition categories they are one-hot.
+
+Everything else needs a word (`asked_columns`). No cell becomes missing: one that is no date or no number among dates or
+numbers is a doubt. What is taken is what the same lines would say, and is kept with the model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from treetap.errors import DataError
+from treetap.tables.asked_columns import OF_PARTY, Ask, Encodings, Meant, Writing, message
+from treetap.tables.categories import (
+    are_plain,
+    category_texts,
+    different_texts,
+    most_categories,
+    no_numbers,
+    without_missing,
+)
+from treetap.tables.cells import plain_column, plain_type
+from treetap.tables.config import AUTO, CATEGORICAL, DAYS, ONE_HOT, encoding_of, is_encoded_by_name
+from treetap.tables.date_formats import ISO, has_century, mostly, readings, strangers
+from treetap.tables.dates import is_date
+from treetap.tables.number_styles import PLAIN, styles_of
+from treetap.tables.numbers import is_text, kind_name, may_be_numbers, remedy_of, sentinels
+from treetap.tables.opening import read_columns, source_at
+from treetap.tables.source import Origin, Source, row_name
+
+#: Most values of a column of text that is taken for categories; records per value; values of a small table.
+MOST, RECORDS_A_VALUE, FEW = 256, 10, 10
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The settings that hold for all columns of a table.
+
+    `encode`, `date_format`: as the table has them. `missing`: the number that means a missing cell.
+    `categorical`: trees may split a column by sets of its categories. `declared`: columns that their source calls
+    categories.
+    """
+
+    encode: Encodings
+    date_format: str | Mapping[str, str] | None
+    missing: float | None
+    categorical: bool
+    declared: frozenset[str] = frozenset()
+    writing: Writing = OF_PARTY
+
+    def format_of(self, name: str) -> str | None:
+        """The format that the settings name for a column itself: a cell of another one is an error by its row."""
+        return self.date_format.get(name) if isinstance(self.date_format, Mapping) else None
+
+    @property
+    def categories(self) -> Meant:
+        """The encoding of categories."""
+        return Meant(CATEGORICAL if self.categorical else ONE_HOT)
+
+
+class Cells(NamedTuple):
+    """A plain column, whole or one cell of each value, the origin by which its rows are named, and their number."""
+
+    origin: Origin
+    column: pa.ChunkedArray
+    records: int
+
+    @property
+    def most_taken(self) -> int:
+        """The most values of text that is taken for categories: see above."""
+        return min(MOST, max(self.records // RECORDS_A_VALUE, min(FEW, self.records // 2)))
+
+    def may_be(self, categories: Sequence[str]) -> bool:
+        """True if the settings may say that these different texts are categories."""
+        return len(categories) <= most_categories(self.records)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """`encode`: without `AUTO`. `date_formats`: of columns of text that hold dates, but those in ISO 8601.
+
+    `taken`: the encodings that `AUTO` took, by column; numbers have none.
+    """
+
+    encode: Encodings
+    date_formats: dict[str, str]
+    taken: dict[str, str] = field(default_factory=dict)
+
+    def lines(self, writing: Writing = OF_PARTY, columns: Sequence[str] | None = None) -> list[str]:
+        """The settings that would say the same, of some columns alone if they are given; none if `AUTO` took none."""
+        own = {name: it for name, it in self.taken.items() if columns is None or name in columns}
+        dated = {name: it for name, it in self.date_formats.items() if name in own}
+        return [writing.line(key, values) for key, values in (("encode", own), ("date_format", dated)) if values]
+
+    @property
+    def says(self) -> list[str]:
+        """The same as a sentence for a party's log."""
+        lines = self.lines()
+        return [f'encode = "{AUTO}" stands for {" and ".join(lines)}'] if lines else []
+
+
+def settle(title: object, columns: Mapping[str, Cells], rules: Rules) -> Settled:
+    """The encodings of a table's columns, without images, before any of them is encoded.
+
+    Raises:
+        DataError: columns need a word: names all of them, and what to write.
+    """
+    encode, asked = rules.encode, dict[str, Ask]()
+    formats, taken = dict[str, str](), dict[str, str]()
+    for name, cells in columns.items():
+        chosen = encoding_of(encode, name)
+        if chosen == AUTO:
+            meant = _shown_by(name, cells, rules)
+        elif chosen is None:
+            meant = _unsaid(cells, _shown_by(name, cells, rules))
+        elif chosen == DAYS:
+            meant = _days(name, cells, rules, by_name=is_encoded_by_name(encode, name))
+        else:
+            continue
+        if isinstance(meant, Ask):
+            asked[name] = meant
+            continue
+        if meant.date_format != ISO:
+            formats[name] = meant.date_format
+        if chosen == AUTO and meant.encode is not None:
+            taken[name] = meant.encode
+    if any(ask.meant.encode for ask in asked.values()):  # a kind of no use by itself is refused as it is read
+        own = rules.date_format if isinstance(rules.date_format, Mapping) else {}
+        raise DataError(message(title, asked, encode, {**formats, **own}, rules.writing))
+    if encode == AUTO:
+        return Settled(taken, formats, taken)
+    if isinstance(encode, Mapping):
+        encode = {name: it for name, it in encode.items() if it != AUTO} | taken
+    return Settled(encode, formats, taken)
+
+
+def declared_in(source: Source) -> frozenset[str]:
+    """The columns that a source calls categories. `DataError` if it cannot be read."""
+    return frozenset(name for name, kind in source.fields() if pa.types.is_dictionary(kind))
+
+
+def date_columns(place: Source | Path, names: Sequence[str]) -> list[str]:
+    """Those of these columns that hold dates, or text of which one format alone makes dates of all cells.
+
+    Names that a table has not, or twice, are passed over. `DataError` if it cannot be read.
+    """
+    source = source_at(place)
+    kinds, times = dict(source.fields()), Counter(name for name, _ in source.fields())
+    wanted = [name for name in names if times[name] == 1]
+    dated = {name for name in wanted if is_date(kinds[name])}
+    if texts := [name for name in wanted if is_text(plain_type(kinds[name]))]:
+        table = read_columns(source, texts, ())
+        for name in texts:
+            column = plain_column(source, f"column {name!r}", table.column(name))
+            cells = different_texts(column) if is_text(column.type) else []
+            forms = readings(cells) if not are_plain(source, cells) else []
+            dated |= {name} if len(forms) == 1 and has_century(forms[0]) else set()
+    return [name for name in names if name in dated]
+
+
+def may_identify(column: pa.ChunkedArray) -> bool:
+    """True for a plain column of whole numbers of which each record has another one."""
+    if not pa.types.is_integer(column.type) or column.null_count or len(column) < RECORDS_A_VALUE * FEW:
+        return False
+    return bool(pc.count_distinct(column).as_py() == len(column))
+
+
+def _shown_by(name: str, cells: Cells, rules: Rules) -> Meant | Ask:
+    """The encoding of a column by its type and its cells."""
+    origin, column, records = cells
+    if is_date(column.type):
+        return Meant(DAYS)
+    if (form := rules.format_of(name)) is not None:
+        return Meant(DAYS, form)
+    if name in rules.declared:
+        count = len(category_texts(origin, name, column, rules.missing).values())
+        most = max(cells.most_taken, most_categories(records))
+        return Meant() if not count else rules.categories if count <= most else _many(count, cells, rules)
+    if not (is_text(column.type) or may_be_numbers(column.type)):
+        return Ask(f"holds {kind_name(column.type)}, not numbers; {remedy_of(column.type)}", Meant())
+    if not is_text(column.type) or are_plain(origin, different_texts(column)):
+        return Meant()
+    texts = _present_texts(name, cells, rules)
+    return _date_of(cells, texts, rules) or _number_of(cells, texts, rules) or _category_of(cells, texts, rules)
+
+
+def _present_texts(name: str, cells: Cells, rules: Rules) -> list[str]:
+    """The different texts of a column, without the number that means a missing cell."""
+    origin, column, _ = cells
+    if not sentinels(rules.missing, column.type):
+        return different_texts(column)
+    return different_texts(without_missing(origin, name, column, rules.missing))
+
+
+def _unsaid(cells: Cells, meant: Meant | Ask) -> Meant | Ask:
+    """The same where the settings say nothing of a column; among numbers a cell that is none is named by its row."""
+    if is_text(cells.column.type):
+        texts = different_texts(cells.column)
+        if len(no_numbers(cells.origin, texts)) < len(texts):
+            return Meant()
+    if isinstance(meant, Ask):
+        return Meant() if meant.of_rows else meant
+    if meant.encode is None:
+        return meant
+    return Ask("holds dates" if meant.encode == DAYS else "holds text", meant, unsaid=True)
+
+
+def _days(name: str, cells: Cells, rules: Rules, *, by_name: bool) -> Meant | Ask:
+    """The format of a column that the settings take for dates; a cell that is none is named by its row."""
+    origin, column, _ = cells
+    if (form := rules.format_of(name)) is not None and not is_date(column.type):
+        return Meant(DAYS, form)
+    if not is_text(column.type) or (not by_name and are_plain(origin, different_texts(column))):
+        return Meant()
+    texts = _present_texts(name, cells, rules)
+    dated = _date_of(cells, texts, rules) or Meant(DAYS)
+    return dated.meant if isinstance(dated, Ask) and dated.of_rows else dated
+
+
+def _date_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Meant | Ask | None:
+    """The format of texts that are dates; None of others."""
+    given = [rules.date_format] if isinstance(rules.date_format, str) else []
+    forms = readings(texts, given)
+    if not forms:
+        form = mostly(texts)
+        if form is None:
+            return None
+        return Ask(_strange(cells, texts, strangers(texts, form), "dates"), Meant(DAYS, form), of_rows=True)
+    sure = [form for form in (*given, ISO) if form in forms] or [form for form in forms[:1] if has_century(form)]
+    if sure and (len(forms) == 1 or sure[0] in (*given, ISO)):
+        return Meant(DAYS, sure[0])
+    why = "whose day and month could change places" if has_century(forms[0]) else "whose years have two digits"
+    return Ask(f"holds dates {why}", Meant(DAYS, forms[0]), tuple(forms))
+
+
+def _number_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Ask | None:
+    """The doubt whether texts are numbers: in another style, or all but a few of them; None of others."""
+    origin, words = cells.origin, no_numbers(cells.origin, texts)
+    digits = all(any(map(str.isdigit, text)) for text in texts)
+    if digits and styles_of(texts, PLAIN if isinstance(origin, Path) else origin.style):
+        remedy = "" if isinstance(origin, Path) else origin.remedy("no numbers", texts)
+        remedy = remedy or "write them with a decimal point and no thousands"
+        return Ask(
+            f"holds numbers in another style: {remedy}", rules.categories, of_rows=True, codes=cells.may_be(texts)
+        )
+    if 2 * len(words) > len(texts):
+        return None
+    said = _strange(cells, texts, words, "numbers")
+    return Ask(said, rules.categories, of_rows=True, codes=cells.may_be(texts))
+
+
+def _category_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Meant | Ask:
+    return rules.categories if len(texts) <= cells.most_taken else _many(len(texts), cells, rules)
+
+
+def _many(count: int, cells: Cells, rules: Rules) -> Ask:
+    unique = count == cells.records
+    held = "another text in each record" if unique else f"{count:,} different texts in {cells.records:,} records"
+    codes = not unique and count <= most_categories(cells.records)
+    return Ask(f"holds {held}", rules.categories, out=True, unique=unique, codes=codes)
+
+
+def _strange(cells: Cells, texts: Sequence[str], places: Sequence[int], what: str) -> str:
+    """The clause about texts at some places among others that are numbers or dates."""
+    trimmed = pc.utf8_trim_whitespace(cells.column)
+    first = pc.index(trimmed, pa.scalar(texts[places[0]], trimmed.type)).as_py()
+    return (
+        f"holds {what}, but not in {len(places)} of its {len(texts)} different texts, first in "
+        f"{row_name(cells.origin, first)}: leave the cells empty where the value is missing"
+    )
