@@ -13,6 +13,7 @@ from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFi
 from treetap.commands.experiment.headline import Gain, compared, gain_of, headline
 from treetap.commands.experiment.results import Results
 from treetap.trees import metrics
+from treetap.version import install
 
 
 def _outcomes(rows: int = 400) -> tuple[Any, Any, Any]:
@@ -118,7 +119,7 @@ def test_what_cannot_be_audited_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treetap.commands.experiment.all_runs.lacking", lambda: "scipy")
     usual, said = with_usual(experiment(), 10)
     assert (usual.data.compare, usual.audited) == (True, False)
-    assert said == ["Not audited: it needs scipy: pip install 'treetap[audit]'."]
+    assert said == [f"Not audited: it needs scipy: {install('audit')}."]
     monkeypatch.setattr("treetap.commands.experiment.experiment_file.lacking", lambda: "scipy")
     AuditTable(run=False)
     with pytest.raises(ValueError, match="needs scipy"):
