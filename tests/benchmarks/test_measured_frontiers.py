@@ -26,7 +26,7 @@ def test_every_point_is_asked_for(protocol: str, monkeypatch: pytest.MonkeyPatch
     found = measured_frontiers.points("obesity", Path("t.parquet"), protocol, 7, Path("kept"))
     settings = measured_frontiers.SETTINGS[protocol]
     names = [f"obesity-{protocol}", *(f"obesity-{protocol}-setting-{k}" for k in range(len(settings)))]
-    assert asked == list(zip(names, [3 * (1 + 5 + 1 + 4), *[3] * len(settings)], strict=True))
+    assert asked == list(zip(names, [3 * (1 + 1 + 5 + 1 + 4), *[6] * len(settings)], strict=True))
     assert [(it.defence, it.settings) for it in found.points] == [("none", {}), *(("job", it) for it in settings)]
 
 

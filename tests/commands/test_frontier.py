@@ -232,7 +232,7 @@ def test_points_of_other_data_or_settings_are_refused(folder: Path, encoded: str
     _write_table(folder, seed=2)
     message = refusal()
     assert "content of the table was" in message
-    assert "none-seed-0.json" in message
+    assert "alone-seed-0.json" in message
     (kept / "points" / "none-seed-0.json").write_text("{")
     assert "none-seed-0.json: is no finished training" in refusal()
     (folder / "other").mkdir()
