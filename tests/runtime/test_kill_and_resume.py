@@ -84,7 +84,8 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     forests = ("share_labels", "take_labels", "encrypted_labels")
     categories = ("chosen_partitions",)
     previewing = ("charge_", "count_", "take_count", "least_", "shared_")
-    others = (*previewing, *predicting, *masking, *lattices, *explaining, *blinding, *forests, *categories)
+    checks = ("check_job",)  # before a job
+    others = (*checks, *previewing, *predicting, *masking, *lattices, *explaining, *blinding, *forests, *categories)
     assert words == {kind for kind in kinds if not kind.startswith(others)}
 
 
