@@ -60,6 +60,24 @@ def test_the_measure_fits_the_labels() -> None:
     assert gain_of("binary:logistic", np.ones(4), {"a": np.ones(4)}, np.zeros(4), None, 0) is None, "no AUC"
 
 
+def test_few_rows_tell_nothing_for_certain() -> None:
+    """Two models that know equally much are told apart as rarely as 95 % promise, however rare a class is."""
+    draw = np.random.default_rng(5)
+    for rare, most in ((1, 0), (2, 6), (4, 8)):
+        truth, certain = np.repeat([0, 1], [60 - rare, rare]), 0
+        for seed in range(60):
+            first, second = (1 / (1 + np.exp(-truth - draw.normal(size=60))) for _ in range(2))
+            means = compared([gain_of("binary:logistic", first, {"bank": second}, truth, None, seed)])
+            assert means is not None
+            certain += means.certain
+        assert certain <= most, rare
+    alone = gain_of("binary:logistic", np.array([0.1, 0.9]), {"bank": np.array([0.9, 0.1])}, np.array([0, 1]), None, 0)
+    assert alone is not None
+    assert (alone.together, alone.alone, alone.low, alone.high) == (1.0, {"bank": 0.0}, -1.0, 1.0)
+    one = np.array([1.0, 0.0])
+    assert gain_of("reg:squarederror", np.zeros(2), {"bank": np.ones(2)}, np.zeros(2), one, 0) is None
+
+
 def test_the_line_says_what_a_federation_is_worth() -> None:
     """Means over the runs, half of the mean interval, and where there is no gain that."""
     first = Gain(measure="auc", together=0.73, alone={"bank": 0.66}, low=0.05, high=0.09)

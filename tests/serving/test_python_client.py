@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import http.server
+import json
 import re
 import socket
 import threading
@@ -160,3 +162,48 @@ def test_who_does_not_answer() -> None:
         speaker.join()
     with pytest.raises(Unreachable, match="refused"):
         treetap.Client(address, client="app").model()
+
+
+_MOST = {"most_ids": 5}
+#: Answers of whatever is at the address → the error.
+_STRANGE: dict[str, list[Any]] = {
+    "no number of ids": [{}],
+    "none at a time": [{"most_ids": 0}],
+    "text for a number": [{"most_ids": "5"}],
+    "nested too deep": ["[" * 100_000 + "]" * 100_000],
+    "no predictions": [_MOST, {}],
+    "a record less": [_MOST, {"predictions": [{"id": "a"}], "away": []}],
+    "another order": [_MOST, {"predictions": [{"id": "b"}, {"id": "a"}], "away": []}],
+    "no rows": [_MOST, {"predictions": ["a", "b"], "away": []}],
+    "cells of several types": [_MOST, {"predictions": [{"id": "a", "x": 1}, {"id": "b", "x": "y"}], "away": []}],
+}
+
+
+@pytest.mark.parametrize("case", _STRANGE)
+def test_an_answer_that_is_no_partys_is_refused(case: str) -> None:
+    """No prediction gets to another record, and none is left out, whatever answers."""
+    answers = list(_STRANGE[case])
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            answer = answers.pop(0)
+            body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing: the test's output has no log."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            client = treetap.Client(f"http://127.0.0.1:{server.server_port}", client="app")
+            with client, pytest.raises(Unreachable, match="the answer is not that of a treetap party"):
+                client.predict(["a", "b"])
+        finally:
+            server.shutdown()

@@ -6,7 +6,7 @@ import json
 import socket
 import ssl
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, Self
@@ -35,6 +35,7 @@ _ERRORS: Mapping[int, type[TreetapError]] = {
 }
 #: Most bytes of an answer: of a request's ids, each with figures of a thousand classes.
 _LONGEST = 64 * 1024 * 1024
+_STRANGE = "the answer is not that of a treetap party"
 
 
 class Client:
@@ -118,16 +119,19 @@ class Client:
         for first in range(0, len(asked), most):
             body: dict[str, Any] = {"ids": asked[first : first + most], "model": model, "deadline_s": deadline_s}
             status, answer = self._ask("POST", "/v1/predict", {k: v for k, v in body.items() if v is not None})
-            if status != 200 and "record" in answer:  # of a single id
+            if status != 200 and "record" in answer and len(body["ids"]) == 1:
                 rows.append({"id": asked[first], "status": answer["record"]})
                 continue
             _raise_unless_ok(status, answer)
-            rows += answer["predictions"]
-            away |= dict.fromkeys(answer["away"])
+            rows += self._rows(answer, body["ids"])
+            away |= dict.fromkeys(map(visible, map(str, answer["away"])))
         if away:
             warnings.warn(f"{', '.join(away)} did not take part in this answer: away", stacklevel=2)
         names = sorted(dict.fromkeys(name for row in rows for name in row), key=lambda name: name.startswith("score"))
-        return data_frame(pa.table({name: pa.array([row.get(name) for row in rows]) for name in names}))
+        try:
+            return data_frame(pa.table({name: pa.array([row.get(name) for row in rows]) for name in names}))
+        except (pa.ArrowException, ValueError, OverflowError):  # cells of several types, or of none
+            raise self._strange() from None
 
     def model(self, name: str | None = None) -> dict[str, Any]:
         """The description of a served model: `model`, `job`, `protocol`, `objective`, `classes`, `records`, `most_ids`.
@@ -154,8 +158,23 @@ class Client:
 
     def _most(self, model: str | None) -> int:
         if model not in self._most_ids:
-            self._most_ids[model] = int(self.model(model)["most_ids"])
+            most = self.model(model).get("most_ids")
+            if not isinstance(most, int) or most < 1:
+                raise self._strange()
+            self._most_ids[model] = most
         return self._most_ids[model]
+
+    def _rows(self, answer: Mapping[str, Any], asked: Sequence[str | int]) -> list[Mapping[str, Any]]:
+        """The predictions in an answer. `Unreachable` if they are not those of the ids that were asked for."""
+        rows, away = answer.get("predictions"), answer.get("away")
+        if not isinstance(rows, list) or not isinstance(away, list) or not all(isinstance(row, dict) for row in rows):
+            raise self._strange()
+        if [str(row.get("id")).strip() for row in rows] != [str(one).strip() for one in asked]:
+            raise self._strange()
+        return rows
+
+    def _strange(self) -> Unreachable:
+        return Unreachable(f"{self}: {_STRANGE}")
 
     def _ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
         """Status and JSON of an answer. A connection that the party closed meanwhile is replaced once."""
@@ -221,10 +240,10 @@ def _read(response: HTTPResponse) -> dict[str, Any]:
     content = response.read(_LONGEST + 1)
     try:
         answer = json.loads(content) if len(content) <= _LONGEST else None
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        raise HTTPException("the answer is not that of a treetap party")
+        raise HTTPException(_STRANGE)
     return answer
 
 

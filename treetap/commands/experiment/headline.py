@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,13 +17,16 @@ from treetap.trees.job_params import REGRESSIONS
 Array = npt.NDArray[Any]
 #: Draws of the held-out rows, with replacement, and the share of them that the interval of a gain covers.
 DRAWS, COVERED = 300, 0.95
+#: Effective rows below which one row has nearly all of the weight.
+_FEWEST = 1.5
 
 
 class Gain(Part):
     """A measure of the same held-out rows by all parties' columns and by each label owner's alone.
 
     `low` and `high`: bounds of what `together` gains over the best of `alone`, in 95 % of `DRAWS` redrawings of the
-    rows (the percentile bootstrap: Efron and Tibshirani 1993, chapter 13); None where there is none to compare with.
+    rows (the percentile bootstrap: Efron and Tibshirani 1993, chapter 13), wider where rows, or those of a class, are
+    few (`_wider`); None where there is none to compare with.
     """
 
     measure: str
@@ -60,7 +64,8 @@ def gain_of(
 ) -> Gain | None:
     """The gain of outcomes of the same N rows, as `Ensemble.outcome` has them; None where the measure is undefined.
 
-    `together` of the federation, `alone` by party; `truth`: class numbers or targets (N,).
+    `together` of the federation, `alone` by party; `truth`: class numbers or targets (N,). None too where one row alone
+    counts and errors have no bound.
     """
     name = _name(objective, together)
     figures = {party: _figure(name, outcome, truth, weights) for party, outcome in alone.items()}
@@ -70,14 +75,41 @@ def gain_of(
     gain = Gain(measure=name, together=own, alone=figures)
     if (best := gain.best) is None:
         return gain
+    if (wider := _wider(name, truth, weights)) is None:  # nothing but the measure's range bounds the gain
+        return None if name == "rmse" else Gain(measure=name, together=own, alone=figures, low=-1.0, high=1.0)
     draw, count, gains = sampling.generator(seed, "experiment gain"), len(truth), []
     for _ in range(DRAWS):
         drawn = np.bincount(draw.integers(count, size=count), minlength=count) * (1.0 if weights is None else weights)
         first, second = (_worth(name, _figure(name, outcome, truth, drawn)) for outcome in (together, alone[best]))
         gains.append(first - second)
     # a draw without one of the classes has no AUC
-    low, high = np.nanquantile(gains, [(1 - COVERED) / 2, (1 + COVERED) / 2]).tolist()
+    seen = _worth(name, own) - _worth(name, figures[best])
+    ends = np.nanquantile(gains, [(1 - COVERED) / 2, (1 + COVERED) / 2])
+    low, high = (seen + wider * (ends - seen)).tolist()
     return Gain(measure=name, together=own, alone=figures, low=low, high=high)
+
+
+def _wider(measure: str, truth: Array, weights: Array | None) -> float | None:
+    """The factor by which a percentile interval of few rows is too narrow; None if one row alone counts.
+
+    That of Student's t beside the normal, and of n beside n - 1 (Hesterberg 2015, "What teachers should know about the
+    bootstrap", section 4.3), where n is the number of rows, of two classes those of the rarer one; of weighted rows
+    Kish's effective number. t is by Abramowitz and Stegun 26.7.5.
+    """
+    own = np.ones(len(truth)) if weights is None else weights
+    groups = [own[truth == number] for number in (0, 1)] if measure == "auc" else [own]
+    rows = min(float(it.sum() ** 2 / (it**2).sum()) for it in groups)
+    if rows < _FEWEST:
+        return None
+    z, free = NormalDist().inv_cdf((1 + COVERED) / 2), rows - 1
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    t = z + sum(term / free**power for power, term in enumerate(terms, start=1))
+    return float(t / z * (rows / free) ** 0.5)
 
 
 def compared(gains: Sequence[Gain | None]) -> Compared | None:
