@@ -320,8 +320,8 @@ class Jobs:
         self._admit()
         return job
 
-    def _wait(self, job: str, before: str, operator: str, why: str = "") -> None:
-        self._journal.write_waiting(job, operator)
+    def _wait(self, job: str, before: str, operator: str, why: str = "", *, put_off: bool = False) -> None:
+        self._journal.write_waiting(job, operator, put_off=put_off)
         self._metrics.job("waiting", before)
         self._queue(job, operator, why=why)
 
@@ -395,14 +395,15 @@ class Jobs:
         """
         if self._running.get(job) is not task:
             return
-        del self._running[job], self._progress[job]
+        begun = self._progress.pop(job).binding
+        del self._running[job]
         collect_ended()
         self._counted.pop(job, None)
         state = self._state(job).state
         self._metrics.job(state, "running")
         if put_off and state != "cancelled" and not self._closing:
             try:
-                self._wait(job, state, operator, put_off)
+                self._wait(job, state, operator, put_off, put_off=not begun)
             except TreetapError as failure:
                 log.error("job %s stays interrupted: %s", job, failure)
         else:

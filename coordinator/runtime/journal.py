@@ -186,9 +186,14 @@ class Journal:
         events.sort(key=lambda listed: int(listed[1]["unix_nanos"]))
         return [(job, str(event["operator"]), event["unix_nanos"] / 1e9) for job, event in events]
 
-    def write_waiting(self, job: str, operator: str) -> None:
-        """The line since which a job waits for its turn; raises as `write` does."""
-        self.write(job, "waiting", operator=operator, unix_nanos=time.time_ns())
+    def write_waiting(self, job: str, operator: str, *, put_off: bool) -> None:
+        """The line since which a job waits for its turn; raises as `write` does.
+
+        `put_off`: a party had no room for the attempt before, which had bound nothing. Without that, it may have been
+        cut off in its midst.
+        """
+        own = {"put_off": True} if put_off else {}
+        self.write(job, "waiting", operator=operator, unix_nanos=time.time_ns(), **own)
 
     def submitted(self, job: str) -> Submitted:
         """The submission of a job; raises as `read` does."""

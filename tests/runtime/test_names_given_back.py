@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.pivodl.jobs import policies
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, Overloaded
 from treetap.models.store import TREES
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
@@ -177,6 +178,44 @@ def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) -> Non
             assert (await federation.predict(predict_request(model="job", job="p", table="none"))).released
             assert (await federation.preview(job="q")).released
         assert (await federation.predict(predict_request(model="job", job="p"))).state == "finished"
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("by", ["the coordinator's end", "a party without room"])
+def test_a_job_that_waits_in_its_midst_keeps_its_trees(by: str, tmp_path: Path) -> None:
+    """A line of waiting behind an attempt does not say that nothing of it is left."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        strict = Policy.model_validate({**federation.configs[FEATURE].policy.model_dump(), **STRICT})
+
+        def broken(message: Message) -> None:
+            if message.word != "build_histograms" or not federation.jobs.status("job")[0].stored_trees:
+                return
+            federation.hook = None
+            federation.node(FEATURE).go_by(federation.configs[FEATURE].under(strict))
+            if by == "a party without room":
+                raise Overloaded("the message of a call did not come and find room")
+            federation.kill(COORDINATOR)
+
+        federation.hook = broken
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        await asyncio.sleep(60)
+        if not federation.alive(COORDINATOR):
+            federation.start(COORDINATOR)
+            federation.jobs._most = 0
+            federation.jobs.resume("job")
+            assert federation.jobs.status("job")[0].state == "waiting"
+            federation.jobs._most = 1
+            federation.jobs._admit()
+        failed = await federation.jobs.wait("job")
+        assert (failed.state, failed.released, failed.attempt) == ("failed", False, 2)
+        assert len((federation.state(LABEL_HOLDER) / "jobs" / "job" / TREES).read_text().splitlines()) == 1
+        _relent(federation)
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, ORACLE)
         await federation.close()
 
     run(main())
