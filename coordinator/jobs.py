@@ -299,13 +299,12 @@ class Jobs:
 
         It takes the place of a job of that name which every party has discarded, and counts attempts on.
         """
-        before = 0
-        if self._journal.has(job):
-            before = attempts(self._journal.read(job))
-            log.warning("job %s takes the name of one that failed; attempts under it so far: %d", job, before)
-            self._journal.remove([job])
-            self._metrics.forget("failed")
+        taken = self._journal.has(job)
+        before = attempts(self._journal.read(job)) if taken else 0
         self._journal.write_submitted(job, kind, message, submission, attempts_before=before)
+        if taken:
+            log.warning("job %s takes the name of one that failed; attempts under it so far: %d", job, before)
+            self._metrics.forget("failed")
         self._metrics.job("interrupted")
         return self._begin(job, "interrupted", operator)
 

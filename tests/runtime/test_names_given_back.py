@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
+from coordinator.runtime import journal
 from party.policy import Policy
 from tests.pivodl import small_job
 from tests.pivodl.jobs import policies
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
-from treetap.errors import ConfigError, Overloaded
+from treetap.errors import ConfigError, Interrupted, Overloaded
 from treetap.models.store import TREES
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
@@ -151,6 +153,33 @@ def test_a_job_that_was_put_off_is_still_at_its_first_try(tmp_path: Path) -> Non
         await federation.close()
 
     run(main())
+
+
+def test_a_name_is_free_only_while_the_job_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that waits to be resumed has it again, as has one that is cancelled; a full disk loses no record of it."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: STRICT})
+        assert (await federation.train(JOB)).released
+        with monkeypatch.context() as full:
+            full.setattr(journal, "write_whole", _refused)
+            with pytest.raises(Interrupted, match="cannot write"):
+                await federation.train(JOB)
+        assert federation.jobs.status("job")[0].released
+        federation.jobs._most = 0
+        federation.jobs.resume("job")
+        with pytest.raises(ConfigError, match=r"a job 'job' already \(waiting\)"):
+            await federation.train(JOB)
+        assert (await federation.jobs.cancel("job")).state == "cancelled"
+        with pytest.raises(ConfigError, match=r"a job 'job' already \(cancelled\)"):
+            await federation.train(JOB)
+        await federation.close()
+
+    run(main())
+
+
+def _refused(path: Path, _: bytes) -> None:
+    raise OSError(errno.ENOSPC, "no space left on device", str(path))
 
 
 @pytest.mark.parametrize(("kind", "released"), [("party_keys", True), ("party_nonce", False)])
