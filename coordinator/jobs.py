@@ -299,13 +299,12 @@ class Jobs:
 
         It takes the place of a job of that name which every party has discarded, and counts attempts on.
         """
-        before = 0
-        if self._journal.has(job):
-            before = attempts(self._journal.read(job))
-            log.warning("job %s takes the name of one that failed; attempts under it so far: %d", job, before)
-            self._journal.remove([job])
-            self._metrics.forget("failed")
+        taken = self._journal.has(job)
+        before = attempts(self._journal.read(job)) if taken else 0
         self._journal.write_submitted(job, kind, message, submission, attempts_before=before)
+        if taken:
+            log.warning("job %s takes the name of one that failed; attempts under it so far: %d", job, before)
+            self._metrics.forget("failed")
         self._metrics.job("interrupted")
         return self._begin(job, "interrupted", operator)
 
@@ -320,8 +319,8 @@ class Jobs:
         self._admit()
         return job
 
-    def _wait(self, job: str, before: str, operator: str, why: str = "") -> None:
-        self._journal.write_waiting(job, operator)
+    def _wait(self, job: str, before: str, operator: str, why: str = "", *, put_off: bool = False) -> None:
+        self._journal.write_waiting(job, operator, put_off=put_off)
         self._metrics.job("waiting", before)
         self._queue(job, operator, why=why)
 
@@ -395,14 +394,15 @@ class Jobs:
         """
         if self._running.get(job) is not task:
             return
-        del self._running[job], self._progress[job]
+        begun = self._progress.pop(job).binding
+        del self._running[job]
         collect_ended()
         self._counted.pop(job, None)
         state = self._state(job).state
         self._metrics.job(state, "running")
         if put_off and state != "cancelled" and not self._closing:
             try:
-                self._wait(job, state, operator, put_off)
+                self._wait(job, state, operator, put_off, put_off=not begun)
             except TreetapError as failure:
                 log.error("job %s stays interrupted: %s", job, failure)
         else:

@@ -22,7 +22,7 @@ from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
 from treetap import logs
-from treetap.errors import ConfigError, Conflict, Interrupted, Malformed, OutOfOrder, Overloaded, Refused, UnknownJob
+from treetap.errors import Conflict, Interrupted, Malformed, OutOfOrder, Overloaded, Refused, UnknownJob
 from treetap.names import NAME
 from treetap.native import arithmetic
 from treetap.process.limits import collect_ended
@@ -94,7 +94,9 @@ class PartyNode:
         return self._config
 
     def go_by(self, config: PartyConfig) -> None:
-        """Open jobs by another configuration from now on: those under way keep theirs, but served models begin anew.
+        """Open jobs by another configuration from now on: those under way keep theirs.
+
+        A model that this party serves to its clients begins anew.
 
         Its name, addresses, credentials, state and workers are those of this process.
         """
@@ -214,9 +216,7 @@ class PartyNode:
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
             current = self._sessions.get(request.job)
             if current is not None:
-                current.check_coordinator(caller)
-                if submission != current.submission:
-                    raise ConfigError(f"another job of the name {request.job!r} is under way here; choose another name")
+                current.check_same(caller, submission)
                 if request.attempt == current.context.attempt:
                     if opening != current.opening:
                         raise Conflict(f"{kind} of job {request.job} came again with other content")
@@ -253,6 +253,8 @@ class PartyNode:
         """Check a job and keep nothing of it; one at a time, and none while this party has no room for a job."""
         if self._loaded is not None:
             await self._loaded.wait()
+        if (current := self._sessions.get(request.job)) is not None:
+            current.check_same(caller, "")
         self._check_room()
         if self._checking:
             raise Overloaded(f"{self._config.name} is checking another job; ask again")
@@ -264,6 +266,7 @@ class PartyNode:
                 return result(await check_job(self._opener, caller, request))
         finally:
             self._checking = False
+            collect_ended()  # the table that it has read
 
     def _check_room(self) -> None:
         """`Overloaded` if as many jobs are under way as this party takes; served models do not count."""

@@ -289,6 +289,7 @@ async def check_job(opener: Opener, caller: str, request: control_pb2.StepReques
     job = setup_pb2.Prepare(spec=asked.spec, peers=asked.peers)
     try:
         _check_policy(opener, caller, request.job, job)
+        opener.store.job(request.job).check_free()
         context = replace(
             opener.context(caller, request, [], job_digest(request.job, job), b""),
             recorder=Recorder(opener.recorders, request.job, "off"),

@@ -6,6 +6,7 @@ leaves (console, log lines, reports). It changes no printable text, so that it m
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -96,6 +97,11 @@ def visible(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter in keep else _escaped(letter) for letter in text)
+
+
+def quoted(text: str) -> str:
+    r"""The text in quotation marks, as TOML, JSON and Python read it: TOML has no `\x7f` that is not escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007f")
 
 
 def of_class(figure: str, name: str) -> str:

@@ -93,6 +93,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         twice = "Cannot overwrite" in str(failure) or "Cannot declare" in str(failure)
         more = "; a key or table is defined twice: use each name once" if twice else ""
         raise ConfigError(f"{path}: is not TOML: {failure}{more}") from None
+    except ValueError as failure:  # a path that is none, a number of thousands of digits
+        raise ConfigError(f"{path}: cannot be read: {failure}") from None
 
 
 def load(path: Path, schema: type[Schema]) -> Schema:

@@ -122,7 +122,7 @@ def attempts_before(events: Sequence[Event]) -> int:
 def is_first_try(events: Sequence[Event]) -> bool:
     """True if nothing is left of an attempt before the last one: parties put it off, or have all discarded it."""
     last = attempts(events)
-    gone = {event["number"] for event, after in pairwise(events) if after["event"] == "waiting" and "number" in event}
+    gone = {event["number"] for event, after in pairwise(events) if "put_off" in after and "number" in event}
     for event in events:
         if event["event"] == "ended" and jobs_pb2.JobStatus.FromString(from_base64(event["status"])).released:
             gone.add(event["attempt"])
@@ -157,9 +157,9 @@ def status_of(job: str, events: Sequence[Event]) -> jobs_pb2.JobStatus:
         if event["event"] == "ended" and event["attempt"] == status.attempt:
             status = jobs_pb2.JobStatus.FromString(from_base64(event["status"]))
     if waits(events) is not None:
-        status.state, status.error, status.bad_input = "waiting", "waits for its turn", False
+        status.state, status.error, status.bad_input, status.released = "waiting", "waits for its turn", False, False
     if is_cancelled(events) and status.state != "finished":  # it may have broken down while it was cancelled
-        status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
+        status.state, status.error, status.bad_input, status.released = "cancelled", CANCELLED, False, False
     return status
 
 

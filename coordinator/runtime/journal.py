@@ -148,7 +148,7 @@ class Journal:
             Interrupted: the disk refuses it.
         """
         when = {"unix_nanos": time.time_ns()} if event == "submitted" else {}
-        held = self._hold(job)
+        held = None if event == "submitted" else self._hold(job)
         before = no_lines(job) if held is None else held.lines
         line, lines = before.with_line({"event": event, **when, **content})
         self._release(job)  # if the write fails, the file is read again
@@ -186,9 +186,14 @@ class Journal:
         events.sort(key=lambda listed: int(listed[1]["unix_nanos"]))
         return [(job, str(event["operator"]), event["unix_nanos"] / 1e9) for job, event in events]
 
-    def write_waiting(self, job: str, operator: str) -> None:
-        """The line since which a job waits for its turn; raises as `write` does."""
-        self.write(job, "waiting", operator=operator, unix_nanos=time.time_ns())
+    def write_waiting(self, job: str, operator: str, *, put_off: bool) -> None:
+        """The line since which a job waits for its turn; raises as `write` does.
+
+        `put_off`: a party had no room for the attempt before, which had bound nothing. Without that, it may have been
+        cut off in its midst.
+        """
+        own = {"put_off": True} if put_off else {}
+        self.write(job, "waiting", operator=operator, unix_nanos=time.time_ns(), **own)
 
     def submitted(self, job: str) -> Submitted:
         """The submission of a job; raises as `read` does."""
@@ -197,7 +202,10 @@ class Journal:
     def write_submitted(
         self, job: str, kind: str, message: Message, submission: str, *, attempts_before: int = 0
     ) -> None:
-        """The first line of a job; raises as `write` does. `attempts_before`: see `job_record.attempts_before`."""
+        """The first line of a job, in the place of all lines of one that had its name; raises as `write` does.
+
+        `attempts_before`: see `job_record.attempts_before`.
+        """
         content = {content_key(kind): to_base64(message)}
         before = {"attempts_before": attempts_before} if attempts_before else {}
         self.write(job, "submitted", kind=kind, **content, submission=submission, wire=PROTOCOL_VERSION, **before)

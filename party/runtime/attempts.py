@@ -117,6 +117,12 @@ class Session:
         if caller != self.coordinator:
             raise Refused(f"job {self.context.job} belongs to coordinator {self.coordinator}, not to {caller}")
 
+    def check_same(self, caller: str, submission: str) -> None:
+        """Raise for an opening of another job of this name: `Refused` by whose it is, else `ConfigError`."""
+        self.check_coordinator(caller)
+        if submission != self.submission:
+            raise ConfigError(f"another job of the name {self.context.job!r} is under way here; choose another name")
+
     def check_attempt(self, attempt: int) -> None:
         """`OutOfOrder` for an attempt before the session's, `UnknownJob` for a later one."""
         job, current = self.context.job, self.context.attempt

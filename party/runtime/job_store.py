@@ -149,20 +149,23 @@ class JobStore:
 
         Two submissions share a name if the coordinator has lost its journal or if there are two coordinators.
         """
-        held = self.noted("submission")
-        if held is None:
-            if self.folder.is_dir() and any(not remnant(path) for path in self.folder.iterdir()):
-                raise DataError(f"{self.folder / JOB}: is not there; bring a back-up of it back, or cancel the job")
+        if self.noted("submission") != submission:
+            self.check_free()
             self._write_job({"submission": submission, "digest": digest})
-        elif held != submission:
-            raise ConfigError(
-                f"there are files of another job of this name, in {self.model if self.published else self.folder}; "
-                "choose another name for the job, or remove them"
-            )
         elif (first := str(self._job().get("digest"))) != digest:
             raise ConfigError(changed(self.folder.name, first, digest))
         elif self.published:
             remove_folder(self.folder)  # what a kill after the publication has left
+
+    def check_free(self) -> None:
+        """`ConfigError` if the files belong to a submission, of whatever job; `DataError` if they are damaged."""
+        if self.noted("submission") is not None:
+            raise ConfigError(
+                f"there are files of another job of this name, in {self.model if self.published else self.folder}; "
+                "choose another name for the job, or remove them"
+            )
+        if self.folder.is_dir() and any(not remnant(path) for path in self.folder.iterdir()):
+            raise DataError(f"{self.folder / JOB}: is not there; bring a back-up of it back, or cancel the job")
 
     def bind(self, digest: str, what: str = "table") -> bool:
         """Note the digest of what the job works on; False if it was another one when the shard was begun.

@@ -1,7 +1,8 @@
 """A party's file and policy, read again while it serves, after SIGHUP.
 
-Jobs that open from then on go by the new policy, tables and defences. A job under way keeps what it began with; a
-served model begins anew, by which every party reads its table again. A file with a fault changes nothing.
+Jobs that open from then on go by the new policy, tables and defences. A job under way keeps what it began with; a model
+that this party serves to clients begins anew, by which every party reads its table again. One that another party serves
+is a job under way. A file with a fault changes nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ async def follow(path: Path, node: PartyNode) -> None:
         return
     node.go_by(config)
     log.info(
-        "SIGHUP: read again: %s; jobs that begin from now on go by it, and served models begin anew",
+        "SIGHUP: read again: %s; jobs that begin from now on go by it, and models that this party serves begin anew",
         ", ".join(changed) or "no key has changed",
     )
     if left:

@@ -121,7 +121,17 @@ def test_a_policy_differs_from_the_default_one_by_names_alone(tmp_path: Path) ->
             assert not stat.S_IMODE(path.stat().st_mode) & 0o022, path
 
 
-@pytest.mark.parametrize("there", ["bank/policy.toml", "start.sh", "operator/job.toml"])
+@pytest.mark.parametrize(
+    "there",
+    [
+        "bank/policy.toml",
+        "start.sh",
+        "operator/job.toml",
+        "bank/tls/ca.crt",
+        "operator/tls/operator.key",
+        "authority/ca.key",
+    ],
+)
 def test_nothing_is_overwritten(there: str, tmp_path: Path) -> None:
     """And nothing is written beside a file that is there."""
     at = tmp_path / "federation"
@@ -161,11 +171,48 @@ def test_a_party_of_an_authority_on_this_machine(tables: dict[str, Path], tmp_pa
     assert "names no other party yet" in _new("party", *words, "--name", "third", folder=tmp_path)
 
 
+@pytest.mark.parametrize("there", ["tls/ca.crt", "tls/crl.pem", "tls/bank.key"])
+def test_a_partys_credentials_are_not_overwritten(there: str, tables: dict[str, Path], tmp_path: Path) -> None:
+    """Nor is anything written beside them, or with an authority that has a fault: the command can be repeated."""
+    create_authority(tmp_path / "authority")
+    revoke(tmp_path / "authority")
+    own = tmp_path / "bank" / there
+    own.parent.mkdir(parents=True)
+    own.write_text("mine")
+    words = ["party", "--table", str(tables["bank"]), "--authority", str(tmp_path / "authority")]
+    with pytest.raises(BadInput, match=f"{own.name}: exists already and is not overwritten"):
+        _new(*words, folder=tmp_path)
+    assert [path for path in (tmp_path / "bank").rglob("*") if path.is_file()] == [own]
+    assert _text(own) == "mine"
+    (tmp_path / "authority" / "crl.pem").unlink()
+    with pytest.raises(BadInput, match=r"crl\.pem: no such file"):
+        _new(*words, "--folder", "second", folder=tmp_path)
+    assert not (tmp_path / "second").exists()
+
+
+def test_names_of_any_letters_are_read_as_they_are(tmp_path: Path) -> None:
+    """Of columns and of folders: none ends a text of the file, begins a table of it, or reaches a terminal as it is."""
+    odd = ['x"y', "a\nb", "[serve]\nclients = 1", "del\x7f", "\x1b[2J", "back\\slash", "it's", "'''", "ü"]
+    each_other = [f"t{i}" for i in range(N)]
+    cells = {name: each_other if name == "\x1b[2J" else ["u", "v"] * (N // 2) for name in odd}
+    folder = tmp_path / 'it\'s "a" folder\x7f'
+    folder.mkdir()
+    pq.write_table(pa.table({"id": [f"c{i}" for i in range(N)], **cells, "n": [0.5] * N}), folder / "t.parquet")
+    said = _new("party", "--table", folder / "t.parquet", "--name", "bank", "--partner", "telco", folder=folder)
+    config = party_config.read(folder / "bank" / "party.toml")
+    table = config.tables["train"]
+    assert (list(config.tables), config.serve, list(table.local())) == (["train"], None, [folder / "t.parquet"])
+    assert table.columns == [*(name for name in odd if name != "\x1b[2J"), "n"]
+    assert table.encode == dict.fromkeys(table.columns[:-1], "one-hot")
+    assert "\x1b" not in said + _text(folder / "bank" / "party.toml")
+
+
 FAULTS: dict[str, tuple[list[str], str]] = {
     "one party": (["bank"], "two or more parties"),
     "twice": (["bank", "bank"], "bank: is named twice"),
     "no name": (["bank", "Telco"], "'Telco' cannot be a party"),
     "the coordinator": (["bank", "coordinator"], "another process has that name"),
+    "the authority": (["bank", "authority"], "or the authority's folder"),
     "a kind of receivers": (["bank", "parties"], "means a kind of receivers"),
     "no file": (["bank=none.csv", "telco"], "none.csv"),
     "a label of no table": (["bank", "telco", "--label", "y"], "no table has such a column"),

@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from party import node
 from party.defences.settings import Defences
 from tests.pivodl import small_job
 from tests.pivodl.jobs import policies
 from tests.replay import HERE, JOB, ORACLE, PARAMS
-from tests.simulator import Federation, Message, run
+from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.errors import ConfigError, Overloaded
 from treetap.trees.params import ForestParams
@@ -21,10 +22,12 @@ from treetap.wire.v2 import jobs_pb2, setup_pb2
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 
 
-async def _checked(federation: Federation, job: setup_pb2.JobSpec = JOB, name: str = "job") -> dict[str, str]:
+async def _checked(
+    federation: Federation, job: setup_pb2.JobSpec = JOB, name: str = "job", by: str = COORDINATOR
+) -> dict[str, str]:
     """Who answered, and with what error."""
     asked = jobs_pb2.SubmitRequest(job=name, spec=job)
-    answers = [answer async for reply in federation.jobs.check(asked) for answer in reply.answers]
+    answers = [answer async for reply in federation.jobs_of(by).check(asked) for answer in reply.answers]
     assert len({answer.party for answer in answers}) == len(answers)
     return {answer.party: answer.error for answer in answers}
 
@@ -177,6 +180,49 @@ def test_one_check_at_a_time_and_none_without_room(tmp_path: Path) -> None:
         assert (await federation.train(JOB)).state == "finished"
         assert said == [f"{OTHER} has 1 jobs under way (most_jobs = 1 in its file)"]
         assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def test_a_name_that_a_party_has_for_another_job_is_said(tmp_path: Path) -> None:
+    """Of another coordinator, under way or published; as the opening of the job would refuse it."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, coordinators=(COORDINATOR, "second"))
+        said: list[dict[str, str]] = []
+
+        async def look() -> None:
+            said.append(await _checked(federation, by="second"))
+
+        def during(message: Message) -> None:
+            if message.word == "build_histograms" and not message.served:
+                federation.hook = None
+                federation.process("second").run(look())
+
+        federation.hook = during
+        assert (await federation.train(JOB)).state == "finished"
+        assert said == [dict.fromkeys(PARTIES, f"job job belongs to coordinator {COORDINATOR}, not to second")]
+        after = await _checked(federation, by="second")
+        for party in PARTIES:
+            assert f"{party}: there are files of another job of this name" in after[party]
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("policy", [{}, {"label_holders": []}])
+def test_the_table_of_a_check_is_let_go(
+    policy: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a refusal: a party looks for garbage rarely, and what it has read may be in a cycle."""
+    looks: list[int] = []
+    monkeypatch.setattr(node, "collect_ended", lambda: looks.append(1))
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: policy})
+        await _checked(federation)
+        assert len(looks) == len(PARTIES)
         await federation.close()
 
     run(main())

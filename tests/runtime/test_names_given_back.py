@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
+from coordinator.runtime import journal
 from party.policy import Policy
 from tests.pivodl import small_job
 from tests.pivodl.jobs import policies
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, Interrupted, Overloaded
 from treetap.models.store import TREES
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
@@ -152,6 +155,33 @@ def test_a_job_that_was_put_off_is_still_at_its_first_try(tmp_path: Path) -> Non
     run(main())
 
 
+def test_a_name_is_free_only_while_the_job_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that waits to be resumed has it again, as has one that is cancelled; a full disk loses no record of it."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: STRICT})
+        assert (await federation.train(JOB)).released
+        with monkeypatch.context() as full:
+            full.setattr(journal, "write_whole", _refused)
+            with pytest.raises(Interrupted, match="cannot write"):
+                await federation.train(JOB)
+        assert federation.jobs.status("job")[0].released
+        federation.jobs._most = 0
+        federation.jobs.resume("job")
+        with pytest.raises(ConfigError, match=r"a job 'job' already \(waiting\)"):
+            await federation.train(JOB)
+        assert (await federation.jobs.cancel("job")).state == "cancelled"
+        with pytest.raises(ConfigError, match=r"a job 'job' already \(cancelled\)"):
+            await federation.train(JOB)
+        await federation.close()
+
+    run(main())
+
+
+def _refused(path: Path, _: bytes) -> None:
+    raise OSError(errno.ENOSPC, "no space left on device", str(path))
+
+
 @pytest.mark.parametrize(("kind", "released"), [("party_keys", True), ("party_nonce", False)])
 def test_nonces_that_are_open_bind_a_job_of_pivodl(kind: str, released: bool, tmp_path: Path) -> None:
     """A new submission would draw the roles of parties again: whoever aborts could choose among draws."""
@@ -177,6 +207,44 @@ def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) -> Non
             assert (await federation.predict(predict_request(model="job", job="p", table="none"))).released
             assert (await federation.preview(job="q")).released
         assert (await federation.predict(predict_request(model="job", job="p"))).state == "finished"
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("by", ["the coordinator's end", "a party without room"])
+def test_a_job_that_waits_in_its_midst_keeps_its_trees(by: str, tmp_path: Path) -> None:
+    """A line of waiting behind an attempt does not say that nothing of it is left."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        strict = Policy.model_validate({**federation.configs[FEATURE].policy.model_dump(), **STRICT})
+
+        def broken(message: Message) -> None:
+            if message.word != "build_histograms" or not federation.jobs.status("job")[0].stored_trees:
+                return
+            federation.hook = None
+            federation.node(FEATURE).go_by(federation.configs[FEATURE].under(strict))
+            if by == "a party without room":
+                raise Overloaded("the message of a call did not come and find room")
+            federation.kill(COORDINATOR)
+
+        federation.hook = broken
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        await asyncio.sleep(60)
+        if not federation.alive(COORDINATOR):
+            federation.start(COORDINATOR)
+            federation.jobs._most = 0
+            federation.jobs.resume("job")
+            assert federation.jobs.status("job")[0].state == "waiting"
+            federation.jobs._most = 1
+            federation.jobs._admit()
+        failed = await federation.jobs.wait("job")
+        assert (failed.state, failed.released, failed.attempt) == ("failed", False, 2)
+        assert len((federation.state(LABEL_HOLDER) / "jobs" / "job" / TREES).read_text().splitlines()) == 1
+        _relent(federation)
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, ORACLE)
         await federation.close()
 
     run(main())

@@ -58,6 +58,7 @@ def test_keys_that_jobs_read_change_and_others_wait_for_a_restart(tmp_path: Path
         ("", "peers = 3\n", "peers"),
         ("", 'peerz = ["telco"]\n', "peerz"),
         ("most_jobs = 0\n", "", "most_jobs"),
+        pytest.param(f"most_jobs = {'9' * 5000}\n", "", "cannot be read: Exceeds the limit", id="a long number"),
         ('data = "nowhere"\n', "", "there is no such folder"),
         ("", "cluster_holds_key = true\n", "cluster_holds_key: decides which workers start"),
     ],
@@ -239,7 +240,10 @@ def test_a_table_with_a_fault_interrupts_the_serving_which_can_be_resumed(tmp_pa
 
 
 def test_sighup_has_a_process_read_again_and_the_end_of_a_terminal_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several at once, as while it reads, count once more; under `nohup` a closed terminal does not stop it."""
+    """Several at once, as while it reads, count once more; under `nohup` a closed terminal does not stop it.
+
+    A defect in one reading keeps the next from nothing.
+    """
     calls: list[int] = []
 
     async def serve(*, terminal: list[bool], nohup: bool = False) -> None:
@@ -249,6 +253,7 @@ def test_sighup_has_a_process_read_again_and_the_end_of_a_terminal_stops_it(monk
         async def again() -> None:
             calls.append(1)
             await asyncio.sleep(0.05)
+            raise KeyError("a defect")
 
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
         try:

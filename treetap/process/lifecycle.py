@@ -85,11 +85,14 @@ async def serve_until_stopped(
 
 
 async def _after_each(hangup: asyncio.Event, reread: Callable[[], Awaitable[None]]) -> None:
-    """Call `reread` after each hang-up; of several that come while it runs, once."""
+    """Call `reread` after each hang-up; of several that come while it runs, once. A defect in it ends no later call."""
     while True:
         await hangup.wait()
         hangup.clear()
-        await reread()
+        try:
+            await reread()
+        except Exception:
+            log.exception("SIGHUP: a defect; what this process goes by may be as before")
 
 
 def _has_terminal() -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from treetap.names import quoted
 from treetap.tables.config import AUTO, OTHERS, encoding_of
 from treetap.tables.date_formats import ISO
 
@@ -37,8 +38,8 @@ class Writing(NamedTuple):
         if isinstance(values, str):
             return f"{key}{equals}{json.dumps(values)}"
         if self.python:
-            return f"{key}={{{', '.join(f'{_text(name)}: {json.dumps(it)}' for name, it in values.items())}}}"
-        shown = (f"{name if _BARE.fullmatch(name) else _text(name)} = {json.dumps(it)}" for name, it in values.items())
+            return f"{key}={{{', '.join(f'{quoted(name)}: {json.dumps(it)}' for name, it in values.items())}}}"
+        shown = (f"{name if _BARE.fullmatch(name) else quoted(name)} = {json.dumps(it)}" for name, it in values.items())
         return f"{key} = {{ {', '.join(shown)} }}"
 
 
@@ -115,12 +116,8 @@ def _remedy(name: str, ask: Ask, writing: Writing) -> str:
     """What to do with a column of which the lines below say nothing."""
     if ask.unsaid or ask.forms or ask.meant.encode is None:
         return ""
-    out, codes = writing.out.format(_text(name)), writing.line("encode", {name: str(ask.meant.encode)})
+    out, codes = writing.out.format(quoted(name)), writing.line("encode", {name: str(ask.meant.encode)})
     if ask.unique and writing.id is not None:
-        return f": if it identifies records, {writing.id.format(_text(name))}; else {out}"
+        return f": if it identifies records, {writing.id.format(quoted(name))}; else {out}"
     what = f"; or, if these are categories, {codes}" if ask.codes else ""
     return f": {out}{what}" if ask.out else what
-
-
-def _text(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.names import quoted
 from treetap.tables.date_formats import ISO, parser
 from treetap.tables.numbers import is_text, kind_name
 from treetap.tables.source import Origin, row_name
@@ -30,7 +31,7 @@ def is_date(kind: pa.DataType) -> bool:
 
 def undated(path: Origin, name: str, kind: pa.DataType) -> DataError:
     """The refusal of a column of dates that a setting takes for something else."""
-    key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+    key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted(name)
     return DataError(
         f"{path}: column {name!r} holds {kind_name(kind)}, not numbers; count dates in days, by "
         f'encode = {{ {key} = "days" }} in the table\'s settings, or leave the column out'

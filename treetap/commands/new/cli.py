@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import shutil
+import shlex
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treetap.errors import BadInput
-from treetap.names import NAME, NAME_RULE, check_process_name
+from treetap.names import NAME, NAME_RULE, check_process_name, visible
 
 if TYPE_CHECKING:
     from treetap.commands.new.proposed_table import ProposedTable, SeenTable
@@ -21,7 +21,7 @@ new = typer.Typer(help="Folders of a federation, or of one party, to start from.
 
 #: The first port that is tried for processes on this machine, and how many are.
 FIRST_PORT, PORTS = 7100, 900
-COORDINATOR, OPERATOR = "coordinator", "operator"
+COORDINATOR, OPERATOR, AUTHORITY = "coordinator", "operator", "authority"
 Id = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="The column of ids, if it is not seen.")]
 Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels, if it is not seen.")]
 
@@ -47,6 +47,7 @@ def new_federation(
     Of a table the header and the cells say what the party's file proposes: id, label, columns, encodings. A policy
     names the other parties and is else as strict as by default. Nothing is overwritten.
     """
+    from treetap.commands.certs.authority import refuse_existing
     from treetap.commands.new import folders
     from treetap.commands.new.proposed_table import SeenTable
 
@@ -73,13 +74,18 @@ def new_federation(
         holders = [other for other in others if other == label_holder]
         files[folder / name / "party.toml"] = folders.party_file(name, addresses[name], table)
         files[folder / name / "policy.toml"] = folders.policy_file(holders, [o for o in others if o not in holders])
+    processes = [*tables, COORDINATOR, OPERATOR]
+    secrets = [
+        file for it in processes for file in folders.credentials(folder / it / folders.TLS, it, of_authority=True)
+    ]
+    refuse_existing(*files, *(folder / AUTHORITY / file for file in ("ca.key", "ca.crt", "crl.pem")), *secrets)
     folders.write_files(files)
     _certify(folder, list(tables))
     for name, table in proposed.items():
         _say_table(folder / name / "party.toml", table)
     typer.echo(f"{label_holder} has the labels, as {folder / OPERATOR / 'job.toml'} and the policies say")
-    typer.echo(f"next: sh {folder / 'start.sh'} &")
-    typer.echo(f"      cd {folder / OPERATOR} && treetap train job.toml --check")
+    typer.echo(f"next: sh {shlex.quote(str(folder / 'start.sh'))} &")
+    typer.echo(f"      cd {shlex.quote(str(folder / OPERATOR))} && treetap train job.toml --check")
 
 
 @new.command("party")
@@ -107,6 +113,7 @@ def new_party(
     The table's header and cells say what the file proposes. The policy names the partners and is else as strict as by
     default. Nothing is overwritten.
     """
+    from treetap.commands.certs.authority import refuse_existing
     from treetap.commands.new import folders
     from treetap.commands.new.proposed_table import SeenTable
 
@@ -125,11 +132,14 @@ def new_party(
         at / "party.toml": folders.party_file(name, listen, proposed),
         at / "policy.toml": folders.policy_file(holders, [other for other in partners if other not in holders]),
     }
+    refuse_existing(*files, *folders.credentials(at / folders.TLS, name, of_authority=authority is not None))
+    said = _credentials(at / folders.TLS, name, authority)  # before the files: an authority may have a fault
     folders.write_files(files)
     _say_table(at / "party.toml", proposed)
     _say_partners(at / "policy.toml", partners, holders, labelled=proposed.label is not None)
-    _credentials(at / folders.TLS, name, authority)
-    typer.echo(f"next: treetap doctor --config {at / 'party.toml'}\n      treetap party --config {at / 'party.toml'}")
+    typer.echo(said, nl=bool(said))
+    config = shlex.quote(str(at / "party.toml"))
+    typer.echo(f"next: treetap doctor --config {config}\n      treetap party --config {config}")
 
 
 def _tables(words: Sequence[str]) -> dict[str, Path | None]:
@@ -149,8 +159,8 @@ def _checked(name: str) -> str:
     """The name of a party; `BadInput` for one that is none, or is another process's here."""
     if not NAME.match(name):
         raise BadInput(f"{name!r} cannot be a party: {NAME_RULE}")
-    if name in (COORDINATOR, OPERATOR):
-        raise BadInput(f"{name!r} cannot be a party: another process has that name")
+    if name in (COORDINATOR, OPERATOR, AUTHORITY):  # whose folder has the authority's key
+        raise BadInput(f"{name!r} cannot be a party: another process has that name, or the authority's folder")
     try:
         return check_process_name(name)
     except ValueError as fault:
@@ -203,34 +213,40 @@ def _is_free(port: int) -> bool:
 
 def _certify(folder: Path, parties: Sequence[str]) -> None:
     """Make an authority, and the credentials of every process in its own folder."""
-    from treetap.commands.certs.authority import create_authority, issue
+    from treetap.commands.certs.authority import create_authority, issue, write_new
     from treetap.commands.certs.revocation import revoke
     from treetap.commands.new.folders import TLS
     from treetap.wire.roles import Role
 
-    authority = folder / "authority"
+    authority = folder / AUTHORITY
     create_authority(authority)
     revoked, _, _ = revoke(authority)
     roles = {**dict.fromkeys(parties, Role.PARTY), COORDINATOR: Role.COORDINATOR, OPERATOR: Role.OPERATOR}
     for name, role in roles.items():
         issue(folder / name / TLS, name, role, ca_folder=authority)
         for file in (authority / "ca.crt", revoked):
-            shutil.copyfile(file, folder / name / TLS / file.name)
+            write_new(folder / name / TLS / file.name, file.read_bytes(), 0o644)
 
 
-def _credentials(tls: Path, name: str, authority: Path | None) -> None:
-    """Make a party's key: with a certificate of an authority on this machine, or the request for one."""
-    from treetap.commands.certs.authority import issue
+def _credentials(tls: Path, name: str, authority: Path | None) -> str:
+    """Make a party's key: with a certificate of an authority on this machine, or the request for one; what to do then.
+
+    Raises:
+        BadInput: the authority lacks a file, or has a fault; nothing has been made.
+    """
+    from treetap.commands.certs.authority import issue, write_new
     from treetap.commands.certs.requests import request
+    from treetap.wire.certificates import read_file
     from treetap.wire.roles import Role
 
     if authority is not None:
+        public = {file: read_file(authority / file) for file in ("ca.crt", "crl.pem")}
         issue(tls, name, Role.PARTY, ca_folder=authority)
-        for file in ("ca.crt", "crl.pem"):
-            shutil.copyfile(authority / file, tls / file)
-        return
+        for file, content in public.items():
+            write_new(tls / file, content, 0o644)
+        return ""
     made = request(tls, name, Role.PARTY)
-    typer.echo(
+    return (
         f"{made.request}: send it to the authority, and put what comes back into {tls}: {name}.crt, ca.crt, crl.pem\n"
         f"SHA-256 of the key: {made.fingerprint}: send it over another channel"
     )
@@ -240,10 +256,12 @@ def _say_table(file: Path, table: ProposedTable | None) -> None:
     if table is None:
         typer.echo(f"{file}: has no table yet: fill in the lines at its end")
         return
-    label = f"label = {table.label}" if table.label is not None else "no label"
-    typer.echo(f"{file}: id = {table.id}, {label}, {len(table.columns)} columns of {table.path.name}; look it through")
+    label = f"label = {visible(table.label)}" if table.label is not None else "no label"
+    typer.echo(
+        f"{file}: id = {visible(table.id)}, {label}, {len(table.columns)} columns of {table.path.name}; look it through"
+    )
     if table.left_out:
-        typer.echo(f"  left out, as its last lines say: {', '.join(table.left_out)}")
+        typer.echo(f"  left out, as its last lines say: {', '.join(map(visible, table.left_out))}")
 
 
 def _say_partners(file: Path, partners: Sequence[str], holders: Sequence[str], *, labelled: bool) -> None:

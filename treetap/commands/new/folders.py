@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from treetap.commands.certs.authority import refuse_existing, write_new
+from treetap.commands.certs.authority import write_new
 from treetap.commands.new.proposed_table import ProposedTable
-from treetap.names import visible
+from treetap.names import quoted, visible
 
 #: Folder of a process's credentials in its own folder.
 TLS = "tls"
 
 
+def credentials(tls: Path, name: str, *, of_authority: bool) -> list[Path]:
+    """The files that a process's credentials will be, or, without an authority, its key and request."""
+    given = ["ca.crt", "crl.pem"] if of_authority else [f"{name}.csr"]
+    return [tls / file for file in (f"{name}.key", f"{name}.crt", *given)]
+
+
 def write_files(files: Mapping[Path, str]) -> None:
-    """Write files, of their own user; `BadInput` before any is written if one is there already."""
-    refuse_existing(*files)
+    """Write new files, of their own user."""
     for path, text in files.items():
         write_new(path, text.encode(), 0o700 if path.suffix == ".sh" else 0o600)
 
@@ -27,8 +31,8 @@ def party_file(name: str, listen: str, table: ProposedTable | None) -> str:
         [
             f"# The party {name}. Start it: treetap party --config {name}/party.toml",
             "# After a change of tables or policy: kill -HUP its process. Keys: docs/configuration.md",
-            f"name = {_text(name)}",
-            f"listen = {_text(listen)}",
+            f"name = {quoted(name)}",
+            f"listen = {quoted(listen)}",
             'state = "state"',
             'policy = "policy.toml"',
             "",
@@ -40,13 +44,14 @@ def party_file(name: str, listen: str, table: ProposedTable | None) -> str:
 
 
 def _table(table: ProposedTable) -> list[str]:
-    label = '# label = "COLUMN"  # if this party has labels' if table.label is None else f"label = {_text(table.label)}"
-    columns = [f"  {_text(name)}," for name in table.columns]
+    no_label = '# label = "COLUMN"  # if this party has labels'
+    label = no_label if table.label is None else f"label = {quoted(table.label)}"
+    columns = [f"  {quoted(name)}," for name in table.columns]
     doubts = [f"# {line}" for name, why in table.left_out.items() for line in _doubt(name, why)]
     return [
         "[tables.train]",
-        f"path = {_text(str(table.path))}",
-        f"id = {_text(table.id)}",
+        f"path = {quoted(str(table.path))}",
+        f"id = {quoted(table.id)}",
         label,
         "columns = [",
         *columns,
@@ -89,14 +94,14 @@ def coordinator_file(listen: str, parties: Mapping[str, str]) -> str:
     return "\n".join(
         [
             "# It holds no data. Start it: treetap coordinator --config coordinator/coordinator.toml",
-            f"listen = {_text(listen)}",
+            f"listen = {quoted(listen)}",
             'state = "state"',
             "",
             *tls("coordinator"),
             "",
             "# The parties call each other at these addresses, too.",
             "[parties]",
-            *(f"{name} = {_text(address)}" for name, address in parties.items()),
+            *(f"{name} = {quoted(address)}" for name, address in parties.items()),
             "",
         ]
     )
@@ -107,7 +112,7 @@ def operator_file(coordinator: str) -> str:
     return "\n".join(
         [
             "# Who submits jobs: treetap train job.toml, in this folder.",
-            f"coordinator = {_text(coordinator)}",
+            f"coordinator = {quoted(coordinator)}",
             "",
             *tls("operator"),
             "",
@@ -123,7 +128,7 @@ def job_file(label_holder: str, others: Sequence[str]) -> str:
             'name = "first"',
             "",
             "[job]",
-            f"label_holder = {_text(label_holder)}",
+            f"label_holder = {quoted(label_holder)}",
             f"feature_parties = {_names(others)}",
             "n_estimators = 20",
             "max_depth = 3",
@@ -153,12 +158,8 @@ def start_script(parties: Sequence[str]) -> str:
 def tls(name: str) -> list[str]:
     """The table of a process's credentials."""
     files = {"ca": "ca.crt", "certificate": f"{name}.crt", "key": f"{name}.key", "revoked": "crl.pem"}
-    return ["[tls]", *(f"{key} = {_text(f'{TLS}/{file}')}" for key, file in files.items())]
+    return ["[tls]", *(f"{key} = {quoted(f'{TLS}/{file}')}" for key, file in files.items())]
 
 
 def _names(names: Sequence[str]) -> str:
-    return f"[{', '.join(map(_text, names))}]"
-
-
-def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return f"[{', '.join(map(quoted, names))}]"
