@@ -69,5 +69,5 @@ def _of_victim(party: str, of: str, compared: Compared | None, reason: str, deta
 def _unread(holder: str, cases: Sequence[Case]) -> Iterator[Verdict]:
     """Of a label holder whose reading of columns was not audited: that it was not measured."""
     for case in cases:
-        reason = "no [[victim]] in audit.toml names it"
+        reason = f'record = "received" in the [[party]] of {holder}, or a [[victim]] in audit.toml, measures it'
         yield judged(holder, "columns", case.party.name, [], reason=reason, details="columns")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from sklearn import metrics as sk
@@ -21,8 +23,8 @@ def _drawn(rows: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(0.25 * labels + 0.75 * draw.random(rows), 0, 1).round(2), labels
 
 
-def _run(chance: np.ndarray, labels: np.ndarray) -> RunResult:
-    return run(evaluation=Evaluation.model_validate(evaluate(TWO, chance, labels, ["no", "yes"])))
+def _run(chance: np.ndarray, labels: np.ndarray, names: Sequence[str] = ("no", "yes")) -> RunResult:
+    return run(evaluation=Evaluation.model_validate(evaluate(TWO, chance, labels, names)))
 
 
 def test_a_class_has_four_pictures_of_all_runs() -> None:
@@ -102,3 +104,16 @@ def test_costs_are_means_of_the_runs() -> None:
     of_one = [float(it[1].rows[2][1]) for it in alone if it is not None]
     assert float(both[1].rows[2][1]) == pytest.approx(np.mean(of_one), abs=0.01)
     assert len(ranked_rows(runs, "yes")) == 2
+
+
+def test_a_rare_first_class_is_the_one_that_is_flagged() -> None:
+    """Whatever the classes are called: curves, thresholds and costs are those with the names the other way round."""
+    chance, labels = _drawn()
+    usual, turned = _run(chance, labels), _run(1 - chance, 1 - labels, ["frauds", "ok"])
+    (expected, expected_costs), (name, costs) = (thresholds([it]) or ("", None) for it in (usual, turned))
+    assert (expected, name) == ("yes", "frauds")
+    assert costs is not None
+    assert expected_costs is not None
+    assert [row[1:5] for row in costs.rows] == [row[1:5] for row in expected_costs.rows]
+    (shown,) = class_curves([turned])
+    assert shown.name == "frauds"

@@ -15,8 +15,8 @@ and formulas are scikit-learn's:
 and of a regression: version, objective, records, measures (rmse, mae, r2) and `residuals`, the quantiles of the label
 less the prediction. A figure that is not defined is null.
 
-Two classes show the curves of the second one alone, more classes those of each against the rest. Above `MOST_CLASSES`
-classes `confusion` is null and `roc` and `calibration` are empty.
+Two classes show the curves of one alone: of the second, unless the first is rare. More classes show those of each against
+the rest. Above `MOST_CLASSES` classes `confusion` is null and `roc` and `calibration` are empty.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ Row = dict[str, float | int]
 VERSION = 2
 #: Most classes of which a document has the confusion matrix and curves.
 MOST_CLASSES = 50
+#: Below this share of the records the first of two classes is rare: the one that is looked for, as frauds are.
+RARE = 0.25
 #: Figures of a class that `averages` averages.
 AVERAGED = ("precision", "recall", "f1")
 #: Most points of a ROC curve.
@@ -69,7 +71,7 @@ def evaluate(objective: str, prediction: Array, labels: Array, classes: Sequence
     # a probability of exactly one half is of the first class, as `metrics.evaluate` counts it
     confusion = confusion_of(truth, chances.argmax(axis=1), len(classes))
     rows = per_class(confusion)
-    shown = [] if len(classes) > MOST_CLASSES else [1] if len(classes) == 2 else list(range(len(classes)))
+    shown = _shown(truth, len(classes))
     return {
         **head,
         "classes": list(classes),
@@ -85,6 +87,13 @@ def evaluate(objective: str, prediction: Array, labels: Array, classes: Sequence
 def defined(measures: Mapping[str, float]) -> dict[str, float | None]:
     """Figures as JSON has them: one that is no finite number is null."""
     return {name: value if math.isfinite(value) else None for name, value in measures.items()}
+
+
+def _shown(truth: Ints, classes: int) -> list[int]:
+    """The classes whose curves the document has."""
+    if classes == 2:
+        return [0] if 0 < np.count_nonzero(truth == 0) < RARE * len(truth) else [1]
+    return [] if classes > MOST_CLASSES else list(range(classes))
 
 
 def _roc(name: str, chance: Array, positive: Array) -> Json:

@@ -262,7 +262,8 @@ def _at(it: Ranked, k: int, cost: int, evaluation: Evaluation) -> tuple[float | 
     flagged, reach = float(it.flagged[k]), float(it.true[k])
     hits = reach * it.positives
     right = hits / (hits + float(it.false[k]) * it.negatives) if flagged else None
-    (_, alarms), (missed, _) = evaluation.confusion or ((0, 0), (0, 0))
+    (_, of_second), (of_first, _) = evaluation.confusion or ((0, 0), (0, 0))
+    missed, alarms = (of_second, of_first) if it.roc.name == evaluation.classes[0] else (of_first, of_second)
     usual = cost * missed + alarms
     # above all probabilities no row is flagged
     threshold = it.roc.points[k].threshold

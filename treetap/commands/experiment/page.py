@@ -25,7 +25,7 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.headline import Gain, compared, conclusion, headline
 from treetap.commands.experiment.headline import written as worth
 from treetap.commands.experiment.report import received
-from treetap.commands.experiment.results import RunResult, Spread, measures, spread, summary, to_do, worst_verdicts
+from treetap.commands.experiment.results import RunResult, Spread, measures, spread, summary, to_lower, worst_verdicts
 from treetap.neural.params import SplitnnParams
 from treetap.pages.page import render
 from treetap.pages.pictures import Bar, Cell, Matrix, Table, heat, percent
@@ -37,6 +37,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
     """The page of an experiment's finished runs; at least one. `name`: the experiment's."""
     importance, left_out = importances(runs)
     gains, verdicts = [run.gain for run in runs], worst_verdicts(runs)
+    advice = to_lower(verdicts)
     return render(
         "treetap.commands.experiment",
         "results.html.j2",
@@ -47,7 +48,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         beside=beside(gains),
         model=_model(experiment, runs),
         learned=learned(verdicts),
-        to_do=to_do(verdicts),
+        to_do=None if advice is None else (advice[0], _near(advice[1].audit_report or "")),
         not_done=list(dict.fromkeys(line for run in runs for line in run.left_out)),
         folds=experiment.data.cv,
         weight=experiment.data.weight,

@@ -18,7 +18,7 @@ from treetap.commands.experiment.report import (
     seconds_table,
     written,
 )
-from treetap.commands.experiment.results import OF_COLUMNS, RunResult, measures, spread, summary, to_do, worst_verdicts
+from treetap.commands.experiment.results import OF_COLUMNS, RunResult, measures, spread, summary, to_lower, worst_verdicts
 from treetap.commands.jobs.progress_view import backends_line, epochs_used, trees_used
 from treetap.commands.leakage import leakage_table
 
@@ -68,7 +68,7 @@ def _verdict(runs: Sequence[RunResult]) -> list[str]:
             f"{TITLE}, the worst of {len(runs)} runs:" if len(runs) > 1 else f"{TITLE}:",
             *told(it for it, _ in verdicts),
         ]
-    said += [] if (advice := to_do(verdicts)) is None else [advice]
+    said += [] if (advice := to_lower(verdicts)) is None else [advice[0]]
     return [*said, *dict.fromkeys(left_out for run in runs for left_out in run.left_out)]
 
 

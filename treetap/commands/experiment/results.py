@@ -315,10 +315,10 @@ def harm(it: Verdict) -> tuple[int, float]:
     return it.rank, it.share or 0.0
 
 
-def to_do(verdicts: Sequence[tuple[Verdict, RunResult]]) -> str | None:
-    """What to do about the worst of the verdicts, if anything."""
+def to_lower(verdicts: Sequence[tuple[Verdict, RunResult]]) -> tuple[str, RunResult] | None:
+    """What to do about the worst of the verdicts, and its run, whose audit has more; None where there is nothing."""
     worst = max(verdicts, key=lambda row: harm(row[0]), default=None)
-    return None if worst is None else worst[1].to_do
+    return None if worst is None or worst[1].to_do is None else (worst[1].to_do, worst[1])
 
 
 def spread(values: Iterable[float | None]) -> Spread:
