@@ -191,8 +191,8 @@ def _by_sums(document: Document, name: str, limit: float) -> list[str]:
     shares = [
         (f"{victim}: {document.label_holder} placed a share{how}", cells.placed)
         for victim, figures in document.columns_read.items()
-        if figures.together is not None
-        for how, cells in (("", figures.together), (", by left sets alone,", figures.left_sets))
+        if figures.read is not None
+        for how, cells in (("", figures.read), (", by left sets alone,", figures.left_sets))
     ]
     said = "; ".join(why for figures in document.columns_read.values() for why in figures.reasons.values())
     return _above(shares, limit, f"--fail-above {name}: nothing was attacked: {said}")

@@ -63,7 +63,8 @@ class Compared(Findings):
     `measure`: `accuracy`, the share of labels or cells that are right; `AUC`; `explained`, of columns of classes and
     numbers: the mean over columns of accuracy and R². `reached`: the best attack's figure, which may be below `before`.
     `error`: the standard error of `reached - before`. `tries`: the guesses of which the best one is here. `known`:
-    labels that the attacker is assumed to know; null: none. `details`: the section of the report.
+    labels that the attacker is assumed to know; null: none. `details`: the section of the report. `floor`: a sentence
+    where a larger attack reads more; may be empty.
     """
 
     measure: Measure
@@ -76,6 +77,7 @@ class Compared(Findings):
     known: Count | None = None
     first: FirstNamed | None = None
     details: str
+    floor: str = ""
 
     @property
     def after(self) -> float:
@@ -112,7 +114,8 @@ class Verdict(Findings):
     """The verdict on what one party learned of the labels or of another party's columns.
 
     `of`: the party that has them. Figures are null, and `reason` says why, where nothing was measured. `gain`: `after`
-    less `before`; `low`, `high`: its interval; `share`: of what was left to guess. The others as in `Compared`.
+    less `before`; `low`, `high`: its interval; `share`: of what was left to guess. `floor` is empty where `after` is no
+    floor. The others as in `Compared`.
     """
 
     OMITTED: ClassVar = ("first", "known")
@@ -134,6 +137,7 @@ class Verdict(Findings):
     first: FirstNamed | None = None
     details: str
     reason: str = ""
+    floor: str = ""
 
     @property
     def rank(self) -> int:
@@ -178,6 +182,7 @@ def judged(
         known=worst.known,
         first=worst.first,
         details=worst.details,
+        floor=worst.floor,
     )
 
 

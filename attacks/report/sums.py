@@ -65,12 +65,11 @@ def columns_read(document: Document) -> list[ColumnsRead]:
 def words(name: str, figures: ColumnFigures) -> str:
     """A label holder's reading of one feature party's columns; the sentences follow the label holder's name."""
     size = f"{count(figures.records)} records × {count(figures.columns)} columns"
-    if figures.together is None:
+    if (read := figures.read) is None:
         why = "; ".join(figures.reasons.values())
         unread = f"was not measured as a reader of {name}'s columns: {why}."
         return f"{unread} {_answered(name, size, figures)}" if any(it.cuts for it in figures.cuts) else unread
 
-    read = figures.together
     floor = share(figures.left_sets.placed, 1)
     bound = "" if figures.given is None else f"; with all links given it would place {share(figures.given.placed, 1)}"
     said = [
@@ -110,7 +109,7 @@ def way_rows(figures: ColumnFigures) -> list[list[str]]:
     return [
         [label, share(it.placed, 1), count(it.claims), count(it.wrong), share(it.wrong, it.claims)]
         for label, it in read
-        if it is not None and (figures.together is not None or label == WAYS["left_sets"])
+        if it is not None and (figures.read is not None or label == WAYS["left_sets"])
     ]
 
 
@@ -120,9 +119,9 @@ def glance_table(document: Document) -> Table:
 
 
 def _glance(name: str, figures: ColumnFigures) -> list[str]:
-    placed = [None if it is None else it.placed for it in (figures.together, figures.left_sets, figures.given)]
+    placed = [None if it is None else it.placed for it in (figures.read, figures.left_sets, figures.given)]
     reached, floor, bound = ("–" if value is None else share(value, 1) for value in placed)
-    read = figures.together
+    read = figures.read
     if read is None:
         alone = floor if any(it.cuts for it in figures.cuts) else "–"
         return [name, "–", "–", alone, *["–"] * (len(GLANCE_HEADS) - 4)]

@@ -120,7 +120,7 @@ def _line(it: Verdict) -> Line:
     if it.known is not None:
         gain += f"; {count(it.known)} labels known"
     ends = (min(100.0, max(0.0, 100 * (it.before + end))) for end in (it.low, it.high))
-    beside = ""
+    beside = it.floor
     if it.first is not None:
         of = it.first
         right, before, chance = (round(of.first * part) for part in (of.after, of.before, of.chance))

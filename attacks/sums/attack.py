@@ -10,22 +10,22 @@ The audit scores what is claimed (`scoring`), and repeats 2 and 3 with links giv
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from attacks.sums.kept import Kept
 from attacks.sums.learned_cuts import LearnedCuts, learned_cuts
-from attacks.sums.least_squares import SURE, shares
+from attacks.sums.least_squares import SURE, Singles, even, shares
 from attacks.sums.linking import Identities, chains
-from attacks.sums.propagation import Knowledge, Linked, differences, left_sets
+from attacks.sums.propagation import PASSES, Knowledge, Linked, differences, left_sets
 from attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, SumsSettings
 from attacks.sums.scoring import TrueColumns, Truth, best_column, cells_guessed, cells_read, links_right
-from attacks.sums.sketches import Floats, Ints, sums_of
+from attacks.sums.sketches import Floats, Ints, PartySums, sums_of
 from attacks.verdict import Compared, compared_cells
 from attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput
@@ -66,9 +66,13 @@ class Claims:
 
 
 class Steps(NamedTuple):
-    """The frame of the steps of an attack: processor time of least squares, progress, results of finished steps."""
+    """The frame of the steps of an attack: its settings, progress, results of finished steps.
 
-    seconds: float
+    `passes`: through the sums for differences.
+    """
+
+    settings: SumsSettings
+    passes: int
     say: Say
     kept: Kept
 
@@ -102,6 +106,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         reasons["sums"] = f"{size} cells are to be kept at a time: most_cells = {settings.most_cells}"
     if reasons:
         trees = []
+    trees, passes = _within(settings.work, records * (most + len(columns.names)), trees, reasons)
     truth = Truth.of(columns, trees, evidence.party) if trees else None
     learned = _by_left_sets(evidence, reasons)
     figures = ColumnFigures(
@@ -141,35 +146,56 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         return figures.model_copy(update={"reasons": {"sums": str(fault)}})
     own = Linked(trees, identities, chains(trees, identities))
     named = truth.named(own.identities, own.chains)
-    steps = Steps(settings.seconds, say, evidence.kept)
+    steps = Steps(settings, passes, say, evidence.kept)
     by_differences, together, contradictions = claims_of(own, steps, "own")
-    given = Linked(trees, *truth.given_links())
-    given_named = truth.named(given.identities, given.chains)
-    _, bound, _ = claims_of(given, steps, "given")
     best = best_column(together.positions, named, columns, settings.pictured)
-    best_given = best_column(bound.positions, given_named, columns, settings.pictured)
+    compared = compared_cells(
+        {"left sets alone": learned.guessed, "all that it read": cells_guessed(together.cells, named, columns)},
+        columns.codes,
+        DETAILS,
+    )
+    bound = _with_links_given(steps, Linked(trees, *truth.given_links()), truth, columns) if settings.steps else {}
     return figures.model_copy(
         update={
             "differences": cells_read(by_differences, named, columns),
-            "together": cells_read(together.cells, named, columns),
-            "given": cells_read(bound.cells, given_named, columns),
+            "together": cells_read(together.cells, named, columns) if settings.steps else None,
             "links": links_right(named, columns),
             "contradictions": contradictions,
-            "compared": compared_cells(
-                {
-                    "left sets alone": learned.guessed,
-                    "all that it read": cells_guessed(together.cells, named, columns),
-                },
-                columns.codes,
-                DETAILS,
-            ),
+            "compared": compared and compared.model_copy(update={"floor": _floor(reasons, steps)}),
             "best": best and best[0],
             "rank_correlation": best and best[1],
-            "given_correlation": best_given and best_given[1],
             "picture": best and best[2],
             "seconds": time.process_time() - begun,
+            **bound,
         }
     )
+
+
+def _within(work: int, size: int, trees: list[PartySums], reasons: dict[str, str]) -> tuple[list[PartySums], int]:
+    """The trees and passes for differences that are within `work`; `reasons` gets which trees are left out.
+
+    `size`: of a pass through one tree, records times cells.
+    """
+    if not trees or work >= size * len(trees):
+        return trees, min(PASSES, work // max(1, size * len(trees)))
+    count = max(1, work // size)
+    reasons["trees"] = f"the first {count} of {len(trees)} are read: work = {work} in [sums] suffices for no more"
+    return trees[:count], 1
+
+
+def _floor(reasons: Mapping[str, str], steps: Steps) -> str:
+    """The sentence by which a reader of the figure knows that a larger attack reads more; empty where none does."""
+    if steps.settings.steps and steps.passes == PASSES and "trees" not in reasons:
+        return ""
+    return "a floor, by left sets and differences of few records within a bound of work"
+
+
+def _with_links_given(steps: Steps, given: Linked, truth: Truth, columns: TrueColumns) -> dict[str, Any]:
+    """The bound by links that are given."""
+    named = truth.named(given.identities, given.chains)
+    _, bound, _ = claims_of(given, steps, "given")
+    best = best_column(bound.positions, named, columns, steps.settings.pictured)
+    return {"given": cells_read(bound.cells, named, columns), "given_correlation": best and best[1]}
 
 
 def _by_left_sets_alone(learned: LearnedCuts, columns: TrueColumns) -> Compared | None:
@@ -214,12 +240,19 @@ def claims_of(linked: Linked, steps: Steps, links: str) -> tuple[Ints, Claims, i
     def read() -> Knowledge:
         knowledge = Knowledge.nothing(linked.records, linked.chains)
         left_sets(linked, knowledge)
-        differences(linked, knowledge, say)
+        differences(linked, knowledge, say, steps.passes)
         return knowledge
 
+    settings = steps.settings
     name = f"{links}-{linked.digest}"  # other links, as of another table, are another step
     knowledge = steps.kept.knowledge(f"differences-{name}", linked.chains, read)
-    estimate = steps.kept.array(f"shares-{name}", lambda: shares(linked, knowledge, steps.seconds, say))
+
+    def estimated() -> Singles:
+        return shares(linked, knowledge, settings.seconds, settings.steps, say)
+
+    estimate = even(knowledge.possible, knowledge.first)
+    if settings.steps:
+        estimate = steps.kept.array(f"shares-{name}", estimated)
     cells, positions = knowledge.known.copy(), []
     for chain, (start, end) in enumerate(pairwise(knowledge.first)):
         part = estimate[:, start:end]

@@ -21,8 +21,8 @@ from attacks.sums.sketches import Floats, Ints, PartySums
 
 #: A cell is claimed if its share is larger.
 SURE = 0.9
-#: Steps, at most, and those after which it ends if they changed no more than this share of the claims.
-STEPS, LOOK, SETTLED = 600, 40, 1e-3
+#: Steps after which it ends if they changed no more than this share of the claims.
+LOOK, SETTLED = 40, 1e-3
 _POWER_STEPS = 40
 
 Singles = npt.NDArray[np.float32]
@@ -52,14 +52,14 @@ class _Equations(NamedTuple):
         return rests
 
 
-def shares(linked: Linked, knowledge: Knowledge, seconds: float, say: Callable[[str], None]) -> Singles:
+def shares(linked: Linked, knowledge: Knowledge, seconds: float, most: int, say: Callable[[str], None]) -> Singles:
     """Of each record the share (N, cells) of every cell of a chain; those known are 1 or 0.
 
-    `seconds`: of processor time, after which the last estimate counts.
+    `seconds`: of processor time, after which the last estimate counts; `most`: of steps, from 1.
     """
     begun, possible = time.process_time(), knowledge.possible
     open_records = np.flatnonzero((knowledge.known < 0).any(axis=1))
-    result = _even(possible, knowledge.first)
+    result = even(possible, knowledge.first)
     if not len(open_records):
         return result
     equations = _equations(linked, knowledge.first)
@@ -70,7 +70,7 @@ def shares(linked: Linked, knowledge: Knowledge, seconds: float, say: Callable[[
     used = np.repeat(equations.used, np.diff(knowledge.first), axis=1)
     rest = equations._replace(matrix=matrix, sums=sums, used=used)
     cells = _Cells(possible[open_records], knowledge.first)
-    result[open_records] = _solve(rest, result[open_records], cells, begun + seconds, say)
+    result[open_records] = _solve(rest, result[open_records], cells, (most, begun + seconds), say)
     return result
 
 
@@ -91,12 +91,16 @@ class _Cells(NamedTuple):
         return shares
 
 
-def _solve(equations: _Equations, start: Singles, cells: _Cells, end: float, say: Callable[[str], None]) -> Singles:
+def _solve(
+    equations: _Equations, start: Singles, cells: _Cells, until: tuple[int, float], say: Callable[[str], None]
+) -> Singles:
+    """The shares that fit best. `until`: the most steps, and the processor time after which the last ones count."""
+    most, end = until
     transposed = equations.matrix.T.tocsr()
     step = np.float32(1 / max(_norm(equations.matrix, transposed), 1e-30))
     now, ahead, pace = start, start.copy(), 1.0
     claims = now > SURE
-    for number in range(1, STEPS + 1):
+    for number in range(1, most + 1):
         following = cells.project(ahead - step * (transposed @ equations.rests(ahead)))
         if float(np.vdot(ahead - following, following - now)) > 0:
             pace = 1.0  # it overshot: begin to gather speed anew
@@ -149,7 +153,7 @@ def _merge(groups: Ints, tree: PartySums, places: Ints) -> None:
         groups[equation] = groups[equation][starts[np.searchsorted(starts, numbers, side="right") - 1]]
 
 
-def _even(possible: npt.NDArray[np.bool_], first: Ints) -> Singles:
+def even(possible: npt.NDArray[np.bool_], first: Ints) -> Singles:
     """Equal shares of the possible cells of each chain."""
     counts = np.add.reduceat(possible, first[:-1], axis=1, dtype=np.float32)
     even: Singles = possible / np.repeat(counts, np.diff(first), axis=1)

@@ -136,10 +136,10 @@ def left_sets(linked: Linked, knowledge: Knowledge) -> None:
             knowledge.keep(above, chain, np.broadcast_to(cells > low, (len(above), len(cells))))
 
 
-def differences(linked: Linked, knowledge: Knowledge, say: Callable[[str], None]) -> None:
-    """Use all sums over and over, until they tell nothing new."""
+def differences(linked: Linked, knowledge: Knowledge, say: Callable[[str], None], passes: int = PASSES) -> None:
+    """Use all sums over and over, until they tell nothing new, `passes` times at most."""
     keys = [keys_of(tree.values) for tree in linked.trees]
-    for number in range(PASSES):
+    for number in range(passes):
         before = int(knowledge.possible.sum())
         for at in range(len(linked.trees)):
             for chain in range(len(linked.chains)):

@@ -22,6 +22,9 @@ class SumsSettings(RangedSettings):
 
     Attributes:
         seconds: processor time of each of the two runs of least squares, after which the last estimate counts.
+        steps: of each of these runs, at most; 0: cells are read by left sets and differences alone, without the bound.
+        work: records times cells times trees that are gone through for differences, at most: passes are fewer, and then
+            trees, of which the first ones are read.
         most_cells: records times cells of all linked candidates, of which each takes up some 20 bytes.
         most_candidates: of a tree; the time of linking grows with the cube of their number.
         pictured: records of a picture.
@@ -30,12 +33,16 @@ class SumsSettings(RangedSettings):
     ATTACKS: ClassVar = "the attack on columns by sums"
     RANGES: ClassVar = {
         "seconds": Range(1, 1_000_000),
+        "steps": Range(0, 100_000, integer=True),
+        "work": Range(1_000, 10**18, integer=True),
         "most_cells": Range(1_000, 10_000_000_000, integer=True),
         "most_candidates": Range(1, 100_000, integer=True),
         "pictured": Range(16, 65_536, integer=True),
     }
 
     seconds: float = 150.0
+    steps: int = 600
+    work: int = 10**18
     most_cells: int = 50_000_000
     most_candidates: int = 4_000
     pictured: int = 1024
@@ -82,6 +89,7 @@ class ColumnFigures(Findings):
     `differences`: by differences of few records too, with links that the attacker found. `together`: and by all
     equations together. `given`: the same as `together` with links given by the audit, which bounds what better links
     would read. `links`: the share of the candidates that the attacker put next to their true neighbour.
+    `together` and `given` are null too where `steps` is 0.
     `contradictions`: sums that no set of records had, by which an attacker sees that links are wrong.
     `compared`: the share of cells right if those that are not claimed are named by their column's most frequent bin,
     beside naming all of them so; null where nothing was read.
@@ -110,3 +118,8 @@ class ColumnFigures(Findings):
     picture: ColumnPicture | None
     seconds: float
     reasons: dict[str, str]
+
+    @property
+    def read(self) -> CellsRead | None:
+        """All that was read: by all equations together, or else by differences; None where no sum was."""
+        return self.differences if self.together is None else self.together

@@ -26,6 +26,8 @@ from treetap.trees import sampling
 
 #: Share of the training records whose columns the label holder is assumed to know, and the fewest and most of them.
 _KNOWN, _LEAST_KNOWN, _MOST_KNOWN = 0.1, 10, 2000
+#: Settings of a label holder's attack on columns, of trees, where the file asks for none: seconds of work.
+_BRIEF = {"steps": 0, "work": 100_000_000, "most_candidates": 1000}
 
 
 def add_audit(
@@ -49,7 +51,7 @@ def add_audit(
     label = LabelTable(path=labels_file(experiment, folder), column=experiment.data.label, id=ID)
     # of a network accuracies are compared
     evaluation, victims = None, _victims_of_trees(experiment, folder)
-    more |= {"sums": asked.sums} if victims else {}
+    more |= {"sums": _BRIEF if experiment.reads_briefly else asked.sums} if victims else {}
     if not training(experiment.job.protocol).grows_trees:
         more |= {"network": asked.network, "accuracy": _accuracies(experiment, run.metrics)}
         parties = [

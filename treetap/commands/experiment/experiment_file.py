@@ -330,15 +330,24 @@ class ExperimentFile(Strict):
         return self.audit is not None and self.audit.run
 
     def record(self, party: PartyTable) -> str:
-        """The messages in the party's transcript; feature parties under audit record what they receive."""
-        usual = "received" if self.audited and not party.labels else "off"
-        return party.record or usual
+        """The messages in the party's transcript; under audit parties record what they receive.
+
+        All but the label holder of a network, whose attacks take long and need records that it knows.
+        """
+        attacks = self.audited and (not party.labels or training(self.job.protocol).grows_trees)
+        return party.record or ("received" if attacks else "off")
 
     def record_sums(self, party: PartyTable) -> bool:
         """True for a label holder of trees under audit that records: attacks on columns are by the sums it opens."""
         kind = training(self.job.protocol)
         attacks = self.audited and party.labels and self.record(party) != "off"
         return attacks and kind.grows_trees and not kind.one_role
+
+    @property
+    def reads_briefly(self) -> bool:
+        """True if the label holder's attack on columns has little work: its file asks for no more."""
+        assert self.audit is not None
+        return not self.audit.sums and all(party.record is None for party in self.party if party.labels)
 
     @model_validator(mode="after")
     def _together(self) -> ExperimentFile:
