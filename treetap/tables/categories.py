@@ -234,7 +234,7 @@ def encoded(
             form = (date_formats or {}).get(name, ISO)
             category = categories_of(path, name, column, encode, missing, date_format=form)
         else:
-            category = known.get(name)
+            category, column = known.get(name), _untyped(column)
         if category is None or category.of_dates:
             made = [name]
             if category is None:
@@ -259,6 +259,12 @@ def encoded(
                 "rename the column"
             )
     return Encoded(names, np.concatenate([np.empty((rows, 0)), *blocks], axis=1), categories, seen)
+
+
+def _untyped(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of numbers without a value as nulls: libraries store text and dates so where all of them are missing."""
+    empty = pa.types.is_floating(column.type) and pc.all(pc.is_null(column, nan_is_null=True)).as_py()
+    return pa.chunked_array([pa.nulls(len(column))]) if empty else column
 
 
 def _of_categories(
