@@ -229,12 +229,13 @@ def encoded(
     block: Floats
     categories: dict[str, Category] = {}
     seen: dict[str, Seen] = {}
-    for name, column in columns.items():
+    for name, given in columns.items():
+        column = given if known is None else _untyped(given)
         if known is None:
             form = (date_formats or {}).get(name, ISO)
             category = categories_of(path, name, column, encode, missing, date_format=form)
         else:
-            category, column = known.get(name), _untyped(column)
+            category = known.get(name)
         if category is None or category.of_dates:
             made = [name]
             if category is None:
