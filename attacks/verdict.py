@@ -87,7 +87,7 @@ class Compared(Findings):
     @property
     def interval(self) -> tuple[float, float]:
         """The interval of the gain."""
-        half = NormalDist().inv_cdf(1 - MISSED / 2 / self.tries) * self.error
+        half = half_width(self.error, self.tries)
         return self.reached - self.before - half, self.reached - self.before + half
 
     @property
@@ -204,6 +204,11 @@ def paired_error(differences: npt.ArrayLike) -> float:
     values = np.asarray(differences, dtype=np.float64)
     many = len(values) + 2
     return sqrt(max(0.0, ((values**2).sum() + 1) / many - (values.sum() / many) ** 2) / many)
+
+
+def half_width(error: float, tries: int) -> float:
+    """Half of the interval of a gain with this standard error, the best of so many tries."""
+    return NormalDist().inv_cdf(1 - MISSED / 2 / tries) * error
 
 
 def drawn_error(by_draw: Sequence[float]) -> float:

@@ -37,7 +37,7 @@ from attacks.features.schema import (
     attribute_figure,
     png_url,
 )
-from attacks.verdict import Compared, paired_error
+from attacks.verdict import Compared, half_width, paired_error
 from treetap.errors import BadInput
 from treetap.neural.numbers import pin
 from treetap.tables.reading import Table
@@ -240,18 +240,20 @@ def _compared(
 ) -> Compared | None:
     """All guessed columns beside their floors: accuracy of classes and R² of numbers, the mean over columns.
 
-    None where no column is scored. A column that is guessed worse than by its floor is named by that.
+    None where no column is scored. A column that is guessed no better than by its floor, or so by chance, is named by
+    that: the better halves of many guesses that know nothing have a mean above their floors.
     """
     before, reached, gained = [], [], []
+    tries = len(SCALES) * max(1, len(guesses))
     for guess, it in zip(guesses, figures, strict=True):
         value, floor = attribute_figure(it, it.headline), attribute_figure(it, "floor")
         if it.headline is None or value is None or floor is None:
             continue
         before.append(floor)
-        reached.append(max(value, floor))
-        gained.append(by_record := np.zeros(victims))
+        reached.append(floor)
+        gained.append(np.zeros(victims))
         if value > floor:
-            column, known = truth[it.name], np.flatnonzero(truth[it.name].known)
+            column, known, by_record = truth[it.name], np.flatnonzero(truth[it.name].known), np.zeros(victims)
             guessed = guess.guesses[it.headline][known]
             if guess.classes is None:
                 errors = (column.cells[known] - column.cells[known].mean()) ** 2
@@ -259,6 +261,8 @@ def _compared(
             else:
                 labels = _labels(guess.classes, column)
                 by_record[known] = (guessed == labels).astype(np.int64) - (labels == int(guess.floor))
+            if value - floor > half_width(paired_error(by_record[known]), tries):
+                reached[-1], gained[-1] = value, by_record
     if not before:
         return None
     return Compared(
@@ -268,7 +272,7 @@ def _compared(
         reached=float(np.mean(reached)),
         reached_how="embeddings and records whose columns it knows",
         error=paired_error(np.mean(gained, axis=0)),
-        tries=len(SCALES),
+        tries=tries,
         details="columns",
     )
 

@@ -88,3 +88,16 @@ def test_a_frame_is_trained_on_as_it_is() -> None:
     strict = {**SMALL, "policy": {"category_partitions": False}}
     barred = treetap.FederatedClassifier(PARTIES, **strict).fit(FRAME, y)
     assert barred.encodings_ == _keys(FRAME, categorical=False)
+
+
+def test_a_simulated_model_reads_other_formats_too() -> None:
+    """A format that is given after the training holds for what is predicted then, also of records predicted before."""
+    frame, parties = FRAME[["x", "flag", "start"]], {"party-1": ["x", "flag"], "party-2": ["start"]}
+    model = treetap.FederatedClassifier(parties, "party-2", **SMALL, simulate=True)
+    first = model.fit(frame, np.arange(ROWS) > 20).predict_proba(frame)
+    iso = frame.assign(start=DAYS.strftime("%Y-%m-%d"))
+    assert (model.set_params(date_format={"start": "%Y-%m-%d"}).predict_proba(iso) == first).all()
+    ambiguous = frame.assign(start="01.12.2019")
+    days_first = model.set_params(date_format=None).predict_proba(ambiguous)
+    months_first = model.set_params(date_format={"start": "%m.%d.%Y"}).predict_proba(ambiguous)
+    assert (days_first != months_first).all()

@@ -110,7 +110,7 @@ class Client:
             Refused: the party does not know the client.
             UnknownJob: no such model is served.
             NotServed, Overloaded, Silent: no answer now; it may be asked again.
-            Unreachable: there is nobody at the address, or the certificates do not fit.
+            Unreachable: no party answers at the address, or the certificates do not fit.
         """
         asked = _plain_ids(ids)
         most = self._most(model)

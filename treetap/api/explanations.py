@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -24,15 +25,17 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _OWN, _PARTY = "own:", "party:"
 
 
-def by_shards(model: JointModel, data: PartyTables) -> Any:
+def by_shards(model: JointModel, data: PartyTables, date_formats: Mapping[str, Any] | None = None) -> Any:
     """The Shapley value of every feature of every party, in the order of the caller's rows; no message is sent.
+
+    `date_formats`: as of `predict_jointly`.
 
     Raises:
         InvalidInput: a table cannot be read as in the training, or a party lacks records.
         ImportError: shap is not installed.
     """
     explanation = _shap()
-    with on_disk(data.tables) as configs:
+    with on_disk(data.tables, date_formats) as configs:
         ids, features = model.records(configs)
     warn_unlike(model.unlike)
     places = _places(data.rows, pa.table(ids))

@@ -61,27 +61,35 @@ def _written(shards: Shards) -> Iterator[dict[str, Path]]:
         yield write_shards(shards, Path(folder))
 
 
-def predict_jointly(model: JointModel, tables: Mapping[str, pa.Table]) -> pa.Table:
+def predict_jointly(
+    model: JointModel, tables: Mapping[str, pa.Table], date_formats: Mapping[str, Any] | None = None
+) -> pa.Table:
     """Predictions of tables by party, with a column `ID`, as a label holder's file has them; no message is sent.
+
+    `date_formats`: by party, that of its table's description.
 
     Raises:
         InvalidInput: a table cannot be read as in the training; the message names the party.
     """
-    with on_disk(tables) as configs:
+    with on_disk(tables, date_formats) as configs:
         predictions = model.predict(configs)
     warn_unlike(model.unlike)
     return predictions
 
 
 @contextmanager
-def on_disk(tables: Mapping[str, pa.Table]) -> Iterator[dict[str, TableConfig]]:
+def on_disk(
+    tables: Mapping[str, pa.Table], date_formats: Mapping[str, Any] | None = None
+) -> Iterator[dict[str, TableConfig]]:
     """Tables by party, with a column `ID`, as a joint model reads them. Raises as `predict_jointly`."""
     with tempfile.TemporaryDirectory(prefix="treetap-tables-") as folder:
         configs = {}
         for party, table in tables.items():
             path = Path(folder) / f"{party}.parquet"
             pq.write_table(table, path)
-            configs[party] = TableConfig(path=path, id=ID)
+            form = (date_formats or {}).get(party)
+            own = [name for name in table.column_names if name != ID]
+            configs[party] = TableConfig(path=path, id=ID, columns=own, date_format=form)
         try:
             yield configs
         except BadInput as failure:
@@ -250,7 +258,9 @@ class Fitted:
             )
         else:
             with _written(self.shards) as folders:
-                predicted = predict_jointly(JointModel(folders), {party: own.records for party, own in tables.items()})
+                records = {party: own.records for party, own in tables.items()}
+                forms = {party: own.keys.get("date_format") for party, own in tables.items()}
+                predicted = predict_jointly(JointModel(folders), records, forms)
             self._predicted = None
         self._last = digest, predicted
         return predicted
@@ -297,7 +307,7 @@ def _digest(tables: Mapping[str, OwnTable], protocol: str) -> str:
     """SHA-256 of the tables' content."""
     state = hashlib.sha256(protocol.encode())
     for party, own in sorted(tables.items()):
-        state.update(party.encode())
+        state.update(f"{party}\0{own.keys.get('date_format')!r}".encode())
         with pa.ipc.new_stream(_Hashing(state), own.records.schema) as stream:
             stream.write_table(own.records)
     return state.hexdigest()

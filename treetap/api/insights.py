@@ -63,12 +63,13 @@ class Insights(FitResults):
             return of_sums(written, self._fitted.label_holder)
         data = self._party_tables(X)
         check_explained(self._fitted.manifest["protocol"])
+        tables = {party: self._own_table(records) for party, records in data.tables.items()}
         if not federated:
+            forms = {party: own.keys.get("date_format") for party, own in tables.items()}
             with tempfile.TemporaryDirectory(prefix="treetap-model-") as folder:
-                return by_shards(JointModel(write_shards(self._fitted.shards, Path(folder))), data)
+                return by_shards(JointModel(write_shards(self._fitted.shards, Path(folder))), data, forms)
         if (running := self._fitted.loopback) is None:
             raise InvalidInput("federated: the federation of this model does not run here; leave it out")
-        tables = {party: self._own_table(records) for party, records in data.tables.items()}
         written = running.attributions(self._fitted.job, tables, verbose=bool(self.verbose))
         return of_sums(written, self._fitted.label_holder, data.rows)
 

@@ -13,9 +13,10 @@ numbers is a doubt. What is taken is what the same lines would say, and is kept 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ import pyarrow.compute as pc
 from treetap.errors import DataError
 from treetap.tables.asked_columns import OF_PARTY, Ask, Encodings, Meant, Writing, message
 from treetap.tables.categories import (
+    Category,
     are_plain,
     category_texts,
     different_texts,
@@ -34,7 +36,7 @@ from treetap.tables.categories import (
 )
 from treetap.tables.cells import plain_column, plain_type
 from treetap.tables.config import AUTO, CATEGORICAL, DAYS, ONE_HOT, encoding_of, is_encoded_by_name
-from treetap.tables.date_formats import ISO, has_century, mostly, readings, strangers
+from treetap.tables.date_formats import ISO, has_century, mostly, parser, readings, strangers
 from treetap.tables.dates import is_date
 from treetap.tables.number_styles import PLAIN, styles_of
 from treetap.tables.numbers import is_text, kind_name, may_be_numbers, remedy_of, sentinels
@@ -169,6 +171,33 @@ def date_columns(place: Source | Path, names: Sequence[str]) -> list[str]:
             forms = readings(cells) if not are_plain(source, cells) else []
             dated |= {name} if len(forms) == 1 and has_century(forms[0]) else set()
     return [name for name in names if name in dated]
+
+
+def redated(
+    origin: Origin, column: pa.ChunkedArray, name: str, trained: Category, form: str, missing: float | None
+) -> Category:
+    """A column of dates of a training, as a further table writes it whose settings have a format for all columns.
+
+    As in the training that holds for the columns whose cells are of it; the others keep the training's.
+
+    Raises:
+        DataError: the cells are dates by both formats, and other ones.
+    """
+    own = trained.date_format
+    if form == own:
+        return trained
+    if is_text(column.type):
+        texts = different_texts(without_missing(origin, name, column, missing))
+        strange, unlike = strangers(texts, own), strangers(texts, form)
+        if not strange and not unlike and list(map(parser(own), texts)) != list(map(parser(form), texts)):
+            line = OF_PARTY.line("date_format", {name: form})
+            raise DataError(
+                f"{origin}: column {name!r}: all cells are dates as the training wrote them, {own or 'in ISO 8601'}, "
+                f"and other ones by date_format = {json.dumps(form)}: name the column, as {line}"
+            )
+        if len(strange) <= len(unlike):
+            return trained
+    return replace(trained, date_format=form)
 
 
 def may_identify(column: pa.ChunkedArray) -> bool:

@@ -229,7 +229,8 @@ def encoded(
     block: Floats
     categories: dict[str, Category] = {}
     seen: dict[str, Seen] = {}
-    for name, column in columns.items():
+    for name, given in columns.items():
+        column = given if known is None else _untyped(given)
         if known is None:
             form = (date_formats or {}).get(name, ISO)
             category = categories_of(path, name, column, encode, missing, date_format=form)
@@ -259,6 +260,12 @@ def encoded(
                 "rename the column"
             )
     return Encoded(names, np.concatenate([np.empty((rows, 0)), *blocks], axis=1), categories, seen)
+
+
+def _untyped(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of numbers without a value as nulls: libraries store text and dates so where all of them are missing."""
+    empty = pa.types.is_floating(column.type) and pc.all(pc.is_null(column, nan_is_null=True)).as_py()
+    return pa.chunked_array([pa.nulls(len(column))]) if empty else column
 
 
 def _of_categories(

@@ -92,7 +92,9 @@ def read_classes(table: Table, column: str) -> Labels:
     _check_kind(label_column(table, column), cells.type)
     # from Python's numbers numpy would make 64 bits without sign a fraction, and 32 bits other numbers
     own = pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)
-    values = cells.to_numpy(zero_copy_only=False) if own else np.asarray(cells.to_pylist())
+    # nor keep the zeros at the end of a text
+    kind = object if is_text(cells.type) else None
+    values = cells.to_numpy(zero_copy_only=False) if own else np.asarray(cells.to_pylist(), dtype=kind)
     names, numbers = np.unique(values, return_inverse=True)
     return Labels(numbers.astype(np.int64), [class_name(name) for name in names], cells.type)
 

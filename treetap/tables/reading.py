@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, settle
+from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, redated, settle
 from treetap.tables.categories import Category, Seen, encoded
 from treetap.tables.cells import plain_column
 from treetap.tables.config import AUTO, CATEGORICAL, TableConfig, encoded_by_name, encodings_in
@@ -193,6 +193,8 @@ def read_table(
             stamp = source.stamp()
             kinds = kinds_of(source, config)
             columns, cells = first_pass(source, config, kinds, further, categories)
+            dated = {name: (it.origin(), it.column()) for name, it in cells.items()}
+            categories = _redated(config, dated, categories, missing)
             ids, order = sorted_keys(source, {name: columns[name] for name in config.keys})
             rules = _rules(source, config, missing, categorical)
             made, encodings, says = features_of(source, stamp, len(ids), rules, kinds, cells, categories)
@@ -201,6 +203,7 @@ def read_table(
             read = _beside_features(read, source, config, columns, with_label)
         else:
             columns = _columns(source, config, further, categories)
+            categories = _redated(config, {name: (source, it) for name, it in columns.items()}, categories, missing)
             read = table_of(source, config, columns, with_label, missing, categories, shapes, categorical)
             lost = missing_words(source, {name: columns[name] for name in config.columns})
             read = replace(read, says=[*read.says, *lost])
@@ -266,12 +269,24 @@ def _rules(source: Source, config: TableConfig, missing: float | None, categoric
 
 
 def _dated_as(config: TableConfig, categories: Mapping[str, Category]) -> dict[str, Category]:
-    """The categories of a training, with the formats in which this table writes its dates, where it says them."""
-    given = config.date_format
-    of_all = given if isinstance(given, str) else None
-    own = {name: config.dated_by_name.get(name, of_all) for name, it in categories.items() if it.of_dates}
-    forms = {name: form for name, form in own.items() if form is not None}
-    return {name: replace(it, date_format=forms.get(name, it.date_format)) for name, it in categories.items()}
+    """The categories of a training, with the formats of the columns of dates that this table's settings name."""
+    forms = {name: form for name, form in config.dated_by_name.items() if name in categories}
+    dated = {name: replace(categories[name], date_format=form) for name, form in forms.items()}
+    return {**categories, **{name: it for name, it in dated.items() if it.of_dates}}
+
+
+def _redated(
+    config: TableConfig,
+    columns: Mapping[str, tuple[Origin, pa.ChunkedArray]],
+    categories: Mapping[str, Category] | None,
+    missing: float | None,
+) -> Mapping[str, Category] | None:
+    """The same, with the one format that this table's settings have for all columns where the cells are of it."""
+    form = config.date_format
+    if categories is None or not isinstance(form, str):
+        return categories
+    own = {name: it for name, it in categories.items() if it.of_dates and name in columns}
+    return {**categories, **{name: redated(*columns[name], name, it, form, missing) for name, it in own.items()}}
 
 
 def _beside_features(

@@ -67,6 +67,8 @@ def first_pass(
     declared, counted = declared_in(source), list[str]()
     if known is None:
         counted = [name for name in config.columns if _decided_by_cells(config, name, kinds, declared)]
+    elif isinstance(config.date_format, str):  # which holds for columns whose cells are of it
+        counted = [name for name in config.columns if name in known and known[name].of_dates and is_text(kinds[name])]
     cells = {name: DistinctCells(source, name, kinds[name]) for name in counted}
     whole = [*config.keys, *further]
     parts: dict[str, list[pa.Array]] = {name: [] for name in whole}

@@ -10,11 +10,12 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from attacks.features.evidence import FeatureEvidence
-from attacks.features.findings import findings
+from attacks.features.attributes import AttributeGuess
+from attacks.features.evidence import SCALES, FeatureEvidence
+from attacks.features.findings import _attribute, _compared, findings
 from attacks.features.real_bottom import RealBottom
-from attacks.features.record_space import RecordSpace
-from attacks.features.schema import FeatureSettings, Reconstruction
+from attacks.features.record_space import Column, RecordSpace
+from attacks.features.schema import Attribute, FeatureSettings, Reconstruction
 from attacks.registry import Needs, row, rows
 from tests.attacks.features.planted import QUICK, Planted, figures, linear, planted, table_of
 from treetap.errors import BadInput
@@ -258,3 +259,21 @@ def test_settings_are_checked() -> None:
         FeatureSettings.read({"steps": 3})
     with pytest.raises(BadInput, match="matched must be a whole number in"):
         FeatureSettings.read({"matched": 0})
+
+
+def test_guesses_that_know_nothing_are_no_finding() -> None:
+    """Of many columns some are guessed better than by their majority class, by chance, as others are worse."""
+    draw, words = np.random.default_rng(0), list[str]()
+    for _ in range(25):
+        guesses, figured, truth = list[AttributeGuess](), list[Attribute](), dict[str, Column]()
+        for number in range(30):
+            name, share = f"c{number}", draw.uniform(0.45, 0.55)
+            cells, *guessed = (np.where(draw.random(300) < share, 0.0, 1.0) for _ in range(3))
+            truth[name] = Column(name, ("a", "b"), cells)
+            guess = AttributeGuess(name, ("a", "b"), 100, float(share < 0.5), dict(zip(SCALES, guessed, strict=True)))
+            guesses.append(guess)
+            figured.append(_attribute(guess, 300, truth[name]))
+        compared = _compared(guesses, figured, truth, 300)
+        assert compared is not None
+        words.append(compared.word)
+    assert set(words) == {"nothing found"}

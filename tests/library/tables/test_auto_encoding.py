@@ -102,12 +102,36 @@ def test_a_prediction_reads_as_the_training_did(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="row 1, column 'start': the cell is not a date; the others are as date_format"):
         _read(path, None, trained)
     for own in ("%Y-%m-%d", {"start": "%Y-%m-%d"}):
-        if isinstance(own, dict):
-            again = _read(path, None, trained, date_format=own)
-            np.testing.assert_array_equal(again.features, read.features)
+        again = _read(path, None, trained, date_format=own)
+        np.testing.assert_array_equal(again.features, read.features)
     typed = pa.table({"id": [0, 1, 2], **new, "start": pa.array([date(2019, 2, 1), None, date(2019, 4, 3)])})
     pq.write_table(typed, path)
     np.testing.assert_array_equal(_read(path, None, trained).features, read.features)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_one_format_is_of_the_columns_that_are_written_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
+    """At a prediction as at the training: others keep theirs, and cells that are dates by both need a word."""
+    monkeypatch.setattr("treetap.tables.reading.too_large_to_hold", lambda *_: streams)
+    columns = {"d": ["31.01.2024", None, "01.02.2024"], "iso": ["2024-01-31", "2024-02-01", None]}
+    keys: dict[str, Any] = {"id": "id", "columns": ["d", "iso"], "encode": "auto", "date_format": "%d.%m.%Y"}
+
+    def read(categories: Any = None, **cells: Any) -> Table:
+        config = TableConfig(path=_file(tmp_path, **columns | cells), **keys)
+        return read_table(config, with_label=False, missing=None, categories=categories, streams=True)
+
+    trained = read()
+    features = trained.features
+    again = read(trained.categories)
+    np.testing.assert_array_equal(again.features, features)
+    assert {name: it.date_format for name, it in again.categories.items()} == {"d": "%d.%m.%Y", "iso": ""}
+    keys["date_format"] = "%m.%d.%Y"
+    other = read(trained.categories, d=["01.31.2024", None, "02.01.2024"])
+    np.testing.assert_array_equal(other.features, features)
+    with pytest.raises(DataError, match=r"column 'd': all cells are dates as the training wrote them.*d = \"%m\.%d"):
+        read(trained.categories, d=["03.01.2024", None, "02.01.2024"])
 
 
 def test_categories_where_trees_may_not_partition_them(tmp_path: Path) -> None:

@@ -111,6 +111,17 @@ def test_what_cannot_be_encoded(tmp_path: Path) -> None:
         _read(_file(tmp_path, "parquet", {**TRAIN, "colour": [1.0, 2.0, 3.0, 4.0]}), None, trained)
 
 
+@pytest.mark.parametrize("empty", [None, float("nan")])
+@pytest.mark.parametrize(("encode", "cells"), [("ordinal", TRAIN["colour"]), ("days", ["2024-03-31"] * 4)])
+def test_a_column_without_a_value_has_no_type(tmp_path: Path, encode: str, cells: list[str], empty: float) -> None:
+    """Where all cells of text or dates are missing, libraries store numbers; they are missing, and counted so."""
+    trained = _read(_file(tmp_path, "parquet", {**TRAIN, "colour": cells}), encode)
+    gone = pa.array([empty] * 4, pa.float64())
+    read = _read(_file(tmp_path, "parquet", {**TRAIN, "colour": gone}), None, trained)
+    assert np.isnan(read.features[:, read.columns.index("colour")]).all()
+    assert read.unlike.empty_columns == 1
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_categorical(kind: str, tmp_path: Path) -> None:
     """Codes as with ordinal, but a category that training had not has a code of its own: it is not missing."""

@@ -65,6 +65,12 @@ def test_two_classes(cells: list[Any], kind: pa.DataType, classes: list[str]) ->
     assert labels.classes == classes
 
 
+def test_zeros_at_the_end_of_a_text_tell_classes_apart() -> None:
+    """numpy's own texts lose them."""
+    labels = _labels(["x\0", "x", "", "\0"], SOFTMAX)
+    assert (labels.classes, labels.values.tolist()) == (["", "\0", "x", "x\0"], [3, 2, 0, 1])
+
+
 def test_categories_of_text(tmp_path: Path) -> None:
     """A dictionary column, as pandas writes its categories, is read as the text that it stands for."""
     table = _from_file(tmp_path, pa.array(["b", "a", "c", "b"] * 2).dictionary_encode(), "y")
