@@ -98,10 +98,11 @@ class Parties:
         )
 
     async def leave(self, job: str, attempt: int, submitted: Submitted, *, discard: bool) -> list[str]:
-        """Have a job's parties leave it; returns those that did not confirm it in time."""
+        """Have a job's parties leave it; returns those that did not confirm it in time, or whose address is unknown."""
         members = [party for party in submitted.members if party in self.addresses]  # the configuration may lack one
         roster = self.roster(job, attempt, submitted, members, self.byte_counts(), None)
-        return await roster.leave(LEAVE_S, discard=discard)
+        unheard = await roster.leave(LEAVE_S, discard=discard)
+        return [party for party in submitted.members if party in unheard or party not in members]
 
 
 class Attempt:
