@@ -98,10 +98,11 @@ class Parties:
         )
 
     async def leave(self, job: str, attempt: int, submitted: Submitted, *, discard: bool) -> list[str]:
-        """Have a job's parties leave it; returns those that did not confirm it in time."""
+        """Have a job's parties leave it; returns those that did not confirm it in time, or whose address is unknown."""
         members = [party for party in submitted.members if party in self.addresses]  # the configuration may lack one
         roster = self.roster(job, attempt, submitted, members, self.byte_counts(), None)
-        return await roster.leave(LEAVE_S, discard=discard)
+        unheard = await roster.leave(LEAVE_S, discard=discard)
+        return [party for party in submitted.members if party in unheard or party not in members]
 
 
 class Attempt:
@@ -231,12 +232,13 @@ class Attempt:
     async def _give_up(self, state: str, error: str, *, bad_input: bool = False) -> None:
         """Have the parties leave the job and write its end; what keeps nothing has its files discarded.
 
-        Kept is a training that has stored a tree, and all that was interrupted. A job that every party has discarded
-        gives its name back.
+        Kept is a training that has stored a tree, a prediction that has scored records, and all that was interrupted.
+        A job that every party has discarded gives its name back.
         """
         log.warning("job %s %s: %s", self._job, state, error)
-        trains, begun = self._submitted.kind == "train", self._progress.binding or not self._first_try()
-        discard = state == "failed" and (bad_input or self._submitted.kind == "align" or (trains and not begun))
+        trains = self._submitted.kind == "train"
+        begun = self._progress.binding or self._progress.status.scored > 0 or not self._first_try()
+        discard = state == "failed" and (bad_input or self._submitted.kind == "align" or not begun)
         number = self._progress.status.attempt
         unheard = await self._parties.leave(self._job, number, self._submitted, discard=discard)
         self._progress.status.released = discard and not unheard and not (trains and begun)

@@ -56,7 +56,9 @@ def reread(path: Path, running: PartyConfig) -> Reread:
         renewed = {key: getattr(read_now.serve, key) for key in REREAD_SERVE}
         updates["serve"] = running.serve.model_copy(update=renewed)
     changed += [f"policy.{key}" for key in _differing(running.policy, read_now.policy)[1]]
-    return Reread(running.model_copy(update=updates).under(read_now.policy), changed, left)
+    config = running.model_copy(update=updates).under(read_now.policy)
+    config.check_apart()  # of clients that stay until a restart, too
+    return Reread(config, changed, left)
 
 
 async def follow(path: Path, node: PartyNode) -> None:

@@ -16,8 +16,11 @@ import pytest
 from tests.commands.command import Outcome, end, refused, start, treetap, write
 from tests.system.federations import settings, until
 from tests.worlds import PARTIES, world
+from treetap.commands.jobs.cli import _print_checked
 from treetap.commands.local_federation import LocalFederation
+from treetap.errors import TreetapError
 from treetap.models.store import TREES
+from treetap.wire.v2 import jobs_pb2
 
 pytestmark = pytest.mark.xdist_group("jobs")
 
@@ -404,3 +407,13 @@ def test_a_coordinator_that_is_not_there(federation: LocalFederation) -> None:
         assert f"coordinator at {federation.addresses['coordinator']}: connection refused" in message
     federation.restart("coordinator")
     assert json.loads(_run(federation, "status", "good", "--json").out)["jobs"][0]["state"] == "finished"
+
+
+def test_a_party_without_an_answer_is_not_taken_to_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the coordinator leaves out: silence is none."""
+    answers = [jobs_pb2.Checked(party="bank")]
+    _print_checked(answers, ["bank"], as_json=False)
+    assert capsys.readouterr().out == "bank: the job could begin here\n"
+    with pytest.raises(TreetapError, match="because of telco"):
+        _print_checked(answers, ["bank", "telco"], as_json=True)
+    assert json.loads(capsys.readouterr().out)["could_begin"] is False

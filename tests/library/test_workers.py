@@ -118,14 +118,16 @@ def test_closing_ends_waiting_calls():
     asyncio.run(run())
 
 
-def test_workers_ignore_interrupts():
-    """Ctrl-C reaches the whole process group; workers leave the decision to their parent, even while they boot."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_workers_ignore_interrupts(number):
+    """Ctrl-C reaches a whole process group, SIGHUP may; workers leave both to their parent, even while they boot."""
 
     async def scenario(engine):
-        os.kill(engine._forks._process.pid, signal.SIGINT)  # still booting
-        os.kill(engine.pids[0], signal.SIGINT)
+        os.kill(engine._forks._process.pid, number)  # still booting
+        os.kill(engine.pids[0], number)
         await engine.call(0, doze, 0)
-        os.kill(engine.pids[0], signal.SIGINT)
+        os.kill(engine.pids[0], number)
+        os.kill(engine._forks._process.pid, number)
         assert await engine.call(0, doze, 0.1) == 0.1
 
     with_workers(1, scenario)

@@ -38,9 +38,11 @@ def test_who_asks_for_which_job_is_checked_for_every_word(
                     await ask(federation, party, request, caller=stranger)
             with pytest.raises(Malformed, match="not a name of a job: names have lower-case letters"):
                 await ask(federation, party, with_word(name, job="../up"))
-            if name == "check_job":  # which needs no attempt, and is of nobody's job
-                with pytest.raises(Refused, match=f"{party} is not a party of job job"):
+            if name == "check_job":  # which needs no attempt: it is refused as the opening would be
+                with pytest.raises(Refused, match="job job belongs to coordinator coordinator, not to second"):
                     await ask(federation, party, request, caller="second")
+                with pytest.raises(Refused, match=f"{party} is not a party of job other"):
+                    await ask(federation, party, with_word(name, job="other"), caller="second")
                 continue
             for attempt in (1, 2):
                 request = with_word(name, attempt=attempt)

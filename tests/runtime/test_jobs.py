@@ -276,6 +276,10 @@ def test_cancelling_waits_for_nobody_who_is_away(tmp_path: Path) -> None:
         assert f"{PARTIES[1]} did not confirm it and may still hold files: treetap cancel job" in cancelled.error
         assert asyncio.get_running_loop().time() - start < 5
         federation.start(PARTIES[1])
+        known = federation.jobs._parties.addresses
+        address = known.pop(PARTIES[1])  # as if the coordinator's file lacked it
+        assert f"{PARTIES[1]} did not confirm it" in (await federation.jobs.cancel("job")).error
+        known[PARTIES[1]] = address
         assert (await federation.jobs.cancel("job")).state == "cancelled"
         assert list((federation.state(PARTIES[1]) / "jobs").iterdir()) == []
         await federation.close()

@@ -206,6 +206,12 @@ def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) -> Non
         for _ in range(2):
             assert (await federation.predict(predict_request(model="job", job="p", table="none"))).released
             assert (await federation.preview(job="q")).released
+        few = federation.configs[FEATURE].policy.model_copy(update={"min_prediction_records": 1000})
+        federation.node(FEATURE).go_by(federation.configs[FEATURE].under(few))
+        for _ in range(2):
+            refused = await federation.predict(predict_request(model="job", job="p"))
+            assert (refused.state, refused.bad_input, refused.released) == ("failed", False, True)
+        _relent(federation)
         assert (await federation.predict(predict_request(model="job", job="p"))).state == "finished"
         await federation.close()
 

@@ -86,6 +86,15 @@ def test_a_fault_changes_nothing_and_is_logged(
     assert named in record.message
 
 
+def test_a_client_that_is_still_answered_becomes_no_party(tmp_path: Path) -> None:
+    """Where `[serve]` is taken out of the file, clients are answered until the restart."""
+    running = read(_written(tmp_path, '[serve]\nclients = ["app"]\nlisten = "127.0.0.1:7000"\n'))
+    path = _written(tmp_path, policy='peers = ["app"]\n')
+    with pytest.raises(BadInput, match="both name app"):
+        reread(path, running)
+    assert reread(_written(tmp_path), running).left == ["serve"]
+
+
 def test_folders_of_a_table_that_came_later_stay_hidden_in_errors(tmp_path: Path) -> None:
     """As do those of the tables before, which jobs under way name."""
     before = read(_written(tmp_path))

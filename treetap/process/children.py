@@ -11,7 +11,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from treetap.process.limits import keep_memory_private
+from treetap.process.limits import OF_PARENT, keep_memory_private, leave_to_parent
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -20,7 +20,7 @@ def spawn(target: Callable[..., None], args: tuple[Any, ...], name: str) -> Base
     """Start a process that runs `target(*args)`, which has to call `settle` first."""
     process: BaseProcess = SPAWN.Process(target=target, args=args, name=name, daemon=True)
     # A Ctrl-C while a child boots must not kill it: a blocked signal stays blocked across the spawn.
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, OF_PARENT)
     try:
         process.start()
     finally:
@@ -29,8 +29,8 @@ def spawn(target: Callable[..., None], args: tuple[Any, ...], name: str) -> Base
 
 
 def settle() -> None:
-    """Make this process a child that its parent ends: it ignores Ctrl-C, is not dumped, and ends with its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Make this process a child that its parent ends: it ignores Ctrl-C and SIGHUP, is not dumped, and ends with it."""
+    leave_to_parent()
     keep_memory_private()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 from treetap.process.forking import ENDED, FAILED, FORKED, REFUSED
+from treetap.process.limits import OF_PARENT
 
 log = logging.getLogger(__name__)
 #: Seconds within which a server has started and answers a request.
@@ -233,7 +234,7 @@ def _started(modules: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket
         f"serve({far.fileno()}, {modules!r})"
     )
     # A Ctrl-C while it boots must not kill it: a blocked signal stays blocked across the exec.
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, OF_PARENT)
     try:
         with far:
             process = subprocess.Popen(  # noqa: S603 - this interpreter

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
-from treetap.process.limits import end_with, keep_memory_private
+from treetap.process.limits import end_with, keep_memory_private, leave_to_parent
 
 #: A server's words on a child: it was forked (its process id), has ended (its status), is refused (why), failed (why).
 FORKED, ENDED, REFUSED, FAILED = "forked", "ended", "refused", "failed"
@@ -33,7 +33,7 @@ DESCRIPTORS = 16
 
 def serve(control: int, modules: Sequence[str]) -> NoReturn:
     """A server's life: import, then fork a child for every request until the party closes the control socket."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its children inherit that, and the next
+    leave_to_parent()  # its children inherit that, and the next
     keep_memory_private()
     preload(modules)
     with socket.socket(fileno=control) as requests:

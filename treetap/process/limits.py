@@ -31,6 +31,8 @@ IMPORTED = 200_000
 _BEFORE = gc.get_threshold()
 #: Seconds after which nothing under way holds what has ended.
 LET_GO_S = 1.0
+#: Signals to a process that its children leave to it, by which they end too: Ctrl-C, and a party's reading anew.
+OF_PARENT = (signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # <linux/prctl.h>
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 
@@ -50,6 +52,12 @@ def raise_descriptors() -> None:
             limit,
             ENOUGH_DESCRIPTORS,
         )
+
+
+def leave_to_parent() -> None:
+    """Ignore the signals of `OF_PARENT` in this process and its children: a whole process group may get them."""
+    for number in OF_PARENT:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def leave_out_pandas() -> None:

@@ -51,7 +51,8 @@ def train(
     asked = jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec())
     if check:
         with operating(operator) as client:
-            _print_checked(client.check(asked), as_json=as_json)
+            parties = [asked.spec.aggregator, *asked.spec.feature_parties]
+            _print_checked(client.check(asked), parties, as_json=as_json)
         return
     if not as_json:
         for sentence in training(job.job.protocol).noise.statement(job.job.params()):
@@ -61,8 +62,13 @@ def train(
         _follow(client, name, detach=detach, as_json=as_json)
 
 
-def _print_checked(answers: Sequence[jobs_pb2.Checked], *, as_json: bool) -> None:
-    """Print what each party has against a job; an error ends the command unless that is nothing."""
+def _print_checked(answers: Sequence[jobs_pb2.Checked], parties: Sequence[str], *, as_json: bool) -> None:
+    """Print what each of a job's parties has against it; an error ends the command unless that is nothing."""
+    from treetap.wire.v2 import jobs_pb2
+
+    answered = {answer.party for answer in answers}
+    silent = [jobs_pb2.Checked(party=name, error="has not answered") for name in parties if name not in answered]
+    answers = [*answers, *silent]
     faults = [answer for answer in answers if answer.error]
     if as_json:
         rows = [{"party": answer.party, "error": answer.error, "bad_input": answer.bad_input} for answer in answers]
