@@ -275,8 +275,8 @@ def learned_table(verdicts: Sequence[Verdict]) -> Table:
     from attacks.report.verdict import TITLE, bar
     from attacks.verdict import OTHERS
 
-    title = f"{TITLE}: share guessed right before the training → after it"
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), title=title)
+    title = f"{TITLE}: share guessed right before → after the training"
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), title=title, min_width=len(title))
     table.title_justify, table.title_style = "left", "bold"
     several: dict[tuple[str, str], list[Verdict]] = {}
     for it in verdicts:
