@@ -72,6 +72,14 @@ def test_the_parties_files_say_what_was_taken(tmp_path: Path, capfd: pytest.Capt
     np.testing.assert_array_equal(alone.features[both[both >= 0]], trained.features[both >= 0])
 
 
+def test_the_party_that_gets_all_other_columns_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    """Of a smaller share it is not known before the draw who gets a column."""
+    for share, whose in ((1.0, "telco"), (0.5, "columns by share")):
+        read_table(_experiment(telco={"share": share}), LOANS)
+        said = capfd.readouterr().err
+        assert f'  {whose}: date_format = {{ contract_start = "%d.%m.%Y" }}' in said
+
+
 def test_categories_of_jobs_that_do_not_partition_them(tmp_path: Path) -> None:
     """They are one-hot."""
     for number, job in enumerate(({"protocol": "forest"}, {"multi_strategy": "multi_output_tree"})):
