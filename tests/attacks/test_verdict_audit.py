@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from markupsafe import escape
 
 from attacks import audit_file
 from attacks.audit import audit
@@ -147,8 +148,8 @@ def test_terminal_page_and_json_say_the_same(document: Document) -> None:
         assert f"{it.party} {it.text}" in printed
         assert f"{it.word}{',' if it.before is None else ':'} {it.gain}" in printed
         assert f'<span class="word">{it.word}</span> <bdi>{it.party}</bdi>' in page
-        assert it.gain in page
-        assert page.index(it.gain) < page.index("<nav") < page.index("Attacks on the labels")
+        assert (gain := escape(it.gain)) in page
+        assert page.index(gain) < page.index("<nav") < page.index("Attacks on the labels")
         assert f'id="{it.details}"' in page
     assert page.index("<footer>") < page.index("signed up to record")
     assert len(verdict_lines(document)) <= 2 + 2 * len(document.verdicts)

@@ -72,6 +72,12 @@ def test_the_parties_files_say_what_was_taken(tmp_path: Path, capfd: pytest.Capt
     np.testing.assert_array_equal(alone.features[both[both >= 0]], trained.features[both >= 0])
 
 
+def test_the_party_that_gets_all_other_columns_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    """By its share of 1, as if it named them."""
+    read_table(_experiment(telco={"share": 1.0}), LOANS)
+    assert '  telco: date_format = { contract_start = "%d.%m.%Y" }' in capfd.readouterr().err
+
+
 def test_categories_of_jobs_that_do_not_partition_them(tmp_path: Path) -> None:
     """They are one-hot."""
     for number, job in enumerate(({"protocol": "forest"}, {"multi_strategy": "multi_output_tree"})):

@@ -14,7 +14,7 @@ from tests.commands.command import treetap
 from tests.commands.experiment_documents import REGRESSION, experiment, run
 from treetap.commands.experiment.page import beside, html, learned
 from treetap.commands.experiment.printed import print_report, run_line
-from treetap.commands.experiment.results import RunResult, to_do, worst_verdicts
+from treetap.commands.experiment.results import RunResult, to_lower, worst_verdicts
 
 GAIN = {"measure": "auc", "together": 0.73, "alone": {"clinic": 0.66}, "low": 0.05, "high": 0.09}
 
@@ -55,9 +55,11 @@ def test_the_worst_run_of_each_direction_counts() -> None:
         ("labels", "notable", 0.1, 1),
         ("columns", "severe", 0.5, 0),
     ]
-    assert to_do(worst) == "cure 0"
+    advised = to_lower(worst)
+    assert advised is not None
+    assert (advised[0], advised[1].audit_report) == ("cure 0", "runs/exp/seed-0/audit.html")
     assert worst_verdicts([run()]) == []
-    assert to_do([]) is None
+    assert to_lower([]) is None
     addresses = [(address, [it.word for it in lines]) for address, lines in learned(worst)]
     assert addresses == [("seed-1/audit.html", ["notable"]), ("seed-0/audit.html", ["severe"])]
 

@@ -233,8 +233,8 @@ def test_points_of_other_data_or_settings_are_refused(folder: Path, encoded: str
     message = refusal()
     assert "content of the table was" in message
     assert "alone-seed-0.json" in message
-    (kept / "points" / "none-seed-0.json").write_text("{")
-    assert "none-seed-0.json: is no finished training" in refusal()
+    (kept / "points" / "alone-seed-0.json").write_text("{")
+    assert "alone-seed-0.json: is no finished training" in refusal()
     (folder / "other").mkdir()
     (folder / "other" / "thesis.txt").touch()
     with pytest.raises(BadInput, match="is not empty and holds no frontier"):

@@ -228,6 +228,14 @@ def test_faults_are_named_before_anything_is_written(name: str, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_table_that_needs_settings_can_be_saved_anew(tmp_path: Path) -> None:
+    """There is no file yet in which a person could write them."""
+    (tmp_path / "bank.csv").write_bytes("Kunde;Eröffnet\nA 1;2020-01-01\n".encode("cp1252"))
+    with pytest.raises(BadInput, match=r'encoding = "windows-1252" .*; no file has settings yet: save the table'):
+        _new("federation", f"bank={tmp_path / 'bank.csv'}", "telco", folder=tmp_path)
+    assert [it.name for it in tmp_path.iterdir()] == ["bank.csv"]
+
+
 def _seen(folder: Path, **columns: Any) -> SeenTable:
     path = folder / "table.parquet"
     pq.write_table(pa.table({name: pa.array(cells) for name, cells in columns.items()}), path)

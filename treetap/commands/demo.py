@@ -123,7 +123,10 @@ def run(asked: Asked) -> None:
     """Run the demo of a protocol; print what it shows, and keep the audit's page."""
     asked.check()
     page = asked.page()
-    with clean_end(), working_folder(asked.workdir, "treetap-demo-") as folder:
+    with clean_end(), working_folder(asked.workdir, "treetap-demo-") as held:
+        # the page is called by this folder
+        folder = held if asked.workdir is not None else held / "demo"
+        folder.mkdir(exist_ok=True)
         names = write_breast_cancer(folder / "breast_cancer.parquet")
         experiment = federation_of(folder, names, asked.protocol, {"scheme": asked.scheme, "key_bits": asked.key_bits})
         table = read_table(experiment, folder)
@@ -272,8 +275,8 @@ def learned_table(verdicts: Sequence[Verdict]) -> Table:
     from attacks.report.verdict import TITLE, bar
     from attacks.verdict import OTHERS
 
-    title = f"{TITLE}: share guessed right before the training → after it"
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), title=title)
+    title = f"{TITLE}: share guessed right before → after the training"
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), title=title, min_width=len(title))
     table.title_justify, table.title_style = "left", "bold"
     several: dict[tuple[str, str], list[Verdict]] = {}
     for it in verdicts:

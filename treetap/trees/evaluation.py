@@ -15,8 +15,8 @@ and formulas are scikit-learn's:
 and of a regression: version, objective, records, measures (rmse, mae, r2) and `residuals`, the quantiles of the label
 less the prediction. A figure that is not defined is null.
 
-Two classes show the curves of one alone: of the second, unless the first is rare. More classes show those of each against
-the rest. Above `MOST_CLASSES` classes `confusion` is null and `roc` and `calibration` are empty.
+Two classes show the curves of one alone: of the second, unless the first is rare. More classes show those of each
+against the rest. Above `MOST_CLASSES` classes `confusion` is null and `roc` and `calibration` are empty.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def defined(measures: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in measures.items()}
 
 
-def _shown(truth: Ints, classes: int) -> list[int]:
+def _shown(truth: Array, classes: int) -> list[int]:
     """The classes whose curves the document has."""
     if classes == 2:
         return [0] if 0 < np.count_nonzero(truth == 0) < RARE * len(truth) else [1]

@@ -59,7 +59,8 @@ def _lines(experiment: ExperimentFile, source: Source, settled: Settled) -> list
         return []
     by_party = {party.name: party.columns for party in experiment.party if party.columns is not None}
     claimed = {name for own in by_party.values() for name in own}
-    by_party["columns by share"] = [name for name in settled.taken if name not in claimed]
+    rest = [party.name for party in experiment.party if party.columns is None and party.share == 1.0]
+    by_party["".join(rest) or "columns by share"] = [name for name in settled.taken if name not in claimed]
     lines = [f'{source}: encode = "{AUTO}" took text and dates so, as a party\'s own file would say it:']
     return lines + [f"  {name}: {line}" for name, own in by_party.items() for line in settled.lines(columns=own)]
 

@@ -18,7 +18,15 @@ from treetap.commands.experiment.report import (
     seconds_table,
     written,
 )
-from treetap.commands.experiment.results import OF_COLUMNS, RunResult, measures, spread, summary, to_lower, worst_verdicts
+from treetap.commands.experiment.results import (
+    OF_COLUMNS,
+    RunResult,
+    measures,
+    spread,
+    summary,
+    to_lower,
+    worst_verdicts,
+)
 from treetap.commands.jobs.progress_view import backends_line, epochs_used, trees_used
 from treetap.commands.leakage import leakage_table
 

@@ -25,6 +25,10 @@ from treetap.tables.tensors import is_tensor
 USUAL_IDS, USUAL_LABELS = ("id",), ("label", "target", "y", "class", "outcome")
 #: Different values of a last column that may be a label without a usual name.
 CLASSES = 2
+#: What helps where a table is read only with settings, which do not exist yet.
+_NO_SETTINGS = (
+    "no file has settings yet: save the table so that it needs none, in UTF-8, each quote closed, with decimal points"
+)
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,14 @@ class SeenTable:
         """
         self.path = path.absolute()
         self._source = source_of(SourceKeys(path=self.path))
-        self.names = columns_of(self._source)
-        self.check("--id", id)
-        self._table = read_columns(self._source, self.names, ())
+        try:
+            self.names = columns_of(self._source)
+            self.check("--id", id)
+            self._table = read_columns(self._source, self.names, ())
+        except DataError as fault:
+            if OF_PARTY.place not in str(fault):
+                raise
+            raise BadInput(f"{fault}; {_NO_SETTINGS}") from None
         self.id = id or _id(path, self._table)
         self.label = _label(self._table, [name for name in self.names if name != self.id])
 
