@@ -170,11 +170,14 @@ def _read(linked: Linked, number: int, chain: int, keys: Keys, knowledge: Knowle
         groups = node_groups(sums[node][:, tree.counting].sum(axis=1)) if tree.least else np.arange(len(delimited))
         starts = delimited[groups]
         group_of = np.searchsorted(starts, np.arange(of_chain.stop - of_chain.start), side="right") - 1
+        single = len(starts) == len(group_of)  # each group is one cell
         rest = np.add.reduceat(sums[node], groups, axis=0)
         np.subtract.at(rest, group_of[known[here]], tree.values[rows[here]])
         others = rows[~here]
-        possible = np.logical_or.reduceat(knowledge.possible[others, of_chain], starts, axis=1)
-        counts, could = rest[:, tree.counting].sum(axis=1), (possible * tree.draws[others, None]).sum(axis=0)
+        cells = knowledge.possible[others, of_chain]
+        possible = cells if single else np.logical_or.reduceat(cells, starts, axis=1)
+        times = possible if once else possible * tree.draws[others, None]
+        counts, could = rest[:, tree.counting].sum(axis=1), times.sum(axis=0)
         if (counts < 0).any() or (counts > could).any():
             knowledge.contradictions += 1
             continue
@@ -198,7 +201,7 @@ def _read(linked: Linked, number: int, chain: int, keys: Keys, knowledge: Knowle
             kept[may] = False
             kept[may, group] = True
         if (kept != possible).any():
-            knowledge.keep(others, chain, kept[:, group_of])
+            knowledge.keep(others, chain, kept if single else kept[:, group_of])
 
 
 def node_groups(counts: Ints) -> Ints:
