@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -258,6 +259,11 @@ def _sets(keys: Keys, key: np.uint64, size: int) -> Ints | None:
 
 def keys_of(values: Ints) -> Keys:
     """A key of each row of values (…, S) modulo 2^64: sums of keys are keys of sums."""
-    factors = np.random.default_rng(0).integers(0, 2**64, values.shape[-1], dtype=np.uint64) | np.uint64(1)
-    keys: Keys = (values.astype(np.uint64) * factors).sum(axis=-1, dtype=np.uint64)
+    keys: Keys = (values.astype(np.uint64) * _factors(values.shape[-1])).sum(axis=-1, dtype=np.uint64)
     return keys
+
+
+@lru_cache(maxsize=8)
+def _factors(count: int) -> Keys:
+    """The same odd numbers (count,) every time."""
+    return np.random.default_rng(0).integers(0, 2**64, count, dtype=np.uint64) | np.uint64(1)
