@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -170,11 +171,14 @@ def _read(linked: Linked, number: int, chain: int, keys: Keys, knowledge: Knowle
         groups = node_groups(sums[node][:, tree.counting].sum(axis=1)) if tree.least else np.arange(len(delimited))
         starts = delimited[groups]
         group_of = np.searchsorted(starts, np.arange(of_chain.stop - of_chain.start), side="right") - 1
+        single = len(starts) == len(group_of)  # each group is one cell
         rest = np.add.reduceat(sums[node], groups, axis=0)
         np.subtract.at(rest, group_of[known[here]], tree.values[rows[here]])
         others = rows[~here]
-        possible = np.logical_or.reduceat(knowledge.possible[others, of_chain], starts, axis=1)
-        counts, could = rest[:, tree.counting].sum(axis=1), (possible * tree.draws[others, None]).sum(axis=0)
+        cells = knowledge.possible[others, of_chain]
+        possible = cells if single else np.logical_or.reduceat(cells, starts, axis=1)
+        times = possible if once else possible * tree.draws[others, None]
+        counts, could = rest[:, tree.counting].sum(axis=1), times.sum(axis=0)
         if (counts < 0).any() or (counts > could).any():
             knowledge.contradictions += 1
             continue
@@ -198,7 +202,7 @@ def _read(linked: Linked, number: int, chain: int, keys: Keys, knowledge: Knowle
             kept[may] = False
             kept[may, group] = True
         if (kept != possible).any():
-            knowledge.keep(others, chain, kept[:, group_of])
+            knowledge.keep(others, chain, kept if single else kept[:, group_of])
 
 
 def node_groups(counts: Ints) -> Ints:
@@ -255,6 +259,11 @@ def _sets(keys: Keys, key: np.uint64, size: int) -> Ints | None:
 
 def keys_of(values: Ints) -> Keys:
     """A key of each row of values (…, S) modulo 2^64: sums of keys are keys of sums."""
-    factors = np.random.default_rng(0).integers(0, 2**64, values.shape[-1], dtype=np.uint64) | np.uint64(1)
-    keys: Keys = (values.astype(np.uint64) * factors).sum(axis=-1, dtype=np.uint64)
+    keys: Keys = (values.astype(np.uint64) * _factors(values.shape[-1])).sum(axis=-1, dtype=np.uint64)
     return keys
+
+
+@lru_cache(maxsize=8)
+def _factors(count: int) -> Keys:
+    """The same odd numbers (count,) every time."""
+    return np.random.default_rng(0).integers(0, 2**64, count, dtype=np.uint64) | np.uint64(1)

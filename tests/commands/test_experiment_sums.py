@@ -13,7 +13,10 @@ import pytest
 
 from attacks import audit_file
 from attacks.label_holder_audit import label_holder, read_holder
+from attacks.report.verdict import lines
+from attacks.verdict import Compared, judged
 from tests.commands.command import treetap
+from treetap.commands.experiment.audited import _explained
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_tables import write_tables
@@ -22,6 +25,17 @@ from treetap.tables.config import TableConfig
 from treetap.tables.reading import read_table
 
 ROWS = 40
+COMPARED = Compared(
+    measure="accuracy",
+    before=0.2,
+    before_how="the most frequent bin",
+    reached=0.6,
+    reached_how="all that it read",
+    error=0.01,
+    tries=2,
+    details="columns",
+    floor="a floor",
+)
 TABLE = pa.table(
     {ID: [f"r{row:02d}" for row in range(ROWS)], "y": [row % 2 for row in range(ROWS)]}
     | {name: np.random.default_rng(place).normal(size=ROWS) for place, name in enumerate("abc")}
@@ -50,14 +64,17 @@ def _experiment(record: str | None, protocol: str = "boosting", audit: bool = Tr
     [
         (_experiment("received"), True),
         (_experiment("both", "forest"), True),
-        (_experiment(None), False),
+        (_experiment(None), True),
+        (_experiment("off"), False),
+        (_experiment(None, "pivodl"), False),
+        pytest.param(_experiment(None, "splitnn"), False, marks=pytest.mark.second_tier),
         (_experiment("received", audit=False), False),
         pytest.param(_experiment("received", "splitnn"), False, marks=pytest.mark.second_tier),
         (_experiment("received", "pivodl"), False),
     ],
 )
 def test_who_records_sums(given: dict[str, Any], recorded: bool, tmp_path: Path) -> None:
-    """A label holder of trees that records under audit; no feature party."""
+    """A label holder of trees under audit unless its record is "off"; no feature party."""
     experiment = ExperimentFile.model_validate(given)
     columns = {party.name: party.columns or [] for party in experiment.party}
     labels = {name: np.arange(ROWS)[place::3] for place, name in enumerate(columns)} if experiment.spread else {}
@@ -70,21 +87,48 @@ def test_who_records_sums(given: dict[str, Any], recorded: bool, tmp_path: Path)
     }
 
 
+def test_who_reads_briefly() -> None:
+    """A label holder whose file says neither what it records nor how it attacks."""
+    brief = {record: ExperimentFile.model_validate(_experiment(record)).reads_briefly for record in (None, "received")}
+    assert brief == {None: True, "received": False}
+    given = _experiment(None)
+    given["audit"]["sums"] = {"steps": 600}
+    assert not ExperimentFile.model_validate(given).reads_briefly
+
+
+def test_a_floor_says_what_reads_more() -> None:
+    """By the line of the experiment's file; where the attack could not run the reason is its fault."""
+    experiment = ExperimentFile.model_validate(_experiment(None))
+    floor = judged("clinic", "columns", "lab", [COMPARED], reason="", details="columns")
+    more = 'record = "received" in the [[party]] of clinic lets it read all, which takes longer'
+    assert _explained(floor, experiment, "").floor == f"a floor; {more}"
+    (line,) = lines([_explained(floor, experiment, "")])
+    assert line.beside == f"a floor; {more}"
+    unread = judged("clinic", "columns", "lab", [], reason="no [[victim]]", details="columns")
+    assert _explained(unread, experiment, "the table lacks a column").reason == "the table lacks a column"
+    asked = ExperimentFile.model_validate(_experiment("received"))
+    assert _explained(floor, asked, "").floor == "a floor"
+
+
 @pytest.mark.second_tier
-def test_the_audit_file_names_the_victims(tmp_path: Path) -> None:
+@pytest.mark.parametrize("record", ["received", None])
+def test_the_audit_file_names_the_victims(record: str | None, tmp_path: Path) -> None:
     """All feature parties, each with its table; the label holder's transcript has the sums over their columns."""
     pq.write_table(TABLE.drop_columns(ID), tmp_path / "data.parquet")
-    (tmp_path / "exp.toml").write_text(to_toml(_experiment("received")))
+    (tmp_path / "exp.toml").write_text(to_toml(_experiment(record)))
     done = treetap("experiment", tmp_path / "exp.toml", "--json", "--workdir", tmp_path / "work")
     assert done.status == 0, done.err
     (found,) = json.loads(done.out)["runs"]
     assert set(found["audit"]) == {"clinic", "lab", "shop"}
     assert set(found["audit"]["clinic"]) == {"columns_read"}
     assert set(found["audit"]["clinic"]["columns_read"]) == {"lab", "shop"}
-    page = next((tmp_path / "work").glob("*.html")).read_text(encoding="utf-8")
+    page = (tmp_path / "work" / "seed-0" / "audit.html").read_text(encoding="utf-8")
     assert "placed " in page
     assert "of lab&#39;s cells" in page
     file = audit_file.read(tmp_path / "work" / "seed-0")
+    assert file.sums.get("steps") == (None if record else 0)
+    floors = [it["floor"] for it in found["verdicts"] if it["learned"] == "columns" and it["before"] is not None]
+    assert all(floor.startswith("a floor") != bool(record) for floor in floors)
     assert [victim.name for victim in file.victim] == ["lab", "shop"]
     assert label_holder(file) == "clinic"
     opened = read_holder(file, next(party for party in file.party if party.name == "clinic")).opened

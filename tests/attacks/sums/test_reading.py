@@ -40,9 +40,12 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("columns_from_sums")
 
 
-def figures_of(opened: OpenedSums, truth: TrueColumns, party: str = PARTY, kept: Kept | None = None) -> ColumnFigures:
+def figures_of(
+    opened: OpenedSums, truth: TrueColumns, party: str = PARTY, kept: Kept | None = None, **settings: int
+) -> ColumnFigures:
     """The attack without a word of progress."""
-    return read_columns(SumsEvidence(party, opened, truth, SumsSettings(), lambda _: None, kept or Kept()))
+    given = SumsSettings(**settings)
+    return read_columns(SumsEvidence(party, opened, truth, given, lambda _: None, kept or Kept()))
 
 
 def small(benchmark: Any, records: int = 200, **params: Any) -> tuple[OpenedSums, TrueColumns]:
@@ -149,6 +152,31 @@ def test_links_are_of_the_sums_alone(benchmark: Any) -> None:
     assert shares[1] > 0.5
 
 
+def test_a_brief_attack_is_a_floor_that_says_so(benchmark: Any) -> None:
+    """Without least squares it has the differences of the whole one; with little work fewer passes, then trees."""
+    opened, truth = small(benchmark, n_estimators=4)
+    whole, brief = figures_of(opened, truth), figures_of(opened, truth, steps=0)
+    assert whole.compared is not None
+    assert whole.compared.floor == ""
+    assert (brief.differences, brief.left_sets, brief.links) == (whole.differences, whole.left_sets, whole.links)
+    assert (brief.read, brief.together, brief.given) == (whole.differences, None, None)
+    assert brief.reasons == {}
+    assert brief.compared is not None
+    assert brief.compared.floor.startswith("a floor")
+    size = brief.records * (brief.candidates + brief.columns)
+    once = figures_of(opened, truth, steps=0, work=7 * size)  # one pass of four trees, and no second one
+    assert whole.differences is not None
+    assert once.differences is not None
+    assert (once.trees, once.reasons) == (4, {})
+    assert 0 < once.differences.claims < whole.differences.claims
+    part = figures_of(opened, truth, steps=0, work=3 * size)
+    assert (part.trees, list(part.reasons)) == (3, ["trees"])
+    assert part.reasons["trees"].startswith("the first 3 of 4 are read")
+    again = figures_of(opened, truth, steps=0, work=3 * size)
+    assert again.model_copy(update={"seconds": part.seconds}) == part
+    assert figures_of(opened, truth, work=7 * size).compared.floor == brief.compared.floor  # type: ignore[union-attr]
+
+
 def test_columns_of_which_trees_draw_some_are_linked_too(benchmark: Any) -> None:
     """With half of the columns in each tree candidates come and go."""
     opened, truth = small(benchmark, 300, n_estimators=12, colsample_bytree=0.5)
@@ -199,7 +227,7 @@ def test_the_attack_is_blind_and_one_that_is_handed_the_columns_fails_its_guard(
         guard(opened, tables, patches, seen)
     assert seen == tables
 
-    def handed(linked: Linked, knowledge: Knowledge, _: Any) -> None:
+    def handed(linked: Linked, knowledge: Knowledge, *_: Any) -> None:
         cells = np.arange(len(linked.chains[0]) + 1)
         knowledge.keep(np.arange(linked.records), 0, cells == seen[-1].codes[:, :1] % len(cells))
 

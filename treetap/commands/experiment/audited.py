@@ -21,13 +21,14 @@ from treetap.commands.experiment.joined_table import ID, Split, content_digest
 from treetap.commands.experiment.party_tables import labels_file
 from treetap.commands.experiment.results import Measures, RunResult
 from treetap.commands.local_federation import keep_table
+from treetap.errors import BadInput
 from treetap.protocols.registry import training
 from treetap.trees import sampling
 
 #: Share of the training records whose columns the label holder is assumed to know, and the fewest and most of them.
 _KNOWN, _LEAST_KNOWN, _MOST_KNOWN = 0.1, 10, 2000
 #: Settings of a label holder's attack on columns, of trees, where the file asks for none: seconds of work.
-_BRIEF = {"steps": 0, "work": 100_000_000, "most_candidates": 1000}
+_BRIEF = {"steps": 0, "work": 60_000_000, "most_candidates": 1000}
 
 
 def add_audit(
@@ -70,19 +71,37 @@ def add_audit(
         parties.append(_files(folder, next(party.name for party in experiment.party if party.labels)))
     started = time.monotonic()
     file = local_job.write_file(folder, parties, label, more, evaluation, victims)
-    document = local_job.run(folder, file, by_tree=asked.by_tree)
+    unread = ""
+    try:
+        document = local_job.run(folder, file, by_tree=asked.by_tree)
+    except BadInput as fault:
+        if not victims or not experiment.reads_briefly:
+            raise
+        # an attack that the file does not ask for must not cost it the others
+        unread, parties = str(fault), [party for party in parties if party.name in feature_parties]
+        more.pop("sums")
+        file = local_job.write_file(folder, parties, label, more, evaluation)
+        document = local_job.run(folder, file, by_tree=asked.by_tree)
     run.audit, run.audit_report = local_job.scores(document), str(folder / local_job.REPORT)
     told = parse(document)
-    run.verdicts, run.to_do = [_explained(it, experiment) for it in told.verdicts], to_do(told)
+    run.verdicts, run.to_do = [_explained(it, experiment, unread) for it in told.verdicts], to_do(told)
     run.audit_seconds = time.monotonic() - started
 
 
-def _explained(verdict: Verdict, experiment: ExperimentFile) -> Verdict:
-    """The verdict, of an attack for which a party keeps no transcript with the line that makes it keep one."""
+def _explained(verdict: Verdict, experiment: ExperimentFile, unread: str) -> Verdict:
+    """The verdict, with the line by which an attack that could not read, or not all, reads more.
+
+    `unread`: why a label holder's attack could not run; empty where it could.
+    """
+    line = f'record = "received" in the [[party]] of {verdict.party}'
+    if verdict.floor and experiment.reads_briefly:
+        return verdict.model_copy(update={"floor": f"{verdict.floor}; {line} lets it read all, which takes longer"})
+    if unread and verdict.learned == "columns":
+        return verdict.model_copy(update={"reason": unread})
     silent = [party.name for party in experiment.party if experiment.record(party) == "off"]
     if verdict.word != "not measured" or verdict.party not in silent:
         return verdict
-    return verdict.model_copy(update={"reason": f'record = "received" in the [[party]] of {verdict.party} measures it'})
+    return verdict.model_copy(update={"reason": f"{line} measures it"})
 
 
 def _files(folder: Path, name: str, columns: list[str] | None = None) -> AuditedParty:

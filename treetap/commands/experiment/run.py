@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,17 @@ Array = npt.NDArray[Any]
 #: The end of an error that advises to resume a job: an experiment's federation has ended by then.
 _ADVICE = re.compile(r";[^;]*\btreetap (?:resume|status) \S+")
 
+#: Modules that the audit of trees imports, of which the first ones import most others.
+_OF_AUDIT = (
+    "treetap.commands.experiment.audited",
+    "sklearn.cluster",
+    "sklearn.neighbors",
+    "sklearn.linear_model",
+    "sklearn.ensemble",
+)
+#: Those of its attacks by graphs.
+_OF_GRAPHS = ("networkit", "community")
+
 #: Shows progress: given a title, a context whose function takes statuses of jobs.
 Live = Callable[[str], AbstractContextManager[Callable[[jobs_pb2.JobStatus], None]]]
 
@@ -78,7 +91,7 @@ def run_seed(
     try:
         settings = write_tables(experiment, table, drawn, folder)
         started = time.monotonic()
-        with live(title or planned.title) as update:
+        with _libraries(experiment), live(title or planned.title) as update:
             run, done = _run(experiment, table, planned, drawn, LocalFederation(folder, settings), started, update)
         predicted = pq.read_table(done[experiment.protocols[0]].predictions)
         if predictions is not None:
@@ -109,6 +122,28 @@ def run_seed(
         raise type(failure)(_ADVICE.sub("", str(failure))) from failure
     except OSError as failure:
         raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
+
+
+@contextmanager
+def _libraries(experiment: ExperimentFile) -> Iterator[None]:
+    """Load what the audit needs beside the training, in which this process waits for the parties'."""
+
+    attacks = None if experiment.audit is None else experiment.audit.attacks
+    by_graphs = attacks is None or any(name.startswith("id2graph") for name in attacks)
+
+    def load() -> None:
+        for name in (*_OF_AUDIT, *(_OF_GRAPHS if by_graphs else ())):
+            with suppress(ImportError):  # the audit says what it lacks
+                import_module(name)
+
+    loading = threading.Thread(target=load, name="libraries of the audit")
+    if experiment.audited and training(experiment.job.protocol).grows_trees:
+        loading.start()
+    try:
+        yield
+    finally:
+        if loading.ident is not None:
+            loading.join()
 
 
 def _limited(experiment: ExperimentFile, drawn: Split, seed: int) -> Split:
