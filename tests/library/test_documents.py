@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,8 @@ def faults(tmp_path):
     def of(text: str):
         page = tmp_path / "page.md"
         page.write_text(text)
-        return carry_out(page, tmp_path, os.environ, 20).faults
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return carry_out(page, tmp_path, os.environ | {"PATH": path}, 20).faults
 
     return of
 
