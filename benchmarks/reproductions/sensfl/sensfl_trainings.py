@@ -106,5 +106,6 @@ def _attacked(
     )
     names = ["attributes"] if cell.set in TABLES else ["decode", "match", "match-exact"]
     figures = findings(evidence, truth, real, {name: row(name).run for name in names})
+    del figures["compared"]  # the verdict's, which is no figure of the paper
     parts = {name: [part.plain() for part in figures[name]] for name in ("reconstructions", "attributes", "pictures")}
     return figures | parts
