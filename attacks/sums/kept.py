@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,12 @@ class Kept:
         return Knowledge.of(nothing.first, bits, int(arrays["contradictions"]))
 
     def clear(self) -> None:
-        """Delete the files: the attack is finished."""
+        """Delete the files, and the folder with the last of them: the attack is finished."""
         if self.folder is not None:
             for path in self.folder.glob(f"{self.digest}-*.npz"):
                 path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self.folder.rmdir()
 
     def _of(self, step: str, make: Callable[[], dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
         if self.folder is None:
@@ -58,7 +61,7 @@ class Kept:
             with np.load(path, allow_pickle=False) as kept:
                 return {name: kept[name] for name in kept.files}
         arrays = make()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = path.with_suffix(".part")
         with part.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type] # numpy's stub takes no mapping of arrays

@@ -104,7 +104,7 @@ def test_tables_of_every_library_train_the_same_model(library: str) -> None:
     assert isinstance(model.predict(data), np.ndarray)
     found = model.predict_frame(data)
     assert type(found) is (pd.DataFrame if library == "numpy" else type(data))
-    assert (model.predict_proba(data)[:, 1] == np.asarray(found["probability_1"])).all()
+    assert (model.predict_proba(data)[:, 1] == np.asarray(found["probability_True"])).all()
     assert model.feature_importances_.sum() == pytest.approx(1)
     assert np.argmax(model.feature_importances_) in (0, 3)
 

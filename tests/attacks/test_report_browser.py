@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from attacks.advice.advise import AdvisedJob, advise
+from attacks.advice.results import Guessed
 from attacks.report import html
 from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.attacks.documents import made
@@ -107,7 +108,8 @@ def test_every_picture_is_shown(width: int, scheme: str, page: Path, browser: Br
 def test_nothing_scrolls_sideways_unseen(protocol: str, tmp_path: Path, browser: Browser) -> None:
     """On a telephone the page is as wide as the screen, what is wider says so at its place, and the advice is not."""
     content = made(parties=4, trees=3, classes=3, columns=["a column with a name of quite some length", "hdl"]).plain()
-    job = AdvisedJob(protocol, "clinic", list(content["parties"]), 2, 0.6, 0.2)
+    guessed = {"accuracy": Guessed(before=0.2, after=0.6)}
+    job = AdvisedJob(protocol, "clinic", list(content["parties"]), 2, guessed, "severe")
     advice = advise(job, None)
     path = tmp_path / "audit.html"
     path.write_text(html(content | {"protocol": protocol, "advice": advice.model_dump()}), encoding="utf-8")
