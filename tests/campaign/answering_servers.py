@@ -38,7 +38,7 @@ METHODS: dict[str, dict[str, Role | None]] = {
     "coordinator": {
         **{
             f"/treetap.wire.v2.Jobs/{name}": Role.OPERATOR
-            for name in ("Submit", "Align", "Predict", "Watch", "Status", "Cancel", "Resume", "Prune")
+            for name in ("Submit", "Check", "Align", "Predict", "Watch", "Status", "Cancel", "Resume", "Prune")
         },
         "/grpc.health.v1.Health/Check": None,
         WATCH: None,

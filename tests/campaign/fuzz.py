@@ -169,6 +169,9 @@ async def _ordered(federation: Federation, case: Case) -> Outcome:
         elif word == "Watch":
             async for _ in jobs.watch(order.job):
                 pass
+        elif word == "Check":
+            async for _ in jobs.check(order):
+                pass
         elif word == "Prune":
             jobs.prune(order.jobs, order.days, dry_run=order.dry_run)
         elif word == "Cancel":

@@ -31,6 +31,7 @@ STORIES = (*TRAININGS, *PREDICTIONS, *PREVIEWS, "serving", "operator", "client")
 #: What an operator and a client ask, by word.
 ORDERS: dict[str, Message] = {
     "Submit": jobs_pb2.SubmitRequest(job="new", spec=JOB),
+    "Check": jobs_pb2.SubmitRequest(job="new", spec=JOB),
     "Align": jobs_pb2.AlignRequest(job="new", answer="count", table="train", parties=PARTIES),
     "Predict": asked("new", "interactive"),
     "Status": jobs_pb2.StatusRequest(job="job"),
