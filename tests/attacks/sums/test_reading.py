@@ -284,18 +284,20 @@ def test_finished_steps_are_kept(benchmark: Any, tmp_path: Path, monkeypatch: py
     """An attack that was interrupted goes on from the last finished step, to the same figures."""
     opened, truth = small(benchmark, n_estimators=4)
     whole = figures_of(opened, truth)
-    kept = Kept.of(tmp_path, "one")
+    folder = tmp_path / "steps"
+    kept = Kept.of(folder, "one")
     with monkeypatch.context() as patches:
         patches.setattr(attack, "shares", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             figures_of(opened, truth, kept=kept)
-    assert len(list(tmp_path.glob("*.npz"))) == 2  # links, differences
+    assert len(list(folder.glob("*.npz"))) == 2  # links, differences
+    assert folder.stat().st_mode & 0o077 == 0
     with monkeypatch.context() as patches:
         patches.setattr(attack, "Identities", _Unlinkable)
         again = figures_of(opened, truth, kept=kept)
     assert again.model_copy(update={"seconds": 0}) == whole.model_copy(update={"seconds": 0})
     kept.clear()
-    assert not list(tmp_path.iterdir())
+    assert not folder.exists()
 
 
 def _interrupted(*_: Any) -> None:
