@@ -29,7 +29,7 @@ echo "DEMO $started $EPOCHREALTIME"
 python tests/documents.py docs/tutorial.md
 """
 #: Moment → the block after which it is reached, by a part of its first line, and seconds.
-MOMENTS = {"own table judged": ("treetap experiment exp.toml", 600), "two processes": ("treetap train", 1200)}
+MOMENTS = {"own table judged": ("treetap experiment exp.toml", 600), "two processes": ("sh federation/start.sh", 1200)}
 
 
 def main() -> None:
