@@ -266,6 +266,7 @@ def test_what_may_be_the_label(tmp_path: Path) -> None:
 
 
 @pytest.mark.second_tier
+@pytest.mark.xdist_group("pages")  # at the ports that the tutorial's processes have too
 def test_folders_run_at_once_and_are_edited_afterwards(tmp_path: Path) -> None:
     """Of the story's tables: all start, a policy that refuses is mended by SIGHUP, and the job trains."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("TREETAP_")}
