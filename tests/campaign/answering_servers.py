@@ -90,6 +90,9 @@ class _Behind:
     async def watch(self, _job: str) -> AsyncIterator[jobs_pb2.JobStatus]:
         yield jobs_pb2.JobStatus()
 
+    async def check(self, _request: Any) -> AsyncIterator[jobs_pb2.CheckReply]:
+        yield jobs_pb2.CheckReply()
+
     async def cancel(self, _job: str) -> jobs_pb2.JobStatus:
         return jobs_pb2.JobStatus()
 
