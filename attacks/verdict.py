@@ -81,7 +81,7 @@ class Compared(Findings):
 
     @property
     def after(self) -> float:
-        """What the party can guess with the training: at least what it could before."""
+        """The party's guess with the training: at least what it could before."""
         return max(self.before, self.reached)
 
     @property
@@ -207,7 +207,7 @@ def paired_error(differences: npt.ArrayLike) -> float:
 
 
 def half_width(error: float, tries: int) -> float:
-    """Half of the interval of a gain with this standard error, the best of so many tries."""
+    """Half of the interval of a gain with this standard error, the best of this number of tries."""
     return NormalDist().inv_cdf(1 - MISSED / 2 / tries) * error
 
 

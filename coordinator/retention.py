@@ -85,7 +85,7 @@ def new_name(asked: str, prefix: str, holder: jobs_pb2.JobStatus | None) -> str:
 
 
 def _cure(status: jobs_pb2.JobStatus) -> str:
-    """What an operator can do who wants the name of a job that keeps it."""
+    """The commands that free the name of a job that keeps it."""
     other, job = "choose another name", status.job
     if status.state in UNDER_WAY or (status.kind, status.state) == ("train", "finished"):
         return other  # a model needs its training's record

@@ -66,10 +66,15 @@ def _steps(block: Block) -> list[str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is wrong, each with the page's line: nothing where all is as it says; and the seconds of each block."""
+    """Faults, each with the page's line; none where all is as it says. And the seconds of each block."""
 
     faults: list[str]
     seconds: list[tuple[Block, float]]
+
+
+def own_environment() -> dict[str, str]:
+    """The environment of this process, in which `python` and `treetap` are those of the Python that runs it."""
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 def carry_out(page: Path, folder: Path, environment: Mapping[str, str], limit_s: float) -> Outcome:
@@ -129,7 +134,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=1800, help="longest time")
     given = parser.parse_args()
-    outcome = carry_out(given.page, given.folder, os.environ, given.seconds)
+    outcome = carry_out(given.page, given.folder, own_environment(), given.seconds)
     for block, seconds in outcome.seconds:
         if block.language != "text":
             print(f"{seconds:7.1f} s  line {block.line}: {block.text.splitlines()[0]}")

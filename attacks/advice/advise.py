@@ -90,7 +90,7 @@ _SECTIONS: Mapping[Measure, tuple[str, ...]] = {"accuracy": ("attacks", "network
 
 
 def told(compared: Sequence[Compared]) -> tuple[dict[Measure, Guessed], Word | None]:
-    """What is guessed of labels by the measures of frontiers, of the party that is told most; and the worst word.
+    """Guesses of labels by the measures of frontiers, at the party that learns most; and the worst word.
 
     `compared`: of all attackers on labels.
     """

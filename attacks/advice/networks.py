@@ -53,7 +53,7 @@ class NetworkTable(Findings):
 
     @property
     def share(self) -> float:
-        """What the log tells without a defence, as a share of what was left to guess."""
+        """The information in the log without a defence, as a share of what was left to guess."""
         return (self.points[0].log - self.majority) / (1 - self.majority)
 
 

@@ -75,7 +75,7 @@ def auc_influence(chances: Floats, truth: Ints) -> Floats:
 
 
 def named_by(drawn: Iterable[tuple[Ints, Floats]], truth: Ints, rarest: int, first: int) -> Named:
-    """What an attack names.
+    """The records that an attack names.
 
     Args:
         drawn: by draw, places of the named records among n, and their chances (named, classes).

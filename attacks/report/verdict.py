@@ -1,4 +1,4 @@
-"""What each side learned: a sentence, a word and a bar for each verdict, the same in a terminal and on pages."""
+"""Verdicts for readers: a sentence, a word and a bar for each verdict, the same in a terminal and on pages."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def told(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def to_do(document: Document) -> str | None:
-    """What to do about the worst verdict; None where little or nothing was found."""
+    """The advice on the worst verdict; None where little or nothing was found."""
     worst = max(document.verdicts, key=lambda it: it.rank, default=None)
     if worst is None or worst.rank <= WORDS.index("little"):
         return None

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import pytest
 
-from tests.documents import blocks, carry_out
+from tests.documents import blocks, carry_out, own_environment
 
 
 @pytest.fixture
@@ -18,8 +14,7 @@ def faults(tmp_path):
     def of(text: str):
         page = tmp_path / "page.md"
         page.write_text(text)
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return carry_out(page, tmp_path, os.environ | {"PATH": path}, 20).faults
+        return carry_out(page, tmp_path, own_environment(), 20).faults
 
     return of
 

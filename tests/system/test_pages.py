@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.documents import carry_out
+from tests.documents import carry_out, own_environment
 
 ROOT = Path(__file__).parents[2]
 # Whole federations are brought up, at the ports that the pages name.
@@ -20,5 +18,4 @@ pytestmark = [pytest.mark.second_tier, pytest.mark.long, pytest.mark.timeout(900
 def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     """Its files, commands and programs, and what it says that they print."""
     shutil.copytree(ROOT / "examples" / "loans", tmp_path / "examples" / "loans")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    assert carry_out(ROOT / page, tmp_path, os.environ | {"PATH": path}, 800).faults == []
+    assert carry_out(ROOT / page, tmp_path, own_environment(), 800).faults == []

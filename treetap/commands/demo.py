@@ -271,7 +271,7 @@ def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) ->
 
 
 def learned_table(verdicts: Sequence[Verdict]) -> Table:
-    """What each side could guess before the training and after it: a line a party and direction, its worst verdict."""
+    """Table of guesses before the training and after it: a line a party and direction, its worst verdict."""
     from attacks.report.verdict import TITLE, bar
     from attacks.verdict import OTHERS
 

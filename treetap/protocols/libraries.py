@@ -17,7 +17,7 @@ Described = TrainingProtocol | PredictionProtocol
 
 
 def missing_library(name: str, protocol: Described, *, at_party: bool = False) -> str:
-    """What the protocol of that name lacks here, and how to install it; empty if nothing is missing.
+    """Name what the protocol of that name lacks here, and how to install it; empty if nothing is missing.
 
     `at_party`: the text goes to others, whom the folders of this host do not concern.
     """

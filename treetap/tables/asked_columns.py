@@ -113,7 +113,7 @@ def _has(given: Encodings, name: str) -> bool:
 
 
 def _remedy(name: str, ask: Ask, writing: Writing) -> str:
-    """What to do with a column of which the lines below say nothing."""
+    """The advice on a column of which the lines below say nothing."""
     if ask.unsaid or ask.forms or ask.meant.encode is None:
         return ""
     out, codes = writing.out.format(quoted(name)), writing.line("encode", {name: str(ask.meant.encode)})

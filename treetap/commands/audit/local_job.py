@@ -48,7 +48,7 @@ def run(folder: Path, file: AuditFile, *, by_tree: ByTree) -> dict[str, Any]:
 
 
 def verdict_lines(document: Mapping[str, Any]) -> list[str]:
-    """What each side learned, by an audit's document, as a terminal has it."""
+    """Print what each side learned, by an audit's document."""
     from attacks.document import parse
     from attacks.report import verdict
 

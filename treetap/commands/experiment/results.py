@@ -316,7 +316,7 @@ def harm(it: Verdict) -> tuple[int, float]:
 
 
 def to_lower(verdicts: Sequence[tuple[Verdict, RunResult]]) -> tuple[str, RunResult] | None:
-    """What to do about the worst of the verdicts, and its run, whose audit has more; None where there is nothing."""
+    """The advice on the worst of the verdicts, and its run, whose audit has more; None where there is nothing."""
     worst = max(verdicts, key=lambda row: harm(row[0]), default=None)
     return None if worst is None or worst[1].to_do is None else (worst[1].to_do, worst[1])
 

@@ -82,7 +82,7 @@ def by_attack(document: FrontierDocument) -> Table:
 
 
 def print_frontier(document: FrontierDocument) -> None:
-    """What a person needs to decide: both AUCs, the recommended point with its lines, and all points."""
+    """The part of the page to decide by: both AUCs, the recommended point with its lines, and all points."""
     terminal.out.print(terminal.text(headline(document)), soft_wrap=True)
     terminal.out.print(terminal.text(document.recommended.says), soft_wrap=True)
     for file, lines in document.recommended.lines.items():

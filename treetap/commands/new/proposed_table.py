@@ -33,7 +33,7 @@ _NO_SETTINGS = (
 
 @dataclass(frozen=True)
 class ProposedTable:
-    """What a party's file says of a table.
+    """The lines of a party's file on a table.
 
     Attributes:
         path: absolute.
