@@ -65,9 +65,8 @@ class Repository:
             rows = [f'<li><a href="{self._copy(each).name}">{html.escape(each.name)}</a></li>' for each in listed]
             copy.mkdir(parents=True, exist_ok=True)
             title = html.escape(path.relative_to(ROOT).as_posix())
-            text = (
-                f"<!doctype html><meta charset=utf-8><title>{title}</title><h1>{title}</h1><ul>{''.join(rows)}</ul>\n"
-            )
+            head = f"<!doctype html><meta charset=utf-8><title>{title}</title><h1>{title}</h1>"
+            text = f"{head}<ul>{''.join(rows)}</ul>\n"
             (copy / "index.html").write_text(text, encoding="utf-8")
             return copy
         if path.suffix not in (".svg", ".png", ".html"):
@@ -155,20 +154,13 @@ def rewritten(text: str, link: Callable[[str], str]) -> str:
             lines.append("")
             continue
         indent = len(line) - len(line.lstrip())
-        item, after_blank = ITEM.match(line), not lines or not lines[-1].strip()
-        while (
-            items and indent < items[-1] and (item or after_blank or FENCE.match(line) or (indent == 0 and _ends(line)))
-        ):
+        item, above = ITEM.match(line), lines[-1] if lines else ""
+        ends = item or not above.strip() or FENCE.match(line) or (indent == 0 and _ends(line))
+        while items and indent < items[-1] and ends:
             items.pop()
         shift = 4 * len(items)
         if item and (items or indent < 4):
-            if (
-                not items
-                and lines
-                and lines[-1].strip()
-                and not ITEM.match(lines[-1])
-                and not lines[-1].startswith(" ")
-            ):
+            if not items and above.strip() and not ITEM.match(above) and not above.startswith(" "):
                 lines.append("")
             items.append(indent + len(item["mark"]) + len(item["space"]))
             lines.append(" " * shift + LINK.sub(lambda it: it["before"] + link(it["target"]), line.lstrip()))

@@ -14,9 +14,9 @@ from renderers.__main__ import NAMES, main
 from renderers.rendering import DOCS, page_with, stale, with_table
 from tests.needs import needs_libraries
 
-TIERED = [
-    pytest.param(name, marks=[pytest.mark.second_tier] if name in ("threats", "orders") else []) for name in NAMES
-]
+#: Those that need libraries beside the first tier's.
+SECOND = ("threats", "orders")
+TIERED = [pytest.param(name, marks=[pytest.mark.second_tier] if name in SECOND else []) for name in NAMES]
 
 
 @pytest.mark.parametrize("name", TIERED)

@@ -38,9 +38,9 @@ def test_a_figure_is_where_its_entry_says() -> None:
     """A row, a column, a command or words that are not there are named, and so is an entry of no row."""
     page = "| a | b |\n|---|---|\n| x | 1 |\n| y | 2 |\n\n| c |\n|---|\n| y | 3 |\n"
     assert cell(page, "| y |", "b") == "2"
-    with pytest.raises(ValueError, match="^has no row"):
+    with pytest.raises(ValueError, match="has no row"):
         cell(page, "| z |", "b")
-    with pytest.raises(ValueError, match="^has no column 'c'"):
+    with pytest.raises(ValueError, match="has no column 'c'"):
         cell(page, "| y |", "c")
     content = json.loads(CONTENT.read_text("utf-8"))
     for change, said in (
