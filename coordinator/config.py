@@ -22,15 +22,25 @@ class CoordinatorConfig(Process):
     """
 
     name: ProcessName = "coordinator"
+    """Its name, which its certificate bears and which policies list under `coordinators`."""
     listen: Address = "127.0.0.1:0"
+    """The address at which it serves operators."""
     state: Path
+    """Folder of its journal: one file of JSON lines for each job."""
     operators: Annotated[list[Name], Field(min_length=1)] = ["operator"]
+    """Certificate names that may submit, watch, cancel, resume and prune."""
     parties: dict[Name, Address]
+    """Party = address; the parties reach each other at these addresses too."""
     silence_s: Silence = 30.0
+    """Seconds without a progress message from a party before the job is interrupted."""
     metrics: Address | None = None
+    """Address at which Prometheus may read metrics, over plain HTTP."""
     keep_days: Annotated[float, Field(ge=0)] | None = None
+    """Days after its end for which the journal keeps a job that nothing later needs; without it for ever."""
     most_jobs: Annotated[int, Field(ge=1)] = MOST_JOBS
+    """Trainings, predictions and previews under way at once; others wait. Served models do not count."""
     waiting_s: Annotated[float, Field(gt=0, le=31_536_000)] = WAITING_S
+    """Seconds for which a job waits for its turn; then it is interrupted, and can be resumed."""
 
     def addresses(self) -> dict[str, str]:
         metrics = {"metrics": self.metrics} if self.metrics else {}

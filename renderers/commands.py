@@ -101,7 +101,7 @@ def _table(command: Any) -> list[str]:
 def _options(parts: list[Any]) -> list[str]:
     if not parts:
         return []
-    lines = ["| option | default | meaning |", "|---|---|---|"]
+    lines = ["| option | meaning | default |", "|---|---|---|"]
     for part in parts:
         names = part.opts if part.opts[0].startswith("-") else [_metavar(part)]
         name = ", ".join(f"`{it}`" for it in names)
@@ -110,7 +110,7 @@ def _options(parts: list[Any]) -> list[str]:
         about = escaped(part.help or "")
         variables = [part.envvar] if isinstance(part.envvar, str) else part.envvar or []
         about += "".join(f" Or the environment variable `{variable}`." for variable in variables)
-        lines.append(f"| {name} | {_default(part)} | {about} |")
+        lines.append(f"| {name} | {about} | {_default(part)} |")
     return [*lines, ""]
 
 

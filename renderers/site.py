@@ -200,17 +200,19 @@ def explained(text: str, terms: dict[str, str]) -> str:
     """A page with the meaning of each term at its first use in a paragraph or an item, shown where a pointer rests."""
     if not terms:
         return text
+    forms = {form: term for term in terms for form in (term, f"{term}s")}
+    forms |= {f"{term[:-1]}ies": term for term in terms if term.endswith("y")}
     left = dict(terms)
-    pattern = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, sorted(left, key=len, reverse=True)))})(s?)(?![\w-])")
+    pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(forms, key=len, reverse=True)))})(?![\w-])")
 
     def mark(it: re.Match[str]) -> str:
-        meaning = left.pop(it[1], None)
+        meaning = left.pop(forms[it[0]], None)
         return it[0] if meaning is None else f'<abbr title="{html.escape(meaning)}">{it[0]}</abbr>'
 
     lines, fenced = [], False
     for line in text.splitlines():
         fenced ^= bool(FENCE.match(line))
-        if not fenced and line.strip() and not re.match(r"\s*(?:[#|<`~]|!\[)| {4}", line):
+        if not fenced and line.strip() and not re.match(r"\s*(?:[#|<]|!\[)| {4}", line):
             parts = CODE.split(line)
             line = "".join(part if k % 2 else pattern.sub(mark, part) for k, part in enumerate(parts))  # noqa: PLW2901
         lines.append(line)

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -29,36 +30,31 @@ class Page(HTMLParser):
         self.links.update(dict.fromkeys(given[name] for name in ("href", "src", "srcset") if name in given))
 
 
-@cache
-def _page(path: Path) -> Page:
-    return Page(path.read_text(encoding="utf-8"))
-
-
 def faults(site: Path) -> list[str]:
     """The links of a site that lead nowhere: page, link, and what may be meant."""
-    files = sorted(path for path in site.rglob("*.html") if path.name != "404.html")
+    pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     return [
         f"{path.relative_to(site)}: {link}: {fault}"
-        for path in files
-        for link in _page(path).links
-        if (fault := _fault(site, path, link)) is not None
+        for path, page in pages.items()
+        for link in page.links
+        if path.name != "404.html" and (fault := _fault(site, pages, path, link)) is not None
     ]
 
 
-def _fault(site: Path, page: Path, link: str) -> str | None:
+def _fault(site: Path, pages: Mapping[Path, Page], page: Path, link: str) -> str | None:
     """What is wrong with a link; None if nothing is, or if it leads elsewhere."""
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return None
-    there = page if not parts.path else (page.parent / unquote(parts.path)).resolve()
+    there = page if not parts.path else Path(os.path.normpath(page.parent / unquote(parts.path)))
     there = there / "index.html" if there.is_dir() else there
     if not there.is_file():
-        names = [str(path.parent.relative_to(site)) for path in site.rglob("index.html")]
+        names = [str(path.parent.relative_to(site)) for path in pages if path.name == "index.html"]
         return f"no such page; near: {_near(unquote(parts.path).strip('./'), names)}"
     anchor = unquote(parts.fragment)
-    if not anchor or there.suffix != ".html" or anchor in _page(there).anchors:
+    if not anchor or there not in pages or anchor in pages[there].anchors:
         return None
-    return f"no such anchor; near: {_near(anchor, sorted(_page(there).anchors))}"
+    return f"no such anchor; near: {_near(anchor, sorted(pages[there].anchors))}"
 
 
 def _near(name: str, names: list[str]) -> str:

@@ -50,20 +50,35 @@ class Settings(RangedSettings):
     CHOICES: ClassVar = {"chunk_edges": CHUNK_EDGES, "engine": ENGINES}
 
     discount: float = INDEPENDENT_DISCOUNT
+    """Weight of each further tree, as a factor: 0.6 for trees in sequence, 1 for independent ones."""
     alpha: float = 3.0
+    """Weight of the groups that are found against the features."""
     chunk_size: int = 1000
+    """B: records of a chunk of a leaf."""
     chunk_weight: float = 100.0
+    """w': weight of the edge between two chunks."""
     chunk_edges: str = "paper"
+    """The reading of algorithm 3: edges as printed, or as its text says."""
     columns: tuple[int, ...] | None = None
+    """Numbers, from 0, of the features to cluster on; by default all."""
     engine: str = "auto"
+    """Library of the Louvain method."""
     runs: int = 5
+    """Runs of Louvain in each engine, of which the best counts."""
     passes: int = 100
+    """Most passes of Louvain."""
     tolerance: float = 1e-6
+    """Gain of modularity below which Louvain ends."""
     max_entries: int = 15_000_000
+    """Most numbers of a matrix."""
     starts: int = 10
+    """Starts of k-means."""
     iterations: int = 300
+    """Most iterations of k-means."""
     kmeans_tolerance: float = 1e-4
+    """Change of centres below which k-means ends."""
     seed: int = 0
+    """Of all draws."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

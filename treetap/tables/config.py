@@ -60,6 +60,7 @@ class Constrained(Strict):
     """
 
     monotone_constraints: dict[str, Annotated[Direction, BeforeValidator(_direction)]] = {}
+    """Columns with which predictions may only increase (1) or only decrease (-1)."""
 
     @property
     def directions(self) -> Mapping[str, Direction]:
@@ -127,11 +128,18 @@ class TableConfig(SourceKeys, Constrained):
     """
 
     id: str | Annotated[list[str], Field(min_length=1)]
+    """The column of ids, each once, or a list of columns that identify a record together."""
     columns: list[str] = []
+    """Feature columns that jobs may use, and their order; other columns are not read."""
     label: str | None = None
+    """The column of labels, where the party has them; else ignored."""
     weight: str | None = None
+    """The column of sample weights, beside the label; boosting only."""
     encode: Encode | None = None
+    """Encoding of columns of text and dates, for all or by column: "auto", "ordinal", "one-hot", "categorical", "days".
+    """
     drop_constant: bool = False
+    """Train without columns that are constant in this table, in the place of refusing it."""
 
     @property
     def keys(self) -> list[str]:

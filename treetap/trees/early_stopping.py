@@ -22,7 +22,9 @@ class EarlyStoppingParams:
     """
 
     early_stopping_rounds: int | None = None
+    """Rounds, or epochs, without a better validation loss after which training ends."""
     validation_share: float = 0.1
+    """Share of the records that is set aside for it, only with `early_stopping_rounds`."""
 
     @property
     def sets_aside(self) -> bool:

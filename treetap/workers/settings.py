@@ -40,11 +40,17 @@ class ClusterConfig(Strict):
     """
 
     address: Annotated[str, AfterValidator(_check_head)] = "auto"
+    """HOST:PORT of the cluster's head, or "auto": the cluster that `ray start` has started on this machine."""
     cpus: Amount = 1.0
+    """Processors that each worker reserves."""
     memory: Annotated[int, Field(gt=0)] | None = None
+    """Bytes that each worker reserves; without it none."""
     resources: Annotated[dict[str, Amount], AfterValidator(_check_resources)] = {}
+    """Custom resources that each worker reserves, such as `{ treetap = 1 }`, which keep workers to some nodes."""
     start_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """Seconds within which the cluster answers and has room for all workers; else the party ends with status 2."""
     unencrypted: bool = False
+    """Permit workers on other machines although Ray does not encrypt: where the network does."""
 
 
 class WorkerSettings(Strict):
@@ -55,9 +61,15 @@ class WorkerSettings(Strict):
     """
 
     engine: Literal["process", "ray"] = "process"
+    """Where ciphertexts are computed: "process", on this machine, or "ray", on a cluster. The model is the same."""
     workers: Annotated[int, Field(ge=1, le=MOST_ON_CLUSTER)] | None = None
+    """Processes for ciphertexts and blinded identifiers, at most 256, by default one for each processor; with "ray"
+    actors, required.
+    """
     key_workers: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | None = None
+    """With "ray": processes here for what needs a key or plain values, by default one for each processor."""
     cluster: ClusterConfig | None = None
+    """With "ray": the cluster."""
 
     @model_validator(mode="after")
     def _of_engine(self) -> Self:

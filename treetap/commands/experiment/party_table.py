@@ -31,17 +31,29 @@ class PartyTable(WorkerSettings, Constrained):
     """
 
     name: Name
+    """The party's name; not coordinator, operator, certs or ca."""
     columns: list[str] | None = None
+    """Its columns by name; or `share`."""
     share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """A share of the columns that no party names; shares add up to 1 at most."""
     labels: bool = False
+    """It is the label holder."""
     label_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Of "pivodl": share of the training rows that this party labels, drawn by the seed."""
     label_rows: str | None = None
+    """Of "pivodl": file of the ids of the training rows that this party labels."""
     encode: Encode | None = None
+    """Encoding of its columns, in the place of that of `[data]`."""
     record: Literal["received", "both", "off"] | None = None
+    """Transcript; with an audit "received" by default, but of the label holder of a network."""
     cluster_holds_key: bool = False
+    """As in the policy."""
     arithmetic: Choice = "auto"
+    """As in the party file."""
     optimizer: Literal["amplified"] | None = None
+    """As in the party file, for audits."""
     defences: Defences = Defences()
+    """Of a feature party: defences of its columns, `[party.defences]`."""
 
     @model_validator(mode="after")
     def _one_of(self) -> PartyTable:
