@@ -31,11 +31,7 @@ SETTINGS = {
 
 
 class Accuracies(Strict):
-    """Accuracies of a split network on other records, of which an experiment knows all, an auditor perhaps none.
-
-    `together`: of the trained model; `alone`: of the label holder's columns alone; `undefended`: of the same training
-    without a defence.
-    """
+    """Accuracies of a split network on other records, of which an experiment knows all, an auditor perhaps none."""
 
     together: Annotated[float, Field(ge=0, le=1)] | None = None
     """Accuracy of the trained model."""
@@ -46,25 +42,7 @@ class Accuracies(Strict):
 
 
 class AuditFile(Strict):
-    """The audit file. `ca`: the federation's authority, by which signatures are verified; `revoked`: its list of
-    revoked certificates.
-
-    `title`: of the report, in the place of the job's name.
-    `classes`: the number of groups that an attack looks for; required without [label].
-    `drawn_only`: keep of each leaf the records that the tree was trained on, as far as messages named them.
-    `frontier`: a document of `treetap frontier`; `data_digest`: the digest of the audited table, as such a document has
-    it, by which the audit knows that the frontier is of this table. `defences`: the table [defences] of the label
-    holder's file, which no transcript has, so that the advice does not repeat it.
-
-    `known`: labels that each party is assumed to know, otherwise drawn from [label]; `known_labels`: settings of the
-    attacks by these and the nodes of trees.
-
-    Of a split network: `evaluation`: labels of the records in the parties' `evaluation` tables; `network`: settings of
-    the attacks; `accuracy`; `victim`: the feature parties whose columns the label holder attacks; `features`: settings
-    of these attacks. Of trees `victim` too, and `sums`: settings of that attack.
-
-    `prediction`: predictions whose scores their recipients attack; `decoding`: settings of these attacks.
-    """
+    """The audit file; no transcript has the defences of the label holder, so that the file repeats them."""
 
     job: str | None = None
     """Name of the audited job, where transcripts have several."""

@@ -41,12 +41,7 @@ class LabelTable(Files):
 
 
 class AuditedParty(Files):
-    """One party: its transcript, and its own table; without a table the attacks use the transcript alone.
-
-    The label holder is one too, if [[victim]] names whose columns it attacks; its table is needed.
-    Of a feature party of a split network also `model`, the folder of its published model, and `evaluation`, its table
-    of other records.
-    """
+    """One party. The label holder is one too, if [[victim]] names whose columns it attacks."""
 
     PATHS: ClassVar = ("transcript", "table", "model", "evaluation")
 
@@ -67,18 +62,7 @@ class AuditedParty(Files):
 
 
 class Victim(Files):
-    """A feature party whose columns the label holder attacks.
-
-    Of a job of trees: `truth`, the party's table, by which alone claims are scored; `id`, `columns` and `attacks`.
-
-    Of a split network: `auxiliary`, required: records whose columns the label holder knows. `victims`: a table whose
-    ids are the records to guess; by default those of `truth`, or all common records, that are not auxiliary. `truth`:
-    their columns, by which guesses are scored; `model`: the party's published model; no attack but match-exact reads
-    it, and none reads `truth`. `id`: the id column of all of these; `columns`: of `auxiliary` and `truth`, by default
-    all but the ids. `attributes`: those that are guessed one by one. `epoch`: of the training, from 1, by default the
-    last whole one. `predicted`: the name of a prediction, whose embeddings are attacked instead; `records`: the label
-    holder's table of it.
-    """
+    """A feature party whose columns the label holder attacks."""
 
     PATHS: ClassVar = ("auxiliary", "truth", "victims", "model", "records")
 
@@ -119,12 +103,7 @@ class Victim(Files):
 
 
 class ScoredPrediction(Files):
-    """A prediction by masked sums, whose recipient attacks the scores that it got.
-
-    `transcript`: the recipient's, of the prediction, and of a masked one of the training too: a folder that has both,
-    as its state. `model`: the folder of its published model; `table`: its own table of the predicted records, `id` its
-    id column; `scores`: the file of predictions that it wrote.
-    """
+    """A prediction by masked sums, whose recipient attacks the scores that it got."""
 
     PATHS: ClassVar = ("transcript", "model", "table", "scores")
 

@@ -15,11 +15,7 @@ MOST_JOBS, WAITING_S = 2, 86_400.0
 
 
 class CoordinatorConfig(Process):
-    """The file that `treetap coordinator --config` reads.
-
-    `parties` maps each party's name to host:port. `most_jobs`: trainings and predictions under way at once; further
-    ones wait, at most `waiting_s` seconds.
-    """
+    """The file that `treetap coordinator --config` reads."""
 
     name: ProcessName = "coordinator"
     """Its name, which its certificate bears and which policies list under `coordinators`."""

@@ -43,20 +43,14 @@ Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]  #
 
 
 class ServeConfig(Strict):
-    """Clients that may request predictions of served models, addresses and limits; without the table no client may.
-
-    `window_ms`: the longest that a round's first request waits for expected others. `most_ids`: the most ids in one
-    request; `queue`: the most records that wait for a round; `deadline_s`: the longest wait for an answer. `hosts`:
-    names under which HTTP is asked, beside the certificate's. `handshakes`: the most HTTP connections of one address
-    that have not shaken hands; `proxies`: addresses and networks for which that does not hold.
-    """
+    """Clients that may request predictions of served models, addresses and limits; without the table no client may."""
 
     clients: Annotated[list[ProcessName], Field(min_length=1)]
     """Names of the certificates of those who may ask for predictions of served models."""
     listen: Address | None = None
     """HOST:PORT for clients of gRPC; `listen`, `http` or both are needed."""
     http: Address | None = None
-    """HOST:PORT for clients of HTTP and JSON."""
+    """HOST:PORT for clients of HTTP and JSON; needs the extra `serve`."""
     plain_http: bool = False
     """HTTP without TLS, on loopback only: the header `treetap-name` names the client, without proof."""
     window_ms: Annotated[float, Field(ge=0, le=10_000)] = 200.0
@@ -70,7 +64,7 @@ class ServeConfig(Strict):
     hosts: list[Host] = []
     """Names under which clients of HTTP call, beside those in the certificate."""
     handshakes: Annotated[int, Field(ge=1, le=4096)] = 64
-    """Most HTTP connections of one address that have not shaken hands."""
+    """Most HTTP connections of one address without a handshake at once; further ones are closed."""
     proxies: list[Network] = []
     """Addresses and networks for which `handshakes` does not hold."""
 
@@ -91,14 +85,7 @@ class ServeConfig(Strict):
 
 
 class PartyConfig(WorkerSettings, Process):
-    """The configuration that `treetap party --config` reads.
-
-    `optimizer`: "amplified" trains this party's own part of a split network, as feature party, by the malicious local
-    optimiser of active model completion (`treetap.neural.optimiser`), for audits. `tables_folder`: further tables, each
-    described by a file NAME.toml in it, which is read whenever a job names the table. `tables_folder_sources`:
-    what such a table may name beside files of the folder, each a `$NAME`, `sqlite:`, an object store's address, or
-    `s3://BUCKET/` or a longer beginning of paths that ends with a slash.
-    """
+    """The configuration that `treetap party --config` reads."""
 
     listen: Address = "127.0.0.1:0"
     """The address at which the party serves; port 0 takes a free one, which the first line of output names."""

@@ -82,7 +82,7 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
         "": (ExperimentFile, "`treetap experiment FILE`, and `treetap frontier FILE`."),
         "[data]": (DataTable, ""),
         "[[party]]": (PartyTable, ""),
-        "[audit]": (AuditTable, "Without the table nothing is attacked."),
+        "[audit]": (AuditTable, ""),
         "[predict]": (PredictTable, ""),
         "[output]": (OutputTable, ""),
         "[frontier]": (FrontierTable, "Of `treetap frontier`."),

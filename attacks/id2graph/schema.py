@@ -23,14 +23,7 @@ CHUNKS = ("chunk_size", "chunk_weight", "chunk_edges")
 
 @dataclass(frozen=True)
 class Settings(RangedSettings):
-    """Parameters of all attacks that group records; each reads its own.
-
-    `discount` weighs tree t with discount^(t−1) (1 for independent trees, 0.6 for trees in sequence); `alpha` weighs
-    the one-hot groups against the features. `chunk_size`, `chunk_weight`, `chunk_edges`: B, w' and the reading of
-    algorithm 3. `columns`: numbers of the features to cluster on; None means all. Louvain: `engine`, `runs` per engine,
-    `passes`, `tolerance`; `max_entries` bounds the matrix of the exact form. k-means: `starts`, `iterations`,
-    `kmeans_tolerance`.
-    """
+    """Parameters of all attacks that group records; each reads its own."""
 
     ATTACKS: ClassVar = "attacks that group records"
     RANGES: ClassVar = {

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 class IdLmid(Strict):
-    """ID-LMID (Takahashi, Liu, Liu 2023, Algorithm 5): no set of records that is shown exceeds ξ nats in Eq. 6.
-
-    `xi`: ξ. `counts`: "shown" counts every record of a set that is shown; "paper" those that the tree draws, as the
-    authors' experiments do.
-    """
+    """ID-LMID (Takahashi, Liu, Liu 2023, Algorithm 5): no set of records that is shown exceeds ξ nats in Eq. 6."""
 
     xi: Annotated[float, Field(ge=0)]
     """ξ: most that a set of records which is shown may say about the labels, in nats."""
@@ -112,13 +108,7 @@ _OPTIONS = ("sensitivity_norm", "projections")
 
 
 class Defences(Strict):
-    """Defences of labels and of columns; each may be left out.
-
-    `grafting`: trees that noisy labels have spoilt are repaired with clean ones by the label holder alone. `refit`:
-    the weights of leaves that no repair replaces are computed from clean labels. `dimip`: λ of DIMIP by feature party
-    (`treetap.neural.gradient_defences`). `sensitivity`: ε of SensFL, with its norm and projections, and `dp_sgd`: see
-    `treetap.neural.defences.FeatureDefences`. `min_cell_records`: m of `treetap.trees.cell_merging`.
-    """
+    """Defences of labels and of columns; each may be left out. Those of networks: `treetap.neural.defences`."""
 
     id_lmid: IdLmid | None = None
     """Of labels, trees: no set of records that is shown says more than ξ nats."""

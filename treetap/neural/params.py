@@ -110,12 +110,7 @@ class Top:
 
 @dataclass(frozen=True)
 class SplitnnParams(EarlyStoppingParams, JobParams):
-    """The parameters of a job that trains a split network.
-
-    `party_dropout` is Party-wise Dropout: the probability, by name, that a feature party sits out a batch. `threads`:
-    those of one operation, at every party: with another number sums round differently. `reproducible` derives what
-    parties draw in private from the seed of the job, which all know. `bottom`: by party, with `DEFAULT` for all others.
-    """
+    """The parameters of a job that trains a split network."""
 
     objective: str = "binary:logistic"
     """The kind of labels and predictions: two classes, several, or numbers."""

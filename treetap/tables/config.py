@@ -119,13 +119,7 @@ def is_encoded_by_name(encode: str | Mapping[str, str] | None, name: str) -> boo
 
 
 class TableConfig(SourceKeys, Constrained):
-    """One table of this party: its source, an id column and the columns that may be used.
-
-    `id`: several columns identify a record together; all parties list theirs in one order.
-    `encode`: of columns of text and dates; what `AUTO` took is kept with the model.
-    `drop_constant`: train without columns that are constant in this table.
-    `weight`: the column of sample weights, beside the label.
-    """
+    """One table of this party: its source, an id column and the columns that may be used."""
 
     id: str | Annotated[list[str], Field(min_length=1)]
     """The column of ids, each once, or a list of columns that identify a record together."""

@@ -16,10 +16,7 @@ from treetap.trees.job_params import Range, out_of_range
 
 @dataclass(frozen=True)
 class EarlyStoppingParams:
-    """The parameters of a training that may stop early, beside its own.
-
-    `validation_share` of the records is set aside only if `early_stopping_rounds` is given.
-    """
+    """The parameters of a training that may stop early, beside its own."""
 
     early_stopping_rounds: int | None = None
     """Rounds, or epochs, without a better validation loss after which training ends."""

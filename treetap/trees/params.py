@@ -50,10 +50,7 @@ COMMON = {
 
 @dataclass(frozen=True)
 class TreeParams(JobParams):
-    """Parameters that every protocol that grows trees has. A party that sits a tree out offers it no candidates.
-
-    `instance_spaces`: "withheld" shows feature parties no set of records. `pad_trees`: all trees look full to them.
-    """
+    """Parameters that every protocol that grows trees has. A party that sits a tree out offers it no candidates."""
 
     n_estimators: int = 100
     """Trees; of boosting rounds, of which each grows one tree, or one for each class."""
@@ -197,7 +194,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     reg_alpha: float = 0.0
     """α, the L1 penalty of leaf weights."""
     max_delta_step: float = 0.0
-    """Bound of a leaf's weight; 0: none."""
+    """Largest size of a leaf's weight before the learning rate; 0: no bound."""
     gamma: float = 0.0
     """Least loss change of a split."""
     min_child_weight: float = 1.0

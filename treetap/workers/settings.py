@@ -30,14 +30,7 @@ def _check_resources(resources: dict[str, Amount]) -> dict[str, Amount]:
 
 
 class ClusterConfig(Strict):
-    """Address of the cluster, and what each worker reserves there.
-
-    `address`: HOST:PORT of the head (of its global control service), or "auto": the cluster that `ray start` has
-    started on this machine. Either way this machine is one of its nodes, if only with `--num-cpus=0`.
-    `memory`: bytes. `resources`: custom resources of Ray, by which workers can be kept to some nodes.
-    `start_s`: seconds within which the cluster answers and has room for all workers.
-    `unencrypted`: workers on other machines although Ray does not encrypt: where the network does.
-    """
+    """The cluster, of which this machine is a node, if only with `--num-cpus=0`, and what workers reserve there."""
 
     address: Annotated[str, AfterValidator(_check_head)] = "auto"
     """HOST:PORT of the cluster's head, or "auto": the cluster that `ray start` has started on this machine."""
@@ -54,11 +47,7 @@ class ClusterConfig(Strict):
 
 
 class WorkerSettings(Strict):
-    """Workers for the arithmetic of ciphertexts and blinded identifiers.
-
-    `engine`: "process", `workers` processes of this machine, by default one per core; "ray", `workers` actors of the
-    cluster that `[cluster]` describes, and `key_workers` processes here for all that needs a key.
-    """
+    """Workers for the arithmetic of ciphertexts and blinded identifiers."""
 
     engine: Literal["process", "ray"] = "process"
     """Where ciphertexts are computed: "process", on this machine, or "ray", on a cluster. The model is the same."""

@@ -100,13 +100,7 @@ PROTOCOLS = tuple(PREDICTION)
 
 
 class DataTable(SourceKeys, Constrained):
-    """The joined table. `$NAME` in `path` is an environment variable; a relative path is from the file's folder.
-
-    `cv`: the number of folds, each a run; else each run holds `test_share` of the rows out. `time`: a column that
-    orders the rows, of which the last are held out. `evaluate_rounds`: measure the held-out rows after every round.
-    `compare`: by default on for trees and few records. `weight`: the column of sample weights, which the label holder
-    gets. Constraints are of columns that a party gets, whichever it is.
-    """
+    """The joined table. `$NAME` in `path` is an environment variable; a relative path is from the file's folder."""
 
     label: str
     """The label column."""
@@ -131,7 +125,7 @@ class DataTable(SourceKeys, Constrained):
     evaluate_rounds: bool = False
     """Measure the held-out rows after every round, as the job's eval table; boosting and forest."""
     seed: int | list[int] = 0
-    """A whole number from 0, or a list: one run for each. It draws test rows and columns."""
+    """A whole number from 0, or a list: one run for each. It draws test rows and columns, and adds to the job's."""
 
     @field_validator("seed")
     @classmethod
@@ -169,13 +163,7 @@ def lacking() -> str | None:
 
 
 class AuditTable(Strict):
-    """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
-
-    `run`: false turns the audit off, which is on by default for trees and few records.
-    `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
-    `known_labels`: settings of the attacks by known labels. Of split networks `network`: settings of feature parties'
-    attacks; `features`: of the label holder's on columns; of trees `sums`.
-    """
+    """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`."""
 
     run: bool = True
     """false: no audit, and no transcript but those of parties with `record`."""
@@ -214,10 +202,7 @@ class AuditTable(Strict):
 
 
 class PredictTable(Strict):
-    """The prediction of the held-out rows: protocols (by default the training's first), and the most rows.
-
-    `format`: of the file of predictions in the experiment's folder.
-    """
+    """The prediction of the held-out rows: protocols (by default the training's first), and the most rows."""
 
     protocols: Annotated[list[Literal[PROTOCOLS]], Field(min_length=1)] | None = None  # type: ignore[valid-type]
     """Protocols that predict the held-out rows, one after the other; by default the training protocol's own."""
@@ -249,7 +234,7 @@ class ExperimentFile(Strict):
     job: JobTable
     """The parameters, as in a job file, without parties and tables."""
     audit: AuditTable | None = None
-    """Attack what the parties have received."""
+    """The attacks on what the parties have received; by default on for trees and up to 100,000 records."""
     predict: PredictTable | None = None
     """How held-out rows are predicted."""
     defences: Defences = Defences()

@@ -21,14 +21,7 @@ RESERVED = ("coordinator", "operator", "certs", "ca")
 
 
 class PartyTable(WorkerSettings, Constrained):
-    """One party: the columns it gets, by name or as a random share of those that no party names.
-
-    `labels`: it is the label holder. Where labels are spread over the parties it labels a random share of the training
-    rows that no file names, or the rows whose ids are in the file `label_rows`. `encode`: of its columns, in the place
-    of that of `[data]`. Constraints of its columns are beside those of `[data]`. `arithmetic`, `optimizer`:
-    see `party.config.PartyConfig`. `cluster_holds_key`: see `party.policy.Policy`. `defences`: of a
-    feature party's columns.
-    """
+    """One party: the columns it gets, by name or as a random share of those that no party names."""
 
     name: Name
     """The party's name; not coordinator, operator, certs or ca."""
@@ -37,7 +30,7 @@ class PartyTable(WorkerSettings, Constrained):
     share: Annotated[float, Field(ge=0, le=1)] | None = None
     """A share of the columns that no party names; shares add up to 1 at most."""
     labels: bool = False
-    """It is the label holder."""
+    """It is the label holder; one party is, unless labels are spread."""
     label_share: Annotated[float, Field(ge=0, le=1)] | None = None
     """Of "pivodl": share of the training rows that this party labels, drawn by the seed."""
     label_rows: str | None = None
