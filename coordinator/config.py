@@ -28,7 +28,7 @@ class CoordinatorConfig(Process):
     parties: dict[Name, Address]
     """Party = address; the parties reach each other at these addresses too."""
     silence_s: Silence = 30.0
-    """Seconds without a progress message from a party before the job is interrupted."""
+    """Seconds without a sign of life from a party (it sends one a second) before the job is interrupted."""
     metrics: Address | None = None
     """Address at which Prometheus may read metrics, over plain HTTP."""
     keep_days: Annotated[float, Field(ge=0)] | None = None

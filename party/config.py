@@ -98,17 +98,25 @@ class PartyConfig(WorkerSettings, Process):
     data: Path | None = None
     """Of a label holder: folder below which `treetap predict --records FILE` may name a file of ids."""
     silence_s: Silence = 60.0
-    """Seconds that a peer may keep a step waiting; all deadlines follow from it."""
+    """Seconds for which a peer may keep a step waiting; all deadlines follow from it. Lines with round trips above 600
+    ms need seven round trips.
+    """
     most_jobs: Annotated[int, Field(ge=1)] = 2
     """Trainings, predictions and previews under way at once; a further one is put off. Served models do not count."""
     metrics: Address | None = None
-    """Address at which Prometheus may read metrics, over plain HTTP."""
+    """HOST:PORT where Prometheus reads metrics, over plain HTTP without a password: loopback, or only in the
+    collector's reach.
+    """
     tables: dict[Name, TableConfig] = {}
     """The tables that jobs may name, `[tables.NAME]`."""
     tables_folder: Path | None = None
-    """Folder of further tables: `NAME.toml` has the keys of a table, and is read whenever a job names the table."""
+    """Folder of further tables: NAME.toml in it has the keys of [tables.NAME] and is read when a job names the table;
+    its data lie in the folder too. A table of the same name in the party's file goes before.
+    """
     tables_folder_sources: list[Elsewhere] = []
-    """What those tables may name beside files there: `$NAME`, `sqlite:`, an object store, `s3://BUCKET/`."""
+    """What tables of tables_folder may name beside files of the folder: "$NAME" (a variable with a database's URI),
+    "sqlite:", an object store's address, or "s3://BUCKET/" or a longer beginning that ends with a slash.
+    """
     serve: ServeConfig | None = None
     """Clients of served models; without the table the party answers none."""
     defences: Defences = Defences()

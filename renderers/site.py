@@ -79,7 +79,11 @@ class Repository:
 
 
 def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603, S607
+    """What git says of the clone; empty where it says nothing, or is not installed."""
+    try:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603, S607
+    except OSError:
+        return ""
     return done.stdout.strip() if done.returncode == 0 else ""
 
 

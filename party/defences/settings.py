@@ -125,15 +125,21 @@ class Defences(Strict):
     gradient: Gradient | None = None
     """Of labels, networks: a change of the gradients that return to feature parties."""
     sensitivity: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
-    """Of columns, networks: ε of SensFL, times the Jacobian's norm of the embeddings; 0: none."""
+    """Columns (split networks): ε of SensFL, by which the Jacobian's norm of this party's embeddings is added to its
+    own step. Not with dp_sgd.
+    """
     sensitivity_norm: Literal[SENSITIVITY_NORMS] = "record"  # type: ignore[valid-type] # the mathematics has the list
     """The norm: the mean of each record's Jacobian, or that of the batch's."""
     projections: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Random directions by which that norm is estimated."""
+    """Random directions by which the norm is estimated; it is exact where width × inputs is at most 20,000."""
     dp_sgd: DpSgdTable | None = None
-    """Of columns, networks: DP-SGD of this feature party's own model."""
+    """Columns (split networks): DP-SGD of this party's own model, { clip = 1.0, noise = 0.1 }. It does not cover the
+    embeddings that are sent.
+    """
     min_cell_records: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
-    """Of columns, trees: bins of fewer drawn records than this are merged in every node."""
+    """Columns (trees): merge bins so that no sum is of fewer drawn records than this, at most half of what a tree
+    draws. The label holder learns the number.
+    """
 
     @field_validator("dimip", mode="before")
     @classmethod

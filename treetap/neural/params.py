@@ -68,7 +68,7 @@ class Bottom:
     norm: str = "group"
     """Normalisation after convolutions, by group or by batch."""
     pool: str = "average"
-    """Of "resnet": what enters the last layer: the average over all places, or all places."""
+    """Of resnet: what enters the last layer, the average of each channel over all places, or all places."""
 
     def faults(self, where: str) -> list[str]:
         """The faults of the fields, each with its path below `where`."""
@@ -117,7 +117,7 @@ class SplitnnParams(EarlyStoppingParams, JobParams):
     epochs: int = 5
     """Passes over the records."""
     batch_size: int = 64
-    """Records of a batch, not more than are trained on."""
+    """Records of a batch; a last batch of one record is joined with the one before."""
     optimizer: str = "sgd"
     """The optimiser."""
     momentum: float = 0.9

@@ -52,9 +52,13 @@ class Process(Strict):
     tls: TlsConfig | None = None
     """Certificates, by which peers know each other; needed unless `insecure = true`."""
     insecure: bool = False
-    """Plain text, and names without proof: for a trial on a host without other users. Refused off loopback."""
+    """No certificates: plain text, names without proof. Only on loopback, for a trial on a host without other users;
+    every process of a federation needs it, or none.
+    """
     proxy: Literal["environment"] | None = None
-    """Have calls to other hosts go through the HTTP proxy that the environment names, but for `no_proxy`."""
+    """Have calls to other hosts go through the proxy of https_proxy or http_proxy, but for no_proxy; by default they go
+    directly.
+    """
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

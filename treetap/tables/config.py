@@ -60,7 +60,9 @@ class Constrained(Strict):
     """
 
     monotone_constraints: dict[str, Annotated[Direction, BeforeValidator(_direction)]] = {}
-    """Columns with which predictions may only increase (1) or only decrease (-1)."""
+    """Column → 1 or -1: a boosted prediction may only increase, or only decrease, with it. The label holder learns
+    which permuted candidates belong to such columns.
+    """
 
     @property
     def directions(self) -> Mapping[str, Direction]:
@@ -122,15 +124,22 @@ class TableConfig(SourceKeys, Constrained):
     """One table of this party: its source, an id column and the columns that may be used."""
 
     id: str | Annotated[list[str], Field(min_length=1)]
-    """The column of ids, each once, or a list of columns that identify a record together."""
+    """Column of ids (whole numbers or text, each once), or a list of columns that identify a record together, in the
+    same order at all parties.
+    """
     columns: list[str] = []
-    """Feature columns that jobs may use, and their order; other columns are not read."""
+    """Feature columns that jobs may use, in order; other columns are not read. May be empty beside a party that has
+    some.
+    """
     label: str | None = None
-    """The column of labels, where the party has them; else ignored."""
+    """The label column: needed at the label holder of a training, and at parties of PIVODL that have labels."""
     weight: str | None = None
-    """The column of sample weights, beside the label; boosting only."""
+    """Column of sample weights beside the label, from 0 to the job's max_sample_weight; boosting only. Predictions do
+    not read it.
+    """
     encode: Encode | None = None
-    """Encoding of columns of text and dates, for all or by column: "auto", "ordinal", "one-hot", "categorical", "days".
+    """Encoding of columns of text and dates: "auto", "ordinal", "one-hot", "categorical" or "days" for all of them, or
+    by column ("*": all others). Without it such columns are refused.
     """
     drop_constant: bool = False
     """Train without columns that are constant in this table, in the place of refusing it."""

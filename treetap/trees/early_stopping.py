@@ -19,7 +19,7 @@ class EarlyStoppingParams:
     """The parameters of a training that may stop early, beside its own."""
 
     early_stopping_rounds: int | None = None
-    """Rounds, or epochs, without a better validation loss after which training ends."""
+    """Rounds (epochs) without a better validation loss after which training ends; the best one is published."""
     validation_share: float = 0.1
     """Share of the records that is set aside for it, only with `early_stopping_rounds`."""
 

@@ -65,7 +65,7 @@ class TreeParams(JobParams):
     instance_spaces: str = INSTANCE_SPACES[0]
     """What feature parties get of the records of nodes: the sets, or, on a lattice only, nothing."""
     pad_trees: bool = False
-    """With `instance_spaces = "withheld"`: every tree looks full, down to `max_depth`, which is at most 11."""
+    """With instance_spaces = "withheld": every tree looks full, down to max_depth (at most 11)."""
 
     @property
     def withheld(self) -> bool:
@@ -210,7 +210,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     max_cat_to_onehot: int = 4
     """A column of fewer categories is split one against the rest, others by partitions."""
     max_cat_threshold: int = 64
-    """Most categories on one side of a partition."""
+    """One more than the most categories on one side of a partition."""
     max_leaves: int = 0
     """Most leaves of a tree; 0: no limit."""
     grow_policy: str = GROW_POLICIES[0]

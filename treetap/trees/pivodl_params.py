@@ -96,7 +96,7 @@ class PivodlParams(TreeParams):
     gain_comparison: str = "announce"
     """Split parties announce their best gains, or compare them encrypted."""
     as_published: bool = False
-    """The paper's steps, which protect less; every policy has to allow them."""
+    """The paper's own steps, which protect less; every policy must say pivodl_as_published = true."""
     gradient_bits: int | None = None
     """Bits to which each owner of labels rounds its g and h; of a regression 14 or more."""
 

@@ -50,13 +50,17 @@ class WorkerSettings(Strict):
     """Workers for the arithmetic of ciphertexts and blinded identifiers."""
 
     engine: Literal["process", "ray"] = "process"
-    """Where ciphertexts are computed: "process", on this machine, or "ray", on a cluster. The model is the same."""
+    """Where workers for ciphertexts are: "process", on this machine; "ray", on a Ray cluster of this party (extra
+    `cluster`). The model is the same, bit for bit.
+    """
     workers: Annotated[int, Field(ge=1, le=MOST_ON_CLUSTER)] | None = None
-    """Processes for ciphertexts and blinded identifiers, at most 256, by default one for each processor; with "ray"
-    actors, required.
+    """Worker processes (by default as many as processors it may use, at most 256), or with engine = "ray" actors of the
+    cluster (required, at most 1,024).
     """
     key_workers: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | None = None
-    """With "ray": processes here for what needs a key or plain values, by default one for each processor."""
+    """With engine = "ray": processes of this machine for all work that needs a key, an exponent or plain values; by
+    default as many as processors. None where the policy says cluster_holds_key = true.
+    """
     cluster: ClusterConfig | None = None
     """With "ray": the cluster."""
 

@@ -91,19 +91,24 @@ class JobOptions(Strict):
     """The fields of every training job, whatever its protocol."""
 
     protocol: Literal[tuple(TRAINING)] = next(iter(TRAINING))  # type: ignore[valid-type] # the registry is the one list
-    """The training protocol."""
+    """What is trained: "boosting", "forest", "pivodl" (labels spread over the parties) or "splitnn" (a split network).
+    """
     scheme: Literal[tuple(SCHEMES)] = PAILLIER  # type: ignore[valid-type]
-    """Scheme of encrypted sums; every party's policy must name it under `schemes`."""
+    """Scheme of the sums: "paillier", "okamoto-uchiyama" (half the bytes, an assumption of its own) or "lattice" (many
+    times as fast, a construction of its own; boosting and forest). Every policy must name it.
+    """
     key_bits: Literal[tuple(KEY_BITS)] = 2048  # type: ignore[valid-type]
-    """Length of the key: of Paillier 1024 (tests), 2048 or 3072, of Okamoto and Uchiyama 2048 or 3072; 512 can be
-    broken.
+    """Bits of the modulus: Paillier 1024 (for tests), 2048 or 3072; Okamoto–Uchiyama 2048 or 3072. 512 can be broken
+    and repeats published measurements. None of "lattice" and "splitnn".
     """
     obfuscation: Obfuscation = "short-exponent"
     """Randomness of the label holder's ciphertexts; "half-length" is of Paillier only."""
     alignment: Literal[ALIGNMENTS] = ALIGNMENTS[0]  # type: ignore[valid-type]
     """Private set intersection, or tables that are sorted beforehand and hold the same ids."""
     base_model: Name | None = None
-    """Of boosting: the published model from which the training continues; `n_estimators` counts further rounds."""
+    """Boosting: continue from this published model of the same parties, tables and parameters; n_estimators counts
+    further rounds.
+    """
     seed: int = 0
     """Governs all draws that are not secret: records, columns, what is set aside, who sits out. 0 to 2^63 − 1."""
     missing: float = math.nan
@@ -218,7 +223,9 @@ class JobTableOfFederation(JobTable):
     table: str = "train"
     """The name under which every party's file lists the table."""
     eval_table: str | None = None
-    """Of trees: the name of a table of further records, which are scored after every round."""
+    """Boosting and forest: table of further records that are scored after every round, with a label at the label
+    holder; early stopping then watches it.
+    """
 
     @model_validator(mode="after")
     def _named(self) -> JobTableOfFederation:
