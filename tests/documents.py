@@ -27,8 +27,10 @@ BLOCK = re.compile(
     r"(?P<left_out><!-- not carried out: [^>]+ -->\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
 )
 FILE = re.compile(r"# (?P<path>[\w./-]+\.\w+)(?P<added>, added)?\b")
-#: Languages of a block: a reader, and the site, are told which it is.
-LANGUAGES = frozenset(["html", "ini", "json", "proto", "python", "sh", "sql", "text", "toml", "yaml"])
+#: Languages of a block: a reader, and the site, are told which it is. The last two are shown, and no command prints them.
+LANGUAGES = frozenset(
+    ["html", "ini", "json", "json5", "proto", "python", "sh", "sql", "text", "toml", "yaml", "bytes", "tree"]
+)
 FENCE = re.compile(r"^ *(?P<signs>`{3,}|~{3,})(?P<language>[^\n`]*)$", re.M)
 #: Printed behind a block's output, with the seconds since the page's beginning.
 MARK = "---- end of block after"
