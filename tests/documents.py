@@ -27,7 +27,7 @@ BLOCK = re.compile(
     r"(?P<left_out><!-- not carried out: [^>]+ -->\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
 )
 FILE = re.compile(r"# (?P<path>[\w./-]+\.\w+)(?P<added>, added)?\b")
-#: Languages of a block: a reader, and the site, are told which it is. The last two are shown, and no command prints them.
+#: Languages of a block, which the site shows it by. The last two are of what no command prints.
 LANGUAGES = frozenset(
     ["html", "ini", "json", "json5", "proto", "python", "sh", "sql", "text", "toml", "yaml", "bytes", "tree"]
 )
