@@ -109,6 +109,7 @@ def test_a_forest_on_a_table_with_text(encode: str, defences: str, tmp_path: Pat
     alone = found["metrics"]["label holder alone, test"]
     assert defences or found["metrics"]["test"]["accuracy"] > alone["accuracy"] + 0.1
     assert found["ciphertexts"]["encrypted_labels"] == found["records"]["train"]
+    assert 0 <= found["stability"] < 1
     names = {row["feature"] for row in found["importance"]}
     assert defences or {"colour" if "ordinal" in encode else "colour=red", "opened"} <= names
 
