@@ -28,7 +28,7 @@ from treetap.lattice.parameters import Parameters
 from treetap.native.histogram_arrays import MOST_WORDS
 from treetap.trees.slots import LARGEST_WIDTH, Slots, width_for
 
-PAGE = Path(__file__).parents[3] / "docs" / "histogram-lattice.md"
+PAGE = Path(__file__).parents[3] / "docs" / "cryptography.md"
 RNG = np.random.default_rng(35)
 
 
