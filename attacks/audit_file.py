@@ -191,7 +191,7 @@ def audited_runs(run: Path) -> Runs:
         )
     raise BadInput(
         f"{run}: holds no {FILE}; treetap demo --workdir writes one, and an experiment with a line [audit] in its "
-        "file, and docs/audit.md shows one"
+        "file, and docs/measure.md shows one"
     )
 
 

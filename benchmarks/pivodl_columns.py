@@ -1,4 +1,4 @@
-"""Cells of other parties' columns that each party of a PIVODL job reads: figures of docs/threats.md, leak 37.
+"""Cells of other parties' columns that each party of a PIVODL job reads: figures of measured/pivodl-columns.md.
 
     python benchmarks/pivodl_columns.py [--set breast_cancer credit] [--records 5000] [--parties 3] [--trees 20]
         [--depth 3] [--bins 32] [--threshold 10] [--json]

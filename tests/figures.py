@@ -84,7 +84,9 @@ def lost() -> list[str]:
     """The recorded statements that no section has any more."""
     sections = _sections()
     return [
-        f"{page}: {' '.join(held)}" for page, held in inventory() if not any(set(held) <= section for section in sections)
+        f"{page}: {' '.join(held)}"
+        for page, held in inventory()
+        if not any(set(held) <= section for section in sections)
     ]
 
 
@@ -110,7 +112,9 @@ def main() -> int:
         INVENTORY.write_text("\n".join(sorted(known)) + "\n", encoding="utf-8")
     gone = lost()
     print("\n".join(gone))
-    print(f"{len(inventory())} statements with figures, {len(gone)} lost; {len(leaks())} numbered leaks", file=sys.stderr)
+    print(
+        f"{len(inventory())} statements with figures, {len(gone)} lost; {len(leaks())} numbered leaks", file=sys.stderr
+    )
     return 1 if gone else 0
 
 

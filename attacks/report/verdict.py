@@ -91,13 +91,13 @@ def to_do(document: Document) -> str | None:
         return None
     advice = document.advice
     if worst.learned == "labels" and document.of_network:
-        where = "docs/choosing-a-defence.md" if advice is None or advice.network is None else "“What lowers this”"
+        where = "docs/defend.md" if advice is None or advice.network is None else "“What lowers this”"
         return f"To lower it: {where}."
     if worst.learned == "labels" and advice is not None and (advice.suggestions or advice.parameters):
         return "To lower it: “What lowers this” in the report; treetap frontier measures defences on your table."
     if worst.learned == "labels":
-        return "To lower it: docs/choosing-a-defence.md; treetap frontier measures defences on your table."
-    return "To lower it: docs/defences.md, on columns."
+        return "To lower it: docs/defend.md; treetap frontier measures defences on your table."
+    return "To lower it: docs/defend.md, on columns."
 
 
 def _line(it: Verdict) -> Line:

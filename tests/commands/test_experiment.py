@@ -140,6 +140,7 @@ def test_held_out_rows_are_measured_after_every_round(report: tuple[Path, Outcom
     runs = json.loads(outcome.out)["runs"]
     for run in runs:
         assert len(run["history"]) == 3
+        assert 0 <= run["stability"] < 1
         assert run["metrics"]["train"].keys() == run["metrics"]["test"].keys()
         assert run["history"][-1]["eval_auc"] == pytest.approx(run["metrics"]["test"]["auc"])
         assert run["history"][-1]["train_logloss"] == pytest.approx(run["metrics"]["train"]["logloss"])

@@ -163,6 +163,13 @@ def test_measures_that_are_not_defined() -> None:
     assert thresholds([one]) is None
 
 
+def test_stability_of_scores_stands_where_it_is_known() -> None:
+    """A label holder that kept no scores of its training has no index; several runs have their mean and deviation."""
+    assert "Population stability" not in html(experiment(), "exp", [run(0)])
+    known = [run(seed, stability=index) for seed, index in enumerate((0.01, 0.03))]
+    assert re.search("Population stability index [^:]*: 0.020 ± 0.014", html(experiment(), "exp", known))
+
+
 def test_weighted_measures_are_told_from_counts() -> None:
     """Where rows have weights, the page says which figures weigh them."""
     assert "weigh each row by column <bdi>w</bdi>" in html(experiment(weight="w"), "exp", [run(0)])

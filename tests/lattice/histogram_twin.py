@@ -1,7 +1,7 @@
 """A naive twin of the histograms' lattice in Python integers; each random part is an argument that attacks leave out.
 
 Polynomials modulo X^n + 1 are arrays of n Python integers. Products are Kronecker's: both factors are written into one
-long integer each, and gmpy2 multiplies. The symbols are those of `docs/histogram-lattice.md`.
+long integer each, and gmpy2 multiplies. The symbols are those of `docs/cryptography.md`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from treetap.workers.engines import InProcessEngine
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
-#: Kernels that a cluster may run, and what it sees of the party with them: see docs/threats.md.
+#: Kernels that a cluster may run, and what it sees of the party with them: see docs/deploy.md.
 ELSEWHERE = {
     "treetap.additive.sums.kernels": {
         "open_tree": "public key, layout of bins",

@@ -82,7 +82,7 @@ def audit(
 
     Args:
         run: a folder that holds audit.toml, or a result of `treetap.experiment` with an `audit` table.
-        attacks: their names; by default all that fit (docs/audit.md).
+        attacks: their names; by default all that fit (docs/measure.md).
         by_tree: group records after each number of trees; "few": after 1, 2, 5, 10, … and all; False: all.
         number: of a result, which of its runs.
 

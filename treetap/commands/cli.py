@@ -246,7 +246,7 @@ def experiment(
 def frontier(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FRONTIER.toml", help="An experiment file; docs/frontier.md."),
+        typer.Argument(metavar="FRONTIER.toml", help="An experiment file; docs/measure.md."),
     ],
     as_json: Json = False,
     workdir: Annotated[

@@ -312,7 +312,7 @@ def detail(run: RunResult, audit: dict[str, Any] | None) -> None:
         from attacks.report import print_summary
 
         print_summary(audit, terminal.out)
-    terminal.out.print("Classes of messages: docs/threats.md. Attacks: docs/audit.md.")
+    terminal.out.print("Classes of messages: docs/threats.md. Attacks: docs/measure.md.")
 
 
 def following() -> str:

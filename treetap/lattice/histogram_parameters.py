@@ -3,7 +3,7 @@
 Ring Z[X]/(X^n + 1) modulo q = 2^104, n = 4096. A record's plaintext m has r words b_j = -(a·s_j)[i] + e + (q/t_j)·m,
 one for each modulus t_j = 2^tb - c_j. A feature party answers candidate k with r first halves, sums of words of its
 records and of an encrypted zero times a fresh ternary u_k, flooded, and with one second half: a times the set's
-indicator, plus a0·u_k + e'. `docs/histogram-lattice.md` derives every bound below and says what is not claimed;
+indicator, plus a0·u_k + e'. `docs/cryptography.md` derives every bound below and says what is not claimed;
 equations are numbered as there. Bounds are decided in integers and rounded against the job.
 """
 

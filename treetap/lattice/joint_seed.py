@@ -1,7 +1,7 @@
 """Commitments to nonces, and the seed that all nonces of an attempt make.
 
 A lattice's public polynomials come of it: a party that chose them could choose a0 = 0 and read the sets of records, or
-a = 0 and read the values (docs/histogram-lattice.md).
+a = 0 and read the values (docs/cryptography.md).
 """
 
 from __future__ import annotations

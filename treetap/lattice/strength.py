@@ -1,4 +1,4 @@
-"""Bits that an attack on ring LWE takes, as estimated: the formula of docs/histogram-lattice.md, for both lattices."""
+"""Bits that an attack on ring LWE takes, as estimated: the formula of docs/cryptography.md, for both lattices."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 #: Margins of a plot in pixels of its picture, wide enough for the larger letters of small screens.
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 14, 42
 #: Size of a picture of lines, and the place for labels at their ends.
-LINES, LABELS = (440, 250), 108
+LINES, LABELS = (476, 250), 144
 #: Width of dots on a line, and its margins.
 DOTS, DOTS_MARGIN = 240, 6
 

@@ -289,9 +289,9 @@ def table(folder: Path, name: str, ids: list[str], **columns: Any) -> str:
 
 def test_the_file_of_the_pages(tmp_path: Path) -> None:
     """It loads, and its settings are the defaults."""
-    page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```toml\n(# audit\.toml\n.*?\[features\].*?)```", page, re.DOTALL)[-1:]
-    (tmp_path / "audit.toml").write_text(block[block.rindex("# audit.toml") :])
+    page = (Path(__file__).parents[3] / "docs" / "measure.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```toml\n(# audit\.toml, of a split network\n.*?)```", page, re.DOTALL)
+    (tmp_path / "audit.toml").write_text(block)
     file = audit_file.read(tmp_path)
     assert [each.name for each in file.victim] == ["shop", "telco"]
     assert file.victim[1].records == tmp_path / "bank/march.csv"

@@ -65,3 +65,15 @@ def test_scores_far_from_probabilities_rank_alike() -> None:
     s, y = rng.normal(size=200), rng.integers(0, 2, 200)
     assert metrics.auc(s, y) == metrics.auc(np.exp(5 * s), y)
     assert metrics.ks(s, y) == metrics.ks(s**3, y)
+
+
+def test_population_stability_by_hand_and_of_shifted_scores() -> None:
+    """By hand with ten bins; the same scores have none, and a shift by one standard deviation counts as shifted."""
+    before, now = np.arange(100.0), np.concatenate([np.arange(90.0), np.zeros(10)])
+    p = 10.5 / 105
+    by_hand = ((20.5 / 105) - p) * math.log(20.5 / 10.5) + ((0.5 / 105) - p) * math.log(0.5 / 10.5)
+    assert metrics.population_stability(before, now) == pytest.approx(by_hand)
+    drawn = np.random.default_rng(3).normal(size=(2, 4000))
+    assert metrics.population_stability(drawn[0], drawn[0]) == 0.0
+    assert metrics.population_stability(*drawn) < 0.02
+    assert metrics.population_stability(drawn[0], drawn[1] + 1) > 0.25

@@ -27,7 +27,7 @@ def audit(
     """Attack every feature party's transcript, and report what each of them could infer.
 
     RUN/audit.toml names the transcripts, the parties' own tables, and the labels that score the attacks:
-    docs/audit.md. The label holder is an attacker too, on the columns of each feature party that the file names as
+    docs/measure.md. The label holder is an attacker too, on the columns of each feature party that the file names as
     [[victim]]: of a split network by embeddings, of trees by the sums that it opened, if it recorded them. `treetap
     demo --workdir` leaves one, and an experiment with an [audit] table, of which all runs are audited.
 

@@ -58,6 +58,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         audits=[(run.planned.title, _near(run.audit_report)) for run in runs if run.audit_report],
         metrics=metric_table(runs),
         by_run=run_table(runs),
+        stability=_stability(runs),
         confusion=confusion(runs),
         classes=class_table(runs),
         residuals=residuals(runs),
@@ -75,6 +76,12 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         terms=_terms(runs),
         predictions=predictions(runs),
     )
+
+
+def _stability(runs: Sequence[RunResult]) -> str:
+    """The stability index, over several runs with its spread; empty where no run has one."""
+    known = [run.stability for run in runs if run.stability is not None]
+    return spread(known).written(3) if known else ""
 
 
 def _facts(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[tuple[str, str]]:

@@ -192,6 +192,7 @@ class RunResult(Part):
     gain: Gain | None = None
     left_out: list[str] = []
     evaluation: Evaluation
+    stability: float | None = None
     history: list[Measures]
     seconds: dict[str, float]
     arithmetic: dict[str, str]

@@ -35,7 +35,7 @@ from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.models.durable import write_whole
 from treetap.models.history import read_history
-from treetap.models.store import read_leakage, read_manifest
+from treetap.models.store import CONTINUATION, read_arrays_of, read_leakage, read_manifest
 from treetap.names import of_class
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
@@ -199,6 +199,7 @@ def _run(
             records={"train": len(drawn.train), "test": len(drawn.test)},
             leakage=trees_of(read_leakage(models[first]), models[first]),
         )
+        run.stability = _stability(models[first], scores)
         if planned.fold is not None:
             run.fold = planned.fold
         if training(job.protocol).grows_trees:
@@ -247,6 +248,14 @@ def evaluation(experiment: ExperimentFile, manifest: Mapping[str, Any], scores: 
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return Evaluation.model_validate(evaluate(*_outcome(experiment, manifest, scores, rows)))
+
+
+def _stability(model: Path, predicted: pa.Table) -> float | None:
+    """How far scores of held-out rows are from those of training; None where the label holder kept no single score."""
+    if "score" not in predicted.column_names or not (model / CONTINUATION).exists():
+        return None
+    kept = read_arrays_of(model, CONTINUATION)[1]["scores"]
+    return metrics.population_stability(kept[:, 0], predicted.column("score").to_numpy())
 
 
 def keep_predictions(experiment: ExperimentFile, scores: pa.Table, rows: pa.Table, path: Path) -> None:

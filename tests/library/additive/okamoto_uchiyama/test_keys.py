@@ -198,7 +198,7 @@ def test_tables_are_as_wide_as_the_plaintexts_and_grow_with_them() -> None:
 
 
 def test_a_decryption_beyond_half_of_p_gives_p_away() -> None:
-    """The oracle that docs/threats.md names: a sum that wraps differs from the true one by a multiple of p."""
+    """The oracle that docs/cryptography.md names: a sum that wraps differs from the true one by a multiple of p."""
     large = PUBLIC.read(KEY.encrypt_many([LARGEST], "short-exponent"))
     wrapped = KEY.decrypt_many(PUBLIC.write(power(PUBLIC.ring, large, 8)))[0]  # an active party's own doing
     assert gmpy2.gcd(8 * LARGEST - wrapped, N) == P
