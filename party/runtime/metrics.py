@@ -32,19 +32,14 @@ class PartyMetrics(ProcessMetrics):
 
     def __init__(self, party: str) -> None:
         super().__init__("party", party)
-        backend = self.gauge(
-            "treetap_arithmetic", "1 for the arithmetic in use: gmpy2, or a form of the native kernels.", "backend"
-        )
+        backend = self.gauge("treetap_arithmetic", "1 for the backend of arithmetic that the party uses.", "backend")
         backend.labels(arithmetic.in_use()).set(1)
         self._workers = self.gauge(
             "treetap_workers", "Workers for ciphertexts, by engine, and whether they hold keys.", "engine", "keys"
         )
         seconds = self.counter("treetap_step_seconds_total", "Wall time of steps that have ended.", "step")
         steps = self.counter(
-            "treetap_steps_total",
-            "Steps that have ended: done, failed, or broken off as the caller went away.",
-            "step",
-            "outcome",
+            "treetap_steps_total", "Steps that have ended: done, failed, or broken off.", "step", "outcome"
         )
         running = self.gauge("treetap_steps_running", "Steps that are under way.", "step")
         self._seconds, self._steps, self._running = cache(seconds.labels), cache(steps.labels), cache(running.labels)
@@ -52,17 +47,10 @@ class PartyMetrics(ProcessMetrics):
             "treetap_ciphertext_operations_total", "Operations on ciphertexts and blinded identifiers.", "operation"
         )
         self._ciphertexts = self.counter("treetap_ciphertexts_total", "Ciphertexts made to be sent.", "content")
-        mailbox = self.gauge(
-            "treetap_mailbox_bytes",
-            "Bytes of messages that wait for their step: in memory, beyond that in a file of the state folder.",
-            "place",
-        )
+        mailbox = self.gauge("treetap_mailbox_bytes", "Bytes of messages that wait for their step.", "place")
         self._mailbox = {place: mailbox.labels(place) for place in ("memory", "file")}
         self._requests = self.counter(
-            "treetap_served_requests_total",
-            "Requests of clients, by outcome; a caller that is no client is -.",
-            "client",
-            "outcome",
+            "treetap_served_requests_total", "Requests of clients (-: no client), by outcome.", "client", "outcome"
         )
         self._requests.labels(STRANGER, "refused")
         self._request_seconds = self.histogram(
