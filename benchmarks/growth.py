@@ -5,7 +5,7 @@
 
 Each line of the results is one training on generated tables (`large_training.py`): one tree of depth 3, 32 bins, keys
 of 2048 bits, Paillier, and beside what is varied `BASE`. Lines that are there are not measured again, so that a run
-that was interrupted goes on; the second command draws docs/growth.svg and fills the tables of its report. Linux
+that was interrupted goes on; the second command draws docs/growth.svg and fills the table of docs/growth.md. Linux
 only.
 """
 
