@@ -1,7 +1,4 @@
-"""Draws who has which role at each node of a small PIVODL tree: docs/pivodl-roles.svg.
-
-    python docs/render_roles.py            write the picture
-    python docs/render_roles.py --check    exit with status 1 if it is stale
+"""The picture of who has which role at each node of a small PIVODL tree: docs/pivodl-roles.svg.
 
 The tree is one that four hospitals grow by the rules of the federation, on columns and labels that this script makes;
 the roles are those that `treetap.trees.pivodl_rules` gives them with nonces that stand here.
@@ -9,10 +6,8 @@ the roles are those that `treetap.trees.pivodl_rules` gives them with nonces tha
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import random
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
@@ -25,7 +20,6 @@ from treetap.trees.centralised_pivodl import CentralPivodlTree, train
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import RoleDraws, barred
 
-PICTURE = Path(__file__).resolve().with_name("pivodl-roles.svg")
 PARTIES = ("north", "south", "east", "west")
 COLOURS = {"north": "#ddf4ff", "south": "#dafbe1", "east": "#fff8c5", "west": "#ffebe9"}
 RECORDS = 160
@@ -43,6 +37,11 @@ LEGEND = (
 )
 #: Sizes in pixels: a leaf with the gap beside it, boxes, a line of text, from a level to the next.
 SLOT, LEAF, NODE, LINE, LEVEL, TOP = 178, 168, 216, 17, 190, 116
+
+
+def rendered(docs: Path) -> dict[Path, str]:
+    """The picture."""
+    return {docs / "pivodl-roles.svg": picture(roles())}
 
 
 @dataclass(frozen=True)
@@ -195,23 +194,3 @@ def _legend() -> Iterator[str]:
 def _text(x: float, y: float, text: str, kind: str) -> str:
     named = f' class="{kind}"' if kind else ""
     return f'<text x="{x:g}" y="{y:g}"{named}>{escape(text)}</text>'
-
-
-def main() -> int:
-    """Write the picture, or compare it; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Draw the roles of PIVODL's parties.")
-    parser.add_argument("picture", nargs="?", type=Path, default=PICTURE)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit with status 1 if it is stale")
-    options = parser.parse_args()
-    new = picture(roles())
-    old = options.picture.read_text(encoding="utf-8") if options.picture.exists() else ""
-    if options.check and new != old:
-        print(f"{options.picture} is stale: run make orders", file=sys.stderr)
-        return 1
-    if new != old:
-        options.picture.write_text(new, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """What the first winning set of categories tells its owner of labels that are independent of them: docs/threats.md.
 
-    python docs/measure_partitions.py
+    python benchmarks/measure_partitions.py
 
 A thousand records, labels by coin, one column of categories of equally many records each. The owner of the column knows
 the two sides of the root of the first tree, as after any split, and guesses one class for all records of a side. A cut

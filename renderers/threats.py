@@ -1,7 +1,4 @@
-"""Renders the tables of docs/threats.md: the disclosure classes, and every field of every message with its class.
-
-    python docs/render_threats.py            write the tables
-    python docs/render_threats.py --check    exit with status 1 if the file is stale
+"""The disclosure classes in docs/threats.md, and docs/reference/messages.md: every field of every message.
 
 Classes come from the generated descriptors; readers from the services that carry a message; comments from the .proto
 files by way of protoc, which needs grpcio-tools. The files are those of the folder: the two frames first, each file
@@ -10,9 +7,7 @@ after those that it imports.
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -22,13 +17,11 @@ from pathlib import Path
 
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from rendering import with_table
 
+from renderers.rendering import ROOT, with_tables
 from treetap.wire.disclosure import CLASSES, disclosure_table, undeclared
 
-ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
-PAGE = ROOT / "docs" / "threats.md"
 PACKAGE = "treetap.wire.v2"
 #: Files that come first, after what they import.
 FRAMES = ("control", "exchange")
@@ -42,21 +35,26 @@ READERS = {
 OWN_LOG = "its own party alone (own log)"
 
 
-def main() -> int:
-    """Write the page, or compare it; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Render the disclosure tables.")
-    parser.add_argument("page", nargs="?", type=Path, default=PAGE)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit with status 1 if the page is stale")
-    options = parser.parse_args()
-    old = options.page.read_text(encoding="utf-8")
+MESSAGES = """# Messages
+
+Every field of every message, with its disclosure class: what its reader learns
+([the classes](../threats.md#disclosure-classes)). This page is for an auditor who reads a
+[transcript](../transcript.md) or checks what a policy lets out. It is generated from the files below `protos/`, one
+section for each.
+
+*Read by* says at which end a message arrives: `party ← coordinator` is read by a party and comes from the coordinator.
+A message that holds others is read by the same.
+
+"""
+
+
+def rendered(docs: Path) -> dict[Path, str]:
+    """The pages."""
     files = descriptors()
-    new = with_table(with_table(old, "classes", class_table(files)), "table", field_table(files))
-    if options.check and new != old:
-        print(f"{options.page} is stale: run make threats", file=sys.stderr)
-        return 1
-    if new != old:
-        options.page.write_text(new, encoding="utf-8")
-    return 0
+    return {
+        **with_tables({"classes": class_table(files)}, docs),
+        docs / "reference" / "messages.md": MESSAGES + field_tables(files).rstrip() + "\n",
+    }
 
 
 def class_table(files: list[FileDescriptor]) -> str:
@@ -73,23 +71,38 @@ def class_table(files: list[FileDescriptor]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def field_table(files: list[FileDescriptor]) -> str:
-    """The fields in Markdown, a line for each, the message named on its first line only.
+def field_tables(files: list[FileDescriptor]) -> str:
+    """The fields in Markdown, a table for each file, the message named on its first line only.
 
     ValueError for a field without a class.
     """
     if missing := undeclared(files):
         raise ValueError(f"no disclosure class: {', '.join(missing)}")
-    readers = readers_of(files)
-    lines = ["| message | field | class | read by | meaning |", "|---|---|---|---|---|"]
-    for message, rows in groupby(disclosure_table(files, sources()), key=lambda row: row.message):
-        who = ", ".join(readers.get(message) or [OWN_LOG])
-        name = f"`{message.removeprefix(PACKAGE + '.')}`"
-        for row in rows:
-            comment = row.comment.replace("|", "\\|").replace("<", "&lt;")
-            lines.append(f"| {name} | `{row.field}` | {row.disclosure} | {who} | {comment} |")
-            name = who = ""
-    return "\n".join(lines) + "\n"
+    readers, held = readers_of(files), _files_of(files)
+    lines = []
+    for stem, of_file in groupby(disclosure_table(files, sources()), key=lambda row: held[row.message]):
+        lines += [f"## {stem}.proto", "", "| message | field | class | read by | meaning |", "|---|---|---|---|---|"]
+        for message, rows in groupby(of_file, key=lambda row: row.message):
+            who = ", ".join(readers.get(message) or [OWN_LOG])
+            name = f"`{message.removeprefix(PACKAGE + '.')}`"
+            for row in rows:
+                comment = row.comment.replace("|", "\\|").replace("<", "&lt;")
+                lines.append(f"| {name} | `{row.field}` | {row.disclosure} | {who} | {comment} |")
+                name = who = ""
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _files_of(files: list[FileDescriptor]) -> dict[str, str]:
+    """Full name of a message → the stem of its file."""
+    found = {}
+    for file in files:
+        pending = list(file.message_types_by_name.values())
+        while pending:
+            message = pending.pop()
+            found[message.full_name] = Path(file.name).stem
+            pending += message.nested_types
+    return found
 
 
 def descriptors() -> list[FileDescriptor]:
@@ -143,7 +156,3 @@ def sources() -> FileDescriptorSet:
         if protoc.main(["protoc", *options, *names]) != 0:
             raise RuntimeError("protoc cannot read the .proto files")
         return FileDescriptorSet.FromString(out.read_bytes())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Keeps the panels of a frontier as a picture: docs/frontier.svg.
 
-Usage: python docs/render_frontier.py FRONTIER.json, which `treetap frontier` wrote.
+Usage: python -m renderers.frontier FRONTIER.json, which `treetap frontier` wrote.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from renderers.rendering import DOCS
 from treetap.commands.frontier.page import picture
 from treetap.privacy.frontiers import load_frontier
 
@@ -18,7 +19,7 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     document = load_frontier(Path(sys.argv[1]))
-    Path(__file__).with_name("frontier.svg").write_text(picture(document), encoding="utf-8")
+    (DOCS / "frontier.svg").write_text(picture(document), encoding="utf-8")
     return 0
 
 

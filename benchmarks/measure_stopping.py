@@ -1,6 +1,6 @@
 """Bits that the time of a stop by `max_column_leakage` tells of the columns: figures of docs/threats.md.
 
-    TREETAP_DATA=FOLDER python docs/measure_stopping.py
+    TREETAP_DATA=FOLDER python benchmarks/measure_stopping.py
 
 A job stops before the sums that would let more than a share L of a feature party's cells be read. The moment depends on
 the columns, so that its tree and stage tell of them. Here the label holder's table, the labels and the job are fixed,

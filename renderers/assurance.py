@@ -1,6 +1,6 @@
-"""Renders the table of docs/assurance.md from the summaries that campaigns and attacks write below runs/campaign.
+"""Renders the table of campaigns from the summaries that campaigns and attacks write below runs/campaign.
 
-python docs/render_assurance.py [--summaries FOLDER]
+python -m renderers.assurance [--summaries FOLDER]
 
 A row whose summary is not there stays as it is, so that one command can be run again by itself.
 """
@@ -14,9 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rendering import with_table
+from renderers.rendering import page_with, with_table
 
-DOCS = Path(__file__).resolve().parent
 TABLE = "assurance"
 HEAD = "| campaign | what is tried | cases | findings | CPU time | command |\n|---|---|---|---|---|---|\n"
 
@@ -94,7 +93,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Render the table of campaigns.")
     parser.add_argument("--summaries", type=Path, default=Path("runs/campaign"), help="the folder of the summaries")
     options = parser.parse_args()
-    page = DOCS / "assurance.md"
+    page = page_with(TABLE)
     text = page.read_text(encoding="utf-8")
     lines = kept(text)
     for name in ROWS:

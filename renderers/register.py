@@ -1,58 +1,36 @@
-"""Renders docs/register.md: attacks and defences with their papers and measured figures, beside two other systems.
+"""The tables of docs/register.md: attacks and defences with their papers and figures, beside two other systems.
 
-Rows come from `attacks.registry` and `treetap.protocols.defences`, figures from the pages that docs/register.json
-names: a cell of a table, or words that stand there, with the command that measures them.
-
-python docs/render_register.py            write the tables
-python docs/render_register.py --check    exit with status 1 if the page is stale
+Rows come from `attacks.registry` and `treetap.protocols.defences`, figures from the pages that have
+them, by register.json beside this file: a cell of a table, or words, and the command that measures them. `page` there
+says which page is meant where several have them.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import re
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rendering import with_table
-
 from attacks.registry import ROWS, Attack
+from renderers.rendering import ROOT, with_tables
 from treetap.papers import Paper
 from treetap.protocols.defences import DEFENCES
 
-ROOT = Path(__file__).resolve().parents[1]
+CONTENT = Path(__file__).with_name("register.json")
 #: Repository and folders of a system whose lists stand beside ours.
 _SYSTEMS = {"vflair": "VFLAIR", "secretflow": "SecretFlow"}
 
 
-def main() -> int:
-    """Write the page, or compare it; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Render the register of attacks and defences.")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="the folder of the page and of its figures")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit with status 1 if the page is stale")
-    options = parser.parse_args()
-    page, content = options.docs / "register.md", json.loads((options.docs / "register.json").read_text("utf-8"))
-    try:
-        tables = rendered(content)
-    except ValueError as fault:
-        print(f"{options.docs / 'register.json'}: {fault}", file=sys.stderr)
-        return 1
-    new = old = page.read_text(encoding="utf-8")
-    for name, table in tables.items():
-        new = with_table(new, name, table)
-    if options.check and new != old:
-        print(f"{page} is stale: run make register", file=sys.stderr)
-        return 1
-    if new != old:
-        page.write_text(new, encoding="utf-8")
-    return 0
+def rendered(docs: Path) -> dict[Path, str]:
+    """The page. ValueError for a figure that is not where its entry says."""
+    return with_tables(tables(json.loads(CONTENT.read_text(encoding="utf-8"))), docs)
 
 
-def rendered(content: Mapping[str, Any]) -> dict[str, str]:
+def tables(content: Mapping[str, Any]) -> dict[str, str]:
     """The tables of the page, by name. ValueError for a figure that is not where its entry says, or of no row."""
     figures, others = content["figures"], content["others"]
     known = {row.name for row in ROWS} | {row.key for row in DEFENCES}
@@ -101,17 +79,41 @@ def figure(figures: Mapping[str, Mapping[str, str]], name: str) -> str:
     """
     if (entry := figures.get(name)) is None:
         return "–"
-    text = (ROOT / entry["page"]).read_text(encoding="utf-8")
-    if entry["command"] not in text and not _all_words(entry["command"], text):
-        raise ValueError(f"{name}: {entry['page']} has no command {entry['command']!r}")
-    if "quote" in entry:
-        if entry["quote"] not in text:
-            raise ValueError(f"{name}: {entry['page']} does not say {entry['quote']!r}")
-        value = " ".join(entry["quote"].split())
-    else:
-        value = cell(text, entry["row"], entry["column"], f"{name}: {entry['page']}")
-    link = entry["page"].removeprefix("docs/") if entry["page"].startswith("docs/") else f"../{entry['page']}"
+    held, faults = {}, []
+    for page in [ROOT / entry["page"]] if "page" in entry else _pages():
+        try:
+            held[page] = _value(entry, page.read_text(encoding="utf-8"))
+        except ValueError as fault:
+            faults.append(f"{page.relative_to(ROOT)} {fault}")
+    if len(held) != 1:
+        pages = ", ".join(str(page.relative_to(ROOT)) for page in held)
+        raise ValueError(f"{name}: " + (f"stands on {pages}: name one as `page`" if held else _nearest(faults)))
+    ((page, value),) = held.items()
+    link = Path(os.path.relpath(page, ROOT / "docs")).as_posix()
     return f"[{value}]({link}): {entry['what']}; `{entry['command']}`"
+
+
+def _nearest(faults: list[str]) -> str:
+    """Of pages without a figure those that have its command, or else the others."""
+    return "; ".join([fault for fault in faults if "has no command" not in fault] or faults[:1])
+
+
+def _pages() -> list[Path]:
+    """Where a figure may stand: guides and reports."""
+    found = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
+    return [path for path in found if path.name != "register.md"]
+
+
+def _value(entry: Mapping[str, str], text: str) -> str:
+    """A figure on a page; ValueError where the page has no such row, column, words or command."""
+    if entry["command"] not in text and not _all_words(entry["command"], text):
+        raise ValueError(f"has no command {entry['command']!r}")
+    if "quote" not in entry:
+        return cell(text, entry["row"], entry["column"])
+    words = entry["quote"].split()
+    if not re.search(r"\s+".join(map(re.escape, words)), text):
+        raise ValueError(f"does not say {entry['quote']!r}")
+    return " ".join(words)
 
 
 def _all_words(command: str, text: str) -> bool:
@@ -119,16 +121,16 @@ def _all_words(command: str, text: str) -> bool:
     return any(set(command.split()) <= set(line.split()) for line in text.splitlines())
 
 
-def cell(text: str, row: str, column: str, where: str) -> str:
+def cell(text: str, row: str, column: str) -> str:
     """The cell of the first row that begins so, under a column's head. ValueError where there is none."""
     lines = text.splitlines()
     at = next((k for k, line in enumerate(lines) if line.startswith(row)), None)
     if at is None:
-        raise ValueError(f"{where} has no row {row!r}")
+        raise ValueError(f"has no row {row!r}")
     rule = next((k for k in range(at, 0, -1) if re.fullmatch(r"\|(\s*:?-+:?\s*\|)+", lines[k])), None)
     heads = [] if rule is None else _cells(lines[rule - 1])
     if column not in heads:
-        raise ValueError(f"{where} has no column {column!r} above {row!r}")
+        raise ValueError(f"has no column {column!r} above {row!r}")
     return _cells(lines[at])[heads.index(column)]
 
 
@@ -163,7 +165,7 @@ def _alone(others: list[dict[str, Any]]) -> str:
     lines = []
     for kind, names in (("Attacks", [row.name for row in ROWS]), ("Defences", [row.key for row in DEFENCES])):
         words = f"- {kind}: {', '.join(f'`{name}`' for name in names if name not in shared)}."
-        lines += textwrap.wrap(words, 138, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        lines += textwrap.wrap(words, 118, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 
 
@@ -173,7 +175,7 @@ def _papers() -> str:
     papers = sorted({paper for _, paper in named if paper is not None}, key=lambda it: (it.year, it.authors))
     lines: list[str] = []
     for it in papers:
-        lines += textwrap.wrap(f"- {it.authors} ({it.year}): {it.title}. {it.where}.", 138, subsequent_indent="  ")
+        lines += textwrap.wrap(f"- {it.authors} ({it.year}): {it.title}. {it.where}.", 118, subsequent_indent="  ")
     return "\n".join(lines) + "\n"
 
 
@@ -183,7 +185,3 @@ def _table(heads: tuple[str, ...], rows: Any, last: Iterator[str], head: str = "
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     lines += [f"| {' | '.join([*row, end])} |" for row, end in zip(rows, last, strict=True)]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

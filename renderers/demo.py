@@ -1,6 +1,6 @@
 """Runs the demo and keeps what it prints as a picture: docs/demo.svg.
 
-Usage: python docs/render_demo.py [--check [FILE]]; with --check nothing is written, and the exit status is 1 if the
+Usage: python -m renderers.demo [--check [FILE]]; with --check nothing is written, and the exit status is 1 if the
 picture has other text than the demo prints. Numbers, and what depends on the machine, may differ.
 """
 
@@ -12,13 +12,12 @@ import sys
 from contextlib import chdir
 from pathlib import Path
 
-from rendering import texts
-
+from renderers.rendering import DOCS, ROOT, texts
 from treetap import terminal
 from treetap.commands import demo
 from treetap.terminal import PlainConsole
 
-PICTURE = Path(__file__).with_name("demo.svg")
+PICTURE = DOCS / "demo.svg"
 #: Parts of the text that differ from run to run or from machine to machine.
 _VARYING = {
     r"\b(?:nothing found|little|notable|severe)\b": "…",
@@ -32,7 +31,7 @@ def main() -> int:
     parser.add_argument("--check", nargs="?", type=Path, const=PICTURE, metavar="FILE", help="compare, write nothing")
     given = parser.parse_args()
     terminal.out = PlainConsole(record=True, width=80)
-    with chdir(PICTURE.parents[1]):  # from which its paths are short
+    with chdir(ROOT):  # from which its paths are short
         demo.run(demo.Asked(key_bits=1024 if given.check else 2048))
     picture = terminal.out.export_svg(title="make demo")
     picture = re.sub(r"<!--.*?-->\s*", "", picture, flags=re.DOTALL)
@@ -48,7 +47,7 @@ def main() -> int:
     )
     words = [" ".join(some[max(0, place - 8) : place + 8]) for some in (kept, now)]
     print(
-        f"{given.check} is stale: run python docs/render_demo.py\nit has: … {words[0]} …\nprinted: … {words[1]} …",
+        f"{given.check} is stale: run python -m renderers.demo\nit has: … {words[0]} …\nprinted: … {words[1]} …",
         file=sys.stderr,
     )
     return 1

@@ -1,8 +1,9 @@
-"""Estimates the trainings of docs/capacity.md: its tables, and docs/capacity.svg.
+"""Estimates the trainings whose tables a page has: these tables, and docs/capacity.svg.
 
-Usage: python docs/render_capacity.py
+Usage: python -m renderers.capacity
 
-Costs are those of docs/capacity-measured.json, on a lattice of docs/capacity-lattice.json. Needs the extra bench.
+Costs are those of capacity-measured.json beside this file, on a lattice of capacity-lattice.json. Needs
+the extra bench.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from rendering import with_table
 
+from renderers.rendering import DOCS, with_tables, write
 from treetap.commands.capacity.measuring import Measurements
 from treetap.commands.capacity.question import Site, TrainingOptions
 from treetap.commands.capacity.report import document, duration, estimate, rate
@@ -140,13 +141,10 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     found = points(Measurements.load(HERE / "capacity-measured.json"))
-    page = (HERE / "capacity.md").read_text(encoding="utf-8")
-    for records in RECORDS:
-        page = with_table(page, f"{records // 1_000_000} M records", table(found, records))
-    page = with_table(page, "demands", demands(found))
-    page = with_table(page, "lattice", on_lattice(Measurements.load(HERE / "capacity-lattice.json")))
-    (HERE / "capacity.md").write_text(page, encoding="utf-8")
-    draw(found, HERE / "capacity.svg")
+    tables = {f"{records // 1_000_000} M records": table(found, records) for records in RECORDS}
+    tables |= {"demands": demands(found), "lattice": on_lattice(Measurements.load(HERE / "capacity-lattice.json"))}
+    write(with_tables(tables))
+    draw(found, DOCS / "capacity.svg")
     return 0
 
 

@@ -1,6 +1,6 @@
 """Keeps the upper part of an audit report as a picture: docs/audit.png.
 
-Usage: python docs/render_audit.py AUDIT.json, with what `treetap audit --json` printed. Needs Chromium.
+Usage: python -m renderers.audit AUDIT.json, with what `treetap audit --json` printed. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from attacks.report import html
+from renderers.rendering import DOCS
 
 #: The picture's pixels: the first screen, for two feature parties and a label holder.
 WIDTH, HEIGHT = 1200, 720
@@ -31,7 +32,7 @@ def main() -> int:
         page.write_text(html(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))), encoding="utf-8")
         options = [
             *("--headless=new", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/profile"),
-            *(f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={Path(__file__).with_name('audit.png')}"),
+            *(f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={DOCS / 'audit.png'}"),
             *(["--no-sandbox"] if os.geteuid() == 0 else []),
         ]
         subprocess.run([program, *options, page.as_uri()], check=True, timeout=SECONDS, stderr=subprocess.DEVNULL)  # noqa: S603

@@ -1,6 +1,6 @@
-"""Draws docs/growth.svg and fills the tables of docs/growth.md from the results of benchmarks/growth.py.
+"""Draws docs/growth.svg and fills the tables of growth of a page from the results of benchmarks/growth.py.
 
-Usage: python docs/render_growth.py, which needs the extra `bench`; with --check nothing is drawn or written, and the
+Usage: python -m renderers.growth, which needs the extra `bench`; with --check nothing is drawn or written, and the
 exit status is 1 if the tables of the page are others than those of the results.
 """
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rendering import with_table
 
-HERE = Path(__file__).parent
-PAGE, PICTURE = HERE / "growth.md", HERE / "growth.svg"
-RESULTS = HERE.parent / "benchmarks" / "growth.jsonl"
+from renderers.rendering import DOCS, ROOT, stale, with_tables, write
+
+PICTURE = DOCS / "growth.svg"
+RESULTS = ROOT / "benchmarks" / "growth.jsonl"
 #: Title of a measure → its figures, by name, with what makes the unit of the axis of what is measured.
 MEASURES: Mapping[str, Mapping[str, tuple[str, float]]] = {
     "seconds": {"CPU, all processes": ("cpu_s", 1), "wall": ("wall_s", 1)},
@@ -140,14 +140,13 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     given = parser.parse_args()
     results = read_results(given.results)
-    old = PAGE.read_text(encoding="utf-8")
-    new = with_table(with_table(old, "growth", table(results)), "one more", more_table(results))
+    pages = with_tables({"growth": table(results), "one more": more_table(results)})
     if given.check:
-        if new != old:
-            print(f"{PAGE} is stale: run python docs/render_growth.py", file=sys.stderr)
-        return int(new != old)
+        for path in stale(pages):
+            print(f"{path} is stale: run python -m renderers.growth", file=sys.stderr)
+        return int(bool(stale(pages)))
     draw(results, PICTURE)
-    PAGE.write_text(new, encoding="utf-8")
+    write(pages)
     return 0
 
 
