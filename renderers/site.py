@@ -30,8 +30,8 @@ LINK = re.compile(r"(?P<before>\]\(|\b(?:src|srcset|href)=\")(?P<target>[^)\s\"]
 OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:|#|//")
 ITEM = re.compile(r"^(?P<indent> *)(?P<mark>[-*+]|\d+\.)(?P<space> +)(?=\S)")
 CODE = re.compile(r"(`[^`]*`|\[[^\]]*\]\([^)]*\)|<[^>]+>|\*\*[^*]+\*\*)")
-#: A row of the glossary's tables: a term, perhaps with the link to itself, and its meaning.
-TERM = re.compile(r"^\| (?!term \||-)(?:<a[^>]*></a>)?(?P<term>[A-Za-z][\w –-]+?) \| (?P<meaning>[^|]+?) \|", re.M)
+#: A paragraph of the glossary: a term and its meaning.
+TERM = re.compile(r"^\*\*(?P<term>[^*]+)\*\*: (?P<meaning>.+?)(?=\n\n|\Z)", re.M | re.S)
 #: Longest meaning of a term that is shown; a term of one word is plain English too, and would be marked everywhere.
 LONGEST = 300
 
@@ -191,7 +191,8 @@ def glossary(docs: Path) -> dict[str, str]:
     page = docs / "glossary.md"
     if not page.exists():
         return {}
-    found = {it["term"]: it["meaning"] for it in TERM.finditer(page.read_text(encoding="utf-8"))}
+    text = page.read_text(encoding="utf-8")
+    found = {it["term"]: " ".join(it["meaning"].split()) for it in TERM.finditer(text)}
     bare = {
         term: re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", meaning)
         for term, meaning in found.items()

@@ -46,15 +46,21 @@ def _fault(site: Path, pages: Mapping[Path, Page], page: Path, link: str) -> str
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return None
+    anchor = unquote(parts.fragment)
     there = page if not parts.path else Path(os.path.normpath(page.parent / unquote(parts.path)))
     there = there / "index.html" if there.is_dir() else there
     if not there.is_file():
         names = [str(path.parent.relative_to(site)) for path in pages if path.name == "index.html"]
-        return f"no such page; near: {_near(unquote(parts.path).strip('./'), names)}"
-    anchor = unquote(parts.fragment)
+        return f"no such page; near: {_near(unquote(parts.path).strip('./'), names)}{_elsewhere(pages, anchor, site)}"
     if not anchor or there not in pages or anchor in pages[there].anchors:
         return None
-    return f"no such anchor; near: {_near(anchor, sorted(pages[there].anchors))}"
+    return f"no such anchor; near: {_near(anchor, sorted(pages[there].anchors))}{_elsewhere(pages, anchor, site)}"
+
+
+def _elsewhere(pages: Mapping[Path, Page], anchor: str, site: Path) -> str:
+    """The pages that have an anchor, where it is no common word."""
+    having = [str(path.parent.relative_to(site)) for path, page in pages.items() if anchor and anchor in page.anchors]
+    return f"; the anchor stands on {', '.join(having)}" if 0 < len(having) <= 3 else ""
 
 
 def _near(name: str, names: list[str]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from renderers.site import ROOT, Repository, copied, explained, rewritten
+from renderers.site import ROOT, Repository, copied, explained, glossary, rewritten
 from tests.site_links import faults
 
 LIST = """Text above:
@@ -59,6 +59,14 @@ def test_a_term_is_explained_once_and_not_in_code() -> None:
     told = explained(page, {"feature party": 'owner of "columns"'})
     assert told.count("<abbr") == 1
     assert '<abbr title="owner of &quot;columns&quot;">feature parties</abbr>' in told
+
+
+def test_terms_are_those_of_the_glossary(tmp_path: Path) -> None:
+    """Of the page that there is some; of one word none, and no links and marks."""
+    assert "feature party" in glossary(ROOT / "docs")
+    text = "**split party**: in *PIVODL*,\n[drawn](x.md).\n\n**record**: one row.\n\n**Fed-EINI**: a protocol.\n"
+    (tmp_path / "glossary.md").write_text(text)
+    assert glossary(tmp_path) == {"split party": "in PIVODL, drawn.", "Fed-EINI": "a protocol."}
 
 
 @pytest.mark.parametrize("address", ["", "https://host.example.org/owner/treetap/"])
