@@ -159,6 +159,8 @@ def rewritten(text: str, link: Callable[[str], str]) -> str:
             continue
         indent = len(line) - len(line.lstrip())
         item, above = ITEM.match(line), lines[-1] if lines else ""
+        if item and not items and above.strip() and item["mark"][0] in "023456789":
+            item = None  # a number at the beginning of a line of a paragraph
         ends = item or not above.strip() or FENCE.match(line) or (indent == 0 and _ends(line))
         while items and indent < items[-1] and ends:
             items.pop()

@@ -49,6 +49,7 @@ After it [a link](y.md).
 def test_lists_are_as_pythons_markdown_reads_them() -> None:
     """Four blanks for each level, blocks too, a blank line above; links elsewhere are replaced, and not in code."""
     assert rewritten(LIST, lambda link: link.replace("x.md", "y.md")) == REWRITTEN
+    assert rewritten("it is less than\n3. So\n", str) == "it is less than\n3. So\n"
     assert rewritten("    [a](x.md)\n```text\n[a](x.md)\n```\n", lambda _: "y.md").count("y.md") == 1
 
 
