@@ -83,7 +83,8 @@ def faults(file: str, line: str) -> list[str]:
         if not exists(os.path.normpath(here / link)):
             found.append(f"no such page: {link}")
     for name in ENDING.findall(line):
-        if name not in (*named, FIRST_PAGE) and not any(each == name or each.endswith(f"/{name}") for each in tracked()):
+        there = (each == name or each.endswith(f"/{name}") for each in tracked())
+        if name not in (*named, FIRST_PAGE) and not any(there):
             found.append(f"no such file: {name}")
     for name in MODULE.findall(line) if not file.endswith(NO_MODULES_IN) else ():
         if not NO_MODULE.search(name) and not is_module(name):
