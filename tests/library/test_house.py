@@ -46,7 +46,7 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 12,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 49_010,
+    "words of docs": 49_040,
     "lines of docs above 120 characters": 0,
     "words of decisions": 7_892,
     "words of the changelog": 494,

@@ -36,7 +36,7 @@ PURPOSES = {
     "sql": "tables in PostgreSQL and SQLite",
     "tensorboard": "runs of experiments in TensorBoard",
 }
-OF_DEVELOPERS = ("bench", "dev", "interop", "test")
+OF_DEVELOPERS = ("bench", "dev", "interop", "site", "test")
 #: A requirement of the package's metadata: its name, its own extras, and the extra that has it.
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,-]+)\])?[^;]*;.*\bextra == ['\"]([\w-]+)['\"]")
 
