@@ -73,17 +73,17 @@ class AuditFile(Strict):
     known_labels: dict[str, Any] = {}
     """Settings of the attacks by known labels and the nodes of trees."""
     evaluation: LabelTable | None = None
-    """Of networks: labels of the records in the parties' `evaluation` tables."""
+    """Networks: labels of the records in the parties' `evaluation` tables."""
     network: dict[str, Any] = {}
-    """Of networks: settings of the attacks by gradients."""
+    """Networks: settings of the attacks by gradients."""
     accuracy: Accuracies = Accuracies()
-    """Of networks: accuracies on other records."""
+    """Networks: accuracies on other records."""
     victim: list[Victim] = []
     """Feature parties whose columns the label holder attacks: `[[victim]]`."""
     features: dict[str, Any] = {}
-    """Of networks: settings of the label holder's attacks on columns."""
+    """Networks: settings of the label holder's attacks on columns."""
     sums: dict[str, Any] = {}
-    """Of trees: settings of the label holder's attack on columns."""
+    """Trees: settings of the label holder's attack on columns."""
     prediction: list[ScoredPrediction] = []
     """Predictions whose scores their recipients attack: `[[prediction]]`."""
     decoding: dict[str, Any] = {}

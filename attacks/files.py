@@ -56,9 +56,9 @@ class AuditedParty(Files):
     columns: Annotated[list[str], Field(min_length=1)] | None = None
     """Columns of the table; by default all but the id."""
     model: Path | None = None
-    """Of a feature party of a network: the folder of its published model."""
+    """Feature party of a network: the folder of its published model."""
     evaluation: Path | None = None
-    """Of a feature party of a network: its table of other records."""
+    """Feature party of a network: its table of other records."""
 
 
 class Victim(Files):
@@ -69,27 +69,29 @@ class Victim(Files):
     name: Name
     """The feature party's name."""
     auxiliary: Path | None = None
-    """Of networks, required: records whose columns the label holder knows."""
+    """Networks, required: records whose columns the label holder knows."""
     truth: Path | None = None
     """The party's true columns, by which alone claims and guesses are scored."""
     victims: Path | None = None
-    """Of networks: a table whose ids are the records to guess; by default all that are not auxiliary."""
+    """Networks: a table whose ids are the records to guess; by default the records of `truth`, else all, that are not
+    auxiliary.
+    """
     model: Path | None = None
-    """Of networks: the party's published model; match-exact alone reads it."""
+    """Networks: the party's published model; match-exact alone reads it."""
     id: str = "id"
     """The id column of these tables."""
     columns: Annotated[list[str], Field(min_length=1)] | None = None
     """Columns of these tables; by default all but the ids."""
     attributes: Annotated[list[str], Field(min_length=1)] | None = None
-    """Of networks: columns that are guessed one by one."""
+    """Networks: columns that are guessed one by one."""
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     """Names of attacks on columns; by default all that fit."""
     epoch: Annotated[int, Field(ge=1)] | None = None
-    """Of networks: the attacked epoch, from 1; by default the last whole one."""
+    """Networks: the attacked epoch, from 1; by default the last whole one."""
     predicted: Name | None = None
-    """Of networks: name of a prediction, whose embeddings are attacked instead."""
+    """Networks: name of a prediction, whose embeddings are attacked instead."""
     records: Path | None = None
-    """Of networks: the label holder's table of that prediction."""
+    """Networks: the label holder's table of that prediction."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Victim:

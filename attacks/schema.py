@@ -55,7 +55,7 @@ class DrawingSettings(RangedSettings):
         known: labels that the party is assumed to know.
         draws: draws of these records, over which figures are averaged.
         most_records: records that an attack uses at most; which ones is drawn.
-        seed: of the draws, and of all else that is drawn.
+        seed: number that all draws follow from.
     """
 
     RANGES: ClassVar = {

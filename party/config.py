@@ -60,13 +60,15 @@ class ServeConfig(Strict):
     queue: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
     """Most records that wait for a round; a request beyond that is refused."""
     deadline_s: Annotated[float, Field(gt=0, le=600)] = 10.0
-    """Longest wait for an answer, in seconds."""
+    """Longest wait for an answer, in seconds; a client may ask for less."""
     hosts: list[Host] = []
-    """Names under which clients of HTTP call, beside those in the certificate."""
+    """Names under which clients of HTTP call, beside those in the certificate and in `http`; a request for another is
+    answered with 421.
+    """
     handshakes: Annotated[int, Field(ge=1, le=4096)] = 64
     """Most HTTP connections of one address without a handshake at once; further ones are closed."""
     proxies: list[Network] = []
-    """Addresses and networks for which `handshakes` does not hold."""
+    """Addresses and networks, such as 10.0.0.0/8, of proxies and balancers, for which `handshakes` does not hold."""
 
     @model_validator(mode="after")
     def _reachable(self) -> ServeConfig:
@@ -94,12 +96,16 @@ class PartyConfig(WorkerSettings, Process):
     policy_file: Annotated[Path | None, Field(alias="policy")] = None
     """The party's policy file; without one every job is refused, since no other party is named."""
     arithmetic: Choice = "auto"
-    """What computes with ciphertexts: GMP, the native kernels, one form of these, or the fastest that fits."""
+    """What computes with ciphertexts: "gmpy2" (GMP), "native" (the fastest kernels that the processor has), one form of
+    these by name, or "auto": the native ones where they are faster than GMP.
+    """
     data: Path | None = None
-    """Of a label holder: folder below which `treetap predict --records FILE` may name a file of ids."""
+    """Label holder: folder below which `treetap predict --records FILE` may name a file of ids, one a line or the first
+    column of a table.
+    """
     silence_s: Silence = 60.0
-    """Seconds for which a peer may keep a step waiting; all deadlines follow from it. Lines with round trips above 600
-    ms need seven round trips.
+    """Seconds for which a peer may keep a step waiting; all deadlines follow from it. It must be at least seven round
+    trips of the line; 5 s do for 600 ms.
     """
     most_jobs: Annotated[int, Field(ge=1)] = 2
     """Trainings, predictions and previews under way at once; a further one is put off. Served models do not count."""
@@ -122,7 +128,7 @@ class PartyConfig(WorkerSettings, Process):
     defences: Defences = Defences()
     """What this party does against leaks of its labels or of its columns."""
     optimizer: Literal["amplified"] | None = None
-    """For audits: train this party's part of split networks by the malicious local optimiser. It is logged."""
+    """For audits, feature party: train its part of split networks by the malicious local optimiser. It is logged."""
     _policy: Policy = PrivateAttr(default_factory=Policy)
 
     @model_validator(mode="after")

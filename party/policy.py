@@ -54,13 +54,15 @@ class Policy(Strict):
     peers: list[ProcessName] = []
     """Other parties that may be in a job with this one. Its own name may stand there too."""
     addresses: dict[ProcessName | Literal["*"], list[Reachable]] = {}
-    """Where a peer may be called (peer, or "*" for those not named = networks, hosts or HOST:PORT), since a coordinator
-    names their addresses; others are refused before they are called.
+    """Peer = list of networks, hosts or HOST:PORT at which it may be called, "*" = those of all other peers: a
+    coordinator names the addresses, and others are refused before they are called. Networks cover no names.
     """
     record: Literal["received", "both", "off"] = "off"
-    """Messages that the party's transcript keeps."""
+    """Messages that the party's transcript keeps: none, those that it received, or also those that it sent."""
     record_sums: bool = False
-    """Also keep the sums that this party opens, from which an audit attacks the other parties' columns."""
+    """Label holder of trees, or party of PIVODL, beside `record`: also keep the sums that it opens, from which an audit
+    attacks the other parties' columns.
+    """
     schemes: Annotated[list[Literal[tuple(SCHEMES)]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
     """Schemes under which this party takes part: "paillier", "okamoto-uchiyama" (keys easier to factor at the same
     length), "lattice" (sums without a key).
@@ -68,15 +70,17 @@ class Policy(Strict):
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     """Shortest key, in bits, of a job; a lattice has none."""
     min_lattice_bits: Annotated[int, Field(ge=128, le=256)] = 128
-    """Least estimated secrecy, in bits, of a job on a lattice."""
+    """Least estimated secrecy, in bits, of a job on a lattice; the sums of a training have 134."""
     min_hiding_bits: Annotated[int, Field(ge=40, le=64)] = 40
-    """Of a feature party: bits by which a lattice hides its sets of records, or its masks, from the label holder."""
+    """Feature party: bits by which a lattice hides its sets of records, or its masks, from the label holder. Of several
+    parties the largest number counts; a job or model that cannot hide by it is refused.
+    """
     second_halves: Literal["tree", "job"] = "tree"
-    """Feature party, scheme = "lattice": "job" uses its second halves for all trees of an attempt; fewer bytes, but
-    only where the label holder is trusted not to cheat.
+    """Feature party, scheme = "lattice": "job" uses its second halves for all trees of an attempt, where
+    colsample_bytree is 1. Fewer bytes, but only where the label holder is trusted not to cheat.
     """
     expansion_order: bool = False
-    """Of a label holder: take part with `grow_policy = "lossguide"`, whose order of splits tells others of gains."""
+    """Label holder: take part with `grow_policy = "lossguide"`, whose order of splits tells others of gains."""
     min_common_records: Annotated[int, Field(ge=1, le=MOST_IDS)] = 30
     """Fewest records common to all parties of a training; of a preview, below that only "fewer than"."""
     preview: Literal["off", "count", "records"] = "off"
@@ -86,13 +90,21 @@ class Policy(Strict):
     min_prediction_records: Annotated[int, Field(ge=1)] = 1
     """Fewest records common to all parties of a prediction, a served model or an eval table."""
     min_evaluated_records: Annotated[int, Field(ge=2)] = 30
-    """Fewest records by whose labels this party computes metrics: a metric of few tells their labels."""
+    """Fewest records by whose labels this party computes metrics, out of bag included; those of weight 0 do not count.
+    A metric of few records tells their labels.
+    """
     min_instance_space: Annotated[int, Field(ge=1)] = 1
-    """Fewest records of a node that another party learns of; a tree that needs a smaller node ends the job."""
+    """Fewest records of a node that another party learns of; a tree that needs a smaller node ends the job. The job's
+    min_child_weight or min_samples_leaf keeps nodes larger. Not with withheld spaces.
+    """
     min_candidate_bits: Annotated[float, Field(ge=0)] | None = None
-    """Fed-EINI: margin in bits of the combinations of candidate leaves over the bits of a score's sum."""
+    """Fed-EINI: margin in bits by which the combinations of candidate leaves exceed a score's sum, else the prediction
+    is refused; 40 is a good value.
+    """
     max_gradient_bits: Annotated[int, Field(ge=2, le=32)] | None = None
-    """Refuse jobs whose `gradient_bits` are more than this, or are not set."""
+    """Feature party, or party of PIVODL: refuse jobs whose `gradient_bits` are more, or are not set. Forests of classes
+    are taken, those of numbers refused.
+    """
     score_training_records: bool = False
     """Take part in predictions with masked sums of records that the model was trained on."""
     min_label_parties: Annotated[int, Field(ge=1)] = 3
@@ -110,19 +122,18 @@ class Policy(Strict):
     evaluate_clean_labels: bool = False
     """With noisy labels or a budget: let the measures of `predict --evaluate` leave; no ε covers them."""
     min_sensitivity: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """Least `sensitivity` with which the embeddings that this party sends are learned."""
+    """Feature party of a split network: refuse jobs where its own `sensitivity` in [defences] is less."""
     max_leakage: Annotated[float, Field(ge=0)] | None = None
     """Largest bound, in nats, on what one set of records that another party learns may say about the labels."""
     on_max_leakage: Literal["stop", "withdraw"] = "stop"
     """What happens before a set with a larger bound is sent: the job ends, or the set is kept back."""
     max_column_leakage: Annotated[float, Field(ge=0, le=1)] | None = None
     """Feature party: largest share of a table's cells that may have lain in groups of at most three records which a
-    label holder has a sum of, or is shown; the job stops before.
+    label holder has a sum of, or is shown; the job stops before. Jobs of PIVODL, of networks and with withheld spaces
+    are refused.
     """
     withheld_spaces: bool = False
-    """Of a feature party: take part with `instance_spaces = "withheld"`, without knowing how few records a sum is
-    about.
-    """
+    """Feature party: take part with `instance_spaces = "withheld"`, without knowing how few records a sum is about."""
     cluster_holds_key: bool = False
     """With `engine = "ray"`: keys and plain values go to the cluster too, whose operator can read them."""
     emits: dict[str, list[str]] = {}

@@ -104,7 +104,8 @@ def _options(parts: list[Any]) -> list[str]:
     lines = ["| option | meaning | default |", "|---|---|---|"]
     for part in parts:
         names = part.opts if part.opts[0].startswith("-") else [_metavar(part)]
-        name = ", ".join(f"`{it}`" for it in names)
+        takes = f" {part.metavar}" if part.metavar and names == part.opts else ""
+        name = ", ".join(f"`{it}{takes}`" for it in names).replace("|", "\\|")
         if part.secondary_opts:
             name += f" / `{part.secondary_opts[0]}`"
         about = escaped(part.help or "")

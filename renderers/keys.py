@@ -61,11 +61,11 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
         "[tables.NAME]": (TableConfig, "Also a file `NAME.toml` of `tables_folder`."),
         "[serve]": (ServeConfig, ""),
         "[defences]": (Defences, "No other party and no job sees them."),
-        "id_lmid": (IdLmid, ""),
-        "label_dp": (LabelDp, ""),
-        "reduced_leakage": (ReducedLeakage, ""),
-        "gradient": (Gradient, ""),
-        "dp_sgd": (DpSgdTable, ""),
+        "[defences.id_lmid]": (IdLmid, ""),
+        "[defences.label_dp]": (LabelDp, ""),
+        "[defences.reduced_leakage]": (ReducedLeakage, ""),
+        "[defences.gradient]": (Gradient, ""),
+        "[defences.dp_sgd]": (DpSgdTable, ""),
     },
     "Policy file": {
         "": (Policy, "The file that a party's `policy` names: what the party is willing to do and to show.")
@@ -97,7 +97,7 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
     },
 }
 #: Tables of networks.
-OF_NETWORKS = {"bottom.NAME": Bottom, "top": Top}
+OF_NETWORKS = {"[job.bottom.NAME]": Bottom, "[job.top]": Top}
 #: Parameters that are given a value, so that their ranges are looked at too.
 GIVEN = {"early_stopping_rounds": 1, "gradient_bits": 14, "epsilon": 1.0, "label_scale": 1.0}
 
@@ -164,7 +164,7 @@ def _parameters(silent: list[str]) -> list[str]:
         keys = [key for key in _of_dataclass(kind) if _has(protocol, key.name)]
         lines += [f"#### {protocol}", "", *_table(keys, kind, silent)]
     for heading, kind in OF_NETWORKS.items():
-        lines += [f"#### {heading}", "", *_table(_of_dataclass(kind), kind, silent)]
+        lines += [f"#### {escaped(heading)}", "", *_table(_of_dataclass(kind), kind, silent)]
     return lines
 
 
@@ -231,7 +231,8 @@ def _limits(kind: type) -> dict[str, str]:
 
 
 def _interval(allowed: job_params.Range) -> str:
-    low = f"above {_number(allowed.low)}" if allowed.open_low else f"{_number(allowed.low)}"
+    more = " or more" if allowed.open_high else ""
+    low = f"above {_number(allowed.low)}" if allowed.open_low else f"{_number(allowed.low)}{more}"
     high = f"below {_number(allowed.high)}" if allowed.open_high else f"{_number(allowed.high)}"
     return f"{low} to {high}" if not (allowed.open_low or allowed.open_high) else f"{low}, {_most(allowed, high)}"
 
@@ -307,7 +308,7 @@ def _kind(kind: Any) -> str:  # noqa: PLR0911 - a word for each sort of type
         words = dict.fromkeys(_kind(each) for each in inner if each is not type(None))
         return " or ".join(word for word in words if word != "text" or "path" not in words)
     if (origin is not None and origin in (list, tuple)) or getattr(origin, "__name__", "") == "Sequence":
-        return f"list of {_kind(inner[0])}s"
+        return f"list of {_kind(inner[0]).partition(':')[0]}s"
     if origin is not None and len(inner) == 2:
         return f"table: {_kind(inner[0])} = {_kind(inner[1])}"
     return "table" if isinstance(bare, type) and (issubclass(bare, BaseModel) or is_dataclass(bare)) else str(bare)

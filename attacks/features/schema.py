@@ -29,7 +29,7 @@ class FeatureSettings(RangedSettings):
         total_variation: weight of the total variation of images beside the distance of embeddings.
         most_classes: a column of whole numbers with at most as many different ones is a class, as a column of text is.
         pictures: victims that the document has pictures of.
-        seed: of the draws and of all initial weights.
+        seed: number that all draws and initial weights follow from.
     """
 
     ATTACKS: ClassVar = "attacks on columns"

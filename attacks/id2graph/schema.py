@@ -71,7 +71,7 @@ class Settings(RangedSettings):
     kmeans_tolerance: float = 1e-4
     """Change of centres below which k-means ends."""
     seed: int = 0
-    """Of all draws."""
+    """Number that all draws follow from."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

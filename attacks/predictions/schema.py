@@ -14,10 +14,10 @@ class DecodingSettings(RangedSettings):
     """Settings of path decoding and prediction inversion.
 
     Attributes:
-        records: whose leaves are decoded at most; which ones is drawn.
+        records: most records whose leaves are decoded; which ones is drawn.
         work: most sums on one side of a join, and most combinations kept. 2^21 take half a second and 100 MB a record.
         rounds: random parts searched for two solutions before a record beyond the work bound stays undecided.
-        seed: of the draws.
+        seed: number that all draws follow from.
     """
 
     ATTACKS: ClassVar = "attacks on predictions"

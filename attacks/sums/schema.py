@@ -22,11 +22,11 @@ class SumsSettings(RangedSettings):
 
     Attributes:
         seconds: processor time of each of the two runs of least squares, after which the last estimate counts.
-        steps: of each of these runs, at most; 0: cells are read by left sets and differences alone, without the bound.
+        steps: most steps of such a run; 0: cells are read by left sets and differences alone, without the bound.
         work: records times cells times trees that are gone through for differences, at most: passes are fewer, and then
             trees, of which the first ones are read.
         most_cells: records times cells of all linked candidates, of which each takes up some 20 bytes.
-        most_candidates: of a tree; the time of linking grows with the cube of their number.
+        most_candidates: candidates of a tree, at most; the time of linking grows with the cube of their number.
         pictured: records of a picture.
     """
 

@@ -58,16 +58,17 @@ class Gradient(Strict):
     """A change of the gradients that return to feature parties: see `treetap.neural.defences.GradientDefence`."""
 
     kind: Literal["noise", "compression", "ppdl", "levels"]
-    """The change: "noise" (needs `scale`), "compression" (`share`), "ppdl" (`share`, `scale`) or "levels" (`levels`).
+    """The change: "noise" (needs `scale`), "compression" (`share`), "ppdl" (`share`, `scale`; may have `threshold`) or
+    "levels" (`levels`; may have `scale`).
     """
     scale: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
     """Scale of the Laplace noise."""
     share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
     """Share of the numbers that are sent."""
     threshold: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
-    """Of "ppdl": numbers whose size is less, each with noise, are not sent."""
+    """"ppdl": numbers whose size is less, each with noise, are not sent."""
     levels: Annotated[int, Field(ge=1, le=65_536)] | None = None
-    """Of "levels": intervals into which two deviations on each side of 0 are divided."""
+    """"levels": intervals into which two deviations on each side of 0 are divided."""
 
     @model_validator(mode="after")
     def _keys_of_the_kind(self) -> Gradient:
@@ -111,30 +112,30 @@ class Defences(Strict):
     """Defences of labels and of columns; each may be left out. Those of networks: `treetap.neural.defences`."""
 
     id_lmid: IdLmid | None = None
-    """Of labels, trees: no set of records that is shown says more than ξ nats."""
+    """Labels, trees: no set of records that is shown says more than ξ nats."""
     label_dp: LabelDp | None = None
-    """Of labels, trees and networks: train on noisy labels (label differential privacy)."""
+    """Labels, trees and networks: train on noisy labels (label differential privacy)."""
     grafting: bool = False
     """With `label_dp`, trees: the label holder repairs alone, with clean labels, what noisy ones have spoilt."""
     refit: bool = False
     """With `label_dp`, trees: weights of leaves are computed from clean labels."""
     reduced_leakage: ReducedLeakage | None = None
-    """Of labels, trees: the first trees are the label holder's alone."""
+    """Labels, trees: the label holder grows the first trees alone."""
     dimip: dict[ProcessName, Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]] = {}
-    """Of labels, networks: λ of DIMIP by feature party."""
+    """Labels, networks: λ of DIMIP by feature party of the job."""
     gradient: Gradient | None = None
-    """Of labels, networks: a change of the gradients that return to feature parties."""
+    """Labels, networks: a change of the gradients that return to feature parties."""
     sensitivity: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
     """Columns (split networks): ε of SensFL, by which the Jacobian's norm of this party's embeddings is added to its
     own step. Not with dp_sgd.
     """
     sensitivity_norm: Literal[SENSITIVITY_NORMS] = "record"  # type: ignore[valid-type] # the mathematics has the list
-    """The norm: the mean of each record's Jacobian, or that of the batch's."""
+    """The norm: the mean of each record's Jacobian, or that of the batch's, larger by about the root of batch_size."""
     projections: Annotated[int, Field(ge=1, le=1000)] = 1
     """Random directions by which the norm is estimated; it is exact where width × inputs is at most 20,000."""
     dp_sgd: DpSgdTable | None = None
     """Columns (split networks): DP-SGD of this party's own model, { clip = 1.0, noise = 0.1 }. It does not cover the
-    embeddings that are sent.
+    embeddings that are sent. Not with norm = "batch" of images.
     """
     min_cell_records: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
     """Columns (trees): merge bins so that no sum is of fewer drawn records than this, at most half of what a tree

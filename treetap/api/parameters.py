@@ -116,7 +116,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
     max_cat_to_onehot : int, default=4
         Columns of fewer categories are split one against the rest, others by partitions.
     max_cat_threshold : int, default=64
-        Maximum number of categories on one side of a partition.
+        The categories on one side of a partition are fewer than this.
     gradient_bits : int, default=None
         Bits of the gradients that are summed; None: fixed point of 32 bits after the point.
     instance_spaces : {"sent", "withheld"}, default="sent"

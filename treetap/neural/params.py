@@ -56,19 +56,21 @@ class Bottom:
     """
 
     kind: str = "mlp"
-    """Layers of `hidden` sizes; or, of one column of images, convolutions; or residual blocks."""
+    """"mlp": layers of `hidden` sizes. Of one column of images "cnn", a convolution for each of `channels`, or
+    "resnet", residual `blocks`.
+    """
     hidden: tuple[int, ...] = ()
-    """Of "mlp": sizes of layers."""
+    """"mlp": sizes of layers."""
     channels: tuple[int, ...] = ()
-    """Of "cnn" those of each convolution, of "resnet" the first stage's: a list of one."""
+    """"cnn": those of each convolution; "resnet": the first stage's: a list of one."""
     blocks: tuple[int, ...] = ()
-    """Of "resnet": residual blocks of each stage, 1 to 64."""
+    """"resnet": residual blocks of each stage, 1 to 64."""
     width: int = 32
     """Size of the embedding."""
     norm: str = "group"
     """Normalisation after convolutions, by group or by batch."""
     pool: str = "average"
-    """Of resnet: what enters the last layer, the average of each channel over all places, or all places."""
+    """"resnet": what enters the last layer, the average of each channel over all places, or all places."""
 
     def faults(self, where: str) -> list[str]:
         """The faults of the fields, each with its path below `where`."""
@@ -117,17 +119,18 @@ class SplitnnParams(EarlyStoppingParams, JobParams):
     epochs: int = 5
     """Passes over the records."""
     batch_size: int = 64
-    """Records of a batch; a last batch of one record is joined with the one before."""
+    """Records of a batch, at most those that are trained on; a last batch of one record is joined with the one before.
+    """
     optimizer: str = "sgd"
     """The optimiser."""
     momentum: float = 0.9
-    """Of "sgd"."""
+    """Momentum of "sgd"."""
     weight_decay: float = 0.0
     """Share of each weight by which a step makes it smaller, times the learning rate."""
     learning_rate: float = 0.05
     """The learning rate."""
     schedule: str = "constant"
-    """Of the learning rate."""
+    """How the learning rate goes down: not at all, or along a cosine."""
     wire_type: str = "float32"
     """Type of the numbers between parties; "bfloat16" halves the bytes."""
     threads: int = 1

@@ -132,27 +132,27 @@ class SourceKeys(Strict):
     path: Annotated[Local | str | list[Local | str] | None, BeforeValidator(_places)] = None
     """A file (CSV, Parquet, Feather, JSON lines), a folder, a pattern, or a list of these; also s3://BUCKET/KEY."""
     uri: Annotated[str, BeforeValidator(_uri)] | None = None
-    """Of a database: "$NAME", an environment variable with its URI, or "sqlite:FILE"."""
+    """Database: "$NAME", an environment variable with its URI, or "sqlite:FILE"."""
     query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] | None = None
-    """Of a database: the SELECT statement; or `table`."""
+    """Database: the SELECT statement; or `table`."""
     table: Annotated[str, StringConstraints(min_length=1)] | None = None
-    """Of a database: the name of a table; or `query`."""
+    """Database: the name of a table; or `query`."""
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 300.0
-    """Of a database: seconds within which the table is read."""
+    """Database: seconds within which the table is read."""
     endpoint_override: Annotated[str, BeforeValidator(_endpoint)] | None = None
     """The address of an object store other than Amazon's."""
     format: Format | None = None
     """The format, in the place of what the files' names say."""
     delimiter: Annotated[str, BeforeValidator(_delimiter)] | None = None
-    """Of CSV: the character between cells; by default detected where it is plain, else a comma."""
+    """CSV: the character between cells; by default detected where it is plain, else a comma."""
     decimal: Literal[".", ","] | None = None
-    """Of CSV: the decimal mark; by default detected where the delimiter is no comma, else a point."""
+    """CSV: the decimal mark; by default detected where the delimiter is no comma, else a point."""
     thousands: Annotated[str, BeforeValidator(_thousands)] | None = None
-    """Of CSV: the mark between thousands, empty for none; by default none, or detected with `decimal`."""
+    """CSV: the mark between thousands, empty for none; by default none, or detected with `decimal`."""
     encoding: Annotated[str, BeforeValidator(_encoding)] | None = None
-    """Of CSV: the encoding of the text; by default UTF-8, or UTF-16 and UTF-32 by their byte order marks."""
+    """CSV: the encoding of the text; by default UTF-8, or UTF-16 and UTF-32 by their byte order marks."""
     quote: Annotated[str, BeforeValidator(_quote)] | None = None
-    """Of CSV: the quotation mark, by default a double one; empty for none."""
+    """CSV: the quotation mark, by default a double one; empty for none."""
     date_format: Annotated[str | dict[str, str], BeforeValidator(_date_formats)] | None = None
     """How text writes dates, such as "%d.%m.%Y", for all columns or by column; ISO 8601 or detected without it."""
     _within: Path | None = PrivateAttr(None)

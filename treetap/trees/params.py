@@ -53,7 +53,7 @@ class TreeParams(JobParams):
     """Parameters that every protocol that grows trees has. A party that sits a tree out offers it no candidates."""
 
     n_estimators: int = 100
-    """Trees; of boosting rounds, of which each grows one tree, or one for each class."""
+    """Trees; in boosting rounds, each of one tree, or of one for each class."""
     max_depth: int = 6
     """Levels of splits."""
     max_bin: int = 32
@@ -200,17 +200,17 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     min_child_weight: float = 1.0
     """Least sum of h of a side of a split."""
     scale_pos_weight: float = 1.0
-    """Factor of the second of two classes."""
+    """Factor of the second of two classes; binary:logistic only."""
     max_sample_weight: float = 1.0
-    """Largest sample weight that the job takes."""
+    """Largest sample weight that the job takes; every doubling costs a bit in each slot."""
     multi_strategy: str = "one_output_per_tree"
-    """Of several classes: a tree for each in every round, or one with a weight for each class in a leaf."""
+    """Several classes: a tree for each in every round, or one with a weight for each class in a leaf."""
     base_score: float | None = None
     """The score before the first tree, of two classes above 0 and below 1; by default 0.5, of numbers their mean."""
     max_cat_to_onehot: int = 4
     """A column of fewer categories is split one against the rest, others by partitions."""
     max_cat_threshold: int = 64
-    """One more than the most categories on one side of a partition."""
+    """The categories on one side of a partition are fewer than this."""
     max_leaves: int = 0
     """Most leaves of a tree; 0: no limit."""
     grow_policy: str = GROW_POLICIES[0]

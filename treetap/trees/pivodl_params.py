@@ -90,7 +90,7 @@ class PivodlParams(TreeParams):
     clip: float = 2.0
     """Bound of a leaf weight before noise, in units of the scaled label."""
     label_scale: float | None = None
-    """Of a regression: scaled label = (label − `base_score`) / `label_scale`; without it by secure sums."""
+    """Regression: scaled label = (label − `base_score`) / `label_scale`; without it by secure sums."""
     base_score: float | None = None
     """The score before the first tree, of two classes above 0 and below 1; by default 0.5, of numbers their mean."""
     gain_comparison: str = "announce"

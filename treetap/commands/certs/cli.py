@@ -12,7 +12,9 @@ from treetap.wire.roles import Role
 certs = typer.Typer(help="A private certificate authority for a federation.", no_args_is_help=True)
 
 ProcessName = Annotated[str, typer.Argument(help="The process's name in the federation.")]
-ProcessRole = Annotated[Role, typer.Option("--role", help="What the process is.")]
+ProcessRole = Annotated[
+    Role, typer.Option("--role", help="What the process is: party, coordinator, operator or client.")
+]
 Ca = Annotated[Path, typer.Option(help="Folder of the authority.")]
 Hosts = Annotated[
     list[str] | None, typer.Option("--host", help="Host name or address for other TLS clients; repeat it.")

@@ -47,9 +47,9 @@ class OutputTable(Strict):
     """`mlflow`: the address of a tracking server, or a folder. `tensorboard`: event files below the results' folder."""
 
     mlflow: str | None = None
-    """The address of an MLflow server, or a folder; `$NAME` is an environment variable."""
+    """The address of an MLflow server, or a folder; `$NAME` is an environment variable. Needs the extra `mlflow`."""
     tensorboard: bool = False
-    """Write event files below `tensorboard/` of the results' folder."""
+    """Write event files below `tensorboard/` of the results' folder. Needs the extra `tensorboard`."""
 
     @field_validator("mlflow")
     @classmethod
@@ -105,7 +105,9 @@ class DataTable(SourceKeys, Constrained):
     label: str
     """The label column."""
     weight: str | None = None
-    """The column of sample weights, which goes to the label holder and is no feature; boosting only."""
+    """The column of sample weights, which goes to the label holder and is no feature; boosting only, and the job needs
+    max_sample_weight.
+    """
     id: str | None = None
     """The id column; without it rows are numbered."""
     drop: list[str] = []
@@ -115,15 +117,21 @@ class DataTable(SourceKeys, Constrained):
     drop_constant: bool = False
     """Train without columns that are constant among a party's training rows."""
     compare: bool | None = None
-    """Also train on the joined table and on single parties; by default for trees and up to 100,000 records."""
+    """Also train on the joined table, and on the label holder's columns alone (PIVODL: on each party's); by default for
+    trees and up to 100,000 records.
+    """
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Share of the rows that is held out."""
+    """Share of the rows that is held out, drawn per class."""
     cv: Annotated[int, Field(ge=2, le=100)] | None = None
     """Number of folds, in the place of `test_share`; each is held out once, by a run of its own."""
     time: str | None = None
-    """A column of numbers or dates: rows are held out by its order and not drawn."""
+    """A column of numbers or dates: rows are held out by its order and not drawn. It is no feature unless a party names
+    it in `columns`.
+    """
     evaluate_rounds: bool = False
-    """Measure the held-out rows after every round, as the job's eval table; boosting and forest."""
+    """Measure the held-out rows after every round, as the job's eval table; boosting and forest, not with
+    early_stopping_rounds.
+    """
     seed: int | list[int] = 0
     """A whole number from 0, or a list: one run for each. It draws test rows and columns, and adds to the job's."""
 
@@ -178,13 +186,13 @@ class AuditTable(Strict):
     settings: dict[str, Any] = {}
     """Settings of the attacks by sets of records."""
     known_labels: dict[str, Any] = {}
-    """Of trees: settings of the attacks by known labels."""
+    """Trees: settings of the attacks by known labels."""
     network: dict[str, Any] = {}
-    """Of networks: settings of the attacks by gradients."""
+    """Networks: settings of the attacks by gradients."""
     features: dict[str, Any] = {}
-    """Of networks: settings of the label holder's attacks on columns."""
+    """Networks: settings of the label holder's attacks on columns."""
     sums: dict[str, Any] = {}
-    """Of trees: settings of the label holder's attack on columns."""
+    """Trees: settings of the label holder's attack on columns; with any of them it reads all, for longer."""
     frontier: Path | None = None
     """A `frontier.json` of `treetap frontier`, by whose figures the audit advises."""
 
@@ -205,7 +213,9 @@ class PredictTable(Strict):
     """The prediction of the held-out rows: protocols (by default the training's first), and the most rows."""
 
     protocols: Annotated[list[Literal[PROTOCOLS]], Field(min_length=1)] | None = None  # type: ignore[valid-type]
-    """Protocols that predict the held-out rows, one after the other; by default the training protocol's own."""
+    """Protocols that predict the held-out rows, one after the other; the first is measured. By default the training
+    protocol's own, with withheld spaces "eini".
+    """
     limit: Annotated[int, Field(ge=1)] | None = None
     """Most held-out rows to predict, drawn by the seed."""
     format: Literal[FORMATS] = FORMATS[0]  # type: ignore[valid-type]
@@ -238,7 +248,7 @@ class ExperimentFile(Strict):
     predict: PredictTable | None = None
     """How held-out rows are predicted."""
     defences: Defences = Defences()
-    """The label holder's defences of its labels."""
+    """The label holder's defences of its labels, with the keys of [defences] in a party file."""
     output: OutputTable = OutputTable()
     """Where results go beside the folder."""
 

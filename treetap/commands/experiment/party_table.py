@@ -28,17 +28,19 @@ class PartyTable(WorkerSettings, Constrained):
     columns: list[str] | None = None
     """Its columns by name; or `share`."""
     share: Annotated[float, Field(ge=0, le=1)] | None = None
-    """A share of the columns that no party names; shares add up to 1 at most."""
+    """A share of the columns that no party names; shares add up to 1 at most, and the rest goes to nobody."""
     labels: bool = False
     """It is the label holder; one party is, unless labels are spread."""
     label_share: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Of "pivodl": share of the training rows that this party labels, drawn by the seed."""
+    """PIVODL: share of the training rows that this party labels, drawn by the seed; shares add up to 1."""
     label_rows: str | None = None
-    """Of "pivodl": file of the ids of the training rows that this party labels."""
+    """PIVODL: file of the ids of the training rows that this party labels; [data] needs `id`."""
     encode: Encode | None = None
     """Encoding of its columns, in the place of that of `[data]`."""
     record: Literal["received", "both", "off"] | None = None
-    """Transcript; with an audit "received" by default, but of the label holder of a network."""
+    """Transcript; with an audit "received" by default, but of the label holder of a network. Written here for the label
+    holder of trees, its attack on columns reads all, for longer.
+    """
     cluster_holds_key: bool = False
     """As in the policy."""
     arithmetic: Choice = "auto"
@@ -46,7 +48,7 @@ class PartyTable(WorkerSettings, Constrained):
     optimizer: Literal["amplified"] | None = None
     """As in the party file, for audits."""
     defences: Defences = Defences()
-    """Of a feature party: defences of its columns, `[party.defences]`."""
+    """Feature party: defences of its columns, `[party.defences]`."""
 
     @model_validator(mode="after")
     def _one_of(self) -> PartyTable:

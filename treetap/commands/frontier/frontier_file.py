@@ -110,7 +110,7 @@ class FrontierTable(Strict):
     id_lmid: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = []
     """Values of ξ of ID-LMID."""
     counts: Literal["shown", "paper"] = "shown"
-    """Of ID-LMID: count every record of a shown set, or those that the tree draws."""
+    """ID-LMID: count every record of a shown set, or those that the tree draws."""
     reduced_leakage: list[Annotated[int, Field(ge=1)]] = []
     """Numbers of first trees that the label holder grows alone."""
     label_dp: list[Annotated[float, Field(gt=0, le=64)]] = []
@@ -118,11 +118,11 @@ class FrontierTable(Strict):
     stages: Annotated[int, Field(ge=1, le=16)] = 1
     """Stages of noisy labels."""
     grafting: bool = False
-    """Also the points of each noisy training's repaired model, and of clean leaf weights."""
+    """Four points of each noisy training: as trained, with clean leaf weights, repaired, and both."""
     min_cell_records: list[Annotated[int, Field(ge=2, le=1_000_000)]] = []
     """Values of m of merged bins at feature parties."""
     job: list[Annotated[dict[str, Any], Field(min_length=1)]] = []
-    """Settings of the job, a table for each point."""
+    """Parameters of the job, a table for each point: [{gradient_bits = 5}, {max_depth = 3}]."""
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     """Names of attacks; by default id2graph, uni, uni+cl and own-cuts. cl is always one."""
     settings: dict[str, Any] = {}

@@ -100,13 +100,14 @@ class PredictionOptions(ModelOptions):
     explain_limit: int = option(0, "Of --explain: number of records, from the first on; 0: all.", min=0, max=2**63 - 1)
     attributions: bool = option(
         False,
-        "Of eini: also Shapley values; every feature party's policy must emit EXPLANATION to the label holder.",
+        "Of eini: also Shapley values, with at most four feature parties; every one's policy must emit EXPLANATION to "
+        "the label holder.",
         "--attributions",
     )
     evaluate: bool = option(
         False,
         "Also compare with the labels of the label holder's or recipient's table; measures come back if its "
-        "policy lets METRIC go to the coordinator.",
+        "policy lets METRIC go to the coordinator. Not with --records.",
         "--evaluate",
     )
     format: str = option("", "Of the predictions' file: parquet (default) or csv.")

@@ -94,20 +94,22 @@ class JobOptions(Strict):
     """What is trained: "boosting", "forest", "pivodl" (labels spread over the parties) or "splitnn" (a split network).
     """
     scheme: Literal[tuple(SCHEMES)] = PAILLIER  # type: ignore[valid-type]
-    """Scheme of the sums: "paillier", "okamoto-uchiyama" (half the bytes, an assumption of its own) or "lattice" (many
-    times as fast, a construction of its own; boosting and forest). Every policy must name it.
+    """Scheme of the sums: "paillier", "okamoto-uchiyama" (half the bytes, an assumption of its own; not PIVODL) or
+    "lattice" (many times as fast, a construction of its own; boosting and forest, native kernels at every party). Every
+    policy must name it.
     """
     key_bits: Literal[tuple(KEY_BITS)] = 2048  # type: ignore[valid-type]
-    """Bits of the modulus: Paillier 1024 (for tests), 2048 or 3072; Okamoto–Uchiyama 2048 or 3072. 512 can be broken
-    and repeats published measurements. None of "lattice" and "splitnn".
+    """Bits of the modulus: 2048 or 3072; Paillier also 1024, for tests. 512 (Okamoto–Uchiyama: 1024) can be broken and
+    repeats published measurements. "lattice" and "splitnn" have none.
     """
     obfuscation: Obfuscation = "short-exponent"
-    """Randomness of the label holder's ciphertexts; "half-length" is of Paillier only."""
+    """Randomness of the label holder's ciphertexts; "half-length" is Paillier's only, "lattice" and "splitnn" have
+    none.
+    """
     alignment: Literal[ALIGNMENTS] = ALIGNMENTS[0]  # type: ignore[valid-type]
-    """Private set intersection, or tables that are sorted beforehand and hold the same ids."""
+    """Private set intersection, or tables in which all parties hold the same ids; digests of these are compared."""
     base_model: Name | None = None
-    """Boosting: continue from this published model of the same parties, tables and parameters; n_estimators counts
-    further rounds.
+    """Boosting: continue from this published model of the same parties and tables; n_estimators counts further rounds.
     """
     seed: int = 0
     """Governs all draws that are not secret: records, columns, what is set aside, who sits out. 0 to 2^63 − 1."""
@@ -219,12 +221,12 @@ class JobTableOfFederation(JobTable):
     feature_parties: list[Name] | None = None
     """The other parties, in the order in which ties go to them; required but for "pivodl"."""
     parties: list[Name] | None = None
-    """Of "pivodl", required: all parties, 2 to 10, in the order in which ties go to them."""
+    """PIVODL, required: all parties, 2 to 10, in the order in which ties go to them."""
     table: str = "train"
     """The name under which every party's file lists the table."""
     eval_table: str | None = None
     """Boosting and forest: table of further records that are scored after every round, with a label at the label
-    holder; early stopping then watches it.
+    holder; early stopping then watches it. Not with label_dp or base_model.
     """
 
     @model_validator(mode="after")

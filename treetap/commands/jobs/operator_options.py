@@ -38,10 +38,20 @@ class ModelOptions:
     job: str = option("", "Name of the new job; without it, one is made up.", "--name")
     protocol: str = option("", f"{_PROTOCOLS}. By default the first that predicts with the model.")
     form: str = option("", "Of interactive: batched (default) or per-tree, as it was published.")
-    scheme: str = option("", "Of eini: paillier or okamoto-uchiyama; without it the training job's.")
-    key_bits: int = option(0, "Of eini: length of the key; 0: the training job's.", min=0)
+    scheme: str = option(
+        "", "Of eini: paillier or okamoto-uchiyama; without it the training job's, after a lattice paillier."
+    )
+    key_bits: int = option(
+        0, "Of eini: length of the key, as key_bits of a job; 0: the training job's, or 2048.", min=0
+    )
     obfuscation: str = option("", "Of eini: short-exponent, half-length or standard; without it the training job's.")
-    block: int = option(0, "Records per block, or per round; 0: the protocol's own.", min=0, max=2**32 - 1)
+    block: int = option(
+        0,
+        "Records per block, or per round, at most; 0: 65,536, by eini 1,024, by masked and splitnn 16,384, by "
+        "eini-lattice as many as fit.",
+        min=0,
+        max=2**32 - 1,
+    )
     away_policy: str = option(
         "",
         "When a feature party does not answer: fail (default), retry: wait for it, or degrade: go on without "

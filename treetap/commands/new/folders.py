@@ -30,7 +30,7 @@ def party_file(name: str, listen: str, table: ProposedTable | None) -> str:
     return "\n".join(
         [
             f"# The party {name}. Start it: treetap party --config {name}/party.toml",
-            "# After a change of tables or policy: kill -HUP its process. Keys: docs/configuration.md",
+            "# After a change of tables or policy: kill -HUP its process. Keys: docs/reference/keys.md",
             f"name = {quoted(name)}",
             f"listen = {quoted(listen)}",
             'state = "state"',
@@ -80,7 +80,7 @@ def policy_file(label_holders: Sequence[str], peers: Sequence[str]) -> str:
     """A policy that differs from the default one by names alone."""
     return "\n".join(
         [
-            "# Who may be in a job with this party; all else is as strict as by default. Keys: docs/configuration.md",
+            "# Who may be in a job with this party; all else is as strict as by default. Keys: docs/reference/keys.md",
             "# label_holders may open sums over this party's columns; peers are the others of a job.",
             f"label_holders = {_names(label_holders)}",
             f"peers = {_names(peers)}",
