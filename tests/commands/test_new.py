@@ -252,7 +252,7 @@ def test_a_table_that_is_not_utf_8_has_its_encoding_named(tmp_path: Path) -> Non
     new("windows-1252")
     train = party_config.read(tmp_path / "bank" / "party.toml").tables["train"]
     assert (train.encoding, train.columns) == ("windows-1252", ["Eröffnet"])
-    assert len(read_table(train, with_label=False).ids) == 3
+    assert len(read_table(train, with_label=False, missing=None).ids) == 3
 
 
 def _seen(folder: Path, **columns: Any) -> SeenTable:
