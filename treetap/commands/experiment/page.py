@@ -29,6 +29,7 @@ from treetap.commands.experiment.results import RunResult, Spread, measures, spr
 from treetap.neural.params import SplitnnParams
 from treetap.pages.page import render
 from treetap.pages.pictures import Bar, Cell, Matrix, Table, heat, percent
+from treetap.tables.labels import class_name
 from treetap.trees.params import TreeParams
 from treetap.wire.disclosure import CLASSES
 
@@ -94,6 +95,7 @@ def _facts(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[tuple[
     return [
         ("table", data.title),
         ("label", data.label),
+        *([] if data.positive is None else [("class looked for", class_name(data.positive))]),
         ("protocol", experiment.job.protocol),
         ("objective", experiment.job.params().objective),
         *roles,
