@@ -29,7 +29,7 @@ TERMS = {
 
 
 #: The end of a cure: where it stands with its figures and lines, or where others do.
-_MORE, _HERE = ": “What lowers this” in the report", ": docs/defend.md"
+_MORE, _SEE, _COLUMNS = ": “What lowers this” in the report", ", see docs/defend.md", ": docs/defend.md, on columns"
 
 
 class Line(NamedTuple):
@@ -107,13 +107,13 @@ def _of_labels(document: Document, *, both: bool) -> str:
     if document.of_network:
         points = [] if advice is None or advice.network is None else advice.network.suggestions
         first = next((of_network(it.defences) for it in points if it.helps), None)
-        return _HERE if first is None else f" by {DEFENCES[first[0]][0]}, {first[1]}{_MORE}"
+        return _SEE if first is None else f" by {DEFENCES[first[0]][0]}, {first[1]}{_MORE}"
     every = [] if advice is None else [it for it in advice.suggestions if it.helps and (it.taken or 0.0) >= LEAST]
     if both:
         every.sort(key=lambda it: (it.taken_cells or 0.0) < 0)
     names = [named(it.defence, it.settings) for it in every]
     names += [] if advice is None else [it.name for it in advice.parameters]
-    cure = f" by {names[0]}{_MORE}" if names else _HERE
+    cure = f" by {names[0]}{_MORE}" if names else _SEE
     return cure if document.protocol == "pivodl" else f"{cure}; treetap frontier measures defences on your table"
 
 
@@ -125,9 +125,11 @@ def _of_columns(document: Document) -> str:
         most = max(reads_less, key=lambda it: it.taken_cells or 0.0)
         return f" by {named(most.defence, most.settings)}{_MORE}"
     if document.of_network:
-        return f" by leaving columns out, in part by sensitivity of a feature party{_HERE}, on columns"
-    cells = "" if document.protocol == "pivodl" else ", min_cell_records of a feature party"
-    return f" by fewer trees, a smaller max_depth{cells}{_HERE}, on columns"
+        return f" by leaving columns out, in part by sensitivity of a feature party{_COLUMNS}"
+    settings = "fewer trees, a smaller max_depth or min_cell_records of a feature party"
+    if document.protocol == "pivodl":
+        settings = "fewer trees or a smaller max_depth"
+    return f" by {settings}{_COLUMNS}"
 
 
 def _line(it: Verdict) -> Line:

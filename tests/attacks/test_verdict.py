@@ -210,9 +210,9 @@ def test_what_to_do_follows_the_words() -> None:
     """Nothing where little or nothing was found; else a cure for each direction, of columns at least settings."""
     assert to_do(made(trees=1).model_copy(update={"verdicts": []})) == {}
     assert _to_do(0.5, 0.52) == {}
-    labels = "To lower it: labels: docs/defend.md; treetap frontier measures defences on your table."
+    labels = "To lower it: labels, see docs/defend.md; treetap frontier measures defences on your table."
     columns = (
-        "To lower it: columns by fewer trees, a smaller max_depth, min_cell_records of a feature party: "
+        "To lower it: columns by fewer trees, a smaller max_depth or min_cell_records of a feature party: "
         "docs/defend.md, on columns."
     )
     assert _to_do(0.6, 0.52, advice=None) == {"labels": labels}
