@@ -42,6 +42,8 @@ OTHERS = "other parties"
 _TINY = 1e-9
 
 Measure = Literal["accuracy", "AUC", "explained"]
+#: A direction.
+Learned = Literal["labels", "columns"]
 Ints = npt.NDArray[np.int64]
 
 
@@ -121,7 +123,7 @@ class Verdict(Findings):
     OMITTED: ClassVar = ("first", "known")
 
     party: str
-    learned: Literal["labels", "columns"]
+    learned: Learned
     of: str
     word: Word
     measure: Measure | None = None
@@ -147,7 +149,7 @@ class Verdict(Findings):
 
 def judged(
     party: str,
-    learned: Literal["labels", "columns"],
+    learned: Learned,
     of: str,
     compared: Sequence[Compared],
     *,

@@ -171,7 +171,7 @@ class PartyNode:
         session.check_attempt(message.attempt)
         check_peer(message.job, self._config.name, caller, session.context.outbox.job_digest, message.job_digest)
         if not name_of(message):
-            raise Malformed("a message without content; is the sender of another version?")
+            raise Malformed(f"a message of {caller} without content; is {caller} of another version?")
         if await session.context.mailbox.file(caller, message, content):
             self._record(caller, message)
         return exchange_pb2.Receipt()

@@ -49,7 +49,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
         class_colours=_class_colours(content),
         unscored=glossary.unscored(content),
         verdicts=verdict.lines(content.verdicts),
-        to_do=verdict.to_do(content),
+        to_do=list(verdict.to_do(content).values()),
         verdict_terms=verdict.TERMS,
         glances=glance.glances(content),
         largest_class=None if largest is None else f"{100 * largest:.1f} %",

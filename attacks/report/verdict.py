@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from attacks.advice.advise import LEAST
+from attacks.advice.names import DEFENCES, named, of_network
 from attacks.document import Document
 from attacks.report.glossary import count, score, share
-from attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Verdict, Word
+from attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Learned, Verdict, Word
 
 TITLE = "What each side learned"
 #: Letters of a bar in a terminal, and its three parts: guessed before, gained, left.
@@ -24,6 +26,10 @@ TERMS = {
     "Interval": "where the gain lies with 95 % certainty, by the records and the draws of known labels; wider the more "
     "guesses were tried, since the best of many is good by luck too.",
 }
+
+
+#: The end of a cure: where it stands with its figures and lines, or where others do.
+_MORE, _SEE, _COLUMNS = ": “What lowers this” in the report", ", see docs/defend.md", ": docs/defend.md, on columns"
 
 
 class Line(NamedTuple):
@@ -69,7 +75,7 @@ def verdict_lines(document: Document) -> list[str]:
     """
     said = [f"{TITLE}:", *told(document.verdicts)]
     said += [f"{name}: {fault}" for name, party in document.parties.items() for fault in party.faults]
-    return said if (advice := to_do(document)) is None else [*said, advice]
+    return [*said, *to_do(document).values()]
 
 
 def told(verdicts: Iterable[Verdict]) -> list[str]:
@@ -84,20 +90,46 @@ def told(verdicts: Iterable[Verdict]) -> list[str]:
     return said
 
 
-def to_do(document: Document) -> str | None:
-    """The advice on the worst verdict; None where little or nothing was found."""
-    worst = max(document.verdicts, key=lambda it: it.rank, default=None)
-    if worst is None or worst.rank <= WORDS.index("little"):
-        return None
+def to_do(document: Document) -> dict[Learned, str]:
+    """Direction → one cure, for each in which more than little was found."""
+    high = {it.learned for it in document.verdicts if it.rank > WORDS.index("little")}
+    cures: dict[Learned, str] = {}
+    if "labels" in high:
+        cures["labels"] = f"To lower it: labels{_of_labels(document, both='columns' in high)}."
+    if "columns" in high:
+        cures["columns"] = f"To lower it: columns{_of_columns(document)}."
+    return cures
+
+
+def _of_labels(document: Document, *, both: bool) -> str:
+    """The cure for labels; `both`: columns are to be lowered too, so that what opens them comes last."""
     advice = document.advice
-    if worst.learned == "labels" and document.of_network:
-        where = "docs/defend.md" if advice is None or advice.network is None else "“What lowers this”"
-        return f"To lower it: {where}."
-    if worst.learned == "labels" and advice is not None and (advice.suggestions or advice.parameters):
-        return "To lower it: “What lowers this” in the report; treetap frontier measures defences on your table."
-    if worst.learned == "labels":
-        return "To lower it: docs/defend.md; treetap frontier measures defences on your table."
-    return "To lower it: docs/defend.md, on columns."
+    if document.of_network:
+        points = [] if advice is None or advice.network is None else advice.network.suggestions
+        first = next((of_network(it.defences) for it in points if it.helps), None)
+        return _SEE if first is None else f" by {DEFENCES[first[0]][0]}, {first[1]}{_MORE}"
+    every = [] if advice is None else [it for it in advice.suggestions if it.helps and (it.taken or 0.0) >= LEAST]
+    if both:
+        every.sort(key=lambda it: (it.taken_cells or 0.0) < 0)
+    names = [named(it.defence, it.settings) for it in every]
+    names += [] if advice is None else [it.name for it in advice.parameters]
+    cure = f" by {names[0]}{_MORE}" if names else _SEE
+    return cure if document.protocol == "pivodl" else f"{cure}; treetap frontier measures defences on your table"
+
+
+def _of_columns(document: Document) -> str:
+    """The cure for columns: the one that takes most away where it was measured, else settings."""
+    every = [] if document.advice is None else document.advice.suggestions
+    reads_less = [it for it in every if it.helps and (it.taken_cells or 0.0) >= LEAST]
+    if reads_less:
+        most = max(reads_less, key=lambda it: it.taken_cells or 0.0)
+        return f" by {named(most.defence, most.settings)}{_MORE}"
+    if document.of_network:
+        return f" by leaving columns out, in part by sensitivity of a feature party{_COLUMNS}"
+    settings = "fewer trees, a smaller max_depth or min_cell_records of a feature party"
+    if document.protocol == "pivodl":
+        settings = "fewer trees or a smaller max_depth"
+    return f" by {settings}{_COLUMNS}"
 
 
 def _line(it: Verdict) -> Line:

@@ -49,8 +49,11 @@ OF_WORKERS = (
 OF_JOBS = ("party.opening",)
 
 
-def run(config_path: Path, *, until_stdin_closes: bool) -> None:
-    """Serve one party; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
+def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = False) -> None:
+    """Serve one party; returns after SIGTERM, SIGINT or, if asked, when standard input closes.
+
+    `in_terminal`: what `hold_hangup` said.
+    """
     forks = ForkServer(OF_WORKERS)
     forks.begin()  # before this process opens a key or a table; it imports while this process does
     leave_out_pandas()
@@ -63,7 +66,8 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
         workers = start_workers(config, forks)
-        asyncio.run(_serve(config, workers, backend, config_path, until_stdin_closes=until_stdin_closes))
+        stops = {"until_stdin_closes": until_stdin_closes, "in_terminal": in_terminal}
+        asyncio.run(_serve(config, workers, backend, config_path, **stops))
 
 
 def choose_arithmetic(config: PartyConfig, path: Path) -> arithmetic.Backend:
@@ -81,7 +85,13 @@ def choose_arithmetic(config: PartyConfig, path: Path) -> arithmetic.Backend:
 
 
 async def _serve(
-    config: PartyConfig, workers: PartyWorkers, backend: arithmetic.Backend, path: Path, *, until_stdin_closes: bool
+    config: PartyConfig,
+    workers: PartyWorkers,
+    backend: arithmetic.Backend,
+    path: Path,
+    *,
+    until_stdin_closes: bool,
+    in_terminal: bool,
 ) -> None:
     for name, table in config.tables.items():
         for file in table.local():
@@ -129,6 +139,7 @@ async def _serve(
             of_jobs=OF_JOBS,
             loaded=loaded,
             reread=again,
+            in_terminal=in_terminal,
         )
     finally:
         await status.enter_graceful_shutdown()

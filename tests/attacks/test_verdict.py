@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attacks.advice.advise import AdvisedJob, advise
 from attacks.known_labels.names import auc_influence, macro_auc
+from attacks.report import html
 from attacks.report.verdict import lines, to_do
 from attacks.scores import matched, score
 from attacks.verdict import (
@@ -20,6 +22,7 @@ from attacks.verdict import (
     word_of,
 )
 from tests.attacks.documents import made
+from tests.attacks.frontiers import frontier, point
 
 
 def _compared(before: float, reached: float, error: float = 0.001, tries: int = 1, **more: object) -> Compared:
@@ -189,15 +192,47 @@ def test_what_was_not_measured_for_one_reason_is_one_line() -> None:
     assert (line.before, line.gained) == (None, None)
 
 
-def test_what_to_do_follows_the_worst_word() -> None:
-    """Nothing where little or nothing was found; else where the cure stands."""
-    document = made(trees=1)
+def _verdicts(labels: float, columns: float) -> list[Verdict]:
+    """Labels and columns were guessed from 0.5 up to these figures."""
+    return [
+        judged("telco", "labels", "bank", [_compared(0.5, labels)], reason="", details="attacks"),
+        judged("bank", "columns", "telco", [_compared(0.5, columns)], reason="", details="columns"),
+    ]
 
-    def said(*compared: Compared) -> str | None:
-        verdict = judged("telco", "labels", "bank", compared, reason="", details="attacks")
-        return to_do(document.model_copy(update={"verdicts": [verdict]}))
 
-    assert said() is None
-    assert said(_compared(0.5, 0.5)) is None
-    assert said(_compared(0.5, 0.52)) is None
-    assert "To lower it" in (said(_compared(0.5, 0.6)) or "")
+def _to_do(labels: float, columns: float, **changes: object) -> dict[str, str]:
+    """Direction → cure."""
+    document = made(trees=1).model_copy(update={"verdicts": _verdicts(labels, columns), **changes})
+    return {str(learned): cure for learned, cure in to_do(document).items()}
+
+
+def test_what_to_do_follows_the_words() -> None:
+    """Nothing where little or nothing was found; else a cure for each direction, of columns at least settings."""
+    assert to_do(made(trees=1).model_copy(update={"verdicts": []})) == {}
+    assert _to_do(0.5, 0.52) == {}
+    labels = "To lower it: labels, see docs/defend.md; treetap frontier measures defences on your table."
+    columns = (
+        "To lower it: columns by fewer trees, a smaller max_depth or min_cell_records of a feature party: "
+        "docs/defend.md, on columns."
+    )
+    assert _to_do(0.6, 0.52, advice=None) == {"labels": labels}
+    assert _to_do(0.6, 0.9, advice=None) == {"labels": labels, "columns": columns}
+    assert "min_cell_records" not in _to_do(0.5, 0.9, advice=None, protocol="pivodl")["columns"]
+
+
+def test_a_cure_was_measured_where_a_frontier_has_one() -> None:
+    """Of columns what takes most away; of labels the first that takes some, and opens no columns that are to close."""
+    merged = point("min_cell_records", {"min_cell_records": 10}, 0.9, 0.6, read=0.2)
+    noise = point("label_dp", {"epsilon": 1.0, "stages": 2}, 0.9, 0.25, read=0.96)
+    shown = point("id_lmid", {"xi": 0.5}, 0.85, 0.3, read=0.5)
+    job = AdvisedJob("boosting", "bank", ["telco"], 2, {}, "severe", {}, {})
+    advice = advise(job, ("this table", frontier(merged, noise, shown, read=0.5)))
+    assert advice.suggestions[0].defence == "label_dp"
+    both, more = _to_do(0.6, 0.9, advice=advice), "“What lowers this” in the report"
+    assert both["columns"] == f"To lower it: columns by min_cell_records, m 10: {more}."
+    measures = "treetap frontier measures defences on your table"
+    assert both["labels"] == f"To lower it: labels by ID-LMID, ξ 0.5: {more}; {measures}."
+    assert "labels by label DP, ε 1" in _to_do(0.6, 0.5, advice=advice)["labels"]
+    assert _to_do(0.6, 0.9, advice=advice)["columns"] in html(
+        made(trees=1).model_copy(update={"verdicts": _verdicts(0.6, 0.9), "advice": advice})
+    ).replace('<a href="#lowers">What lowers this</a>', more)

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from tests.commands.experiment_documents import TWO, run
+from tests.commands.experiment_documents import TWO, experiment, run
 from treetap.commands.experiment.curves import COSTS, FEW, class_curves, ranked_rows, thresholds
+from treetap.commands.experiment.looked_for import with_positive
+from treetap.commands.experiment.page import html
 from treetap.commands.experiment.results import Evaluation, RunResult
+from treetap.tables.labels import Labels
 from treetap.trees.evaluation import evaluate
 
 CLASSES = ("setosa", "versicolor", "virginica")
@@ -104,6 +107,29 @@ def test_costs_are_means_of_the_runs() -> None:
     of_one = [float(it[1].rows[2][1]) for it in alone if it is not None]
     assert float(both[1].rows[2][1]) == pytest.approx(np.mean(of_one), abs=0.01)
     assert len(ranked_rows(runs, "yes")) == 2
+
+
+def test_the_class_looked_for_is_that_of_the_whole_table() -> None:
+    """One for all runs, whatever their held-out rows; a class that is named has the only curves, of many too."""
+    rare, even = (Labels(np.repeat([0, 1], counts), ["bad", "good"]) for counts in ((2, 8), (3, 7)))
+    assert [with_positive(experiment(), it).data.positive for it in (rare, even)] == ["bad", "good"]
+    assert with_positive(experiment(positive="good"), rare).data.positive == "good"
+    numbers = Labels(np.arange(6) % 3, ["1", "2", "3"])
+    assert with_positive(experiment(), numbers).data.positive is None
+    assert with_positive(experiment(positive=2), numbers).data.positive == "2"
+    chance, labels = _drawn()
+    for name in ("no", "yes"):
+        document = Evaluation.model_validate(evaluate(TWO, chance, labels, ("no", "yes"), name))
+        assert [[it.name for it in part] for part in (document.roc, document.calibration)] == [[name]] * 2
+        made = run(evaluation=document)
+        table = thresholds([made])
+        assert table is not None
+        assert (table[0], [it.name for it in class_curves([made])]) == (name, [name])
+    chances = np.eye(3)[np.arange(6) % 3]
+    three = Evaluation.model_validate(evaluate("multi:softprob", chances, np.arange(6) % 3, CLASSES, "versicolor"))
+    several = [run(evaluation=three)]
+    assert ([it.name for it in class_curves(several)], thresholds(several)) == (["versicolor"], None)
+    assert "class looked for" in html(experiment(positive="yes"), "exp", [run()])
 
 
 def test_a_rare_first_class_is_the_one_that_is_flagged() -> None:

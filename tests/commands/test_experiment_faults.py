@@ -71,6 +71,15 @@ def test_a_table_that_is_not_there(refused: Refused, tmp_path: Path) -> None:
         treetap.experiment({**content, "party": parties}, workdir=tmp_path / "work")
 
 
+def test_a_class_to_look_for_that_is_none(refused: Refused, tmp_path: Path) -> None:
+    """It is refused with the names of the classes, of a frontier too; a regression has none."""
+    table(tmp_path)
+    message = f"{tmp_path / 't.csv'}: label column 'y' has no class 'yes', which positive of [data] names"
+    assert refused('positive = "yes"') == f"{message}; its classes are '0', '1'"
+    assert "has no class 'True'" in refused("positive = true")
+    assert "a regression has none ('y')" in refused("positive = 1", job='objective = "reg:squarederror"')
+
+
 def test_a_class_that_only_test_rows_would_have(refused: Refused, tmp_path: Path) -> None:
     """A class of one row, which goes to the held-out rows, is named with its number of rows."""
     table(tmp_path, changed(5, 3, "rare"))

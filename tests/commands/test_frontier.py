@@ -21,7 +21,7 @@ from treetap.commands.frontier import run, trainings
 from treetap.commands.frontier.frontier_file import ALONE, LABEL_DP_VARIANTS, RECOMMENDED, FrontierFile, Plan
 from treetap.commands.frontier.guesses import by_groups, by_names, measure_of
 from treetap.commands.frontier.page import html, picture, print_frontier
-from treetap.commands.frontier.panels import of_attacks, of_columns, of_guesses, value
+from treetap.commands.frontier.panels import LETTER, of_attacks, of_columns, of_guesses, value
 from treetap.commands.frontier.recommended import recommend
 from treetap.commands.frontier.run import measured
 from treetap.commands.frontier.stored import Cells, Guess, TrainingResult
@@ -423,7 +423,10 @@ def test_the_panel_that_decides() -> None:
     )
     document = _by_hand(*points, far, beaten)
     panel = of_guesses(document)
-    assert (panel.beyond, panel.alone and panel.alone[1]) == (1, "bank alone 0.700")
+    assert (panel.beyond, [it.text for it in panel.values if it.style == "of-line"]) == (
+        1,
+        ["bank alone 0.700", "without the training 0.200"],
+    )
     assert panel.frame.x(0.3) == panel.frame.left < panel.frame.x(0.7) < panel.frame.x(0.9) < panel.frame.x_end
     assert {it.text for it in panel.values} >= {"no defence", "ξ 1", "ξ 0.5", "trees 1"}
     assert panel.chosen is not None
@@ -434,6 +437,22 @@ def test_the_panel_that_decides() -> None:
     assert "1 of the points lies further left, worse than bank alone: it is at the edge." in page
     assert page.index("What to take") < page.index("All points") < page.index("By attack")
     assert "Together 0.900 ± 0.010 AUC, bank alone 0.700 ± 0.010" in page
+
+
+def test_no_text_of_a_panel_lies_under_a_line() -> None:
+    """At the right, where the line without a defence would cross it, the text of the level gives way."""
+    points = [at("id_lmid", {"xi": xi, "counts": "shown"}, 0.9, 0.6 - 0.02 * k) for k, xi in enumerate((1, 0.5, 0.1))]
+    panel = of_guesses(_by_hand(*points))
+    assert panel.limit is not None
+    assert panel.alone is not None
+    assert len(panel.values) > 4
+    for it in panel.values:
+        wide = LETTER * len(it.text)
+        left = float(it.x) - {"start": 0.0, "middle": wide / 2, "end": wide}[it.anchor]
+        for line in map(float, (panel.limit, panel.alone)):
+            assert not left < line < left + wide, it
+    drawn = picture(_by_hand(*points))
+    assert drawn.rindex('class="limit"') < drawn.index("without the training"), "what is drawn later is on top"
 
 
 def test_an_experiment_file_without_points_has_the_recommended_ones(folder: Path) -> None:
@@ -552,7 +571,7 @@ def test_both_directions_of_a_document(folder: Path, tmp_path: Path, capsys: pyt
     assert document.points[0].cells_of["lab"].read.mean == pytest.approx(0.35)
     drawn = picture(document)
     assert [it.title for it in (*of_attacks(document), *of_columns(document))] == ["UNI", "Columns, by opened sums"]
-    assert "cells read 40.0 ± 14.1 % (10.0–90.0)" in drawn
+    assert "cells read 40.0 ± 14.1\u00a0% (10.0–90.0)" in drawn
     assert "Columns, by opened sums" in html(document)
     print_frontier(document)
     assert "Cells read: the share of the cells" in capsys.readouterr().out

@@ -99,6 +99,22 @@ def test_the_line_says_what_a_federation_is_worth() -> None:
     assert partly.alone == pytest.approx({"north": 0.7})
 
 
+def test_a_gain_and_its_interval_are_of_the_same_comparison() -> None:
+    """Where another party does best alone in another run, both are of the best of each run."""
+    first = Gain(measure="auc", together=0.8, alone={"north": 0.7, "south": 0.6}, low=0.06, high=0.14)
+    second = Gain(measure="auc", together=0.8, alone={"north": 0.6, "south": 0.76}, low=0.01, high=0.07)
+    assert headline([first, second]) == (
+        "Together 0.800 AUC, the best alone of each run (north or south) 0.730 (gain +0.070 ± 0.035)"
+    )
+    means = compared([first, second])
+    assert means is not None
+    assert (means.low + means.high) / 2 == pytest.approx(means.gain)
+    assert means.alone == pytest.approx({"north": 0.65, "south": 0.68})
+    nothing = compared([first, second.model_copy(update={"alone": {}})])
+    assert nothing is not None
+    assert (nothing.best, nothing.certain) == (None, False)
+
+
 def test_the_document_begins_with_it() -> None:
     """`--json` has the line, and per run its figures; a run without a comparison has neither."""
     gain = {"measure": "auc", "together": 0.73, "alone": {"clinic": 0.66}, "low": 0.05, "high": 0.09}

@@ -236,6 +236,25 @@ def test_a_table_that_needs_settings_can_be_saved_anew(tmp_path: Path) -> None:
     assert [it.name for it in tmp_path.iterdir()] == ["bank.csv"]
 
 
+def test_a_table_that_is_not_utf_8_has_its_encoding_named(tmp_path: Path) -> None:
+    """It is read by that, which stands in the party's file; a wrong one is refused as in the file."""
+    table = tmp_path / "bank.csv"
+    table.write_bytes("Kunde;Eröffnet\nA 1;2020-01-01\nA 2;2020-02-01\nA 3;2020-03-01\n".encode("cp1252"))
+
+    def new(encoding: str) -> None:
+        _new("party", "--table", table, "--encoding", encoding, folder=tmp_path)
+
+    with pytest.raises(BadInput, match="--encoding: is no encoding of text; usual ones are"):
+        new("nonsense")
+    with pytest.raises(BadInput, match="are not UTF-16 text; leave encoding out, or write the one in which"):
+        new("utf-16")
+    assert not (tmp_path / "bank").exists()
+    new("windows-1252")
+    train = party_config.read(tmp_path / "bank" / "party.toml").tables["train"]
+    assert (train.encoding, train.columns) == ("windows-1252", ["Eröffnet"])
+    assert len(read_table(train, with_label=False, missing=None).ids) == 3
+
+
 def _seen(folder: Path, **columns: Any) -> SeenTable:
     path = folder / "table.parquet"
     pq.write_table(pa.table({name: pa.array(cells) for name, cells in columns.items()}), path)

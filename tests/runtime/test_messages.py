@@ -59,7 +59,9 @@ def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted], tmp
             await node.deliver(LABEL_HOLDER, parcel(attempt=0))
         with pytest.raises(UnknownJob, match="attempt 2 of job job has not been prepared here"):
             await node.deliver(LABEL_HOLDER, parcel(attempt=2))
-        with pytest.raises(Malformed, match="a message without content; is the sender of another version"):
+        with pytest.raises(
+            Malformed, match=f"a message of {LABEL_HOLDER} without content; is {LABEL_HOLDER} of another"
+        ):
             await node.deliver(LABEL_HOLDER, exchange_pb2.PeerMessage(job="job", attempt=1, job_digest=DIGEST))
         await federation.close()
 

@@ -6,6 +6,9 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from tests.serving.served import IDS, ask, scores, serving, without
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
 from treetap.errors import BadInput, Refused
-from treetap.process import lifecycle
+from treetap.process import lifecycle, limits
 from treetap.wire.v2 import serving_pb2
 
 LABEL_HOLDER, FEATURE, _ = PARTIES
@@ -251,12 +254,16 @@ def test_a_table_with_a_fault_interrupts_the_serving_which_can_be_resumed(tmp_pa
 def test_sighup_has_a_process_read_again_and_the_end_of_a_terminal_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several at once, as while it reads, count once more; under `nohup` a closed terminal does not stop it.
 
-    A defect in one reading keeps the next from nothing.
+    A defect in one reading keeps the next from nothing. One that comes before the process serves is heard then.
     """
     calls: list[int] = []
 
-    async def serve(*, terminal: list[bool], nohup: bool = False) -> None:
-        monkeypatch.setattr(lifecycle, "_has_terminal", lambda: terminal.pop(0) if len(terminal) > 1 else terminal[0])
+    async def serve(*, terminal: list[bool], nohup: bool = False, early: bool = False) -> None:
+        def has_terminal() -> bool:
+            return terminal.pop(0) if len(terminal) > 1 else terminal[0]
+
+        for module in (lifecycle, limits):
+            monkeypatch.setattr(module, "has_terminal", has_terminal)
         calls.clear()
 
         async def again() -> None:
@@ -266,13 +273,15 @@ def test_sighup_has_a_process_read_again_and_the_end_of_a_terminal_stops_it(monk
 
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
         try:
-            task = asyncio.ensure_future(
-                lifecycle.serve_until_stopped(
-                    "party", {"name": "p", "address": "a"}, until_stdin_closes=False, reread=again
-                )
+            in_terminal, where = limits.hold_hangup(), {"name": "p", "address": "a"}
+            if early:
+                os.kill(os.getpid(), signal.SIGHUP)
+            serving = lifecycle.serve_until_stopped(
+                "party", where, until_stdin_closes=False, reread=again, in_terminal=in_terminal
             )
+            task = asyncio.ensure_future(serving)
             await asyncio.sleep(0.2)
-            for pause in (0.02, 0.01, 0.2):
+            for pause in () if early else (0.02, 0.01, 0.2):
                 os.kill(os.getpid(), signal.SIGHUP)
                 await asyncio.sleep(pause)
             if not task.done():
@@ -288,6 +297,22 @@ def test_sighup_has_a_process_read_again_and_the_end_of_a_terminal_stops_it(monk
     for terminal, nohup, expected in (([False], False, 2), ([True, False], False, 0), ([True, False], True, 2)):
         asyncio.run(serve(terminal=list(terminal), nohup=nohup))
         assert len(calls) == expected, (terminal, nohup)
+        asyncio.run(serve(terminal=list(terminal), nohup=nohup, early=True))
+        assert len(calls) == min(expected, 1), (terminal, nohup)
+
+
+def test_a_hang_up_while_a_party_starts_does_not_end_it(tmp_path: Path) -> None:
+    """It comes while the file is read, long before the party serves; what ends the party is its empty file."""
+    path = tmp_path / "party.toml"
+    os.mkfifo(path)
+    party = subprocess.Popen(
+        [sys.executable, "-m", "treetap", "party", "--config", str(path)], stderr=subprocess.PIPE, text=True
+    )
+    with path.open("w"):  # once the party opens it
+        party.send_signal(signal.SIGHUP)
+        time.sleep(0.2)
+    _, said = party.communicate(timeout=60)
+    assert (party.returncode, "party.toml" in said) == (2, True), said
 
 
 def test_reread_takes_faults_as_bad_input(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from treetap.commands.options import CA, REVOKED, Json, needs
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.names import visible
-from treetap.process.limits import import_numpy, keep_memory_private, leave_out_pandas, while_importing
+from treetap.process.limits import hold_hangup, import_numpy, keep_memory_private, leave_out_pandas, while_importing
 
 #: Headings of the list of commands, in its order.
 TRY, PARTY, JOBS, PRIVACY, OPERATE = "Try", "Run a party", "Run jobs", "Privacy", "Operate"
@@ -277,10 +277,11 @@ def party(
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Serve one party until SIGTERM. Prints one JSON line with its address when it is ready."""
-    logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
+    in_terminal = hold_hangup()  # first: it may come at any time
+    logs.configure(log_level, log_format)  # before other imports: gRPC keeps the standard error that it finds
     from party.server.main import run
 
-    run(config, until_stdin_closes=until_stdin_closes)
+    run(config, until_stdin_closes=until_stdin_closes, in_terminal=in_terminal)
 
 
 def coordinator(

@@ -265,7 +265,7 @@ def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) ->
         for name, party in document.parties.items():
             for fault in party.faults:
                 terminal.out.print(terminal.text(f"{name}: {fault}"))
-        if (advice := to_do(document)) is not None:
+        for advice in to_do(document).values():
             terminal.out.print(terminal.text(advice))
         terminal.out.print()
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from importlib import resources
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from treetap.names import visible_value
+
+#: The space between a figure and its unit, at which no line ends.
+_FIGURE = re.compile(r"(?<=\d) (?=%)")
 
 
 def render(package: str, template: str, *scripts: str, **content: object) -> str:
@@ -27,12 +31,13 @@ def render(package: str, template: str, *scripts: str, **content: object) -> str
     )
     script, style = "".join(_file(package, name) for name in scripts), _file(__package__, "style.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return templates.get_template(template).render(
+    page = templates.get_template(template).render(
         script=Markup(script),  # noqa: S704 - files of these packages, not of the content
         style=Markup(style),  # noqa: S704
         digest=digest,
         **content,
     )
+    return _FIGURE.sub("\u00a0", page)
 
 
 def _file(package: str, name: str) -> str:

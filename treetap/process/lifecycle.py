@@ -7,7 +7,6 @@ import fcntl
 import importlib
 import json
 import logging
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from treetap.errors import BadInput
 from treetap.models.durable import make_folder
-from treetap.process.limits import collect_rarely, give_memory_back, import_numpy
+from treetap.process.limits import collect_rarely, give_memory_back, has_terminal, import_numpy
 
 log = logging.getLogger(__name__)
 
@@ -45,23 +44,25 @@ async def serve_until_stopped(
     of_jobs: Sequence[str] = (),
     loaded: asyncio.Event | None = None,
     reread: Callable[[], Awaitable[None]] | None = None,
+    in_terminal: bool = False,
 ) -> None:
     """Print one JSON line, then wait for SIGTERM, SIGINT or the end of standard input.
 
     `where`: name, address and, where they are served, metrics. `of_jobs`: modules that the first job needs; they are
     imported after that line, by another thread, so that the start does not wait for them. `loaded` is set when they
     are there: no job may begin before. Without it, jobs may be under way, and the caller has called `collect_rarely`.
-    `reread`: is called after SIGHUP, once `of_jobs` are there; a closed terminal stops this process all the same.
+    `reread`: is called after SIGHUP, once `of_jobs` are there, also after one that `hold_hangup` held back. A closed
+    terminal stops this process all the same; `in_terminal`: what `hold_hangup` said.
     """
     loop = asyncio.get_running_loop()
     stop, hangup = asyncio.Event(), asyncio.Event()
     if reread is not None:
-        in_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()  # not under nohup
 
         def hung_up() -> None:
-            (stop if in_terminal and not _has_terminal() else hangup).set()
+            (stop if in_terminal and not has_terminal() else hangup).set()
 
         loop.add_signal_handler(signal.SIGHUP, hung_up)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if until_stdin_closes:
@@ -93,15 +94,6 @@ async def _after_each(hangup: asyncio.Event, reread: Callable[[], Awaitable[None
             await reread()
         except Exception:
             log.exception("SIGHUP: a defect; what this process goes by may be as before")
-
-
-def _has_terminal() -> bool:
-    """True if this process was started in a terminal that is still open."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
 
 
 def _import(modules: Sequence[str]) -> None:

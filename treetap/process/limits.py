@@ -60,6 +60,25 @@ def leave_to_parent() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def hold_hangup() -> bool:
+    """Hold SIGHUP back in this thread and those that it starts, until a server listens: unheard, it ends a process.
+
+    Call it first; `serve_until_stopped` lets it go. True if this process was started in a terminal that is still open,
+    and not under nohup.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
+    return signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and has_terminal()
+
+
+def has_terminal() -> bool:
+    """True if this process was started in a terminal that is still open."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
 def leave_out_pandas() -> None:
     """Have pyarrow go without pandas in this process, which uses none: it imports it wherever it is installed."""
     sys.meta_path.insert(0, _WithoutPandas())

@@ -16,7 +16,8 @@ and of a regression: version, objective, records, measures (rmse, mae, r2) and `
 less the prediction. A figure that is not defined is null.
 
 Two classes show the curves of one alone: of the second, unless the first is rare. More classes show those of each
-against the rest. Above `MOST_CLASSES` classes `confusion` is null and `roc` and `calibration` are empty.
+against the rest. Where one is looked for, its curves are the only ones. Above `MOST_CLASSES` classes `confusion` is
+null and, unless one is looked for, `roc` and `calibration` are empty.
 """
 
 from __future__ import annotations
@@ -52,12 +53,14 @@ CALIBRATION_BINS = 10
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
-def evaluate(objective: str, prediction: Array, labels: Array, classes: Sequence[str]) -> Json:
+def evaluate(
+    objective: str, prediction: Array, labels: Array, classes: Sequence[str], positive: str | None = None
+) -> Json:
     """The document of N predictions.
 
     `prediction`: what `Ensemble.outcome` returns: (N,) probabilities of the second class for binary:logistic, (N, C)
     for multi:softprob and gini, (N,) values of a regression. `labels`: (N,) numbers of `classes`, or targets.
-    `classes`: their names; none for a regression. N is at least 1.
+    `classes`: their names; none for a regression. `positive`: the one that is looked for. N is at least 1.
     """
     predicted = np.asarray(prediction, dtype=np.float64)
     measures = metrics.evaluate(objective, predicted, labels)
@@ -71,12 +74,12 @@ def evaluate(objective: str, prediction: Array, labels: Array, classes: Sequence
     # a probability of exactly one half is of the first class, as `metrics.evaluate` counts it
     confusion = confusion_of(truth, chances.argmax(axis=1), len(classes))
     rows = per_class(confusion)
-    shown = _shown(truth, len(classes))
+    shown = _shown(truth, len(classes)) if positive not in classes else [list(classes).index(str(positive))]
     return {
         **head,
         "classes": list(classes),
         "measures": defined(measures),
-        "confusion": confusion.tolist() if shown else None,
+        "confusion": confusion.tolist() if len(classes) <= MOST_CLASSES else None,
         "per_class": [{"class": name, **row} for name, row in zip(classes, rows, strict=True)],
         "averages": averages(rows),
         "roc": [_roc(classes[k], chances[:, k], truth == k) for k in shown],
@@ -89,10 +92,15 @@ def defined(measures: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in measures.items()}
 
 
+def looked_for(first: int, records: int) -> int:
+    """The number of the class, of two, that is looked for; `first`: the records of the first one."""
+    return 0 if 0 < first < RARE * records else 1
+
+
 def _shown(truth: Array, classes: int) -> list[int]:
     """The classes whose curves the document has."""
     if classes == 2:
-        return [0] if 0 < np.count_nonzero(truth == 0) < RARE * len(truth) else [1]
+        return [looked_for(int(np.count_nonzero(truth == 0)), len(truth))]
     return [] if classes > MOST_CLASSES else list(range(classes))
 
 

@@ -16,6 +16,7 @@ from treetap.commands.experiment.defended import check
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile, lacking
 from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
 from treetap.commands.experiment.kept import Kept, made_with, new_folder, remove_private_keys
+from treetap.commands.experiment.looked_for import with_positive
 from treetap.commands.experiment.page import html
 from treetap.commands.experiment.results import Logged, Results, RunResult, histories_csv
 from treetap.commands.experiment.run import Live, run_seed
@@ -92,6 +93,7 @@ def run_experiment(
                 check(Path(name), given, drawn, len(labels.classes))
         text = file if file is not None else to_toml(experiment.model_dump(mode="json", exclude_unset=True))
         kept = Kept(_folder(folder, place), made_with(given, content_digest(joined)), text, resume=resumed)
+        given = with_positive(given, labels)
         if table is not None and not resumed:
             shutil.copy(where / TABLE, kept.folder / TABLE)  # with its mode: it is not for others
     on_start(kept, len(given.runs))

@@ -240,7 +240,7 @@ def thresholds(runs: Sequence[RunResult]) -> tuple[str, Table] | None:
     that of the threshold ½. The least cost lies at a corner of the ROC curve (Fawcett 2006, section 7).
     """
     names = {own.name for run in runs for own in run.evaluation.roc}
-    if len(names) != 1 or not all(run.evaluation.confusion for run in runs):
+    if len(names) != 1 or any(len(run.evaluation.classes) != 2 for run in runs):
         return None
     (name,) = names
     known = [(it, run) for run in runs for it in ranked_rows([run], name) if len(it.true)]

@@ -104,6 +104,8 @@ class DataTable(SourceKeys, Constrained):
 
     label: str
     """The label column."""
+    positive: bool | int | str | None = None
+    """The class that curves, gains and thresholds are of; by default the second of two, unless the first is rare."""
     weight: str | None = None
     """The column of sample weights, which goes to the label holder and is no feature; boosting only, and the job needs
     max_sample_weight.

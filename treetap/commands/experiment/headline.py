@@ -43,12 +43,17 @@ class Gain(Part):
 
 
 class Compared(NamedTuple):
-    """The means of several runs' gains. `low`, `high`: means of their bounds, which no number of runs narrows."""
+    """The means of several runs' gains. `low`, `high`: means of their bounds, which no number of runs narrows.
+
+    `best`: of what does best alone in each run, with which `gain` and its bounds compare; None where a run has nothing
+    to compare with. `whose`: the party or parties that do. `alone`: of the parties that have a model in every run.
+    """
 
     measure: str
     together: float
     alone: dict[str, float]
-    best: str | None
+    whose: list[str]
+    best: float | None
     gain: float
     low: float
     high: float
@@ -121,10 +126,12 @@ def compared(gains: Sequence[Gain | None]) -> Compared | None:
     names = [name for name in every[0].alone if all(name in gain.alone for gain in every)]
     alone = {name: statistics.fmean(gain.alone[name] for gain in every) for name in names}
     measure, together = every[0].measure, statistics.fmean(gain.together for gain in every)
-    best = Gain(measure=measure, together=together, alone=alone).best
     low, high = (statistics.fmean(getattr(gain, end) or 0.0 for gain in every) for end in ("low", "high"))
-    gain = 0.0 if best is None else _worth(measure, together) - _worth(measure, alone[best])
-    return Compared(measure, together, alone, best, gain, low, high)
+    bests = [(name, gain.alone[name]) for gain in every if (name := gain.best) is not None]
+    if len(bests) < len(every):
+        return Compared(measure, together, alone, [], None, 0.0, low, high)
+    whose, best = list(dict.fromkeys(name for name, _ in bests)), statistics.fmean(value for _, value in bests)
+    return Compared(measure, together, alone, whose, best, _worth(measure, together) - _worth(measure, best), low, high)
 
 
 def headline(gains: Sequence[Gain | None]) -> str | None:
@@ -138,9 +145,11 @@ def headline(gains: Sequence[Gain | None]) -> str | None:
     joint = f"Together {written(means.measure, means.together, unit=True)}"
     if means.best is None:
         return f"{joint}; the label holder has no columns to predict by alone"
-    whose = f"{means.best} alone" if len(means.alone) == 1 else f"{means.best}, the best alone,"
+    whose = f"{means.whose[0]} alone" if len(means.alone) == 1 else f"{means.whose[0]}, the best alone,"
+    if len(means.whose) > 1:
+        whose = f"the best alone of each run ({' or '.join(means.whose)})"
     chance = "" if means.certain else ": no more than chance"
-    return f"{joint}, {whose} {written(means.measure, means.alone[means.best])} (gain {gained(means)}{chance})"
+    return f"{joint}, {whose} {written(means.measure, means.best)} (gain {gained(means)}{chance})"
 
 
 def conclusion(gains: Sequence[Gain | None], label_holder: str) -> list[str]:

@@ -21,6 +21,7 @@ from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share
 from treetap.commands.experiment.joined_encodings import encode_in, noted, settled_in, time_ranks_in
+from treetap.commands.experiment.looked_for import check_positive
 from treetap.commands.experiment.results import PlannedRun
 from treetap.commands.experiment.spread_labels import OWNER, draw_owners, named_owners
 from treetap.errors import ConfigError, DataError
@@ -109,7 +110,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     for name in (name for name, everywhere in dated.items() if everywhere):  # they are written as times
         present = without_missing(source, name, columns[name], job.params().missing)
         columns[name] = timestamps(source, name, present, settled.date_formats.get(name, ISO))
-    read_labels(labelled, data.label, job.params().objective)
+    check_positive(experiment, source, read_labels(labelled, data.label, job.params().objective).classes)
     in_order = np.argsort(labelled.rows)
     if data.weight is not None and labelled.weights is not None:
         most = job.params().largest_weight

@@ -29,6 +29,7 @@ from treetap.commands.experiment.results import RunResult, Spread, measures, spr
 from treetap.neural.params import SplitnnParams
 from treetap.pages.page import render
 from treetap.pages.pictures import Bar, Cell, Matrix, Table, heat, percent
+from treetap.tables.labels import class_name
 from treetap.trees.params import TreeParams
 from treetap.wire.disclosure import CLASSES
 
@@ -37,7 +38,6 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
     """The page of an experiment's finished runs; at least one. `name`: the experiment's."""
     importance, left_out = importances(runs)
     gains, verdicts = [run.gain for run in runs], worst_verdicts(runs)
-    advice = to_lower(verdicts)
     return render(
         "treetap.commands.experiment",
         "results.html.j2",
@@ -48,7 +48,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         beside=beside(gains),
         model=_model(experiment, runs),
         learned=learned(verdicts),
-        to_do=None if advice is None else (advice[0], _near(advice[1].audit_report or "")),
+        to_do=[(advice, _near(run.audit_report or "")) for advice, run in to_lower(verdicts)],
         not_done=list(dict.fromkeys(line for run in runs for line in run.left_out)),
         folds=experiment.data.cv,
         weight=experiment.data.weight,
@@ -94,6 +94,7 @@ def _facts(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[tuple[
     return [
         ("table", data.title),
         ("label", data.label),
+        *([] if data.positive is None else [("class looked for", class_name(data.positive))]),
         ("protocol", experiment.job.protocol),
         ("objective", experiment.job.params().objective),
         *roles,

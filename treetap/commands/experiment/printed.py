@@ -76,7 +76,7 @@ def _verdict(runs: Sequence[RunResult]) -> list[str]:
             f"{TITLE}, the worst of {len(runs)} runs:" if len(runs) > 1 else f"{TITLE}:",
             *told(it for it, _ in verdicts),
         ]
-    said += [] if (advice := to_lower(verdicts)) is None else [advice[0]]
+    said += [advice for advice, _ in to_lower(verdicts)]
     return [*said, *dict.fromkeys(left_out for run in runs for left_out in run.left_out)]
 
 

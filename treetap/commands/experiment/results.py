@@ -13,11 +13,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from attacks.verdict import Verdict
+from attacks.verdict import Learned, Verdict
 from treetap.commands.experiment.headline import Gain, headline
 from treetap.commands.leakage import TreeAccount
 from treetap.models.history import names_in
@@ -208,7 +208,7 @@ class RunResult(Part):
     predict: dict[str, Prediction] = {}
     audit: dict[str, dict[str, Any]] | None = None
     verdicts: list[Verdict] = []
-    to_do: str | None = None
+    to_do: dict[Learned, str] = {}
     audit_fault: str | None = None
     audit_report: str | None = None
     audit_seconds: float | None = None
@@ -316,10 +316,15 @@ def harm(it: Verdict) -> tuple[int, float]:
     return it.rank, it.share or 0.0
 
 
-def to_lower(verdicts: Sequence[tuple[Verdict, RunResult]]) -> tuple[str, RunResult] | None:
-    """The advice on the worst of the verdicts, and its run, whose audit has more; None where there is nothing."""
-    worst = max(verdicts, key=lambda row: harm(row[0]), default=None)
-    return None if worst is None or worst[1].to_do is None else (worst[1].to_do, worst[1])
+def to_lower(verdicts: Sequence[tuple[Verdict, RunResult]]) -> list[tuple[str, RunResult]]:
+    """For each direction the cure for the worst of the verdicts, and its run, whose audit has more."""
+    advised = []
+    for learned in get_args(Learned):
+        of = [row for row in verdicts if row[0].learned == learned]
+        worst = max(of, key=lambda row: harm(row[0]), default=None)
+        if worst is not None and learned in worst[1].to_do:
+            advised.append((worst[1].to_do[learned], worst[1]))
+    return advised
 
 
 def spread(values: Iterable[float | None]) -> Spread:

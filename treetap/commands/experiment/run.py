@@ -247,7 +247,8 @@ def evaluation(experiment: ExperimentFile, manifest: Mapping[str, Any], scores: 
     `manifest`: of the label holder's model.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return Evaluation.model_validate(evaluate(*_outcome(experiment, manifest, scores, rows)))
+        told, positive = _outcome(experiment, manifest, scores, rows), experiment.data.positive
+        return Evaluation.model_validate(evaluate(*told, None if positive is None else class_name(positive)))
 
 
 def _stability(model: Path, predicted: pa.Table) -> float | None:

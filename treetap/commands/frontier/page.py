@@ -6,7 +6,7 @@ from attacks.advice.names import named
 from attacks.report import glossary
 from attacks.report.glossary import ATTACKS
 from treetap import terminal
-from treetap.commands.frontier.panels import LOOKS, of_attacks, of_columns, of_guesses, placed, written
+from treetap.commands.frontier.panels import LOOKS, RING, of_attacks, of_columns, of_guesses, placed, written
 from treetap.commands.frontier.recommended import RULE
 from treetap.pages.page import render
 from treetap.pages.pictures import Table
@@ -35,6 +35,7 @@ def _render(template: str, document: FrontierDocument) -> str:
         table=table_of(document),
         by_attack=by_attack(document),
         rule=RULE,
+        ring=f"{RING:g}",
         words=glossary,
     )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from attacks.advice.names import DEFENCES, setting, swept
@@ -25,6 +26,8 @@ _BOW = "M-{0} -{0}L{0} {0}V-{0}L-{0} {0}Z"
 _CROSS = "M-{0} -{0}L{0} {0}M-{0} {0}L{0} -{0}"
 #: Points this share of the gain further left than the label holder alone are at the edge: nothing is lost with them.
 BEYOND = 0.35
+#: Radius of the ring around the recommended point.
+RING = 12.0
 #: Width of a letter and height of a line of the values on points, in pixels of the picture, for small screens too.
 LETTER, LINE = 7.0, 14.0
 
@@ -71,7 +74,7 @@ class Series(NamedTuple):
 
 
 class Value(NamedTuple):
-    """The text beside a point, with its anchor; `style`: of its defence, or "chosen"."""
+    """The text beside a point or a line, with its anchor; `style`: of its defence, "chosen", or "of-line"."""
 
     x: str
     y: str
@@ -84,8 +87,9 @@ class Value(NamedTuple):
 class Panel:
     """One direction of one attack.
 
-    `level`: height of what needs no training, with its text. `limit`, `alone`: places of the AUC without a defence and
-    of the label holder alone, with their texts. `front`: path along the points that no other one beats in both.
+    `level`: height of what needs no training. `limit`, `alone`: places of the AUC without a defence and of the label
+    holder alone. `values`: the texts of these lines, then those of points. `front`: path along the points that no other
+    one beats in both.
     `chosen`: the recommended point. `beyond`: points that are worse than alone, at the left edge.
     """
 
@@ -93,9 +97,9 @@ class Panel:
     frame: Frame
     series: list[Series]
     values: list[Value]
-    level: tuple[str, str] | None
-    limit: tuple[str, str] | None
-    alone: tuple[str, str] | None
+    level: str | None
+    limit: str | None
+    alone: str | None
     front: str
     chosen: tuple[str, str] | None
     beyond: int
@@ -197,15 +201,20 @@ def _panel(
     front = _front(marks, beyond=left)
     chosen = next((it for it in marks if it.number == document.recommended.point), None)
     limit = next((it.auc for it in marks if it.point.defence == NO_DEFENCE), None)
+    lines = _Lines(
+        level=None if level is None else (frame.y(level[0]), level[1]),
+        limit=None if limit is None else frame.x(limit),
+        alone=None if alone is None else (frame.x(alone), f"{document.label_holder} alone {alone:.3f}"),
+    )
     by_defence = {name: [it for it in marks if it.point.defence == name] for name in LOOKS}
     return Panel(
         title=title,
         frame=frame,
         series=[_series(LOOKS[name], some, frame, front) for name, some in by_defence.items() if some],
-        values=_values(marks, front, chosen, frame),
-        level=None if level is None else (short(frame.y(level[0])), level[1]),
-        limit=None if limit is None else (short(frame.x(limit)), f"{limit:.3f}"),
-        alone=None if alone is None else (short(frame.x(alone)), f"{document.label_holder} alone {alone:.3f}"),
+        values=_values(marks, front, chosen, frame, lines),
+        level=None if lines.level is None else short(lines.level[0]),
+        limit=None if lines.limit is None else short(lines.limit),
+        alone=None if lines.alone is None else short(lines.alone[0]),
         front="".join(
             f"M{short(it.x)} {short(it.y)}" if not place else f"H{short(it.x)}V{short(it.y)}"
             for place, it in enumerate(front)
@@ -266,32 +275,90 @@ def _series(look: Look, marks: Sequence[_Placed], frame: Frame, front: Sequence[
     return Series(look, drawn)
 
 
-def _values(marks: Sequence[_Placed], front: Sequence[_Placed], chosen: _Placed | None, frame: Frame) -> list[Value]:
-    """Texts beside points, those of the recommended one and of the front first; what has no free place has none."""
+_Box = tuple[float, float, float, float]
+
+
+class _Lines(NamedTuple):
+    """The reference lines of a panel: places in pixels, and texts."""
+
+    level: tuple[float, str] | None
+    limit: float | None
+    alone: tuple[float, str] | None
+
+    def boxes(self, frame: Frame, front: Sequence[_Placed]) -> list[_Box]:
+        """Their places and that of the front, as thin boxes."""
+        across = [*([] if self.limit is None else [self.limit]), *([] if self.alone is None else [self.alone[0]])]
+        boxes: list[_Box] = [(x - 1, frame.top, x + 1, frame.y_end) for x in across]
+        if self.level is not None:
+            boxes.append((frame.left, self.level[0] - 1, frame.x_end, self.level[0] + 1))
+        for one, other in pairwise(front):
+            boxes.append((one.x, one.y - 1, other.x, one.y + 1))
+            boxes.append((other.x - 1, min(one.y, other.y), other.x + 1, max(one.y, other.y)))
+        return boxes
+
+    def texts(self, frame: Frame) -> Iterator[list[tuple[_Box, Value]]]:
+        """For each text the places where it may stand, the best first."""
+        if self.alone is not None:
+            x, text = self.alone
+            rows = (frame.top + LINE / 2, frame.y_end - LINE / 2 - 1)
+            yield [
+                _text(at, y, anchor, text, "of-line") for y in rows for at, anchor in ((x + 5, "start"), (x - 5, "end"))
+            ]
+        if self.level is not None:
+            y, text = self.level
+            ends = [(frame.x_end - 2.0, "end"), (frame.left + 4.0, "start")]
+            ends += [] if self.alone is None else [(self.alone[0] + 5, "start")]
+            ends += [] if self.limit is None else [(self.limit - 5, "end")]
+            rows = (y + LINE / 2 + 2, y - LINE / 2 - 2)
+            yield [_text(at, row, anchor, text, "of-line") for row in rows for at, anchor in ends]
+
+
+def _text(x: float, y: float, anchor: str, text: str, style: str) -> tuple[_Box, Value]:
+    """A text whose middle is at the height `y`, and its place."""
+    wide = LETTER * len(text)
+    left = {"start": x, "end": x - wide, "middle": x - wide / 2}[anchor]
+    return (left, y - LINE / 2, left + wide, y + LINE / 2), Value(short(x), short(y), anchor, text, style)
+
+
+def _values(
+    marks: Sequence[_Placed], front: Sequence[_Placed], chosen: _Placed | None, frame: Frame, lines: _Lines
+) -> list[Value]:
+    """Texts of lines, then those beside points, of the recommended one and of the front first.
+
+    They meet no point and no other text, and no line if there is a place for it; what has no free place has none.
+    """
     order = {id(it): place for place, it in enumerate([*([chosen] if chosen else []), *front])}
-    taken = [(it.x - it.radius, it.y - it.radius, it.x + it.radius, it.y + it.radius) for it in marks]
-    values = []
+    radii = {id(it): RING + 1 if it is chosen else it.radius for it in marks}
+    taken = [(it.x - r, it.y - r, it.x + r, it.y + r) for it in marks for r in [radii[id(it)]]]
+    drawn, values = lines.boxes(frame, front), list[Value]()
+
+    def add(places: Sequence[tuple[_Box, Value]], *, always: bool) -> None:
+        inside = [
+            (box, text)
+            for box, text in places
+            if box[0] >= frame.left and box[2] <= frame.width and box[1] >= 0 and box[3] <= frame.y_end
+        ]
+        free = [place for place in inside if not any(_meet(place[0], other) for other in taken)]
+        clear = [place for place in free if not any(_meet(place[0], line) for line in drawn)]
+        for box, text in (clear or free or (places if always else []))[:1]:
+            values.append(text)
+            taken.append(box)
+
+    for places in lines.texts(frame):
+        add(places, always=True)
     for it in sorted(marks, key=lambda it: order.get(id(it), len(order))):
         text = DEFENCES[NO_DEFENCE][0] if it.point.defence == NO_DEFENCE else value(it.point)
-        wide, off = LETTER * len(text), it.radius + (8 if it is chosen else 4)
-        for anchor, left, middle in (
-            ("start", it.x + off, it.y),
-            ("end", it.x - off - wide, it.y),
-            ("middle", it.x - wide / 2, it.y - off - LINE / 2),
-            ("middle", it.x - wide / 2, it.y + off + LINE / 2),
-        ):
-            box = (left, middle - LINE / 2, left + wide, middle + LINE / 2)
-            inside = box[0] >= frame.left and box[2] <= frame.width and box[1] >= 0 and box[3] <= frame.y_end
-            if inside and not any(_meet(box, other) for other in taken):
-                at = {"start": left, "end": left + wide, "middle": left + wide / 2}[anchor]
-                style = "chosen" if it is chosen else f"d-{LOOKS[it.point.defence].style}"
-                values.append(Value(short(at), short(middle), anchor, text, style))
-                taken.append(box)
-                break
+        style, off = "chosen" if it is chosen else f"d-{LOOKS[it.point.defence].style}", radii[id(it)] + 4
+        aside, above = 0.7 * off, off + LINE / 2
+        around = (
+            (off, 0.0, "start"),
+            (-off, 0.0, "end"),
+            (0.0, -above, "middle"),
+            (0.0, above, "middle"),
+            *((side * aside, way * above * 0.8, "start" if side > 0 else "end") for way in (-1, 1) for side in (1, -1)),
+        )
+        add([_text(it.x + x, it.y + y, anchor, text, style) for x, y, anchor in around], always=False)
     return values
-
-
-_Box = tuple[float, float, float, float]
 
 
 def _meet(one: _Box, other: _Box) -> bool:

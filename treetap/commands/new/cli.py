@@ -105,6 +105,9 @@ def new_party(
     ] = None,
     id: Id = None,
     label: Label = None,
+    encoding: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How the table's text is written, if not in UTF-8.")
+    ] = None,
 ) -> None:
     """Write the files of one party: its own file and policy, and its key, with a certificate or the request for one.
 
@@ -123,7 +126,7 @@ def new_party(
         raise BadInput(f"--partner {name}: is the new party itself, which --name names")
     if label and label_holder:
         raise BadInput(f"--label {label}, --label-holder {label_holder}: one party has the labels; give one of them")
-    seen, at = SeenTable(table, id), folder or Path(name)
+    seen, at = SeenTable(table, id, encoding), folder or Path(name)
     seen.check("--label", label)
     proposed = seen.proposed(label or (None if label_holder else seen.label))
     alone = partners if len(partners) == 1 and proposed.label is None else []

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
 from treetap.errors import BadInput, DataError
-from treetap.names import did_you_mean
+from treetap.names import did_you_mean, quoted
+from treetap.strict import faults_of
 from treetap.tables.asked_columns import OF_PARTY
 from treetap.tables.auto_encoding import Cells, Rules, declared_in, settle
 from treetap.tables.cells import plain_column
@@ -27,7 +29,8 @@ USUAL_IDS, USUAL_LABELS = ("id",), ("label", "target", "y", "class", "outcome")
 CLASSES = 2
 #: What helps where a table is read only with settings, which do not exist yet.
 _NO_SETTINGS = (
-    "no file has settings yet: save the table so that it needs none, in UTF-8, each quote closed, with decimal points"
+    "no file has settings yet: save the table so that it needs none, in UTF-8 (or with treetap new party name its "
+    "--encoding), each quote closed, with decimal points"
 )
 
 
@@ -39,7 +42,7 @@ class ProposedTable:
         path: absolute.
         label: None: the party has none, as far as can be seen.
         columns: features, in the order of the table.
-        encodings: lines about text and dates, as `encode` and `date_format`.
+        encodings: lines about text and dates, as `encode` and `date_format`, and the `encoding` that was named.
         left_out: column → the reason why its cells need a person's word.
     """
 
@@ -63,14 +66,17 @@ class SeenTable:
         label: the column that may be the label, if there is one.
     """
 
-    def __init__(self, path: Path, id: str | None = None) -> None:
-        """Read the table at a path. `id`: the column of ids, if a person has named it.
+    def __init__(self, path: Path, id: str | None = None, encoding: str | None = None) -> None:
+        """Read the table at a path. `id`, `encoding`: the column of ids, and how text is written, if a person says so.
 
         Raises:
             BadInput: it cannot be read, lacks that column, or none or several columns can be the id.
         """
-        self.path = path.absolute()
-        self._source = source_of(SourceKeys(path=self.path))
+        self.path, self._encoding = path.absolute(), encoding
+        try:
+            self._source = source_of(SourceKeys(path=self.path, encoding=encoding))
+        except ValidationError as fault:
+            raise BadInput(f"--{faults_of(fault, SourceKeys)[0]}") from None
         try:
             self.names = columns_of(self._source)
             self.check("--id", id)
@@ -91,7 +97,8 @@ class SeenTable:
         """Settings with this label, or None."""
         names = [name for name in self.names if name not in (self.id, label)]
         columns, encodings, left_out = _encoded(self._source, self._table, names)
-        return ProposedTable(self.path, self.id, label, columns, encodings, left_out)
+        own = [] if self._encoding is None else [f"encoding = {quoted(self._encoding)}"]
+        return ProposedTable(self.path, self.id, label, columns, [*own, *encodings], left_out)
 
 
 def _id(path: Path, table: pa.Table) -> str:
