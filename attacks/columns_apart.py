@@ -1,7 +1,7 @@
 """The label holder's attack on columns of a job of trees in a process of its own, beside the attacks on labels.
 
-The process is forked from a server that loads its libraries beforehand. Where it fails, the audit attacks here, from
-the steps that it had finished.
+The process is forked from a server that loads its libraries beforehand, once a command has begun it. Where the process
+fails, the audit attacks by itself, from the steps that were finished.
 """
 
 from __future__ import annotations
@@ -26,24 +26,17 @@ PATIENCE_S = 600.0
 _FORKS = ForkServer(["attacks.label_holder_audit", "attacks.sums.attack"])
 
 
-class ColumnsApart:
-    """The server, if a command has begun it."""
-
-    begun = False
-
-    @classmethod
-    def begin(cls) -> None:
-        """Load the libraries in the server, which are not waited for; nothing on a machine of one core."""
-        if (os.cpu_count() or 1) > 1:
-            _FORKS.begin()
-            cls.begun = True
+def begin() -> None:
+    """Load the libraries in the server, which is not waited for; not on a machine of one core."""
+    if (os.cpu_count() or 1) > 1:
+        _FORKS.begin()
 
 
 @contextmanager
 def reading(file: AuditFile, holder: str | None) -> Iterator[Child | None]:
     """The process that attacks, and ends with this context; None unless it can be beside anything."""
     of_networks = any(victim.auxiliary for victim in file.victim)
-    if holder is None or of_networks or not ColumnsApart.begun or len(file.party) < 2:
+    if holder is None or of_networks or not _FORKS.begun or len(file.party) < 2:
         yield None
         return
     child = _FORKS.fork(_read, (file, holder))
