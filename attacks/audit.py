@@ -28,6 +28,7 @@ from attacks.case import (
     scored_predictions,
     shared_labels,
 )
+from attacks.columns_apart import figures_of, reading
 from attacks.document import Document
 from attacks.judging import verdicts
 from attacks.label_holder_audit import attacked, columns_read, label_holder, read_holder
@@ -37,6 +38,7 @@ from attacks.pivodl.source_columns import true_columns
 from attacks.registry import Needs, rows
 from attacks.view.view import View, read_view
 from treetap.errors import BadInput
+from treetap.process.fork_server import Child
 from treetap.protocols.registry import training
 from treetap.version import package_version
 
@@ -54,14 +56,12 @@ def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
             number of classes is not given.
         Malformed: a transcript was changed.
     """
-    cases = _cases(file)
-    first = cases[0].view
-    frontier = None if file.frontier is None else given(file.frontier, first.protocol, file.data_digest)
-    parties = {}
-    for number, case in enumerate(cases):
-        say = partial(_say, progress, number, len(cases), case.party.name)
-        with threadpool_limits(1):  # most fits are small: threads would wait for each other
-            parties[case.party.name] = _of_view(case) | _attacked(case, say, by_tree=by_tree)
+    holder = label_holder(file)
+    with reading(file, holder) as child:
+        cases = _cases(file, holder)
+        first = cases[0].view
+        frontier = None if file.frontier is None else given(file.frontier, first.protocol, file.data_digest)
+        parties = _parties(cases, child, by_tree=by_tree, progress=progress)
     predictions = scored_predictions(file, partial(progress, len(cases), len(cases)))
     progress(len(cases), len(cases), "")
     classes = _classes(cases)
@@ -95,6 +95,16 @@ def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
     )
 
 
+def _parties(cases: list[Case], child: Child | None, *, by_tree: ByTree, progress: Progress) -> dict[str, Any]:
+    """The sections of each party, and the findings on what it received; `child` reads columns."""
+    parties = {}
+    for number, case in enumerate(cases):
+        say = partial(_say, progress, number, len(cases), case.party.name)
+        with threadpool_limits(1):  # most fits are small: threads would wait for each other
+            parties[case.party.name] = _of_view(case) | _attacked(case, say, child, by_tree=by_tree)
+    return parties
+
+
 def _classes(cases: list[Case]) -> list[str] | None:
     """Names of the classes of the labels at hand; None without any."""
     return next((case.labels.classes for case in cases if case.labels is not None), None)
@@ -109,9 +119,9 @@ def _say(progress: Progress, number: int, parties: int, name: str, part: str) ->
     progress(number, parties, f"{name}: {part}")
 
 
-def _cases(file: AuditFile) -> list[Case]:
+def _cases(file: AuditFile, holder: str | None) -> list[Case]:
     """The attackers of one job, with all files of theirs read. Raises as `audit` does."""
-    views = _views(file)
+    views = _views(file, holder)
     first = _one_job(views)
     of_parties = [held(party, views[party.name], file) for party in file.party]
     known = next((labels for _, labels in of_parties if labels is not None), None)
@@ -135,9 +145,8 @@ def _cases(file: AuditFile) -> list[Case]:
     return cases
 
 
-def _views(file: AuditFile) -> dict[str, View]:
+def _views(file: AuditFile, holder: str | None) -> dict[str, View]:
     """The parties' views; that of a label holder, which attacks columns, has the embeddings that it was sent."""
-    holder = label_holder(file)
     return {
         party.name: read_holder(file, party)
         if party.name == holder
@@ -146,7 +155,7 @@ def _views(file: AuditFile) -> dict[str, View]:
     }
 
 
-def _attacked(case: Case, say: Say, *, by_tree: ByTree) -> dict[str, Any]:
+def _attacked(case: Case, say: Say, child: Child | None, *, by_tree: ByTree) -> dict[str, Any]:
     """The findings of all attacks whose view this one is, under the fields of the document that hold them."""
     fields: dict[str, Any] = {"attacks": grouped(case, case.grouping(), say, by_tree=by_tree)}
     fields["reasons"] = case.reasons or None
@@ -162,7 +171,9 @@ def _attacked(case: Case, say: Say, *, by_tree: ByTree) -> dict[str, Any]:
     if Needs.EMBEDDINGS.given_by(case.view):
         fields["victims"] = attacked(case.file, case.party, case.view, say)
     if Needs.SUMS.given_by(case.view):
-        fields["columns_read"] = columns_read(case.file, case.party, case.view, say)
+        say("columns")
+        apart = None if child is None else figures_of(child)
+        fields["columns_read"] = apart or columns_read(case.file, case.party, case.view, say)
     return fields
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
 from attacks.scores import auc
 
@@ -65,13 +64,19 @@ def auc_influence(chances: Floats, truth: Ints) -> Floats:
         inside, outside = int(of_class.sum()), int((~of_class).sum())
         if not inside or not outside:
             continue
-        column, scored = chances[:, number], scored + 1
-        every = rankdata(column)
-        before = (every[of_class] - rankdata(column[of_class])) / outside
-        behind = 1 - (every[~of_class] - rankdata(column[~of_class])) / inside
+        scored += 1
+        of_value, counts = np.unique(chances[:, number], return_inverse=True, return_counts=True)[1:]
+        own = np.bincount(of_value[of_class], minlength=len(counts))
+        before = _shares_below(counts - own)[of_value[of_class]]
+        behind = 1 - _shares_below(own)[of_value[~of_class]]
         influence[of_class] += (before - before.mean()) / inside
         influence[~of_class] += (behind - behind.mean()) / outside
     return influence / max(1, scored)
+
+
+def _shares_below(counts: Ints) -> Floats:
+    """Of each value the share of `counts` records of all values, ascending, that are below it, ties half."""
+    return (np.cumsum(counts) - counts / 2) / counts.sum()
 
 
 def named_by(drawn: Iterable[tuple[Ints, Floats]], truth: Ints, rarest: int, first: int) -> Named:

@@ -73,12 +73,15 @@ def _named(
 
     `truth`: classes (n,).
     """
+    from sklearn import config_context
+
     drawn = []
-    for known, named in evidence.drawn[:draws]:
-        classes, chances = way(rows[known], rows[named], truth[known])
-        every = np.zeros((len(named), len(evidence.known.classes)))
-        every[:, classes] = chances
-        drawn.append((named, every))
+    with config_context(assume_finite=True, skip_parameter_validation=True):  # tens of small fits
+        for known, named in evidence.drawn[:draws]:
+            classes, chances = way(rows[known], rows[named], truth[known])
+            every = np.zeros((len(named), len(evidence.known.classes)))
+            every[:, classes] = chances
+            drawn.append((named, every))
     result = named_by(drawn, truth, evidence.rarest, evidence.settings.first)
     figures = (result.aucs, result.firsts, [float(np.nanmean(draw)) for draw in result.right])
     auc, precision, accuracy = (Averaged.of(values) for values in figures)

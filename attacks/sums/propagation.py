@@ -37,43 +37,56 @@ class Knowledge:
     """The cells in which records may be.
 
     Attributes:
-        first: (chains + 1,) the number of each chain's first cell.
-        possible: (N, cells) of all chains.
-        known: (N, chains) the cell of its chain that a record is in, −1: not known.
+        parts: by chain (N, cells) the cells that are possible.
+        known: (N, chains) the cell of its chain that a record is in, −1: not known; column by column in memory.
         contradictions: sums that no set of records had, which shows wrong links.
+        time: readings of one chain in one node so far.
+        changed: (chains, N) the time of the reading that last told anything of a record.
     """
 
-    first: Ints
-    possible: Bools = field(repr=False)
+    parts: list[Bools] = field(repr=False)
     known: Ints = field(repr=False)
     contradictions: int = 0
+    time: int = 0
+    changed: Ints = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.changed = np.zeros(self.known.shape[::-1], dtype=np.int64)
 
     @classmethod
     def nothing(cls, records: int, chains: Sequence[Ints]) -> Knowledge:
         """The knowledge before any sum."""
-        sizes = [len(chain) + 1 for chain in chains]
-        first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        possible = np.ones((records, int(first[-1])), dtype=bool)
-        return cls(first, possible, np.full((records, len(sizes)), -1, dtype=np.int64))
+        parts = [np.ones((records, len(chain) + 1), dtype=bool) for chain in chains]
+        return cls(parts, np.full((records, len(chains)), -1, dtype=np.int64, order="F"))
 
     @classmethod
     def of(cls, first: Ints, possible: Bools, contradictions: int) -> Knowledge:
-        """The knowledge that possible cells are."""
-        known = np.full((len(possible), len(first) - 1), -1, dtype=np.int64)
-        for chain in range(len(first) - 1):
-            part = possible[:, first[chain] : first[chain + 1]]
+        """The knowledge that possible cells (N, cells) of all chains are, each of which begins at `first`."""
+        parts = [part.copy() for part in np.split(possible, first[1:-1], axis=1)]
+        known = np.full((len(possible), len(parts)), -1, dtype=np.int64, order="F")
+        for chain, part in enumerate(parts):
             one = part.sum(axis=1) == 1
             known[one, chain] = part[one].argmax(axis=1)
-        return cls(first, possible, known, contradictions)
+        return cls(parts, known, contradictions)
+
+    @property
+    def first(self) -> Ints:
+        """(chains + 1,) the number of each chain's first cell."""
+        return np.cumsum([0, *(part.shape[1] for part in self.parts)], dtype=np.int64)
+
+    @property
+    def possible(self) -> Bools:
+        """(N, cells) of all chains."""
+        return np.concatenate([np.zeros((len(self.known), 0), dtype=bool), *self.parts], axis=1)
 
     def keep(self, rows: Ints, chain: int, mask: Bools) -> None:
         """Keep of the cells of a chain those of `mask` (rows, cells), but none where that would leave no cell."""
-        cells = slice(self.first[chain], self.first[chain + 1])
-        left = self.possible[rows, cells] & mask
+        left = self.parts[chain][rows] & mask
         count = left.sum(axis=1)
         whole = count > 0
         self.contradictions += int((~whole).sum())
-        self.possible[rows[whole], cells] = left[whole]
+        self.parts[chain][rows[whole]] = left[whole]
+        self.changed[chain, rows[whole]] = self.time
         one = count == 1
         self.known[rows[one], chain] = left[one].argmax(axis=1)
 
@@ -137,57 +150,99 @@ def left_sets(linked: Linked, knowledge: Knowledge) -> None:
             knowledge.keep(above, chain, np.broadcast_to(cells > low, (len(above), len(cells))))
 
 
+@dataclass(frozen=True, eq=False)
+class _Tree:
+    """The sums of a tree as counts and keys, in which all that follows from them is told.
+
+    Attributes:
+        keys: (N,) of the records' values.
+        counts, sums: (nodes, candidates + 1) counted records and keys of sums on the left; those of all records behind.
+        read: (node, chain) → the time when it was read last, and the contradictions that it showed.
+    """
+
+    party: PartySums = field(repr=False)
+    keys: Keys = field(repr=False)
+    counts: Ints = field(repr=False)
+    sums: Keys = field(repr=False)
+    read: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, party: PartySums) -> _Tree:
+        """The tree of these sums."""
+        ends = np.concatenate([party.lefts, party.totals[:, None]], axis=1)
+        return cls(party, keys_of(party.values), ends[..., party.counting].sum(axis=-1), keys_of(ends))
+
+
 def differences(linked: Linked, knowledge: Knowledge, say: Callable[[str], None], passes: int = PASSES) -> None:
     """Use all sums over and over, until they tell nothing new, `passes` times at most."""
-    keys = [keys_of(tree.values) for tree in linked.trees]
+    trees = [_Tree.of(tree) for tree in linked.trees]
     for number in range(passes):
-        before = int(knowledge.possible.sum())
-        for at in range(len(linked.trees)):
+        before = sum(map(np.count_nonzero, knowledge.parts))
+        for at, tree in enumerate(trees):
             for chain in range(len(linked.chains)):
                 if (knowledge.known[:, chain] < 0).any():
-                    _read(linked, at, chain, keys[at], knowledge)
+                    _read(tree, *linked.borders(at, chain), chain, knowledge)
             if at % 10 == 9:
-                say(f"differences, pass {number + 1}: {at + 1} of {len(linked.trees)} trees")
-        if int(knowledge.possible.sum()) == before:
+                say(f"differences, pass {number + 1}: {at + 1} of {len(trees)} trees")
+        if sum(map(np.count_nonzero, knowledge.parts)) == before:
             return
 
 
-def _read(linked: Linked, number: int, chain: int, keys: Keys, knowledge: Knowledge) -> None:
-    """Read one chain from the sums of one tree."""
-    tree, (positions, places) = linked.trees[number], linked.borders(number, chain)
+def _read(tree: _Tree, positions: Ints, places: Ints, chain: int, knowledge: Knowledge) -> None:
+    """Read one chain from the sums of one tree, which offers its candidates `positions` at `places`."""
     if not len(places):
         return
-    of_chain = slice(int(knowledge.first[chain]), int(knowledge.first[chain + 1]))
     delimited = np.concatenate([[0], positions + 1])  # first cells of what two neighbouring candidates delimit
-    lefts = tree.lefts[:, places]
-    ends = np.concatenate([lefts, tree.totals[:, None]], axis=1)
-    sums = np.diff(ends, axis=1, prepend=0)
-    once = int(tree.draws.max(initial=0)) <= 1
-    for node, rows in enumerate(tree.drawn):
-        known = knowledge.known[rows, chain]
-        here = known >= 0
-        if here.all():
+    ends = np.append(places, -1)
+    counts, sums = tree.counts[:, ends], tree.sums[:, ends]
+    counts[:, 1:] -= counts[:, :-1].copy()
+    sums[:, 1:] -= sums[:, :-1].copy()
+    for node, rows in enumerate(tree.party.drawn):
+        last, shown = tree.read.get((node, chain), (0, 0))
+        if knowledge.changed[chain].take(rows).max(initial=0) < last:  # it would tell the same again
+            knowledge.contradictions += shown
             continue
-        groups = node_groups(sums[node][:, tree.counting].sum(axis=1)) if tree.least else np.arange(len(delimited))
-        starts = delimited[groups]
-        group_of = np.searchsorted(starts, np.arange(of_chain.stop - of_chain.start), side="right") - 1
-        single = len(starts) == len(group_of)  # each group is one cell
-        rest = np.add.reduceat(sums[node], groups, axis=0)
-        np.subtract.at(rest, group_of[known[here]], tree.values[rows[here]])
-        others = rows[~here]
-        cells = knowledge.possible[others, of_chain]
-        possible = cells if single else np.logical_or.reduceat(cells, starts, axis=1)
-        times = possible if once else possible * tree.draws[others, None]
-        counts, could = rest[:, tree.counting].sum(axis=1), times.sum(axis=0)
-        if (counts < 0).any() or (counts > could).any():
-            knowledge.contradictions += 1
-            continue
-        kept = possible & (counts > 0)
-        full = (counts == could) & (counts > 0)
-        wanted = keys_of(rest)
-        for group in np.flatnonzero((counts >= 1) & (counts <= FEW) & ~full):
+        knowledge.time += 1
+        before = knowledge.contradictions
+        groups = node_groups(counts[node]) if tree.party.least else np.arange(len(delimited))
+        rest = np.add.reduceat(counts[node], groups), np.add.reduceat(sums[node], groups)
+        _read_node(tree, rows, chain, delimited[groups], *rest, knowledge)
+        tree.read[node, chain] = knowledge.time, knowledge.contradictions - before
+
+
+def _read_node(
+    tree: _Tree, rows: Ints, chain: int, starts: Ints, counts: Ints, sums: Keys, knowledge: Knowledge
+) -> None:
+    """Read one chain from the counts and keys of groups of its cells, which begin at `starts`, in one node."""
+    cell = knowledge.known[:, chain].take(rows)
+    placed = np.flatnonzero(cell >= 0)
+    if len(placed) == len(rows):
+        return
+    cells = knowledge.parts[chain]
+    group_of = np.searchsorted(starts, np.arange(cells.shape[1]), side="right") - 1
+    single = len(starts) == len(group_of)  # each group is one cell
+    within, there = group_of.take(cell.take(placed)), rows.take(placed)
+    draws = tree.party.draws
+    counts = counts - np.bincount(within, draws.take(there), len(counts)).astype(np.int64)
+    others = rows[cell < 0]
+    possible = cells.take(others, axis=0)
+    if not single:
+        possible = np.logical_or.reduceat(possible, starts, axis=1)
+    # whole numbers, of which the product of numbers with a point is many times faster
+    could = draws.take(others).astype(np.float64) @ possible.astype(np.float64)
+    if (counts < 0).any() or (counts > could).any():
+        knowledge.contradictions += 1
+        return
+    some = counts > 0
+    full = some & (counts == could)
+    few = np.flatnonzero(some & (counts <= FEW) & ~full)
+    kept = possible & some
+    if len(few):
+        np.subtract.at(sums, within, tree.keys.take(there))
+        keys, once = tree.keys.take(others), int(draws.max(initial=0)) <= 1
+        for group in few:
             may = np.flatnonzero(possible[:, group])
-            inside = _inside(keys[others[may]], wanted[group], int(counts[group]), once=once)
+            inside = _inside(keys.take(may), sums[group], int(counts[group]), once=once)
             if inside is None:
                 continue
             sure, never = inside
@@ -197,12 +252,14 @@ def _read(linked: Linked, number: int, chain: int, keys: Keys, knowledge: Knowle
             kept[may[never], group] = False
             kept[may[sure]] = False
             kept[may[sure], group] = True
-        for group in np.flatnonzero(full):
-            may = np.flatnonzero(possible[:, group])
-            kept[may] = False
-            kept[may, group] = True
-        if (kept != possible).any():
-            knowledge.keep(others, chain, kept if single else kept[:, group_of])
+    for group in np.flatnonzero(full):
+        may = np.flatnonzero(possible[:, group])
+        kept[may] = False
+        kept[may, group] = True
+    changed = kept != possible
+    if changed.any():
+        told = np.flatnonzero(np.bincount(np.flatnonzero(changed) // changed.shape[1]))
+        knowledge.keep(others[told], chain, kept[told] if single else kept[told][:, group_of])
 
 
 def node_groups(counts: Ints) -> Ints:
@@ -224,37 +281,44 @@ def _inside(keys: Keys, key: np.uint64, count: int, *, once: bool) -> tuple[Bool
         sets = _sets(keys, key, size)
         if sets is None:
             return None
-        np.add.at(times, sets.ravel(), 1)
-        total += len(sets)
+        times += np.bincount(np.concatenate(sets), minlength=len(keys))
+        total += len(sets[0])
     if not total:
         return None, times == 0
     return times == total, times == 0
 
 
-def _sets(keys: Keys, key: np.uint64, size: int) -> Ints | None:
-    """The sets (n, size) of records whose keys sum to a key; None if they are too many to be listed."""
+def _sets(keys: Keys, key: np.uint64, size: int) -> tuple[Ints, ...] | None:
+    """The first, second, … records (n,) of sets whose keys sum to a key; None if they are too many to be listed."""
     count = len(keys)
     if count > LISTED[size]:
         return None
     if size == 1:
-        return np.flatnonzero(keys == key)[:, None]
+        return (np.flatnonzero(keys == key),)
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     if size == 2:
         first: tuple[Ints, ...] = (np.arange(count),)
+        wanted = key - keys
     else:
-        first = np.triu_indices(count, 1)
-    wanted = key - sum((keys[part] for part in first), start=np.zeros(len(first[0]), dtype=np.uint64))
-    low = np.searchsorted(ordered, wanted, side="left")
-    high = np.searchsorted(ordered, wanted, side="right")
-    many = high - low
+        first = _pairs(count)
+        wanted = key - keys[first[0]] - keys[first[1]]
+    low = np.searchsorted(ordered, wanted)
+    some = np.flatnonzero(ordered.take(low, mode="clip") == wanted)  # few of all, which are looked at further
+    many = np.searchsorted(ordered, wanted[some], side="right") - low[some]
     if int(many.sum()) > MOST_SETS * size:
         return None
-    at = np.repeat(np.arange(len(many)), many)
+    at = np.repeat(some, many)
     last = order[np.arange(len(at)) - np.repeat(np.cumsum(many) - many, many) + low[at]]
     ascending = last > first[-1][at]
-    sets: Ints = np.stack([*(part[at][ascending] for part in first), last[ascending]], axis=1).astype(np.int64)
-    return sets
+    return *(part[at[ascending]] for part in first), last[ascending]
+
+
+@lru_cache(maxsize=LISTED[3])
+def _pairs(count: int) -> tuple[Ints, Ints]:
+    """All pairs of `count` records."""
+    first, second = np.triu_indices(count, 1)
+    return first, second
 
 
 def keys_of(values: Ints) -> Keys:

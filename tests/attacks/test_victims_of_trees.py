@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from attacks import audit_file
+from attacks import audit_file, columns_apart
 from attacks.audit import audit
 from attacks.document import parse
 from attacks.label_holder_audit import label_holder, read_holder
@@ -91,6 +94,58 @@ def test_feature_parties_are_audited_beside_it(folder: Path) -> None:
     assert document.advice is not None
     assert document.labelled
     assert document.trees == PARAMS.n_estimators
+
+
+def _both_sides(folder: Path) -> dict[str, Any]:
+    """The document of an audit of labels and columns, without what differs from run to run."""
+    parties = [{"name": name, "transcript": name, "table": f"{name}.parquet"} for name in (B, HOLDER)]
+    label = {"path": f"{HOLDER}.parquet", "column": "y"}
+    file = _file(folder, _victim(C), party=parties, label=label, attacks=["uni"])
+    document = audit(file, by_tree=False, progress=lambda *_: None).plain()
+    del document["created"]
+    return _without_seconds(document)
+
+
+def _without_seconds(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {key: _without_seconds(value) for key, value in plain.items() if key != "seconds"}
+    return [_without_seconds(value) for value in plain] if isinstance(plain, list) else plain
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server for the attack on columns, as an experiment begins one."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    columns_apart.begin()
+    yield
+    columns_apart._FORKS.close()
+
+
+def test_columns_read_in_a_process_of_their_own_are_the_same(
+    folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The document is that of an audit in one process; here nothing reads columns."""
+    alone = _both_sides(folder)
+    request.getfixturevalue("forks")
+    monkeypatch.setattr("attacks.audit.columns_read", None)
+    assert _both_sides(folder) == alone
+
+
+@pytest.mark.parametrize("target", [os._exit, time.sleep])
+def test_a_process_that_reads_no_columns_is_done_without(
+    target: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, forks: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that ends, and one that does not answer: the audit says so, and reads them by itself."""
+    monkeypatch.setattr(columns_apart, "PATIENCE_S", 5.0)
+    fork = columns_apart._FORKS.fork
+    monkeypatch.setattr(columns_apart._FORKS, "fork", lambda *_: fork(_idle, (target,)))
+    document = _both_sides(folder)
+    assert document["parties"][HOLDER]["columns_read"].keys() == {C}
+    assert ("status 7" if target is os._exit else "not ended after 5 s") in caplog.text
+
+
+def _idle(_: Any, target: Any) -> None:
+    target(7 if target is os._exit else 60)
 
 
 def test_an_audit_of_columns_judged_by_a_limit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,6 +150,11 @@ class ForkServer:
         self._asked: list[tuple[float, Child]] = []
         self._silent: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
 
+    @property
+    def begun(self) -> bool:
+        """True from its start to its close."""
+        return self._process is not None
+
     def begin(self) -> None:
         """Start it unless it runs; its imports are not waited for."""
         with self._change:

@@ -6,6 +6,7 @@ compare with labels; the processes it starts hold their own columns only.
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import threading
@@ -37,6 +38,7 @@ from treetap.models.durable import write_whole
 from treetap.models.history import read_history
 from treetap.models.store import CONTINUATION, read_arrays_of, read_leakage, read_manifest
 from treetap.names import of_class
+from treetap.process.limits import IMPORTED
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
 from treetap.tables.labels import class_name
@@ -132,9 +134,14 @@ def _libraries(experiment: ExperimentFile) -> Iterator[None]:
     by_graphs = attacks is None or any(name.startswith("id2graph") for name in attacks)
 
     def load() -> None:
+        if any(map(experiment.record_sums, experiment.party)):
+            import_module("attacks.columns_apart").begin()
+        before = gc.get_threshold()
+        gc.set_threshold(IMPORTED)
         for name in (*_OF_AUDIT, *(_OF_GRAPHS if by_graphs else ())):
             with suppress(ImportError):  # the audit says what it lacks
                 import_module(name)
+        gc.set_threshold(*before)
 
     loading = threading.Thread(target=load, name="libraries of the audit")
     if experiment.audited and training(experiment.job.protocol).grows_trees:
