@@ -111,7 +111,7 @@ def measured(file: Path, folder: Path) -> tuple[MeasureFile, list[Result]]:
         write_whole(folder / REPORT, json.dumps(document(asked, results), indent=1).encode(), mode=0o644)
     except OSError as fault:
         raise BadInput(f"--workdir {folder}: cannot be used: {fault.strerror or fault}") from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         terminal.err.print("stopped; the same command goes on with the runs that are missing", soft_wrap=True)
         raise
     return asked, results
