@@ -43,8 +43,9 @@ def measure_epsilon(
     canaries = 2000           # of the one run; 0: none
 
     Further mechanisms: "pivodl" (epsilon, delta, clip, learning_rate, n_estimators, max_depth, as_published: keys of
-    the job) and "dp_sgd" (noise, clip, epochs: keys of the feature party). Above the tables: seed, limit_s = 600 (the
-    most seconds of a call; the same command goes on), confidence = 0.95 of what is shown, false_alarm = 1e-6.
+    the job) and "dp_sgd" (noise, clip, epochs: keys of the feature party). Above the tables: seed, limit_s = 600 (no
+    further runs begin after these seconds; the same command goes on), confidence = 0.95 of what is shown, false_alarm =
+    1e-6.
 
     A bound says that ε is no smaller, never that it is no greater: an attack that nobody has tried may do better.
 

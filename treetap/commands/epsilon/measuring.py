@@ -1,8 +1,8 @@
 """Runs of the mechanisms that a file of `treetap measure-epsilon` names, kept on disk; and the bounds that follow.
 
-Finished runs are kept a batch a line, by the settings of their mechanism and the seed: with more `runs`, or after an
-interruption, those that are there count. A batch's chance depends on the seed and its number alone, so that the
-result does not depend on where a measurement was cut.
+Finished runs are kept a batch a line, by the settings and the code of their mechanism and the seed: with more `runs`,
+or after an interruption, those that are there count. A batch's chance depends on the settings, the seed and its number
+alone, so that the result does not depend on where a measurement was cut.
 """
 
 from __future__ import annotations
@@ -30,15 +30,13 @@ from treetap.models.line_file import LineFile
 from treetap.strict import Strict, load
 
 REPORT, VERSION = "epsilon.json", 1
-#: Runs on each neighbour between two looks at the clock.
-BATCH = 20
 
 
 class MeasureFile(Strict):
     """The file that `treetap measure-epsilon` reads.
 
     `confidence`: of what is shown. `false_alarm`: the probability that a file of honest mechanisms is accused.
-    `limit_s`: the most seconds of a call.
+    `limit_s`: seconds after which a call begins no further batch of runs.
     """
 
     measure: Annotated[list[Mechanism], Field(min_length=1)]
@@ -82,11 +80,15 @@ class Result:
 
 
 class Kept:
-    """Lines of finished work of one mechanism in a folder: a line is made once, also after an interruption."""
+    """Lines of finished work of one mechanism in a folder: a line is made once, also after an interruption.
 
-    def __init__(self, folder: Path, kind: str, identity: dict[str, Any]) -> None:
+    Other `code` has other files, and the same chance.
+    """
+
+    def __init__(self, folder: Path, kind: str, identity: dict[str, Any], code: str) -> None:
         text = json.dumps({"version": VERSION, **identity}, sort_keys=True)
-        name = f"{identity['mechanism']}-{kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        digest = hashlib.sha256(f"{code} {text}".encode()).hexdigest()
+        name = f"{identity['mechanism']}-{kind}-{digest[:12]}"
         self._file, self._seed = LineFile(folder / f"{name}.jsonl", lambda: text), f"{kind} {text}"
         self.lines = self._file.read()
 
@@ -129,24 +131,24 @@ def _measured(
     began = time.monotonic()
     settings = row.model_dump(exclude={"runs", "canaries"})
     identity = {**settings, "seed": asked.seed}
-    batches = -(-row.runs // (2 * BATCH))
+    batches = -(-row.runs // (2 * row.batch))
 
     def played(chance: random.Random) -> dict[str, Any]:
-        return {"without": row.play(False, BATCH, chance), "given": row.play(True, BATCH, chance)}
+        return {"without": row.play(False, row.batch, chance), "given": row.play(True, row.batch, chance)}
 
     def once(chance: random.Random) -> dict[str, Any]:
         coins = [chance.random() < 0.5 for _ in range(row.canaries)]
         guesses = row.guesses(row.play_once(coins, chance))
         return {"guesses": len(guesses), "right": sum(coins[place] == guess for place, guess in guesses.items())}
 
-    one = Kept(folder, "one-run", {**identity, "canaries": row.canaries})
+    one = Kept(folder, "one-run", {**identity, "canaries": row.canaries}, row.code())
     has_one = bool(row.canaries) and not row.no_one_run
     progress(0, batches, "one run" if has_one else "")
     for _ in one.make(int(has_one), once, until):
         pass
-    games = Kept(folder, "runs", identity)
+    games = Kept(folder, "runs", identity, row.code())
     for done in games.make(batches, played, until):
-        progress(done, batches, f"{2 * BATCH * done} runs")
+        progress(done, batches, f"{2 * row.batch * done} runs")
     lines = games.lines[:batches]
     estimates = _estimates(row, lines, one.lines if has_one else [], asked)
     return Result(
@@ -158,7 +160,7 @@ def _measured(
         at_least=max((it.at_least for it in estimates), default=0.0),
         surely=max((it.surely for it in estimates), default=0.0),
         finished=len(lines) == batches and len(one.lines) >= has_one,
-        runs=2 * BATCH * len(lines),
+        runs=2 * row.batch * len(lines),
         canaries=row.canaries if has_one and one.lines else 0,
         seconds=time.monotonic() - began,
         estimates=estimates,

@@ -7,6 +7,8 @@ it. The neighbours are the worst that the claim covers: all but the canary is he
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import math
 import random
 from abc import abstractmethod
@@ -25,7 +27,7 @@ from treetap.commands.options import needs
 from treetap.models.line_file import Line, LineFile
 from treetap.neural.defences import DELTA, DpSgd, epsilon
 from treetap.neural.draws import Draws
-from treetap.privacy.label_dp import staged
+from treetap.privacy.label_dp import Floats, Ints, staged
 from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.protocols.own_priors import by_own_trees
 from treetap.strict import Strict
@@ -34,13 +36,17 @@ from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 from treetap.trees.pivodl_params import PivodlParams
 
-#: Records of the table in which the canary of a game lies, where priors are learned from others.
-_OTHERS = 40
+#: Most records of which priors have leaves of one record: the table in which the canary of a game lies.
+_FEW = 7
+#: Most plays on a neighbour between two looks at the clock.
+_BATCH = 20
+#: Most records × stages × classes, and squared canaries × epochs, of one run: half a minute.
+_PRIORS, _SQUARES = 4_000_000, 4_000_000_000
 #: Exact weights and gradients of canaries, in units of the bound to which they are clipped.
 _FAR = 4.0
 #: Size of the input of a canary's own in one run; what it shares with others, the bias, has 1.
 _OWN_INPUT = 1000.0
-#: Most leaves of a job: what one batch of plays draws is to stay below a minute.
+#: Most leaves of a job.
 _LEAVES = 10_000
 
 
@@ -49,10 +55,13 @@ class Measured(Strict):
 
     `runs`: of the game, half of them on each neighbour; 0: it is not played. `canaries`: of the one run; 0: none.
     `gaussian`: the noise is Gaussian but for its scale. `no_one_run`: the reason why there is no such run, or nothing.
+    `carried_out`: the modules that are measured: runs of other code do not count. `batch`: plays on a neighbour at
+    once, which take less than a minute.
     """
 
     gaussian: ClassVar[bool] = False
     no_one_run: ClassVar[str] = ""
+    carried_out: ClassVar[tuple[str, ...]] = ()
     runs: Annotated[int, Field(ge=0, le=10_000_000)] = 2000
     canaries: Annotated[int, Field(ge=0, le=100_000)] = 2000
 
@@ -79,6 +88,18 @@ class Measured(Strict):
         """ε at that δ by the noise that the claim asks for, without the slack of its accounting."""
         return self.claimed
 
+    @property
+    def batch(self) -> int:
+        """At most 20, and fewer where a play takes long."""
+        return _BATCH
+
+    @classmethod
+    def code(cls) -> str:
+        """A digest of the code that is measured, and of this file."""
+        found = [importlib.util.find_spec(name) for name in (__name__, *cls.carried_out)]
+        sources = [Path(it.origin).read_bytes() for it in found if it and it.origin]
+        return hashlib.sha256(b"\0".join(sources)).hexdigest()[:16]
+
     @abstractmethod
     def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
         """Scores of plays, which tend to be greater on the neighbour that has the canary (`given`)."""
@@ -96,9 +117,16 @@ class LabelNoise(Measured):
     """Noisy labels (`treetap.privacy.label_dp`): the canary's label is the first class or the second.
 
     In one run every record's label is drawn by its coin. `classes`: C, of which canaries have the first two. From two
-    `stages` on priors are the trees' of noisy labels and of three columns of random numbers.
+    `stages` on priors are the trees', there of three columns of random numbers. In a game the canary is then alone at
+    one end of a small table, next to records of the second class: a forest that knows its label is sure of the second
+    class on one neighbour, and not on the other. An attacker sees whether the canary's prior was the trees'.
     """
 
+    carried_out: ClassVar[tuple[str, ...]] = (
+        "treetap.privacy.label_dp",
+        "treetap.protocols.own_priors",
+        "treetap.trees.class_frequencies",
+    )
     mechanism: Literal["label_dp"]
     epsilon: Annotated[float, Field(gt=0, le=64)]
     stages: Annotated[int, Field(ge=1, le=16)] = 1
@@ -108,36 +136,68 @@ class LabelNoise(Measured):
     def _fills_its_stages(self) -> LabelNoise:
         if 0 < self.canaries < self.stages:
             raise ValueError(f"canaries: fewer than stages ({self.stages}): give canaries = 2000")
+        most = _PRIORS // (self.stages * self.classes)
+        if self.stages > 1 and self.canaries > most:
+            raise ValueError(f"canaries: too many for so many stages and classes: give canaries = {most} or fewer")
         return self
+
+    @property
+    def batch(self) -> int:
+        work = self.stages * self.classes if self.stages > 1 else 1
+        return max(1, min(_BATCH, 1000 // work))
 
     @property
     def claimed(self) -> float:
         return self.epsilon
 
     def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
-        others = np.arange(_OTHERS) % self.classes
-        return [self._noisy(np.append(others, int(given)), chance)[-1] for _ in range(plays)]
+        records = max(_FEW, self.stages)
+        labels, features = np.ones(records, dtype=np.int64), np.zeros((records, 3))
+        features[0], features[-1] = -1.0, 1.0
+        labels[0], labels[-1] = 0, int(given)
+        return [self._noisy(labels, features, chance, by_trees=2.0)[-1] for _ in range(plays)]
 
     def play_once(self, coins: Sequence[bool], chance: random.Random) -> list[float]:
-        return self._noisy(np.array(coins, dtype=np.int64), chance)
+        features = np.random.default_rng(len(coins)).normal(size=(len(coins), 3))
+        return self._noisy(np.array(coins, dtype=np.int64), features, chance)
 
-    def _noisy(self, labels: np.ndarray[tuple[int], np.dtype[np.int64]], chance: random.Random) -> list[float]:
-        """A score for each record by its noisy label: 1 of the second class, −1 of the first, 0 of another."""
-        features = np.random.default_rng(len(labels)).normal(size=(len(labels), 3))
+    def _noisy(
+        self,
+        labels: np.ndarray[tuple[int], np.dtype[np.int64]],
+        features: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+        chance: random.Random,
+        by_trees: float = 1.0,
+    ) -> list[float]:
+        """A score for each record by its noisy label: 1 of the second class, −1 of the first, 0 of another.
+
+        `by_trees`: the factor of those whose prior is the trees': the division into stages depends on no label.
+        """
         ids = Ids.of([f"{record:06d}" for record in range(len(labels))])
         table = Table(Path("canaries"), ids, ["a", "b", "c"], Held(features), None, np.arange(len(labels)))
-        priors = by_own_trees(table, self.classes).of
+        learned, factors = by_own_trees(table, self.classes).of, np.ones(len(labels))
+
+        def priors(before: Ints, noisy: Ints, following: Ints) -> Floats:
+            factors[following] = by_trees
+            return learned(before, noisy, following)
+
         noisy = staged(labels, self.classes, self.epsilon, self.stages, priors, chance.randrange)
-        return [{0: -1.0, 1: 1.0}.get(label, 0.0) for label in noisy.tolist()]
+        signs = np.where(noisy == 1, 1.0, np.where(noisy == 0, -1.0, 0.0))
+        return [float(score) for score in signs * factors]
 
 
 class LeafWeightNoise(Measured):
     """Noise on the leaf weights of a PIVODL job (`party.pivodl.leaf_weights`); keys are those of the job.
 
-    The canary moves every leaf of the job from one end of the clip to the other. Each weight is asked for again, as by
-    a retry and after a restart: noise that is drawn anew averages out.
+    The canary moves every leaf of the job, of two numbers, from one end of the clip to the other. Each weight is asked
+    for again, as by a retry and after a restart: noise that is drawn anew averages out.
     """
 
+    carried_out: ClassVar[tuple[str, ...]] = (
+        "party.pivodl.leaf_weights",
+        "treetap.privacy.discrete_gaussian",
+        "treetap.privacy.zcdp",
+        "treetap.trees.pivodl_params",
+    )
     gaussian: ClassVar[bool] = True
     no_one_run: ClassVar[str] = "all leaves of a job are one canary's, so that one run has no second canary"
     mechanism: Literal["pivodl"]
@@ -154,6 +214,10 @@ class LeafWeightNoise(Measured):
         if self.n_estimators << self.max_depth > _LEAVES:
             raise ValueError(f"n_estimators trees of max_depth have more than {_LEAVES} leaves: measure a smaller job")
         return self
+
+    @property
+    def batch(self) -> int:
+        return max(1, min(_BATCH, _LEAVES // (self.n_estimators << self.max_depth)))
 
     @property
     def claimed(self) -> float:
@@ -178,15 +242,16 @@ class LeafWeightNoise(Measured):
 
     def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
         privacy, store = self._privacy, _InMemory(Path(), Path())
-        exact = np.array([_FAR * privacy.sent_clip * (1 if given else -1)])
+        exact = np.full(2, _FAR * privacy.sent_clip * (1 if given else -1))
         ledgers = [NoiseLedger(store, privacy, chance.randrange)] * 2 + [NoiseLedger(store, privacy, chance.randrange)]
-        scores = np.zeros((len(ledgers), plays, privacy.leaves))
+        scores = np.zeros((len(ledgers), plays, privacy.leaves, len(exact)))
         for number, ledger in enumerate(ledgers):
             for play in range(plays):
                 for leaf in range(privacy.leaves):
-                    scores[number, play, leaf] = ledger.released(play, leaf, exact)[0]
-        averaged = [[np.mean(np.unique(asked)) for asked in of_play.T] for of_play in scores.transpose(1, 0, 2)]
-        return [float(np.sum(leaves)) / privacy.sent_clip for leaves in averaged]
+                    scores[number, play, leaf] = ledger.released(play, leaf, exact)
+        of_plays = scores.swapaxes(0, 1).reshape(plays, len(ledgers), -1)
+        averaged = [[np.mean(np.unique(asked)) for asked in of_play.T] for of_play in of_plays]
+        return [float(np.sum(numbers)) / privacy.sent_clip for numbers in averaged]
 
 
 class _InMemory(JobStore):
@@ -216,11 +281,27 @@ class GradientNoise(Measured):
     """
 
     gaussian: ClassVar[bool] = True
+    carried_out: ClassVar[tuple[str, ...]] = (
+        "treetap.neural.defences",
+        "treetap.neural.draws",
+        "treetap.neural.own_step",
+    )
     mechanism: Literal["dp_sgd"]
     noise: Annotated[float, Field(gt=0, le=1e6)]
     clip: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 1
     canaries: Annotated[int, Field(ge=0, le=5000)] = 2000
+
+    @model_validator(mode="after")
+    def _is_soon_over(self) -> GradientNoise:
+        most = math.isqrt(_SQUARES // self.epochs)
+        if self.canaries > most:
+            raise ValueError(f"canaries: too many for so many epochs: give canaries = {most} or fewer")
+        return self
+
+    @property
+    def batch(self) -> int:
+        return max(1, min(_BATCH, 2000 // self.epochs))
 
     @property
     def claimed(self) -> float:
