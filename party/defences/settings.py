@@ -96,7 +96,7 @@ class Gradient(Strict):
 class DpSgdTable(Strict):
     """DP-SGD (Abadi et al. 2016): see `treetap.neural.defences.DpSgd`."""
 
-    clip: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+    clip: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
     """Largest norm of a record's gradient."""
     noise: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
     """Deviation of the noise on a batch's sum, as a multiple of `clip`."""

@@ -182,7 +182,7 @@ def test_a_policy_may_ask_for_a_least_sensitivity() -> None:
         ({"sensitivity": 0.1, "sensitivity_norm": "spectral"}, "'record' or 'batch'"),
         ({"sensitivity": 0.1, "projections": 0}, "greater than or equal to 1"),
         ({"sensitivity_norm": "batch"}, "sensitivity_norm: of sensitivity, which is not given"),
-        ({"dp_sgd": {"clip": 0.0, "noise": 0.1}}, "greater than 0"),
+        ({"dp_sgd": {"clip": 0.0, "noise": 0.1}}, "greater than or equal to 0.000001"),
         ({"dp_sgd": {"clip": 1.0, "noise": 0.0}}, "greater than or equal to 0.000001"),
         ({"dp_sgd": {"noise": 0.1}}, "clip"),
         ({"sensitivity": 0.1, "dp_sgd": {"clip": 1.0, "noise": 0.1}}, "do not go together"),
