@@ -275,7 +275,7 @@ def test_sighup_has_a_process_read_again_and_the_end_of_a_terminal_stops_it(monk
         try:
             in_terminal, where = limits.hold_hangup(), {"name": "p", "address": "a"}
             if early:
-                os.kill(os.getpid(), signal.SIGHUP)
+                signal.raise_signal(signal.SIGHUP)  # to this thread: others of the tests' process do not hold it back
             serving = lifecycle.serve_until_stopped(
                 "party", where, until_stdin_closes=False, reread=again, in_terminal=in_terminal
             )
