@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from attacks.features.schema import png_url
 from attacks.sums.linking import Identities
@@ -293,7 +292,8 @@ def best_column(
         here = ~np.isnan(values)
         if (chain.sets >= 0).sum() < 2 or here.sum() < 2 or np.ptp(values[here]) == 0 or np.ptp(place[here]) == 0:
             continue
-        correlation = float(spearmanr(place[here], values[here]).statistic)
+        ranked = np.stack([_ranks(place[here]), _ranks(values[here])], axis=1)
+        correlation = float(np.corrcoef(ranked, rowvar=False)[1, 0])
         if best is None or correlation > best[0]:
             best = correlation, chain.column, place
     if best is None:
@@ -302,6 +302,13 @@ def best_column(
     values = columns.values[:, column]
     picture = ColumnPicture(truth=_pixels(values, pictured), read=_pixels(place, pictured))
     return columns.names[column], correlation, picture
+
+
+def _ranks(values: Floats) -> Floats:
+    """Ranks from 1, the mean one of equal values; without a library that takes a third of a second to import."""
+    of_value, counts = np.unique(values, return_inverse=True, return_counts=True)[1:]
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[of_value]
+    return ranks
 
 
 def _pixels(values: Floats, pictured: int) -> str:
