@@ -96,8 +96,8 @@ class Measured(Strict):
     @classmethod
     def code(cls) -> str:
         """A digest of the code that is measured, and of this file."""
-        found = [importlib.util.find_spec(name) for name in (__name__, *cls.carried_out)]
-        sources = [Path(it.origin).read_bytes() for it in found if it and it.origin]
+        specs = [importlib.util.find_spec(name) for name in (__name__, *cls.carried_out)]
+        sources = [Path(it.origin).read_bytes() for it in specs if it and it.origin]
         return hashlib.sha256(b"\0".join(sources)).hexdigest()[:16]
 
     @abstractmethod
