@@ -76,7 +76,8 @@ def auc_influence(chances: Floats, truth: Ints) -> Floats:
 
 def _shares_below(counts: Ints) -> Floats:
     """Of each value the share of `counts` records of all values, ascending, that are below it, ties half."""
-    return (np.cumsum(counts) - counts / 2) / counts.sum()
+    shares: Floats = (np.cumsum(counts) - counts / 2) / counts.sum()
+    return shares
 
 
 def named_by(drawn: Iterable[tuple[Ints, Floats]], truth: Ints, rarest: int, first: int) -> Named:
