@@ -293,7 +293,7 @@ def best_column(
         if (chain.sets >= 0).sum() < 2 or here.sum() < 2 or np.ptp(values[here]) == 0 or np.ptp(place[here]) == 0:
             continue
         ranked = np.stack([_ranks(place[here]), _ranks(values[here])], axis=1)
-        correlation = float(np.corrcoef(ranked, rowvar=False)[1, 0])
+        correlation = float(np.asarray(np.corrcoef(ranked, rowvar=False))[1, 0])
         if best is None or correlation > best[0]:
             best = correlation, chain.column, place
     if best is None:
