@@ -7,7 +7,7 @@ PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10
 
-.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos threats orders exclusions register dist lock clean
+.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos reference site dist lock clean
 
 $(VENV)/.demo: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -64,7 +64,7 @@ security: $(VENV)/.dev  ## altered messages, certificates of every kind, bytes t
 	$(BIN)/python -m tests.campaign step-orders
 
 assurance: $(VENV)/.dev  ## render the table of docs/assurance.md from the summaries below runs/campaign
-	$(BIN)/python docs/render_assurance.py
+	$(BIN)/python -m renderers.assurance
 
 soak: $(VENV)/.dev  ## half an hour of jobs on real processes: memory, descriptors, threads
 	$(BIN)/python -m tests.campaign soak
@@ -90,18 +90,11 @@ protos: $(VENV)/.dev  ## regenerate treetap/wire/v2 from protos/
 	  --python_out=. --mypy_out=. --grpc_python_out=. --mypy_grpc_out=. $(PROTOS)
 	@for f in treetap/wire/v2/*_pb2_grpc.py; do grep -q 'class .*Stub' $$f || rm -f $$f $${f}i; done
 
-threats: $(VENV)/.dev  ## render the disclosure table of docs/threats.md from the protos
-	$(BIN)/python docs/render_threats.py
+reference: $(VENV)/.dev  ## write what docs/ has from the code: docs/reference, tables of threats, protocols, exclusions and attacks
+	$(BIN)/python -m renderers
 
-orders: $(VENV)/.dev  ## render the tables of steps of docs/protocol-*.md from those that the parties execute; draw the roles of PIVODL
-	$(BIN)/python docs/render_orders.py
-	$(BIN)/python docs/render_roles.py
-
-register: $(VENV)/.dev  ## render the tables of docs/register.md from the registries of attacks and defences, and pages with figures
-	$(BIN)/python docs/render_register.py
-
-exclusions: $(VENV)/.dev  ## render the tables of docs/exclusions.md from what every process refuses
-	$(BIN)/python docs/render_exclusions.py
+site: $(VENV)/.dev  ## build docs/ as a site, into build/site; links to files lead to TREETAP_REPOSITORY, or to git's origin
+	$(BIN)/python -m renderers.site
 
 build/tools: release/locked/build.txt
 	$(PYTHON) -m venv --clear build/tools

@@ -31,61 +31,65 @@ SETTINGS = {
 
 
 class Accuracies(Strict):
-    """Accuracies of a split network on other records, of which an experiment knows all, an auditor perhaps none.
-
-    `together`: of the trained model; `alone`: of the label holder's columns alone; `undefended`: of the same training
-    without a defence.
-    """
+    """Accuracies of a split network on other records, of which an experiment knows all, an auditor perhaps none."""
 
     together: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Accuracy of the trained model."""
     alone: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Accuracy by the label holder's columns alone."""
     undefended: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Accuracy of the same training without a defence."""
 
 
 class AuditFile(Strict):
-    """The audit file. `ca`: the federation's authority, by which signatures are verified; `revoked`: its list of
-    revoked certificates.
-
-    `title`: of the report, in the place of the job's name.
-    `classes`: the number of groups that an attack looks for; required without [label].
-    `drawn_only`: keep of each leaf the records that the tree was trained on, as far as messages named them.
-    `frontier`: a document of `treetap frontier`; `data_digest`: the digest of the audited table, as such a document has
-    it, by which the audit knows that the frontier is of this table. `defences`: the table [defences] of the label
-    holder's file, which no transcript has, so that the advice does not repeat it.
-
-    `known`: labels that each party is assumed to know, otherwise drawn from [label]; `known_labels`: settings of the
-    attacks by these and the nodes of trees.
-
-    Of a split network: `evaluation`: labels of the records in the parties' `evaluation` tables; `network`: settings of
-    the attacks; `accuracy`; `victim`: the feature parties whose columns the label holder attacks; `features`: settings
-    of these attacks. Of trees `victim` too, and `sums`: settings of that attack.
-
-    `prediction`: predictions whose scores their recipients attack; `decoding`: settings of these attacks.
-    """
+    """The audit file; no transcript has the defences of the label holder, so that the file repeats them."""
 
     job: str | None = None
+    """Name of the audited job, where transcripts have several."""
     title: str | None = None
+    """Title of the report, in the place of the job's name."""
     ca: Path | None = None
+    """The federation's authority, by which signatures are verified."""
     revoked: Path | None = None
+    """The authority's list of revoked certificates."""
     classes: Annotated[int, Field(ge=2)] | None = None
+    """Groups that an attack looks for; required without `[label]`."""
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
+    """Names of attacks; by default all that fit."""
     label: LabelTable | None = None
+    """The labels, which score the attacks; no attack reads them."""
     drawn_only: bool = False
+    """Keep of each leaf the records that the tree was trained on, as far as messages named them."""
     frontier: Path | None = None
+    """A `frontier.json` of `treetap frontier`, by whose figures the audit advises."""
     data_digest: str | None = None
+    """Digest of the audited table, by which the audit knows that the frontier is of this table."""
     defences: dict[str, Any] | None = None
+    """The table `[defences]` of the label holder's file, so that the advice does not repeat it."""
     settings: dict[str, Any] = {}
+    """Settings of the attacks by sets of records."""
     known: LabelTable | None = None
+    """Labels that each party is assumed to know; otherwise drawn from `[label]`."""
     known_labels: dict[str, Any] = {}
+    """Settings of the attacks by known labels and the nodes of trees."""
     evaluation: LabelTable | None = None
+    """Of networks: labels of the records in the parties' `evaluation` tables."""
     network: dict[str, Any] = {}
+    """Of networks: settings of the attacks by gradients."""
     accuracy: Accuracies = Accuracies()
+    """Of networks: accuracies on other records."""
     victim: list[Victim] = []
+    """Feature parties whose columns the label holder attacks: `[[victim]]`."""
     features: dict[str, Any] = {}
+    """Of networks: settings of the label holder's attacks on columns."""
     sums: dict[str, Any] = {}
+    """Of trees: settings of the label holder's attack on columns."""
     prediction: list[ScoredPrediction] = []
+    """Predictions whose scores their recipients attack: `[[prediction]]`."""
     decoding: dict[str, Any] = {}
+    """Settings of the attacks on scores."""
     party: Annotated[list[AuditedParty], Field(min_length=1)]
+    """The attackers, with transcripts and tables: `[[party]]`."""
 
     @field_validator("attacks")
     @classmethod

@@ -33,57 +33,63 @@ class LabelTable(Files):
     PATHS: ClassVar = ("path",)
 
     path: Path
+    """A file with the labels."""
     column: str
+    """The label column."""
     id: str = "id"
+    """The id column."""
 
 
 class AuditedParty(Files):
-    """One party: its transcript, and its own table; without a table the attacks use the transcript alone.
-
-    The label holder is one too, if [[victim]] names whose columns it attacks; its table is needed.
-    Of a feature party of a split network also `model`, the folder of its published model, and `evaluation`, its table
-    of other records.
-    """
+    """One party. The label holder is one too, if [[victim]] names whose columns it attacks."""
 
     PATHS: ClassVar = ("transcript", "table", "model", "evaluation")
 
     name: Name
+    """The party's name."""
     transcript: Path
+    """Its transcript: a folder or a file."""
     table: Path | None = None
+    """Its own table; without it attacks use the transcript alone. A label holder needs it."""
     id: str = "id"
+    """The id column."""
     columns: Annotated[list[str], Field(min_length=1)] | None = None
+    """Columns of the table; by default all but the id."""
     model: Path | None = None
+    """Of a feature party of a network: the folder of its published model."""
     evaluation: Path | None = None
+    """Of a feature party of a network: its table of other records."""
 
 
 class Victim(Files):
-    """A feature party whose columns the label holder attacks.
-
-    Of a job of trees: `truth`, the party's table, by which alone claims are scored; `id`, `columns` and `attacks`.
-
-    Of a split network: `auxiliary`, required: records whose columns the label holder knows. `victims`: a table whose
-    ids are the records to guess; by default those of `truth`, or all common records, that are not auxiliary. `truth`:
-    their columns, by which guesses are scored; `model`: the party's published model; no attack but match-exact reads
-    it, and none reads `truth`. `id`: the id column of all of these; `columns`: of `auxiliary` and `truth`, by default
-    all but the ids. `attributes`: those that are guessed one by one. `epoch`: of the training, from 1, by default the
-    last whole one. `predicted`: the name of a prediction, whose embeddings are attacked instead; `records`: the label
-    holder's table of it.
-    """
+    """A feature party whose columns the label holder attacks."""
 
     PATHS: ClassVar = ("auxiliary", "truth", "victims", "model", "records")
 
     name: Name
+    """The feature party's name."""
     auxiliary: Path | None = None
+    """Of networks, required: records whose columns the label holder knows."""
     truth: Path | None = None
+    """The party's true columns, by which alone claims and guesses are scored."""
     victims: Path | None = None
+    """Of networks: a table whose ids are the records to guess; by default all that are not auxiliary."""
     model: Path | None = None
+    """Of networks: the party's published model; match-exact alone reads it."""
     id: str = "id"
+    """The id column of these tables."""
     columns: Annotated[list[str], Field(min_length=1)] | None = None
+    """Columns of these tables; by default all but the ids."""
     attributes: Annotated[list[str], Field(min_length=1)] | None = None
+    """Of networks: columns that are guessed one by one."""
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
+    """Names of attacks on columns; by default all that fit."""
     epoch: Annotated[int, Field(ge=1)] | None = None
+    """Of networks: the attacked epoch, from 1; by default the last whole one."""
     predicted: Name | None = None
+    """Of networks: name of a prediction, whose embeddings are attacked instead."""
     records: Path | None = None
+    """Of networks: the label holder's table of that prediction."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Victim:
@@ -97,18 +103,19 @@ class Victim(Files):
 
 
 class ScoredPrediction(Files):
-    """A prediction by masked sums, whose recipient attacks the scores that it got.
-
-    `transcript`: the recipient's, of the prediction, and of a masked one of the training too: a folder that has both,
-    as its state. `model`: the folder of its published model; `table`: its own table of the predicted records, `id` its
-    id column; `scores`: the file of predictions that it wrote.
-    """
+    """A prediction by masked sums, whose recipient attacks the scores that it got."""
 
     PATHS: ClassVar = ("transcript", "model", "table", "scores")
 
     job: Name
+    """Name of the prediction."""
     transcript: Path
+    """The recipient's transcripts: a folder that has the prediction's, and the training's."""
     model: Path
+    """Folder of the recipient's published model."""
     table: Path
+    """The recipient's own table of the predicted records."""
     scores: Path
+    """The file of predictions that it wrote."""
     id: str = "id"
+    """The id column of the table."""

@@ -1,11 +1,11 @@
 """Growth of a training's costs by records, columns, parties and workers, each alone, by real processes.
 
     python benchmarks/growth.py [--only records columns parties workers] [--results benchmarks/growth.jsonl]
-    python docs/render_growth.py
+    python -m renderers.growth
 
 Each line of the results is one training on generated tables (`large_training.py`): one tree of depth 3, 32 bins, keys
 of 2048 bits, Paillier, and beside what is varied `BASE`. Lines that are there are not measured again, so that a run
-that was interrupted goes on; the second command draws docs/growth.svg and fills the table of docs/growth.md. Linux
+that was interrupted goes on; the second command draws docs/growth.svg and fills the tables of its page. Linux
 only.
 """
 

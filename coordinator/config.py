@@ -15,22 +15,28 @@ MOST_JOBS, WAITING_S = 2, 86_400.0
 
 
 class CoordinatorConfig(Process):
-    """The file that `treetap coordinator --config` reads.
-
-    `parties` maps each party's name to host:port. `most_jobs`: trainings and predictions under way at once; further
-    ones wait, at most `waiting_s` seconds.
-    """
+    """The file that `treetap coordinator --config` reads."""
 
     name: ProcessName = "coordinator"
+    """Its name, which its certificate bears and which policies list under `coordinators`."""
     listen: Address = "127.0.0.1:0"
+    """The address at which it serves operators."""
     state: Path
+    """Folder of its journal: one file of JSON lines for each job."""
     operators: Annotated[list[Name], Field(min_length=1)] = ["operator"]
+    """Certificate names that may submit, watch, cancel, resume and prune."""
     parties: dict[Name, Address]
+    """Party = address; the parties reach each other at these addresses too."""
     silence_s: Silence = 30.0
+    """Seconds without a sign of life from a party (it sends one a second) before the job is interrupted."""
     metrics: Address | None = None
+    """Address at which Prometheus may read metrics, over plain HTTP."""
     keep_days: Annotated[float, Field(ge=0)] | None = None
+    """Days after its end for which the journal keeps a job that nothing later needs; without it for ever."""
     most_jobs: Annotated[int, Field(ge=1)] = MOST_JOBS
+    """Trainings, predictions and previews under way at once; others wait. Served models do not count."""
     waiting_s: Annotated[float, Field(gt=0, le=31_536_000)] = WAITING_S
+    """Seconds for which a job waits for its turn; then it is interrupted, and can be resumed."""
 
     def addresses(self) -> dict[str, str]:
         metrics = {"metrics": self.metrics} if self.metrics else {}

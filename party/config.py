@@ -43,25 +43,30 @@ Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]  #
 
 
 class ServeConfig(Strict):
-    """Clients that may request predictions of served models, addresses and limits; without the table no client may.
-
-    `window_ms`: the longest that a round's first request waits for expected others. `most_ids`: the most ids in one
-    request; `queue`: the most records that wait for a round; `deadline_s`: the longest wait for an answer. `hosts`:
-    names under which HTTP is asked, beside the certificate's. `handshakes`: the most HTTP connections of one address
-    that have not shaken hands; `proxies`: addresses and networks for which that does not hold.
-    """
+    """Clients that may request predictions of served models, addresses and limits; without the table no client may."""
 
     clients: Annotated[list[ProcessName], Field(min_length=1)]
+    """Names of the certificates of those who may ask for predictions of served models."""
     listen: Address | None = None
+    """HOST:PORT for clients of gRPC; `listen`, `http` or both are needed."""
     http: Address | None = None
+    """HOST:PORT for clients of HTTP and JSON; needs the extra `serve`."""
     plain_http: bool = False
+    """HTTP without TLS, on loopback only: the header `treetap-name` names the client, without proof."""
     window_ms: Annotated[float, Field(ge=0, le=10_000)] = 200.0
+    """Longest wait, in milliseconds, of a round's first request for other requests to join it."""
     most_ids: Annotated[int, Field(ge=1, le=10_000)] = 256
+    """Most ids in one request."""
     queue: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
+    """Most records that wait for a round; a request beyond that is refused."""
     deadline_s: Annotated[float, Field(gt=0, le=600)] = 10.0
+    """Longest wait for an answer, in seconds."""
     hosts: list[Host] = []
+    """Names under which clients of HTTP call, beside those in the certificate."""
     handshakes: Annotated[int, Field(ge=1, le=4096)] = 64
+    """Most HTTP connections of one address without a handshake at once; further ones are closed."""
     proxies: list[Network] = []
+    """Addresses and networks for which `handshakes` does not hold."""
 
     @model_validator(mode="after")
     def _reachable(self) -> ServeConfig:
@@ -80,29 +85,44 @@ class ServeConfig(Strict):
 
 
 class PartyConfig(WorkerSettings, Process):
-    """The configuration that `treetap party --config` reads.
-
-    `optimizer`: "amplified" trains this party's own part of a split network, as feature party, by the malicious local
-    optimiser of active model completion (`treetap.neural.optimiser`), for audits. `tables_folder`: further tables, each
-    described by a file NAME.toml in it, which is read whenever a job names the table. `tables_folder_sources`:
-    what such a table may name beside files of the folder, each a `$NAME`, `sqlite:`, an object store's address, or
-    `s3://BUCKET/` or a longer beginning of paths that ends with a slash.
-    """
+    """The configuration that `treetap party --config` reads."""
 
     listen: Address = "127.0.0.1:0"
+    """The address at which the party serves; port 0 takes a free one, which the first line of output names."""
     state: Path
+    """Folder of all that the party keeps: progress, models, predictions, transcripts, ledgers."""
     policy_file: Annotated[Path | None, Field(alias="policy")] = None
+    """The party's policy file; without one every job is refused, since no other party is named."""
     arithmetic: Choice = "auto"
+    """What computes with ciphertexts: GMP, the native kernels, one form of these, or the fastest that fits."""
     data: Path | None = None
+    """Of a label holder: folder below which `treetap predict --records FILE` may name a file of ids."""
     silence_s: Silence = 60.0
+    """Seconds for which a peer may keep a step waiting; all deadlines follow from it. Lines with round trips above 600
+    ms need seven round trips.
+    """
     most_jobs: Annotated[int, Field(ge=1)] = 2
+    """Trainings, predictions and previews under way at once; a further one is put off. Served models do not count."""
     metrics: Address | None = None
+    """HOST:PORT where Prometheus reads metrics, over plain HTTP without a password: loopback, or only in the
+    collector's reach.
+    """
     tables: dict[Name, TableConfig] = {}
+    """The tables that jobs may name, `[tables.NAME]`."""
     tables_folder: Path | None = None
+    """Folder of further tables: NAME.toml in it has the keys of [tables.NAME] and is read when a job names the table;
+    its data lie in the folder too. A table of the same name in the party's file goes before.
+    """
     tables_folder_sources: list[Elsewhere] = []
+    """What tables of tables_folder may name beside files of the folder: "$NAME" (a variable with a database's URI),
+    "sqlite:", an object store's address, or "s3://BUCKET/" or a longer beginning that ends with a slash.
+    """
     serve: ServeConfig | None = None
+    """Clients of served models; without the table the party answers none."""
     defences: Defences = Defences()
+    """What this party does against leaks of its labels or of its columns."""
     optimizer: Literal["amplified"] | None = None
+    """For audits: train this party's part of split networks by the malicious local optimiser. It is logged."""
     _policy: Policy = PrivateAttr(default_factory=Policy)
 
     @model_validator(mode="after")

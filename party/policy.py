@@ -46,39 +46,89 @@ class Policy(Strict):
     """
 
     coordinators: Annotated[list[ProcessName], Field(min_length=1)] = ["coordinator"]
+    """Certificate names of the coordinators whose steps this party does; any other caller is refused. None of them is
+    ever a party.
+    """
     label_holders: list[ProcessName] = []
+    """Parties that may open sums over this party's columns, or get its directions and scores in predictions."""
     peers: list[ProcessName] = []
+    """Other parties that may be in a job with this one. Its own name may stand there too."""
     addresses: dict[ProcessName | Literal["*"], list[Reachable]] = {}
+    """Where a peer may be called (peer, or "*" for those not named = networks, hosts or HOST:PORT), since a coordinator
+    names their addresses; others are refused before they are called.
+    """
     record: Literal["received", "both", "off"] = "off"
+    """Messages that the party's transcript keeps."""
     record_sums: bool = False
+    """Also keep the sums that this party opens, from which an audit attacks the other parties' columns."""
     schemes: Annotated[list[Literal[tuple(SCHEMES)]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
+    """Schemes under which this party takes part: "paillier", "okamoto-uchiyama" (keys easier to factor at the same
+    length), "lattice" (sums without a key).
+    """
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
+    """Shortest key, in bits, of a job; a lattice has none."""
     min_lattice_bits: Annotated[int, Field(ge=128, le=256)] = 128
+    """Least estimated secrecy, in bits, of a job on a lattice."""
     min_hiding_bits: Annotated[int, Field(ge=40, le=64)] = 40
+    """Of a feature party: bits by which a lattice hides its sets of records, or its masks, from the label holder."""
     second_halves: Literal["tree", "job"] = "tree"
+    """Feature party, scheme = "lattice": "job" uses its second halves for all trees of an attempt; fewer bytes, but
+    only where the label holder is trusted not to cheat.
+    """
     expansion_order: bool = False
+    """Of a label holder: take part with `grow_policy = "lossguide"`, whose order of splits tells others of gains."""
     min_common_records: Annotated[int, Field(ge=1, le=MOST_IDS)] = 30
+    """Fewest records common to all parties of a training; of a preview, below that only "fewer than"."""
     preview: Literal["off", "count", "records"] = "off"
+    """Previews of an alignment in which the party takes part: none, of the count, or also of its own common rows."""
     previews_per_day: Annotated[int, Field(ge=1, le=1000)] = 5
+    """Most previews in 24 hours with the same other party."""
     min_prediction_records: Annotated[int, Field(ge=1)] = 1
+    """Fewest records common to all parties of a prediction, a served model or an eval table."""
     min_evaluated_records: Annotated[int, Field(ge=2)] = 30
+    """Fewest records by whose labels this party computes metrics: a metric of few tells their labels."""
     min_instance_space: Annotated[int, Field(ge=1)] = 1
+    """Fewest records of a node that another party learns of; a tree that needs a smaller node ends the job."""
     min_candidate_bits: Annotated[float, Field(ge=0)] | None = None
+    """Fed-EINI: margin in bits of the combinations of candidate leaves over the bits of a score's sum."""
     max_gradient_bits: Annotated[int, Field(ge=2, le=32)] | None = None
+    """Refuse jobs whose `gradient_bits` are more than this, or are not set."""
     score_training_records: bool = False
+    """Take part in predictions with masked sums of records that the model was trained on."""
     min_label_parties: Annotated[int, Field(ge=1)] = 3
+    """Fewest parties of a job whose labels are spread over them; of two, either can subtract its own sums."""
     pivodl_as_published: bool = False
+    """Take part in PIVODL with `as_published = true`, whose steps protect less."""
     reproducible: bool = False
+    """Take part in a split network whose private draws follow from the job's seed, which all know."""
     category_partitions: bool = False
+    """Take part in a job in which the label holder partitions a feature party's categories: it gets the sum over each,
+    and its owner learns how labels order them.
+    """
     label_budget: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Most ε that noisy labels may cost this party in all; with it, trainings by clean labels are refused."""
     evaluate_clean_labels: bool = False
+    """With noisy labels or a budget: let the measures of `predict --evaluate` leave; no ε covers them."""
     min_sensitivity: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Least `sensitivity` with which the embeddings that this party sends are learned."""
     max_leakage: Annotated[float, Field(ge=0)] | None = None
+    """Largest bound, in nats, on what one set of records that another party learns may say about the labels."""
     on_max_leakage: Literal["stop", "withdraw"] = "stop"
+    """What happens before a set with a larger bound is sent: the job ends, or the set is kept back."""
     max_column_leakage: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Feature party: largest share of a table's cells that may have lain in groups of at most three records which a
+    label holder has a sum of, or is shown; the job stops before.
+    """
     withheld_spaces: bool = False
+    """Of a feature party: take part with `instance_spaces = "withheld"`, without knowing how few records a sum is
+    about.
+    """
     cluster_holds_key: bool = False
+    """With `engine = "ray"`: keys and plain values go to the cluster too, whose operator can read them."""
     emits: dict[str, list[str]] = {}
+    """Receivers by disclosure class: certificate names, "parties", "coordinators", "clients" or "*". A class that is
+    not named keeps its default.
+    """
 
     @field_validator("emits")
     @classmethod

@@ -27,6 +27,11 @@ BLOCK = re.compile(
     r"(?P<left_out><!-- not carried out: [^>]+ -->\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
 )
 FILE = re.compile(r"# (?P<path>[\w./-]+\.\w+)(?P<added>, added)?\b")
+#: Languages of a block, which the site shows it by. The last two are of what no command prints.
+LANGUAGES = frozenset(
+    ["html", "ini", "json", "json5", "proto", "python", "sh", "sql", "text", "toml", "yaml", "bytes", "tree"]
+)
+FENCE = re.compile(r"^ *(?P<signs>`{3,}|~{3,})(?P<language>[^\n`]*)$", re.M)
 #: Printed behind a block's output, with the seconds since the page's beginning.
 MARK = "---- end of block after"
 END = re.compile(rf"{MARK} ([\d.]+)\n")
@@ -49,6 +54,35 @@ def blocks(page: Path) -> list[Block]:
         for it in BLOCK.finditer(content)
         if not it["left_out"]
     ]
+
+
+def pages(root: Path) -> list[Path]:
+    """README, and all pages and decisions of the documentation."""
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+
+
+def is_carried_out(page: Path) -> bool:
+    """True for a page that has something to carry out, beside files to write."""
+    return any(
+        block.language == "sh" or (block.language == "python" and FILE.match(block.text) is None)
+        for block in blocks(page)
+    )
+
+
+def unlabelled(page: Path) -> list[str]:
+    """The blocks, indented ones too, whose language is none that is known, by line."""
+    content, found, closing = page.read_text(encoding="utf-8"), [], ""
+    for it in FENCE.finditer(content):
+        if closing:
+            closing = "" if it["signs"].startswith(closing) and not it["language"].strip() else closing
+            continue
+        closing = it["signs"]
+        if it["language"] not in LANGUAGES:
+            line = content.count("\n", 0, it.start("signs")) + 1
+            found.append(
+                f"{page.name}, line {line}: language {it['language']!r} is none of {', '.join(sorted(LANGUAGES))}"
+            )
+    return found
 
 
 def _steps(block: Block) -> list[str]:

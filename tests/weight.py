@@ -29,8 +29,13 @@ TRAINING_PARTY = (
 #: A message and a step that stand for all.
 MESSAGES = ("candidate_sums", "won_splits", "leaf_entries")
 STEPS = ("begin_tree", "choose_splits")
-#: Pages that are rendered as a whole from tables of the code, which are counted there.
-GENERATED = ("docs/exclusions.md", "docs/register.md")
+#: Pages that are rendered as a whole from the code, which is counted there, and records of decisions.
+NOT_GUIDES = ("docs/exclusions.md", "docs/register.md", "docs/reference/*.md", "docs/adr/*.md")
+#: Parts of a page that are no prose: what is rendered between two markers, and blocks of code.
+RENDERED = re.compile(r"<!-- (.+?): begin -->.*?<!-- \1: end -->", re.DOTALL)
+BLOCK = re.compile(r"^ *(`{3,}|~{3,}).*?^ *\1[ \t]*$", re.MULTILINE | re.DOTALL)
+#: Most characters of a line of a page.
+WIDE = 120
 #: Files that may name what grows trees: the protocol's own, its rows, and readers of transcripts.
 OF_GROWTH = ("party/growth/", "coordinator/growth.py", "treetap/protocols/growth.py", "attacks/view/")
 TREES = ("boosting", "forest")
@@ -275,6 +280,24 @@ def prose(pattern: str) -> int:
     return count
 
 
+def guides() -> list[str]:
+    """The texts of the pages of docs/ that are written, without what is rendered in them and without blocks of code."""
+    left_out = {path for pattern in NOT_GUIDES for path in ROOT.glob(pattern)}
+    texts = [text_of(path) for path in sorted((ROOT / "docs").rglob("*.md")) if path not in left_out]
+    return [BLOCK.sub("", RENDERED.sub("", text)) for text in texts]
+
+
+def wide_lines() -> int:
+    """Lines of pages, decisions and the README above `WIDE` characters, but for what is rendered and rows of tables.
+
+    The address of a link does not count.
+    """
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    texts = (RENDERED.sub("", text_of(path)) for path in pages if path.parent.name != "reference")
+    lines = (re.sub(r"\]\([^)]*\)", "]", line) for text in texts for line in text.splitlines())
+    return sum(len(line) > WIDE and not line.lstrip().startswith("|") for line in lines)
+
+
 def figures() -> list[tuple[str, int]]:
     """What is counted, and how many there are."""
     files = production().values()
@@ -293,7 +316,8 @@ def figures() -> list[tuple[str, int]]:
         (f"modules of {THIN} lines or fewer that one sibling imports", len(thin_modules())),
         ("most parameters of a function", most_parameters()),
         ("functions with a local `found` or `each`", functions_with_a_local("found", "each")),
-        ("words of docs", words("docs/*.md") - words(*GENERATED)),
+        ("words of docs", sum(len(text.split()) for text in guides())),
+        (f"lines of docs above {WIDE} characters", wide_lines()),
         ("words of decisions", words("docs/adr/*.md")),
         ("words of the changelog", words("CHANGELOG.md")),
         ("words of prose of reproductions", prose("benchmarks/reproductions/**/README.md")),

@@ -23,14 +23,7 @@ CHUNKS = ("chunk_size", "chunk_weight", "chunk_edges")
 
 @dataclass(frozen=True)
 class Settings(RangedSettings):
-    """Parameters of all attacks that group records; each reads its own.
-
-    `discount` weighs tree t with discount^(t−1) (1 for independent trees, 0.6 for trees in sequence); `alpha` weighs
-    the one-hot groups against the features. `chunk_size`, `chunk_weight`, `chunk_edges`: B, w' and the reading of
-    algorithm 3. `columns`: numbers of the features to cluster on; None means all. Louvain: `engine`, `runs` per engine,
-    `passes`, `tolerance`; `max_entries` bounds the matrix of the exact form. k-means: `starts`, `iterations`,
-    `kmeans_tolerance`.
-    """
+    """Parameters of all attacks that group records; each reads its own."""
 
     ATTACKS: ClassVar = "attacks that group records"
     RANGES: ClassVar = {
@@ -50,20 +43,35 @@ class Settings(RangedSettings):
     CHOICES: ClassVar = {"chunk_edges": CHUNK_EDGES, "engine": ENGINES}
 
     discount: float = INDEPENDENT_DISCOUNT
+    """Weight of each further tree, as a factor: 0.6 for trees in sequence, 1 for independent ones."""
     alpha: float = 3.0
+    """Weight of the groups that are found against the features."""
     chunk_size: int = 1000
+    """B: records of a chunk of a leaf."""
     chunk_weight: float = 100.0
+    """w': weight of the edge between two chunks."""
     chunk_edges: str = "paper"
+    """The reading of algorithm 3: edges as printed, or as its text says."""
     columns: tuple[int, ...] | None = None
+    """Numbers, from 0, of the features to cluster on; by default all."""
     engine: str = "auto"
+    """Library of the Louvain method."""
     runs: int = 5
+    """Runs of Louvain in each engine, of which the best counts."""
     passes: int = 100
+    """Most passes of Louvain."""
     tolerance: float = 1e-6
+    """Gain of modularity below which Louvain ends."""
     max_entries: int = 15_000_000
+    """Most numbers of a matrix."""
     starts: int = 10
+    """Starts of k-means."""
     iterations: int = 300
+    """Most iterations of k-means."""
     kmeans_tolerance: float = 1e-4
+    """Change of centres below which k-means ends."""
     seed: int = 0
+    """Of all draws."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

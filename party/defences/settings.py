@@ -21,27 +21,28 @@ if TYPE_CHECKING:
 
 
 class IdLmid(Strict):
-    """ID-LMID (Takahashi, Liu, Liu 2023, Algorithm 5): no set of records that is shown exceeds ξ nats in Eq. 6.
-
-    `xi`: ξ. `counts`: "shown" counts every record of a set that is shown; "paper" those that the tree draws, as the
-    authors' experiments do.
-    """
+    """ID-LMID (Takahashi, Liu, Liu 2023, Algorithm 5): no set of records that is shown exceeds ξ nats in Eq. 6."""
 
     xi: Annotated[float, Field(ge=0)]
+    """ξ: most that a set of records which is shown may say about the labels, in nats."""
     counts: Literal["shown", "paper"] = "shown"
+    """Records that count: all of a set that is shown, or, as in the paper, those that the tree draws."""
 
 
 class LabelDp(Strict):
     """Label differential privacy by LP-MST (Ghazi et al. 2021): ε, and the number of stages (LP-1ST, LP-2ST, ...)."""
 
     epsilon: Annotated[float, Field(gt=0, le=64)]
+    """ε of each record's label."""
     stages: Annotated[int, Field(ge=1, le=16)] = 1
+    """Stages of LP-MST; two or more need features at the label holder."""
 
 
 class ReducedLeakage(Strict):
     """The first `trees` trees are grown by the label holder alone (SecureBoost's Reduced-Leakage has one)."""
 
     trees: Annotated[int, Field(ge=1)]
+    """Number of first trees that the label holder grows alone."""
 
 
 #: Kind of a change of gradients → the keys that it needs, and those that it may have.
@@ -57,10 +58,16 @@ class Gradient(Strict):
     """A change of the gradients that return to feature parties: see `treetap.neural.defences.GradientDefence`."""
 
     kind: Literal["noise", "compression", "ppdl", "levels"]
+    """The change: "noise" (needs `scale`), "compression" (`share`), "ppdl" (`share`, `scale`) or "levels" (`levels`).
+    """
     scale: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    """Scale of the Laplace noise."""
     share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
+    """Share of the numbers that are sent."""
     threshold: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    """Of "ppdl": numbers whose size is less, each with noise, are not sent."""
     levels: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    """Of "levels": intervals into which two deviations on each side of 0 are divided."""
 
     @model_validator(mode="after")
     def _keys_of_the_kind(self) -> Gradient:
@@ -89,7 +96,9 @@ class DpSgdTable(Strict):
     """DP-SGD (Abadi et al. 2016): see `treetap.neural.defences.DpSgd`."""
 
     clip: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+    """Largest norm of a record's gradient."""
     noise: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
+    """Deviation of the noise on a batch's sum, as a multiple of `clip`."""
 
 
 #: Defences of a feature party's columns; the others are of labels.
@@ -99,26 +108,38 @@ _OPTIONS = ("sensitivity_norm", "projections")
 
 
 class Defences(Strict):
-    """Defences of labels and of columns; each may be left out.
-
-    `grafting`: trees that noisy labels have spoilt are repaired with clean ones by the label holder alone. `refit`:
-    the weights of leaves that no repair replaces are computed from clean labels. `dimip`: λ of DIMIP by feature party
-    (`treetap.neural.gradient_defences`). `sensitivity`: ε of SensFL, with its norm and projections, and `dp_sgd`: see
-    `treetap.neural.defences.FeatureDefences`. `min_cell_records`: m of `treetap.trees.cell_merging`.
-    """
+    """Defences of labels and of columns; each may be left out. Those of networks: `treetap.neural.defences`."""
 
     id_lmid: IdLmid | None = None
+    """Of labels, trees: no set of records that is shown says more than ξ nats."""
     label_dp: LabelDp | None = None
+    """Of labels, trees and networks: train on noisy labels (label differential privacy)."""
     grafting: bool = False
+    """With `label_dp`, trees: the label holder repairs alone, with clean labels, what noisy ones have spoilt."""
     refit: bool = False
+    """With `label_dp`, trees: weights of leaves are computed from clean labels."""
     reduced_leakage: ReducedLeakage | None = None
+    """Of labels, trees: the first trees are the label holder's alone."""
     dimip: dict[ProcessName, Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]] = {}
+    """Of labels, networks: λ of DIMIP by feature party."""
     gradient: Gradient | None = None
+    """Of labels, networks: a change of the gradients that return to feature parties."""
     sensitivity: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    """Columns (split networks): ε of SensFL, by which the Jacobian's norm of this party's embeddings is added to its
+    own step. Not with dp_sgd.
+    """
     sensitivity_norm: Literal[SENSITIVITY_NORMS] = "record"  # type: ignore[valid-type] # the mathematics has the list
+    """The norm: the mean of each record's Jacobian, or that of the batch's."""
     projections: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Random directions by which the norm is estimated; it is exact where width × inputs is at most 20,000."""
     dp_sgd: DpSgdTable | None = None
+    """Columns (split networks): DP-SGD of this party's own model, { clip = 1.0, noise = 0.1 }. It does not cover the
+    embeddings that are sent.
+    """
     min_cell_records: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
+    """Columns (trees): merge bins so that no sum is of fewer drawn records than this, at most half of what a tree
+    draws. The label holder learns the number.
+    """
 
     @field_validator("dimip", mode="before")
     @classmethod

@@ -1,7 +1,15 @@
 """The records of a prediction, block by block, and the destination of their scores.
 
 Records of a table, with scores for a file (`party.prediction.batch`), or records of clients' requests, with scores for
-the answers (`party.prediction.served`). The protocols are the same for both.
+the answers (`party.prediction.served`). The protocols are the same for both. The role of a label holder
+
+1. has the rows of `party.prediction.steps` at its steps: `first_block` before the blocks, `after_block` at the last
+   step of a block, `requested_block` at `await_requests`, where it calls the source's step of that name;
+2. lowers `records.size` before its first block if it cannot take as many records;
+3. takes `rows, blocks = records.block(number)`, may call `records.advance(k)` meanwhile, ends the block with
+   `records.keep(…)`, by trees through `TreeScoring.keep`, and returns the outcome `records.after_block(number)`;
+4. keeps nothing that grows with the number of blocks, and answers any number of blocks under one key.
+   `records.wanted` are all records that may come.
 """
 
 from __future__ import annotations

@@ -44,13 +44,13 @@ class PartyMetrics(ProcessMetrics):
         running = self.gauge("treetap_steps_running", "Steps that are under way.", "step")
         self._seconds, self._steps, self._running = cache(seconds.labels), cache(steps.labels), cache(running.labels)
         self._operations = self.counter(
-            "treetap_ciphertext_operations_total", "Encryptions, additions, decryptions and others.", "operation"
+            "treetap_ciphertext_operations_total", "Operations on ciphertexts and blinded identifiers.", "operation"
         )
         self._ciphertexts = self.counter("treetap_ciphertexts_total", "Ciphertexts made to be sent.", "content")
         mailbox = self.gauge("treetap_mailbox_bytes", "Bytes of messages that wait for their step.", "place")
         self._mailbox = {place: mailbox.labels(place) for place in ("memory", "file")}
         self._requests = self.counter(
-            "treetap_served_requests_total", "Requests of clients, by client and outcome.", "client", "outcome"
+            "treetap_served_requests_total", "Requests of clients (-: no client), by outcome.", "client", "outcome"
         )
         self._requests.labels(STRANGER, "refused")
         self._request_seconds = self.histogram(
@@ -67,29 +67,29 @@ class PartyMetrics(ProcessMetrics):
             "treetap_batches_total", "Batches of split networks: trained, or sat out by Party-wise Dropout.", "outcome"
         )
         self._loss = self.gauge(
-            "treetap_epoch_loss", "Mean loss of the last epoch of a split network, by the labels that it trains on."
+            "treetap_epoch_loss", "Label holder: mean loss of a split network's last epoch, by the labels it trains on."
         )
         self._bound = self.gauge(
             "treetap_leakage_bound_nats",
-            "Largest bound on what one set of records that the party knows of a growing tree says about the label; per "
-            "node, not joint.",
+            "Label holder: largest bound on what one set of records that the party knows of a growing tree says about "
+            "the label; per node, not joint.",
             "peer",
         )
         self._signature = self.gauge(
             "treetap_signature_information_nats",
-            "Mutual information of the label and the partition by all sets that the party knows: plug-in, and by "
-            "chance.",
+            "Label holder: mutual information of the label and the partition by all sets that the party knows: "
+            "plug-in, and by chance, after the last tree.",
             "peer",
             "estimate",
         )
         self._excess = self.gauge(
-            "treetap_signature_excess_share", "Plug-in less chance, over the label's entropy.", "peer"
+            "treetap_signature_excess_share", "Label holder: plug-in less chance, over the label's entropy.", "peer"
         )
 
         self._columns = self.gauge(
             "treetap_column_leakage_share",
-            "Share of a table's cells that have lain in groups of at most three records that the label holder has sums "
-            "of, or is shown.",
+            "Feature party: share of a table's cells, over all jobs, that have lain in groups of at most three records "
+            "that the label holder has sums of, or is shown.",
             "peer",
             "table",
             "by",

@@ -23,6 +23,7 @@ def test_an_example_runs(number: int, monkeypatch: pytest.MonkeyPatch, capsys: p
     def job(self: federated.FederatedEstimator, objective: str, alignment: str) -> federated.JobTable:
         return table(self, objective, alignment).model_copy(update={"key_bits": 1024})
 
+    monkeypatch.chdir(PAGE.parents[1])  # they read `examples/loans`
     monkeypatch.setattr(federated.FederatedEstimator, "_job", job)
     monkeypatch.setattr(loopback.Settings, "of", lambda self, party: {**settings(self, party), "workers": 1})
     exec(compile(EXAMPLES[number], f"{PAGE.name}, example {number + 1}", "exec"), {})  # our own text

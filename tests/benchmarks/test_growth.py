@@ -11,18 +11,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from renderers.growth import curve
 from tests.commands.command import python
 
 pytestmark = pytest.mark.second_tier
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
+RENDERED = "import sys; from renderers.growth import main; sys.exit(main())"
 
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Imports a benchmark or a script of the documents as its own folder does."""
-    monkeypatch.syspath_prepend(DOCS)
+    """Imports a benchmark as its own folder does."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     return importlib.import_module
 
@@ -35,21 +35,21 @@ def test_the_page_has_the_table_of_its_results(tmp_path: Path) -> None:
     changed = tmp_path / "growth.jsonl"
     changed.write_text("".join(json.dumps(line) + "\n" for line in lines))
     for path, status in ((results, 0), (changed, 1)):
-        checked = python(DOCS / "render_growth.py", "--check", "--results", path)
+        checked = python("-c", RENDERED, "--check", "--results", path, paths=[ROOT])
         assert checked.status == status, checked.err
 
 
 def test_exponents_of_planted_figures(module: Any) -> None:
     """A power of records is found whatever else varies, and the last step where a constant hides the growth."""
-    page, growth = module("render_growth"), module("growth")
+    growth = module("growth")
     results = [
         {"trial": trial, "cpu_s": trial["records"] ** 1.5, "bytes": 1e6 + trial["columns"] ** 2}
         for trial in growth.trials(list(growth.VARIED))
     ]
-    found = page.curve(results, "records", "cpu_s")
+    found = curve(results, "records", "cpu_s")
     assert found.x == list(growth.VARIED["records"])
     assert found.exponent == pytest.approx(1.5)
-    hidden = page.curve(results, "columns", "bytes")
+    hidden = curve(results, "columns", "bytes")
     assert 0 < hidden.exponent < hidden.last < 0.1
 
 

@@ -34,7 +34,7 @@ ON_LATTICE = LatticeCosts(1.5e-8, 2e-9, 3e-10, 4e-6, 6e-5, 5e-5, 8e-7, 5e-6, 1e-
 MEASURED = Measurements({"processor": "none"}, HOST, {kernel_name(KEY, "short-exponent"): KERNELS})
 QUESTION = TrainingOptions(records=100_000, columns="8,12", trees=10)
 SITE = Site(cores=4, bandwidth=1e4, delay=0.1)
-DOCS = Path(__file__).parents[2] / "docs"
+RENDERERS = Path(__file__).parents[2] / "renderers"
 
 
 def tree(site: Site = SITE, question: TrainingOptions = QUESTION, measured: Measurements = MEASURED) -> Tree:
@@ -157,7 +157,7 @@ def test_the_answer_as_a_document_says_what_a_person_reads() -> None:
 )
 def test_an_estimate_is_near_a_simulation_of_every_event(question: dict[str, Any], site: dict[str, Any]) -> None:
     """Within two per cent, with the costs that are measured and blocks as the key holder makes them."""
-    measured = Measurements.load(DOCS / "capacity-measured.json")
+    measured = Measurements.load(RENDERERS / "capacity-measured.json")
     estimate = tree(Site(**site), TrainingOptions(**question), measured)
     simulated = SimulatedTree(estimate.job, estimate.site, estimate.host, estimate.kernels)
     assert estimate.seconds == pytest.approx(simulated.seconds, rel=0.02)

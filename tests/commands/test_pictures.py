@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from html import unescape
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from renderers.rendering import texts
 from tests.attacks.frontiers import frontier, point
 from tests.commands.command import python
 from tests.needs import needs_libraries
@@ -18,19 +17,13 @@ from treetap.commands.frontier.page import picture
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone, Recommended
 
 DOCS = Path(__file__).parents[2] / "docs"
+RENDERED = "import sys; from renderers.demo import main; sys.exit(main())"
 #: Symbol of a setting in a picture → its key.
 KEYS = {"ξ": "xi", "ε": "epsilon", "trees": "trees"}
 LABELS = {
     **{"no defence": "none", "Reduced-Leakage": "reduced_leakage", "ID-LMID": "id_lmid", "label DP": "label_dp"},
     **{"label DP + refit": "label_dp + refit", "Grafting-LDP": "grafting", "Grafting-LDP + refit": "grafting + refit"},
 }
-
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Imports a script of the documents as its own folder does."""
-    monkeypatch.syspath_prepend(DOCS)
-    return importlib.import_module
 
 
 @pytest.mark.second_tier
@@ -41,7 +34,7 @@ def test_the_picture_of_the_demo_is_what_it_prints(tmp_path: Path) -> None:
     assert changed != kept
     (tmp_path / "demo.svg").write_text(changed, encoding="utf-8")
     for path, status in ((DOCS / "demo.svg", 0), (tmp_path / "demo.svg", 1)):
-        checked = python(DOCS / "render_demo.py", "--check", path)
+        checked = python("-c", RENDERED, "--check", path, paths=[DOCS.parent])
         assert checked.status == status, checked.err
     assert "Tagether" in checked.err
 
@@ -83,9 +76,8 @@ def _frontier(kept: str) -> FrontierDocument:
     )
 
 
-def test_the_picture_of_a_frontier_is_what_is_drawn(module: Any) -> None:
+def test_the_picture_of_a_frontier_is_what_is_drawn() -> None:
     """Drawn again from the figures that the picture itself has: legend, titles, axes and marks have the same text."""
-    texts = module("rendering").texts
     kept = (DOCS / "frontier.svg").read_text(encoding="utf-8")
     document = _frontier(kept)
     assert len(document.points) > 10
@@ -96,10 +88,11 @@ def test_the_picture_of_a_frontier_is_what_is_drawn(module: Any) -> None:
 
 
 @pytest.mark.second_tier
-def test_the_pictures_of_growth_and_capacity_are_what_is_drawn(module: Any, tmp_path: Path) -> None:
+def test_the_pictures_of_growth_and_capacity_are_what_is_drawn(tmp_path: Path) -> None:
     """Growth from its committed results; capacity with made-up minutes, which leave legend and axes as they are."""
     needs_libraries("matplotlib", extra="bench")
-    texts, growth, capacity = module("rendering").texts, module("render_growth"), module("render_capacity")
+    from renderers import capacity, growth
+
     growth.draw(growth.read_results(growth.RESULTS), tmp_path / "growth.svg")
     every = product(capacity.RECORDS, capacity.LINES, capacity.SCHEMES, capacity.NODES)
     points = [

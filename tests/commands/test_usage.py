@@ -7,15 +7,21 @@ import re
 import signal
 import socket
 import stat
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coordinator.config import CoordinatorConfig
+from party.config import PartyConfig
+from party.policy import Policy
 from tests.certificates import role_of
 from tests.commands.command import end, refused, start, treetap, write
+from tests.documents import blocks
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.jobs.client import OperatorConfig
+from treetap.commands.jobs.job_file import JobFile
+from treetap.strict import load
 from treetap.wire.tls import TlsFiles
 
 COMMANDS = [
@@ -25,6 +31,15 @@ COMMANDS = [
     *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "leakage", "capacity"),
     *("protocol", "new", "new federation", "new party"),
 ]
+
+#: The file of each kind, and what reads it.
+KINDS: dict[str, Any] = {
+    "party.toml": PartyConfig,
+    "policy.toml": Policy,
+    "coordinator.toml": CoordinatorConfig,
+    "operator.toml": OperatorConfig,
+    "job.toml": JobFile,
+}
 
 
 @pytest.fixture(scope="module")
@@ -334,15 +349,12 @@ def test_something_that_is_no_transcript(tmp_path: Path) -> None:
     assert f"{path}: byte 0: not a treetap transcript" in refused(treetap("transcript", path))
 
 
-def test_the_guides_files_are_the_examples() -> None:
-    """The guide shows each file of examples/ as it is."""
-    root = Path(__file__).resolve().parents[2]
-    shown = (root / "docs" / "configuration.md").read_text(encoding="utf-8").split("```")[1::2]
-    blocks = {name: body for name, body in map(_named_block, shown) if name}
-    for path in filter(Path.is_file, (root / "examples").iterdir()):  # folders have guides of their own
-        assert blocks.get(path.name) == path.read_text(encoding="utf-8"), path.name
-
-
-def _named_block(block: str) -> tuple[str, str]:
-    body = textwrap.dedent(block.partition("\n")[2]).rstrip(" ")
-    return body.partition("\n")[0].removeprefix("# "), body
+def test_the_guide_shows_a_file_of_each_kind(tmp_path: Path) -> None:
+    """Each has the keys of its kind, and a job names parties that the others name."""
+    shown = blocks(Path(__file__).resolve().parents[2] / "docs" / "configuration.md")
+    files = {Path(name[1]).name: block.text for block in shown if (name := re.match(r"# (\S+\.toml)\n", block.text))}
+    assert set(files) == set(KINDS)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    read = {name: load(tmp_path / name, kind) for name, kind in KINDS.items()}
+    assert set(read["job.toml"].job.in_order) == set(read["coordinator.toml"].parties)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.documents import blocks, carry_out, own_environment
+from tests.documents import blocks, carry_out, is_carried_out, own_environment, pages, unlabelled
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -70,3 +74,19 @@ def test_a_block_that_is_left_out(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("<!-- not carried out: needs two hosts -->\n```sh\nfalse\n```\n\n```sh\ntrue\n```\n")
     assert [block.text for block in blocks(page)] == ["true\n"]
+
+
+def test_every_block_has_a_known_language():
+    """Of README, pages and decisions: highlighted on the site, and carried out or not by what it is."""
+    assert [fault for page in pages(ROOT) for fault in unlabelled(page)] == []
+
+
+def test_a_block_without_a_known_language_is_told(tmp_path):
+    """At the left and in an item; a fence inside a block is its text."""
+    page = tmp_path / "page.md"
+    page.write_text("```sh\nls\n```\n\n```\nx\n```\n\n- a\n\n  ```mermaid\n  x\n  ```\n\n````text\n```x\n````\n")
+    lines = [fault.partition(": ")[0] for fault in unlabelled(page)]
+    assert lines == ["page.md, line 5", "page.md, line 11"]
+    assert is_carried_out(page)
+    page.write_text("<!-- not carried out: two hosts -->\n```sh\nls\n```\n\n```python\n# a.py\n```\n```text\nx\n```\n")
+    assert not is_carried_out(page)

@@ -15,7 +15,6 @@ from party.defences.checks import check_own, refuse_cells
 from party.defences.settings import Defences
 from party.policy import Policy
 from party.prediction.opened_model import check_private_values
-from tests.commands.command import python
 from tests.trainings import jobs_of
 from tests.worlds import PARTIES, spec
 from treetap.commands.experiment.experiment_file import ExperimentFile
@@ -31,7 +30,6 @@ from treetap.protocols.registry import PREDICTION, TRAINING, prediction, trainin
 from treetap.tables.config import TableConfig
 
 HOLDER, FEATURE_PARTY, _ = PARTIES
-DOCS = Path(__file__).parents[2] / "docs"
 TABLE = TableConfig(path=Path("t.csv"), id="id", columns=["a"], label="y")
 DP: dict[str, Any] = {"label_dp": {"epsilon": 1.0}}
 ON_LATTICE: dict[str, Any] = {"scheme": "lattice", "key_bits": 0, "obfuscation": ""}
@@ -240,13 +238,3 @@ def test_the_table_is_whole_and_says_everything_once() -> None:
         pairs = [(row.feature, row.other) for row in table]
         assert len(set(pairs)) == len({frozenset(pair) for pair in pairs}) == len(pairs)
         assert {row.other for row in table if not isinstance(row.other, F)} <= {OTHERS, *names}
-
-
-def test_the_page_is_that_of_the_table(tmp_path: Path) -> None:
-    """It is rendered; a page that is not is told."""
-    page = tmp_path / "exclusions.md"
-    page.write_text((DOCS / "exclusions.md").read_text("utf-8").replace("early stopping watches", "x"), "utf-8")
-    for folder, status in ((DOCS, 0), (tmp_path, 1)):
-        checked = python(DOCS / "render_exclusions.py", "--check", "--docs", folder)
-        assert checked.status == status, checked.err
-        assert ("exclusions.md is stale: run make exclusions" in checked.err) == bool(status)

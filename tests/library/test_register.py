@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from attacks.registry import ROWS
 from party.defences.settings import _OPTIONS, Defences
-from tests.commands.command import python
+from renderers.register import CONTENT, cell, figure, tables
 from treetap import papers
 from treetap.papers import Paper
 from treetap.protocols.defences import DEFENCES
 from treetap.protocols.registry import PREDICTION, TRAINING
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-sys.path.insert(0, str(DOCS))
-
-from render_register import cell, figure, rendered  # noqa: E402
-
-
-@pytest.mark.parametrize("changed", [False, True])
-def test_the_page_is_that_of_the_rows(changed: bool, tmp_path: Path) -> None:
-    """A page that is not as rendered is named."""
-    for name in ("register.md", "register.json"):
-        text = (DOCS / name).read_text("utf-8")
-        (tmp_path / name).write_text(text.replace("of this project", "new") if changed else text, "utf-8")
-    checked = python(DOCS / "render_register.py", "--check", "--docs", tmp_path)
-    assert checked.status == changed, checked.err
-    assert ("register.md is stale: run make register" in checked.err) == changed
 
 
 def test_rows_are_whole() -> None:
@@ -53,12 +37,12 @@ def test_rows_are_whole() -> None:
 def test_a_figure_is_where_its_entry_says() -> None:
     """A row, a column, a command or words that are not there are named, and so is an entry of no row."""
     page = "| a | b |\n|---|---|\n| x | 1 |\n| y | 2 |\n\n| c |\n|---|\n| y | 3 |\n"
-    assert cell(page, "| y |", "b", "here") == "2"
-    with pytest.raises(ValueError, match="here has no row"):
-        cell(page, "| z |", "b", "here")
-    with pytest.raises(ValueError, match="here has no column 'c'"):
-        cell(page, "| y |", "c", "here")
-    content = json.loads((DOCS / "register.json").read_text("utf-8"))
+    assert cell(page, "| y |", "b") == "2"
+    with pytest.raises(ValueError, match="has no row"):
+        cell(page, "| z |", "b")
+    with pytest.raises(ValueError, match="has no column 'c'"):
+        cell(page, "| y |", "c")
+    content = json.loads(CONTENT.read_text("utf-8"))
     for change, said in (
         ({"quote": "of 0.123 by nothing"}, "does not say"),
         ({"command": "python benchmarks/nothing.py"}, "has no command"),
@@ -68,4 +52,4 @@ def test_a_figure_is_where_its_entry_says() -> None:
             figure({"norm-scoring": entry}, "norm-scoring")
     assert figure({}, "cl") == "–"
     with pytest.raises(ValueError, match="'clx' is no attack of the registry and no defence"):
-        rendered({**content, "figures": {"clx": content["figures"]["cl"]}})
+        tables({**content, "figures": {"clx": content["figures"]["cl"]}})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-from pathlib import Path
 
 import pytest
 
@@ -28,12 +26,10 @@ from party.runtime.step_order import (
     table_of,
     without,
 )
-from tests.commands.command import python
 from tests.replay import with_word
 from treetap.errors import ConfigError, OutOfOrder
 from treetap.wire.v2 import control_pb2, setup_pb2
 
-DOCS = Path(__file__).parents[2] / "docs"
 TABLE: StepTable = {
     OPENING: (Next("prepare"),),
     "prepare": (Next("aligning"), Next("bin", when="aligned")),
@@ -154,18 +150,6 @@ def test_an_outcome_that_the_row_does_not_know_is_a_defect() -> None:
     """A role cannot report what its table does not have."""
     with pytest.raises(ValueError, match="apply_splits has no outcome won"):
         _order().done(_request("apply_splits"), "won")
-
-
-def test_the_pages_show_the_tables_that_are_executed(tmp_path: Path) -> None:
-    """The protocols' pages are as rendered, and a copy in which one line is changed is reported as stale."""
-    for path in DOCS.glob("protocol-*.md"):
-        shutil.copy(path, tmp_path)
-    page = tmp_path / "protocol-forest.md"
-    page.write_text(page.read_text(encoding="utf-8").replace("`share_labels`; `publish`", "`share_labels`"), "utf-8")
-    for folder, status in ((DOCS, 0), (tmp_path, 1)):
-        checked = python(DOCS / "render_orders.py", "--check", "--docs", folder)
-        assert checked.status == status, checked.err
-        assert ("protocol-forest.md is stale: run make orders" in checked.err) == bool(status)
 
 
 class _Part:

@@ -1,4 +1,4 @@
-"""README and tutorial do what they say, block by block, in a folder that has what a clone has."""
+"""README and pages do what they say, block by block, each in a folder that has the examples as a clone has them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import carry_out, own_environment
+from tests.documents import carry_out, is_carried_out, own_environment, pages
 
 ROOT = Path(__file__).parents[2]
+LIMIT_S = 800
 # Whole federations are brought up, at the ports that the pages name.
 pytestmark = [pytest.mark.second_tier, pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("pages")]
+#: By their paths in the clone.
+CARRIED_OUT = [str(page.relative_to(ROOT)) for page in pages(ROOT) if is_carried_out(page)]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_pages_are_found() -> None:
+    """The two that a newcomer follows are among them."""
+    assert {"README.md", "docs/tutorial.md"} <= set(CARRIED_OUT)
+
+
+@pytest.mark.parametrize("page", CARRIED_OUT)
 def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     """Its files, commands and programs, and what it says that they print."""
-    shutil.copytree(ROOT / "examples" / "loans", tmp_path / "examples" / "loans")
-    assert carry_out(ROOT / page, tmp_path, own_environment(), 800).faults == []
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    assert carry_out(ROOT / page, tmp_path, own_environment(), LIMIT_S).faults == []

@@ -52,7 +52,7 @@ def connect(coordinator: str | None = None, *, operator_file: str | Path = "oper
 
     Args:
         coordinator: its address, HOST:PORT, in the place of the file's.
-        operator_file: docs/configuration.md has its keys.
+        operator_file: docs/configuration.md shows one.
 
     Raises:
         ValueError: the file or its certificate has a fault.

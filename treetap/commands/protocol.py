@@ -1,6 +1,6 @@
 """`treetap protocol`: a protocol's steps and messages, read from what its roles conduct and its rows declare.
 
-The pages of the protocols (docs/render_orders.py) and tests read the same.
+The pages of the protocols (renderers/orders.py) and tests read the same.
 """
 
 from __future__ import annotations

@@ -56,12 +56,19 @@ class Bottom:
     """
 
     kind: str = "mlp"
+    """Layers of `hidden` sizes; or, of one column of images, convolutions; or residual blocks."""
     hidden: tuple[int, ...] = ()
+    """Of "mlp": sizes of layers."""
     channels: tuple[int, ...] = ()
+    """Of "cnn" those of each convolution, of "resnet" the first stage's: a list of one."""
     blocks: tuple[int, ...] = ()
+    """Of "resnet": residual blocks of each stage, 1 to 64."""
     width: int = 32
+    """Size of the embedding."""
     norm: str = "group"
+    """Normalisation after convolutions, by group or by batch."""
     pool: str = "average"
+    """Of resnet: what enters the last layer, the average of each channel over all places, or all places."""
 
     def faults(self, where: str) -> list[str]:
         """The faults of the fields, each with its path below `where`."""
@@ -94,6 +101,7 @@ class Top:
     """The label holder's model from the joined embeddings to the scores: layers of `hidden` sizes with ReLU."""
 
     hidden: tuple[int, ...] = ()
+    """Sizes of layers; empty: one linear layer."""
 
     def faults(self) -> list[str]:
         """The faults of the fields, each with its path."""
@@ -102,26 +110,34 @@ class Top:
 
 @dataclass(frozen=True)
 class SplitnnParams(EarlyStoppingParams, JobParams):
-    """The parameters of a job that trains a split network.
-
-    `party_dropout` is Party-wise Dropout: the probability, by name, that a feature party sits out a batch. `threads`:
-    those of one operation, at every party: with another number sums round differently. `reproducible` derives what
-    parties draw in private from the seed of the job, which all know. `bottom`: by party, with `DEFAULT` for all others.
-    """
+    """The parameters of a job that trains a split network."""
 
     objective: str = "binary:logistic"
+    """The kind of labels and predictions: two classes, several, or numbers."""
     epochs: int = 5
+    """Passes over the records."""
     batch_size: int = 64
+    """Records of a batch; a last batch of one record is joined with the one before."""
     optimizer: str = "sgd"
+    """The optimiser."""
     momentum: float = 0.9
+    """Of "sgd"."""
     weight_decay: float = 0.0
+    """Share of each weight by which a step makes it smaller, times the learning rate."""
     learning_rate: float = 0.05
+    """The learning rate."""
     schedule: str = "constant"
+    """Of the learning rate."""
     wire_type: str = "float32"
+    """Type of the numbers between parties; "bfloat16" halves the bytes."""
     threads: int = 1
+    """Threads of an operation at every party; another number rounds differently."""
     bottom: Mapping[str, Bottom] = field(default_factory=lambda: {DEFAULT: Bottom(hidden=(64,))})
+    """Each party's own model, a table for each; `bottom.default` is of all parties without one."""
     top: Top = Top()
+    """The label holder's model on the joined embeddings."""
     reproducible: bool = False
+    """All private draws follow from the job's seed: for tests, where every policy allows it."""
 
     def bottom_of(self, party: str) -> Bottom:
         """The settings of a party's own model; `ConfigError` where the job has none for it."""

@@ -21,9 +21,13 @@ class TlsConfig(Strict):
     """Paths of the authority's certificate, of this process's own certificate and key, and of the revocation list."""
 
     ca: Path
+    """The authority's certificate, PEM."""
     certificate: Path
+    """This process's own certificate, PEM; its common name is the process's name."""
     key: Path
+    """The key of that certificate, PEM, without a passphrase; mode 600 is advised."""
     revoked: Path | None = None
+    """The authority's list of revoked certificates; without it none is refused as revoked."""
 
     def below(self, base: Path) -> TlsConfig:
         """The same with relative paths taken from a folder."""
@@ -44,9 +48,17 @@ class Process(Strict):
     """
 
     name: ProcessName
+    """The name of this process in the federation, which its certificate bears."""
     tls: TlsConfig | None = None
+    """Certificates, by which peers know each other; needed unless `insecure = true`."""
     insecure: bool = False
+    """No certificates: plain text, names without proof. Only on loopback, for a trial on a host without other users;
+    every process of a federation needs it, or none.
+    """
     proxy: Literal["environment"] | None = None
+    """Have calls to other hosts go through the proxy of https_proxy or http_proxy, but for no_proxy; by default they go
+    directly.
+    """
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

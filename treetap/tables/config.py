@@ -60,6 +60,9 @@ class Constrained(Strict):
     """
 
     monotone_constraints: dict[str, Annotated[Direction, BeforeValidator(_direction)]] = {}
+    """Column → 1 or -1: a boosted prediction may only increase, or only decrease, with it. The label holder learns
+    which permuted candidates belong to such columns.
+    """
 
     @property
     def directions(self) -> Mapping[str, Direction]:
@@ -118,20 +121,28 @@ def is_encoded_by_name(encode: str | Mapping[str, str] | None, name: str) -> boo
 
 
 class TableConfig(SourceKeys, Constrained):
-    """One table of this party: its source, an id column and the columns that may be used.
-
-    `id`: several columns identify a record together; all parties list theirs in one order.
-    `encode`: of columns of text and dates; what `AUTO` took is kept with the model.
-    `drop_constant`: train without columns that are constant in this table.
-    `weight`: the column of sample weights, beside the label.
-    """
+    """One table of this party: its source, an id column and the columns that may be used."""
 
     id: str | Annotated[list[str], Field(min_length=1)]
+    """Column of ids (whole numbers or text, each once), or a list of columns that identify a record together, in the
+    same order at all parties.
+    """
     columns: list[str] = []
+    """Feature columns that jobs may use, in order; other columns are not read. May be empty beside a party that has
+    some.
+    """
     label: str | None = None
+    """The label column: needed at the label holder of a training, and at parties of PIVODL that have labels."""
     weight: str | None = None
+    """Column of sample weights beside the label, from 0 to the job's max_sample_weight; boosting only. Predictions do
+    not read it.
+    """
     encode: Encode | None = None
+    """Encoding of columns of text and dates: "auto", "ordinal", "one-hot", "categorical" or "days" for all of them, or
+    by column ("*": all others). Without it such columns are refused.
+    """
     drop_constant: bool = False
+    """Train without columns that are constant in this table, in the place of refusing it."""
 
     @property
     def keys(self) -> list[str]:

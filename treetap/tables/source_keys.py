@@ -127,30 +127,34 @@ Local = Annotated[Path, "of this host"]
 
 
 class SourceKeys(Strict):
-    """The source of a table.
-
-    `path`: a file, a folder of files, a pattern such as `2024-*.parquet`, or a list of these. `format`: in the place of
-    what the files' names say. `endpoint_override`: the address of an object store other than Amazon's. `delimiter`,
-    `decimal`, `thousands`, `encoding`, `quote`: of CSV; see `csv_dialect`. `date_format`: of dates in text, of all
-    columns or by column; see `date_formats`.
-
-    Or `uri`: `$NAME`, an environment variable with the URI of a database, or `sqlite:FILE`; and `query` or `table`,
-    read within `deadline_s` seconds.
-    """
+    """The source of a table: files, or a database. Of dialects see `csv_dialect`, of dates `date_formats`."""
 
     path: Annotated[Local | str | list[Local | str] | None, BeforeValidator(_places)] = None
+    """A file (CSV, Parquet, Feather, JSON lines), a folder, a pattern, or a list of these; also s3://BUCKET/KEY."""
     uri: Annotated[str, BeforeValidator(_uri)] | None = None
+    """Of a database: "$NAME", an environment variable with its URI, or "sqlite:FILE"."""
     query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] | None = None
+    """Of a database: the SELECT statement; or `table`."""
     table: Annotated[str, StringConstraints(min_length=1)] | None = None
+    """Of a database: the name of a table; or `query`."""
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 300.0
+    """Of a database: seconds within which the table is read."""
     endpoint_override: Annotated[str, BeforeValidator(_endpoint)] | None = None
+    """The address of an object store other than Amazon's."""
     format: Format | None = None
+    """The format, in the place of what the files' names say."""
     delimiter: Annotated[str, BeforeValidator(_delimiter)] | None = None
+    """Of CSV: the character between cells; by default detected where it is plain, else a comma."""
     decimal: Literal[".", ","] | None = None
+    """Of CSV: the decimal mark; by default detected where the delimiter is no comma, else a point."""
     thousands: Annotated[str, BeforeValidator(_thousands)] | None = None
+    """Of CSV: the mark between thousands, empty for none; by default none, or detected with `decimal`."""
     encoding: Annotated[str, BeforeValidator(_encoding)] | None = None
+    """Of CSV: the encoding of the text; by default UTF-8, or UTF-16 and UTF-32 by their byte order marks."""
     quote: Annotated[str, BeforeValidator(_quote)] | None = None
+    """Of CSV: the quotation mark, by default a double one; empty for none."""
     date_format: Annotated[str | dict[str, str], BeforeValidator(_date_formats)] | None = None
+    """How text writes dates, such as "%d.%m.%Y", for all columns or by column; ISO 8601 or detected without it."""
     _within: Path | None = PrivateAttr(None)
     _read_by: Callable[[SourceKeys], Any] | None = PrivateAttr(None)
 

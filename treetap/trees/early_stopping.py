@@ -16,13 +16,12 @@ from treetap.trees.job_params import Range, out_of_range
 
 @dataclass(frozen=True)
 class EarlyStoppingParams:
-    """The parameters of a training that may stop early, beside its own.
-
-    `validation_share` of the records is set aside only if `early_stopping_rounds` is given.
-    """
+    """The parameters of a training that may stop early, beside its own."""
 
     early_stopping_rounds: int | None = None
+    """Rounds (epochs) without a better validation loss after which training ends; the best one is published."""
     validation_share: float = 0.1
+    """Share of the records that is set aside for it, only with `early_stopping_rounds`."""
 
     @property
     def sets_aside(self) -> bool:

@@ -69,8 +69,11 @@ class JobParams(ABC):
 
     always_there: ClassVar[str] = ""
     missing: float = math.nan
+    """A number that counts as missing, beside NaN and empty cells."""
     seed: int = 0
+    """Governs all draws that are not secret: records, columns, what is set aside, who sits out."""
     party_dropout: Mapping[str, float] = field(default_factory=dict)
+    """Feature party = chance, at least 0 and below 1, with which it sits out a tree or a batch."""
 
     @property
     @abstractmethod

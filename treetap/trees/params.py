@@ -50,18 +50,22 @@ COMMON = {
 
 @dataclass(frozen=True)
 class TreeParams(JobParams):
-    """Parameters that every protocol that grows trees has. A party that sits a tree out offers it no candidates.
-
-    `instance_spaces`: "withheld" shows feature parties no set of records. `pad_trees`: all trees look full to them.
-    """
+    """Parameters that every protocol that grows trees has. A party that sits a tree out offers it no candidates."""
 
     n_estimators: int = 100
+    """Trees; of boosting rounds, of which each grows one tree, or one for each class."""
     max_depth: int = 6
+    """Levels of splits."""
     max_bin: int = 32
+    """Most bins of a column; every bin costs ciphertexts. At most 255 on a lattice."""
     subsample: float = 1.0
+    """Chance of each record to be summed over in a tree."""
     colsample_bytree: float = 1.0
+    """Share of each party's columns that a tree sees."""
     instance_spaces: str = INSTANCE_SPACES[0]
+    """What feature parties get of the records of nodes: the sets, or, on a lattice only, nothing."""
     pad_trees: bool = False
+    """With instance_spaces = "withheld": every tree looks full, down to max_depth (at most 11)."""
 
     @property
     def withheld(self) -> bool:
@@ -182,21 +186,37 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     """
 
     objective: str = "binary:logistic"
+    """The kind of labels and predictions: two classes, several, or numbers."""
     learning_rate: float = 0.3
+    """Factor of leaf weights."""
     reg_lambda: float = 1.0
+    """λ, the L2 penalty of leaf weights."""
     reg_alpha: float = 0.0
+    """α, the L1 penalty of leaf weights."""
     max_delta_step: float = 0.0
+    """Largest size of a leaf's weight before the learning rate; 0: no bound."""
     gamma: float = 0.0
+    """Least loss change of a split."""
     min_child_weight: float = 1.0
+    """Least sum of h of a side of a split."""
     scale_pos_weight: float = 1.0
+    """Factor of the second of two classes."""
     max_sample_weight: float = 1.0
+    """Largest sample weight that the job takes."""
     multi_strategy: str = "one_output_per_tree"
+    """Of several classes: a tree for each in every round, or one with a weight for each class in a leaf."""
     base_score: float | None = None
+    """The score before the first tree, of two classes above 0 and below 1; by default 0.5, of numbers their mean."""
     max_cat_to_onehot: int = 4
+    """A column of fewer categories is split one against the rest, others by partitions."""
     max_cat_threshold: int = 64
+    """One more than the most categories on one side of a partition."""
     max_leaves: int = 0
+    """Most leaves of a tree; 0: no limit."""
     grow_policy: str = GROW_POLICIES[0]
+    """Order of splits: level by level, or the largest loss change first, which `expansion_order` must allow."""
     gradient_bits: int | None = None
+    """Bits in which g and h are summed; without it exactly."""
 
     @property
     def expansion(self) -> ExpansionRules:
@@ -294,11 +314,17 @@ class ForestParams(TreeParams):
     """
 
     subsample: float = 0.8
+    """Share of the records that each tree draws."""
     colsample_bytree: float = 0.8
+    """Share of each party's columns that a tree may use, at least one."""
     criterion: str = "gini"
+    """Labels are classes, or numbers."""
     bootstrap: bool = False
+    """Draw with replacement; feature parties then learn how often each record was drawn."""
     min_samples_leaf: int = 1
+    """Fewest drawn records of a leaf."""
     binning: str = "global"
+    """Quantiles once for the job, or of each node's own drawn records: finer, about twice the ciphertexts."""
 
     @property
     def objective(self) -> str:

@@ -66,22 +66,39 @@ class PivodlParams(TreeParams):
 
     always_there: ClassVar[str] = "every party of PIVODL takes part in every tree"
     n_estimators: int = 5
+    """Trees."""
     max_depth: int = 3
+    """Levels of splits."""
     objective: str = "binary:logistic"
+    """The kind of labels and predictions: two classes, several, or numbers."""
     learning_rate: float = 0.3
+    """Factor of leaf weights."""
     reg_lambda: float = 1.0
+    """λ, the L2 penalty of leaf weights."""
     gamma: float = 0.0
+    """Least loss change of a split."""
     classes: Sequence[str] = ()
+    """Names of the classes in order, as text; required for "multi:softprob", ["0", "1"] for two classes."""
     instance_threshold: int = 10
+    """Fewest labelled records of a party on either side of a candidate."""
     min_samples: int = 10
+    """A node of fewer records is a leaf."""
     epsilon: float | None = None
+    """ε of the partial differential privacy of leaf weights; without it their source gets them exactly."""
     delta: float = 1e-5
+    """δ of the same."""
     clip: float = 2.0
+    """Bound of a leaf weight before noise, in units of the scaled label."""
     label_scale: float | None = None
+    """Of a regression: scaled label = (label − `base_score`) / `label_scale`; without it by secure sums."""
     base_score: float | None = None
+    """The score before the first tree, of two classes above 0 and below 1; by default 0.5, of numbers their mean."""
     gain_comparison: str = "announce"
+    """Split parties announce their best gains, or compare them encrypted."""
     as_published: bool = False
+    """The paper's own steps, which protect less; every policy must say pivodl_as_published = true."""
     gradient_bits: int | None = None
+    """Bits to which each owner of labels rounds its g and h; of a regression 14 or more."""
 
     @property
     def draws_records(self) -> bool:

@@ -30,34 +30,39 @@ def _check_resources(resources: dict[str, Amount]) -> dict[str, Amount]:
 
 
 class ClusterConfig(Strict):
-    """Address of the cluster, and what each worker reserves there.
-
-    `address`: HOST:PORT of the head (of its global control service), or "auto": the cluster that `ray start` has
-    started on this machine. Either way this machine is one of its nodes, if only with `--num-cpus=0`.
-    `memory`: bytes. `resources`: custom resources of Ray, by which workers can be kept to some nodes.
-    `start_s`: seconds within which the cluster answers and has room for all workers.
-    `unencrypted`: workers on other machines although Ray does not encrypt: where the network does.
-    """
+    """The cluster, of which this machine is a node, if only with `--num-cpus=0`, and what workers reserve there."""
 
     address: Annotated[str, AfterValidator(_check_head)] = "auto"
+    """HOST:PORT of the cluster's head, or "auto": the cluster that `ray start` has started on this machine."""
     cpus: Amount = 1.0
+    """Processors that each worker reserves."""
     memory: Annotated[int, Field(gt=0)] | None = None
+    """Bytes that each worker reserves; without it none."""
     resources: Annotated[dict[str, Amount], AfterValidator(_check_resources)] = {}
+    """Custom resources that each worker reserves, such as `{ treetap = 1 }`, which keep workers to some nodes."""
     start_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """Seconds within which the cluster answers and has room for all workers; else the party ends with status 2."""
     unencrypted: bool = False
+    """Permit workers on other machines although Ray does not encrypt: where the network does."""
 
 
 class WorkerSettings(Strict):
-    """Workers for the arithmetic of ciphertexts and blinded identifiers.
-
-    `engine`: "process", `workers` processes of this machine, by default one per core; "ray", `workers` actors of the
-    cluster that `[cluster]` describes, and `key_workers` processes here for all that needs a key.
-    """
+    """Workers for the arithmetic of ciphertexts and blinded identifiers."""
 
     engine: Literal["process", "ray"] = "process"
+    """Where workers for ciphertexts are: "process", on this machine; "ray", on a Ray cluster of this party (extra
+    `cluster`). The model is the same, bit for bit.
+    """
     workers: Annotated[int, Field(ge=1, le=MOST_ON_CLUSTER)] | None = None
+    """Worker processes (by default as many as processors it may use, at most 256), or with engine = "ray" actors of the
+    cluster (required, at most 1,024).
+    """
     key_workers: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | None = None
+    """With engine = "ray": processes of this machine for all work that needs a key, an exponent or plain values; by
+    default as many as processors. None where the policy says cluster_holds_key = true.
+    """
     cluster: ClusterConfig | None = None
+    """With "ray": the cluster."""
 
     @model_validator(mode="after")
     def _of_engine(self) -> Self:

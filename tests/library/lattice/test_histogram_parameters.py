@@ -8,13 +8,13 @@ from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from renderers.rendering import page_with
 from tests.lattice.histogram_twin import Twin, at_end, centred, combined, errors, flood, ternary, whole
 from treetap.errors import BadInput
 from treetap.lattice.histogram_parameters import (
@@ -28,7 +28,7 @@ from treetap.lattice.parameters import Parameters
 from treetap.native.histogram_arrays import MOST_WORDS
 from treetap.trees.slots import LARGEST_WIDTH, Slots, width_for
 
-PAGE = Path(__file__).parents[3] / "docs" / "cryptography.md"
+PAGE = page_with("sizes")
 RNG = np.random.default_rng(35)
 
 

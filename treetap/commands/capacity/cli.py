@@ -23,7 +23,7 @@ def capacity(asked: TrainingOptions, site: Site, costs: CostOptions, as_json: Js
 
     A model follows one tree stage by stage. Operations and sizes are the protocol's own; what each operation
     costs is measured on this machine, the first time and with --measure, and kept. Measure on a machine like those
-    that you plan for, and take the file along: --measurements FILE. docs/capacity.md has the arithmetic behind it.
+    that you plan for, and take the file along: --measurements FILE. docs/operations.md#planning says more.
 
     treetap capacity --records 10000000 --columns 25,25 --nodes 4,4 --bandwidth 1000 --delay 5
 

@@ -47,7 +47,9 @@ class OutputTable(Strict):
     """`mlflow`: the address of a tracking server, or a folder. `tensorboard`: event files below the results' folder."""
 
     mlflow: str | None = None
+    """The address of an MLflow server, or a folder; `$NAME` is an environment variable."""
     tensorboard: bool = False
+    """Write event files below `tensorboard/` of the results' folder."""
 
     @field_validator("mlflow")
     @classmethod
@@ -98,26 +100,32 @@ PROTOCOLS = tuple(PREDICTION)
 
 
 class DataTable(SourceKeys, Constrained):
-    """The joined table. `$NAME` in `path` is an environment variable; a relative path is from the file's folder.
-
-    `cv`: the number of folds, each a run; else each run holds `test_share` of the rows out. `time`: a column that
-    orders the rows, of which the last are held out. `evaluate_rounds`: measure the held-out rows after every round.
-    `compare`: by default on for trees and few records. `weight`: the column of sample weights, which the label holder
-    gets. Constraints are of columns that a party gets, whichever it is.
-    """
+    """The joined table. `$NAME` in `path` is an environment variable; a relative path is from the file's folder."""
 
     label: str
+    """The label column."""
     weight: str | None = None
+    """The column of sample weights, which goes to the label holder and is no feature; boosting only."""
     id: str | None = None
+    """The id column; without it rows are numbered."""
     drop: list[str] = []
+    """Columns that no party gets."""
     encode: Encode = AUTO
+    """Encoding of columns of text and dates, at every party."""
     drop_constant: bool = False
+    """Train without columns that are constant among a party's training rows."""
     compare: bool | None = None
+    """Also train on the joined table and on single parties; by default for trees and up to 100,000 records."""
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Share of the rows that is held out."""
     cv: Annotated[int, Field(ge=2, le=100)] | None = None
+    """Number of folds, in the place of `test_share`; each is held out once, by a run of its own."""
     time: str | None = None
+    """A column of numbers or dates: rows are held out by its order and not drawn."""
     evaluate_rounds: bool = False
+    """Measure the held-out rows after every round, as the job's eval table; boosting and forest."""
     seed: int | list[int] = 0
+    """A whole number from 0, or a list: one run for each. It draws test rows and columns, and adds to the job's."""
 
     @field_validator("seed")
     @classmethod
@@ -155,25 +163,30 @@ def lacking() -> str | None:
 
 
 class AuditTable(Strict):
-    """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
-
-    `run`: false turns the audit off, which is on by default for trees and few records.
-    `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
-    `known_labels`: settings of the attacks by known labels. Of split networks `network`: settings of feature parties'
-    attacks; `features`: of the label holder's on columns; of trees `sums`.
-    """
+    """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`."""
 
     run: bool = True
+    """false: no audit, and no transcript but those of parties with `record`."""
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
+    """Names of attacks; without it all that suit the number of records."""
     classes: Annotated[int, Field(ge=2)] | None = None
+    """Groups that an attack looks for; by default the label's classes."""
     by_tree: bool | Literal["few"] = "few"
+    """Group records after 1, 2, 5, 10, … trees, after every tree, or after all alone."""
     drawn_only: bool = False
+    """Keep of each leaf the records that the tree was trained on."""
     settings: dict[str, Any] = {}
+    """Settings of the attacks by sets of records."""
     known_labels: dict[str, Any] = {}
+    """Of trees: settings of the attacks by known labels."""
     network: dict[str, Any] = {}
+    """Of networks: settings of the attacks by gradients."""
     features: dict[str, Any] = {}
+    """Of networks: settings of the label holder's attacks on columns."""
     sums: dict[str, Any] = {}
+    """Of trees: settings of the label holder's attack on columns."""
     frontier: Path | None = None
+    """A `frontier.json` of `treetap frontier`, by whose figures the audit advises."""
 
     @model_validator(mode="after")
     def _known(self) -> AuditTable:
@@ -189,14 +202,14 @@ class AuditTable(Strict):
 
 
 class PredictTable(Strict):
-    """The prediction of the held-out rows: protocols (by default the training's first), and the most rows.
-
-    `format`: of the file of predictions in the experiment's folder.
-    """
+    """The prediction of the held-out rows: protocols (by default the training's first), and the most rows."""
 
     protocols: Annotated[list[Literal[PROTOCOLS]], Field(min_length=1)] | None = None  # type: ignore[valid-type]
+    """Protocols that predict the held-out rows, one after the other; by default the training protocol's own."""
     limit: Annotated[int, Field(ge=1)] | None = None
+    """Most held-out rows to predict, drawn by the seed."""
     format: Literal[FORMATS] = FORMATS[0]  # type: ignore[valid-type]
+    """Format of the kept predictions."""
 
     @field_validator("protocols")
     @classmethod
@@ -215,12 +228,19 @@ class ExperimentFile(Strict):
     """The file that `treetap experiment` reads. `defences`: of labels; those of columns are in the parties' tables."""
 
     data: DataTable
+    """The joined table, and what is held out."""
     party: Annotated[list[PartyTable], Field(min_length=2)]
+    """The parties, two or more: `[[party]]`."""
     job: JobTable
+    """The parameters, as in a job file, without parties and tables."""
     audit: AuditTable | None = None
+    """The attacks on what the parties have received; by default on for trees and up to 100,000 records."""
     predict: PredictTable | None = None
+    """How held-out rows are predicted."""
     defences: Defences = Defences()
+    """The label holder's defences of its labels."""
     output: OutputTable = OutputTable()
+    """Where results go beside the folder."""
 
     @field_validator("job")
     @classmethod

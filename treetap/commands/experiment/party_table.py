@@ -21,27 +21,32 @@ RESERVED = ("coordinator", "operator", "certs", "ca")
 
 
 class PartyTable(WorkerSettings, Constrained):
-    """One party: the columns it gets, by name or as a random share of those that no party names.
-
-    `labels`: it is the label holder. Where labels are spread over the parties it labels a random share of the training
-    rows that no file names, or the rows whose ids are in the file `label_rows`. `encode`: of its columns, in the place
-    of that of `[data]`. Constraints of its columns are beside those of `[data]`. `arithmetic`, `optimizer`:
-    see `party.config.PartyConfig`. `cluster_holds_key`: see `party.policy.Policy`. `defences`: of a
-    feature party's columns.
-    """
+    """One party: the columns it gets, by name or as a random share of those that no party names."""
 
     name: Name
+    """The party's name; not coordinator, operator, certs or ca."""
     columns: list[str] | None = None
+    """Its columns by name; or `share`."""
     share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """A share of the columns that no party names; shares add up to 1 at most."""
     labels: bool = False
+    """It is the label holder; one party is, unless labels are spread."""
     label_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Of "pivodl": share of the training rows that this party labels, drawn by the seed."""
     label_rows: str | None = None
+    """Of "pivodl": file of the ids of the training rows that this party labels."""
     encode: Encode | None = None
+    """Encoding of its columns, in the place of that of `[data]`."""
     record: Literal["received", "both", "off"] | None = None
+    """Transcript; with an audit "received" by default, but of the label holder of a network."""
     cluster_holds_key: bool = False
+    """As in the policy."""
     arithmetic: Choice = "auto"
+    """As in the party file."""
     optimizer: Literal["amplified"] | None = None
+    """As in the party file, for audits."""
     defences: Defences = Defences()
+    """Of a feature party: defences of its columns, `[party.defences]`."""
 
     @model_validator(mode="after")
     def _one_of(self) -> PartyTable:

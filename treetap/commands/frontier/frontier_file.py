@@ -104,18 +104,31 @@ class FrontierTable(Strict):
     """
 
     trainer: Literal["federation", "centralised"] = "federation"
+    """Train by whole federations, or by the centralised trainer, which grows the same trees much faster."""
     none: bool = True
+    """Also train without a defence, the reference."""
     id_lmid: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = []
+    """Values of ξ of ID-LMID."""
     counts: Literal["shown", "paper"] = "shown"
+    """Of ID-LMID: count every record of a shown set, or those that the tree draws."""
     reduced_leakage: list[Annotated[int, Field(ge=1)]] = []
+    """Numbers of first trees that the label holder grows alone."""
     label_dp: list[Annotated[float, Field(gt=0, le=64)]] = []
+    """Values of ε of noisy labels."""
     stages: Annotated[int, Field(ge=1, le=16)] = 1
+    """Stages of noisy labels."""
     grafting: bool = False
+    """Also the points of each noisy training's repaired model, and of clean leaf weights."""
     min_cell_records: list[Annotated[int, Field(ge=2, le=1_000_000)]] = []
+    """Values of m of merged bins at feature parties."""
     job: list[Annotated[dict[str, Any], Field(min_length=1)]] = []
+    """Settings of the job, a table for each point."""
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
+    """Names of attacks; by default id2graph, uni, uni+cl and own-cuts. cl is always one."""
     settings: dict[str, Any] = {}
+    """Settings of the attacks."""
     sums: dict[str, Any] = {}
+    """Settings of the label holder's attack on columns."""
 
     @model_validator(mode="after")
     def _points(self) -> FrontierTable:
@@ -171,6 +184,7 @@ class FrontierFile(ExperimentFile):
     """
 
     frontier: FrontierTable
+    """The points; without the table recommended ones."""
 
     @model_validator(mode="before")
     @classmethod

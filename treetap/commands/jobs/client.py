@@ -40,8 +40,11 @@ class OperatorConfig(Process):
     """`operator.toml`: the coordinator to call, and the operator's own name and certificate."""
 
     coordinator: AddressText
+    """The coordinator's address."""
     coordinator_name: Name = "coordinator"
+    """The name that the coordinator's certificate must bear."""
     name: Name = "operator"
+    """The operator's own name, as in its certificate and among the coordinator's `operators`."""
 
     def addresses(self) -> dict[str, str]:
         return {"coordinator": self.coordinator}

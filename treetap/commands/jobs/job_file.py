@@ -91,13 +91,28 @@ class JobOptions(Strict):
     """The fields of every training job, whatever its protocol."""
 
     protocol: Literal[tuple(TRAINING)] = next(iter(TRAINING))  # type: ignore[valid-type] # the registry is the one list
+    """What is trained: "boosting", "forest", "pivodl" (labels spread over the parties) or "splitnn" (a split network).
+    """
     scheme: Literal[tuple(SCHEMES)] = PAILLIER  # type: ignore[valid-type]
+    """Scheme of the sums: "paillier", "okamoto-uchiyama" (half the bytes, an assumption of its own) or "lattice" (many
+    times as fast, a construction of its own; boosting and forest). Every policy must name it.
+    """
     key_bits: Literal[tuple(KEY_BITS)] = 2048  # type: ignore[valid-type]
+    """Bits of the modulus: Paillier 1024 (for tests), 2048 or 3072; Okamoto–Uchiyama 2048 or 3072. 512 can be broken
+    and repeats published measurements. None of "lattice" and "splitnn".
+    """
     obfuscation: Obfuscation = "short-exponent"
+    """Randomness of the label holder's ciphertexts; "half-length" is of Paillier only."""
     alignment: Literal[ALIGNMENTS] = ALIGNMENTS[0]  # type: ignore[valid-type]
+    """Private set intersection, or tables that are sorted beforehand and hold the same ids."""
     base_model: Name | None = None
+    """Boosting: continue from this published model of the same parties, tables and parameters; n_estimators counts
+    further rounds.
+    """
     seed: int = 0
+    """Governs all draws that are not secret: records, columns, what is set aside, who sits out. 0 to 2^63 − 1."""
     missing: float = math.nan
+    """A number that counts as missing, beside NaN and empty cells."""
 
 
 def _parameters() -> dict[str, Any]:
@@ -200,10 +215,17 @@ class JobTableOfFederation(JobTable):
     """A `[job]` table that also names the parties: all in one list where the protocol has one role for them."""
 
     label_holder: Name | None = None
+    """The party with the labels, which wins every tie; required but for "pivodl"."""
     feature_parties: list[Name] | None = None
+    """The other parties, in the order in which ties go to them; required but for "pivodl"."""
     parties: list[Name] | None = None
+    """Of "pivodl", required: all parties, 2 to 10, in the order in which ties go to them."""
     table: str = "train"
+    """The name under which every party's file lists the table."""
     eval_table: str | None = None
+    """Boosting and forest: table of further records that are scored after every round, with a label at the label
+    holder; early stopping then watches it.
+    """
 
     @model_validator(mode="after")
     def _named(self) -> JobTableOfFederation:
@@ -241,7 +263,9 @@ class JobFile(Strict):
     """The file that `treetap train` reads."""
 
     name: Name | None = None
+    """The job's name; without it one is made up."""
     job: JobTableOfFederation
+    """The parties, the table and the parameters."""
 
     def to_spec(self) -> setup_pb2.JobSpec:
         """The job as it is sent to the coordinator."""

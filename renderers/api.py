@@ -1,0 +1,42 @@
+"""docs/reference/api.md: the public names of the Python API, whose docstrings the site shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import treetap
+
+HEAD = """# Python API
+
+Every public name of `treetap`, with its parameters, as its docstring has them. This page is for a reader who writes a
+program; [python.md](../python.md) shows one. On the site the docstrings stand here; in the repository they are in the
+modules that are named. The API needs `pip install '.[api]'`.
+
+"""
+#: Heading → its names: of `treetap` itself, or the full name of a class that one of these returns.
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Estimators": ("FederatedClassifier", "FederatedRegressor"),
+    "Federations": ("federation", "connect", "treetap.api.loopback.Loopback", "treetap.api.remote.Connection"),
+    "Experiments and audits": (
+        "experiment",
+        "audit",
+        "treetap.api.experiments.ExperimentResult",
+        "treetap.api.experiments.AuditResult",
+    ),
+    "Models and clients": ("load_model", "treetap.api.models.LoadedModel", "treetap.api.models.PartyModel", "Client"),
+}
+
+
+def rendered(docs: Path) -> dict[Path, str]:
+    """The page; ValueError for a public name that it lacks."""
+    listed = {name for names in SECTIONS.values() for name in names}
+    if lacking := set(treetap.__all__) - listed:
+        raise ValueError(f"SECTIONS lacks {', '.join(sorted(lacking))}")
+    lines = [HEAD.rstrip(), ""]
+    for heading, names in SECTIONS.items():
+        lines += [f"## {heading}", ""]
+        for name in names:
+            lines += [f"::: {name if '.' in name else f'treetap.{name}'}"]
+            lines += ["    options:", "      force_inspection: true"] if heading == "Estimators" else []
+            lines.append("")
+    return {docs / "reference" / "api.md": "\n".join(lines).rstrip() + "\n"}

@@ -1,0 +1,66 @@
+"""Runs the demo and keeps what it prints as a picture: docs/demo.svg.
+
+Usage: python -m renderers.demo [--check [FILE]]; with --check nothing is written, and the exit status is 1 if the
+picture has other text than the demo prints. Numbers, and what depends on the machine, may differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from contextlib import chdir
+from pathlib import Path
+
+from renderers.rendering import DOCS, ROOT, texts
+from treetap import terminal
+from treetap.commands import demo
+from treetap.terminal import PlainConsole
+
+PICTURE = DOCS / "demo.svg"
+#: Parts of the text that differ from run to run or from machine to machine.
+_VARYING = {
+    r"\b(?:nothing found|little|notable|severe)\b": "…",
+    r": no more than chance|\*|†": "",
+}
+
+
+def main() -> int:
+    """Run the demo on a recording console, and keep or compare; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Keep what the demo prints as a picture.")
+    parser.add_argument("--check", nargs="?", type=Path, const=PICTURE, metavar="FILE", help="compare, write nothing")
+    given = parser.parse_args()
+    terminal.out = PlainConsole(record=True, width=80)
+    with chdir(ROOT):  # from which its paths are short
+        demo.run(demo.Asked(key_bits=1024 if given.check else 2048))
+    picture = terminal.out.export_svg(title="make demo")
+    picture = re.sub(r"<!--.*?-->\s*", "", picture, flags=re.DOTALL)
+    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)  # fonts of the reader's machine will do
+    if given.check is None:
+        PICTURE.write_text(picture, encoding="utf-8")
+        return 0
+    now, kept = printed(picture), printed(given.check.read_text(encoding="utf-8"))
+    if now == kept:
+        return 0
+    place = next(
+        (k for k, (one, other) in enumerate(zip(now, kept, strict=False)) if one != other), min(map(len, (now, kept)))
+    )
+    words = [" ".join(some[max(0, place - 8) : place + 8]) for some in (kept, now)]
+    print(
+        f"{given.check} is stale: run python -m renderers.demo\nit has: … {words[0]} …\nprinted: … {words[1]} …",
+        file=sys.stderr,
+    )
+    return 1
+
+
+def printed(picture: str) -> list[str]:
+    """The words of a picture of a terminal, without boxes and bars, with what may differ masked."""
+    text = re.sub(r"[\u2500-\u259f]+", " ", " ".join(texts(picture)))
+    text = " ".join(text.split())
+    for pattern, mask in _VARYING.items():
+        text = re.sub(pattern, mask, text)
+    return text.split()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""Keeps the panels of a frontier as a picture: docs/frontier.svg.
+
+Usage: python -m renderers.frontier FRONTIER.json, which `treetap frontier` wrote.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from renderers.rendering import DOCS
+from treetap.commands.frontier.page import picture
+from treetap.privacy.frontiers import load_frontier
+
+
+def main() -> int:
+    """Draw the picture; returns the exit status."""
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    document = load_frontier(Path(sys.argv[1]))
+    (DOCS / "frontier.svg").write_text(picture(document), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

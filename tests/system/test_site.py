@@ -1,0 +1,35 @@
+"""The site of docs/: it is built without a warning, and every link in it leads somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.site_links import faults
+
+ROOT = Path(__file__).parents[2]
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+pytestmark = [pytest.mark.second_tier, pytest.mark.long, pytest.mark.xdist_group("pages")]
+
+
+@pytest.mark.timeout(600)
+def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+    """Every page, and nothing that is fetched from elsewhere."""
+    if shutil.which("zensical", path=str(Path(sys.executable).parent)) is None:
+        pytest.skip("needs zensical and mkdocstrings-python: pip install '.[site]'")
+    command = [sys.executable, "-m", "renderers.site", "--out", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    said = COLOURS.sub("", done.stdout + done.stderr)
+    wrong = faults(tmp_path / "site")
+    assert (done.returncode, wrong) == (0, []), "\n".join([said, *wrong])
+    listed = {path.parent.name for path in (tmp_path / "site").rglob("index.html")}
+    assert {"tutorial", "commands", "keys", "messages", "api", "adr"} <= listed
+    page = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r'(?:src|href)="https?://[^"]*\.(?:css|js|woff2?)"', page)
