@@ -29,7 +29,7 @@ COMMANDS = [
     *("align", "frontier", "doctor", "health", "data", "data list", "data fetch"),
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
     *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "leakage", "capacity"),
-    *("protocol", "new", "new federation", "new party"),
+    *("protocol", "new", "new federation", "new party", "measure-epsilon"),
 ]
 
 #: The file of each kind, and what reads it.
@@ -80,7 +80,7 @@ def test_help_of_every_command() -> None:
 
 def test_every_command_is_listed() -> None:
     """The list above is complete: the help of the whole names no command that is not in it."""
-    listed = set(re.findall(r"^│ ([a-z]+) ", treetap("--help").out, re.MULTILINE))
+    listed = set(re.findall(r"^│ ([a-z][a-z-]+) ", treetap("--help").out, re.MULTILINE))
     assert listed == {command.split()[0] for command in COMMANDS if command}
 
 

@@ -117,6 +117,11 @@ class Commands(LazyGroup):
             "Run one attack on one party's transcript: sort the records into groups that should share a label.",
             PRIVACY,
         ),
+        "measure-epsilon": Row(
+            "treetap.commands.epsilon.cli",
+            "Measure by canaries how private noise is at best: a lower bound of ε, beside what is claimed.",
+            PRIVACY,
+        ),
         "coordinator": Row(
             "treetap.commands.cli", "Serve the coordinator until SIGTERM. It runs jobs and holds no data.", OPERATE
         ),

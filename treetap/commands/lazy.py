@@ -40,7 +40,7 @@ class LazyGroup(TyperGroup):
 
     def load(self, name: str) -> Any:
         """Import a command, and make it as `typer` does."""
-        named = getattr(importlib.import_module(self.ROWS[name].module), name)
+        named = getattr(importlib.import_module(self.ROWS[name].module), name.replace("-", "_"))
         imported()
         around = typer.Typer(add_completion=False)
         if isinstance(named, typer.Typer):

@@ -1,0 +1,1 @@
+"""`treetap measure-epsilon`: lower bounds of ε by canaries."""

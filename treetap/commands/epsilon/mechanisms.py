@@ -1,0 +1,307 @@
+"""The mechanisms that `treetap measure-epsilon` measures: what each claims, and the canaries of its games.
+
+A mechanism is a table [[measure]] and a class here, with its name in `Mechanism`. A play carries out the code that
+parties carry out, up to the number that an attacker sees; chance comes from a given generator, so that a seed repeats
+it. The neighbours are the worst that the claim covers: all but the canary is held fixed, trees included.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from attacks.epsilon import gaussian_epsilon
+from party.pivodl.leaf_weights import NoiseLedger
+from party.runtime.job_store import JobStore
+from treetap.commands.options import needs
+from treetap.models.line_file import Line, LineFile
+from treetap.neural.defences import DELTA, DpSgd, epsilon
+from treetap.neural.draws import Draws
+from treetap.privacy.label_dp import staged
+from treetap.privacy.zcdp import LeafWeightPrivacy
+from treetap.protocols.own_priors import by_own_trees
+from treetap.strict import Strict
+from treetap.tables.features import Held
+from treetap.tables.reading import Table
+from treetap.tables.record_ids import Ids
+from treetap.trees.pivodl_params import PivodlParams
+
+#: Records of the table in which the canary of a game lies, where priors are learned from others.
+_OTHERS = 40
+#: Exact weights and gradients of canaries, in units of the bound to which they are clipped.
+_FAR = 4.0
+#: Size of the input of a canary's own in one run; what it shares with others, the bias, has 1.
+_OWN_INPUT = 1000.0
+#: Most leaves of a job: what one batch of plays draws is to stay below a minute.
+_LEAVES = 10_000
+
+
+class Measured(Strict):
+    """A table [[measure]].
+
+    `runs`: of the game, half of them on each neighbour; 0: it is not played. `canaries`: of the one run; 0: none.
+    `gaussian`: the noise is Gaussian but for its scale. `no_one_run`: the reason why there is no such run, or nothing.
+    """
+
+    gaussian: ClassVar[bool] = False
+    no_one_run: ClassVar[str] = ""
+    runs: Annotated[int, Field(ge=0, le=10_000_000)] = 2000
+    canaries: Annotated[int, Field(ge=0, le=100_000)] = 2000
+
+    @model_validator(mode="after")
+    def _measures_something(self) -> Measured:
+        if self.no_one_run and "canaries" in self.model_fields_set:
+            raise ValueError(f"canaries: leave it out: {self.no_one_run}")
+        if not self.runs and (self.no_one_run or not self.canaries):
+            raise ValueError("nothing is measured: give runs = 2000")
+        return self
+
+    @property
+    @abstractmethod
+    def claimed(self) -> float:
+        """ε that users are told."""
+
+    @property
+    def claimed_delta(self) -> float:
+        """δ of that ε."""
+        return 0.0
+
+    @property
+    def by_noise(self) -> float:
+        """ε at that δ by the noise that the claim asks for, without the slack of its accounting."""
+        return self.claimed
+
+    @abstractmethod
+    def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
+        """Scores of plays, which tend to be greater on the neighbour that has the canary (`given`)."""
+
+    def play_once(self, coins: Sequence[bool], chance: random.Random) -> list[float]:
+        """A score for each canary of one run, greater where its coin is true; 0: no guess."""
+        raise NotImplementedError
+
+    def guesses(self, scores: Sequence[float]) -> dict[int, bool]:
+        """Canary → the guess of its coin: by the sign of its score."""
+        return {place: score > 0 for place, score in enumerate(scores) if score}
+
+
+class LabelNoise(Measured):
+    """Noisy labels (`treetap.privacy.label_dp`): the canary's label is the first class or the second.
+
+    In one run every record's label is drawn by its coin. `classes`: C, of which canaries have the first two. From two
+    `stages` on priors are the trees' of noisy labels and of three columns of random numbers.
+    """
+
+    mechanism: Literal["label_dp"]
+    epsilon: Annotated[float, Field(gt=0, le=64)]
+    stages: Annotated[int, Field(ge=1, le=16)] = 1
+    classes: Annotated[int, Field(ge=2, le=1024)] = 2
+
+    @model_validator(mode="after")
+    def _fills_its_stages(self) -> LabelNoise:
+        if 0 < self.canaries < self.stages:
+            raise ValueError(f"canaries: fewer than stages ({self.stages}): give canaries = 2000")
+        return self
+
+    @property
+    def claimed(self) -> float:
+        return self.epsilon
+
+    def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
+        others = np.arange(_OTHERS) % self.classes
+        return [self._noisy(np.append(others, int(given)), chance)[-1] for _ in range(plays)]
+
+    def play_once(self, coins: Sequence[bool], chance: random.Random) -> list[float]:
+        return self._noisy(np.array(coins, dtype=np.int64), chance)
+
+    def _noisy(self, labels: np.ndarray[tuple[int], np.dtype[np.int64]], chance: random.Random) -> list[float]:
+        """A score for each record by its noisy label: 1 of the second class, −1 of the first, 0 of another."""
+        features = np.random.default_rng(len(labels)).normal(size=(len(labels), 3))
+        ids = Ids.of([f"{record:06d}" for record in range(len(labels))])
+        table = Table(Path("canaries"), ids, ["a", "b", "c"], Held(features), None, np.arange(len(labels)))
+        priors = by_own_trees(table, self.classes).of
+        noisy = staged(labels, self.classes, self.epsilon, self.stages, priors, chance.randrange)
+        return [{0: -1.0, 1: 1.0}.get(label, 0.0) for label in noisy.tolist()]
+
+
+class LeafWeightNoise(Measured):
+    """Noise on the leaf weights of a PIVODL job (`party.pivodl.leaf_weights`); keys are those of the job.
+
+    The canary moves every leaf of the job from one end of the clip to the other. Each weight is asked for again, as by
+    a retry and after a restart: noise that is drawn anew averages out.
+    """
+
+    gaussian: ClassVar[bool] = True
+    no_one_run: ClassVar[str] = "all leaves of a job are one canary's, so that one run has no second canary"
+    mechanism: Literal["pivodl"]
+    epsilon: Annotated[float, Field(gt=0, le=1e6)]
+    delta: Annotated[float, Field(gt=0, lt=1)] = PivodlParams.delta
+    clip: Annotated[float, Field(gt=0, le=1e6)] = PivodlParams.clip
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = PivodlParams.learning_rate
+    n_estimators: Annotated[int, Field(ge=1, le=1000)] = 1
+    max_depth: Annotated[int, Field(ge=1, le=10)] = 1
+    as_published: bool = False
+
+    @model_validator(mode="after")
+    def _is_small(self) -> LeafWeightNoise:
+        if self.n_estimators << self.max_depth > _LEAVES:
+            raise ValueError(f"n_estimators trees of max_depth have more than {_LEAVES} leaves: measure a smaller job")
+        return self
+
+    @property
+    def claimed(self) -> float:
+        return self.epsilon
+
+    @property
+    def claimed_delta(self) -> float:
+        return self.delta
+
+    @cached_property
+    def by_noise(self) -> float:
+        least = math.log(1 / self.delta)
+        rho = (math.sqrt(least + self.epsilon) - math.sqrt(least)) ** 2
+        return min(self.epsilon, gaussian_epsilon(math.sqrt(2 * rho), self.delta))
+
+    @property
+    def _privacy(self) -> LeafWeightPrivacy:
+        keys = self.model_dump(exclude={"mechanism", "runs", "canaries"})
+        privacy = LeafWeightPrivacy.of(PivodlParams(**keys))
+        assert privacy is not None  # there is an epsilon
+        return privacy
+
+    def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
+        privacy, store = self._privacy, _InMemory(Path(), Path())
+        exact = np.array([_FAR * privacy.sent_clip * (1 if given else -1)])
+        ledgers = [NoiseLedger(store, privacy, chance.randrange)] * 2 + [NoiseLedger(store, privacy, chance.randrange)]
+        scores = np.zeros((len(ledgers), plays, privacy.leaves))
+        for number, ledger in enumerate(ledgers):
+            for play in range(plays):
+                for leaf in range(privacy.leaves):
+                    scores[number, play, leaf] = ledger.released(play, leaf, exact)[0]
+        averaged = [[np.mean(np.unique(asked)) for asked in of_play.T] for of_play in scores.transpose(1, 0, 2)]
+        return [float(np.sum(leaves)) / privacy.sent_clip for leaves in averaged]
+
+
+class _InMemory(JobStore):
+    """A job's files of one kind, in memory."""
+
+    def lines(self, kind: str) -> LineFile:
+        return self._lines.setdefault(kind, _Lines(Path(kind), lambda: kind))
+
+
+class _Lines(LineFile):
+    def __init__(self, *about: Any) -> None:
+        super().__init__(*about)
+        self._kept: list[Line] = []
+
+    def read(self) -> list[Line]:
+        return list(self._kept)
+
+    def put(self, content: Line, index: int) -> None:
+        self._kept[index:] = [content]
+
+
+class GradientNoise(Measured):
+    """DP-SGD of a feature party of a split network (`treetap.neural.own_step`); keys are those of the party's file.
+
+    The canary's gradient is clipped in one neighbour and 0 in the other, in each of the `epochs`. In one run each of
+    the canaries has an input of its own, so that their gradients are orthogonal; a tenth of the coins is guessed.
+    """
+
+    gaussian: ClassVar[bool] = True
+    mechanism: Literal["dp_sgd"]
+    noise: Annotated[float, Field(gt=0, le=1e6)]
+    clip: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    epochs: Annotated[int, Field(ge=1, le=10_000)] = 1
+    canaries: Annotated[int, Field(ge=0, le=5000)] = 2000
+
+    @property
+    def claimed(self) -> float:
+        return epsilon(DpSgd(self.clip, self.noise), self.epochs)
+
+    @property
+    def claimed_delta(self) -> float:
+        return DELTA
+
+    @cached_property
+    def by_noise(self) -> float:
+        return min(self.claimed, gaussian_epsilon(math.sqrt(self.epochs) / self.noise, DELTA))
+
+    def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
+        with needs("neural"):
+            import torch
+
+            from treetap.neural import own_step
+            from treetap.neural.architectures import InputShape, bottom_model
+            from treetap.neural.params import Bottom
+
+        model = bottom_model(Bottom(hidden=(3,), width=2), InputShape(3), Draws(b"canaries"), "bottom")
+        numbers = torch.linspace(-1.0, 1.0, 24).reshape(8, 3)
+        gradient = torch.full((8, 2), 0.01)
+        gradient[0] = 1e3 * self.clip  # the canary: far above the clip
+        without = gradient.clone()
+        without[0] = 0.0
+
+        def flat(sums: dict[str, torch.Tensor]) -> torch.Tensor:
+            return torch.cat([weight.flatten() for weight in sums.values()]).double()
+
+        others = flat(own_step.clipped_sum(model, numbers, without, self.clip))
+        direction = flat(own_step.clipped_sum(model, numbers, gradient, self.clip)) - others
+        defence, scores = DpSgd(self.clip, self.noise), []
+        for _ in range(plays):
+            draws, score = Draws(chance.randbytes(32)), 0.0
+            for epoch in range(self.epochs):
+                sent = own_step.noised_gradients(
+                    model, numbers, gradient if given else without, defence, draws, "dp_sgd", epoch
+                )
+                score += float((len(numbers) * flat(sent) - others) @ direction)
+            scores.append(score)
+        return scores
+
+    def play_once(self, coins: Sequence[bool], chance: random.Random) -> list[float]:
+        with needs("neural"):
+            import torch
+
+            from treetap.neural import own_step
+            from treetap.neural.architectures import InputShape, bottom_model
+            from treetap.neural.params import Bottom
+
+        records = len(coins)
+        model = bottom_model(Bottom(width=1), InputShape(records), Draws(b"canaries"), "bottom")
+        numbers = _OWN_INPUT * torch.eye(records)
+        gradient = self.clip * torch.tensor(coins).float()[:, None]
+        defence, draws = DpSgd(self.clip, self.noise), Draws(chance.randbytes(32))
+        scores = torch.zeros(records)
+        for epoch in range(self.epochs):
+            sent = own_step.noised_gradients(model, numbers, gradient, defence, draws, "dp_sgd", epoch)
+            scores += max((weight for weight in sent.values()), key=torch.numel).flatten()
+        return [float(score) for score in scores]
+
+    def guesses(self, scores: Sequence[float]) -> dict[int, bool]:
+        order = np.argsort(scores).tolist()
+        half = max(1, len(order) // 20)
+        return dict.fromkeys(order[:half], False) | dict.fromkeys(order[-half:], True)
+
+
+def _named(table: Any) -> str | None:
+    """The name of the mechanism of a table, or of a row."""
+    return table.get("mechanism") if isinstance(table, dict) else getattr(table, "mechanism", None)
+
+
+Mechanism = Annotated[
+    Annotated[LabelNoise, Tag("label_dp")]
+    | Annotated[LeafWeightNoise, Tag("pivodl")]
+    | Annotated[GradientNoise, Tag("dp_sgd")],
+    Discriminator(
+        _named,
+        custom_error_type="mechanism",
+        custom_error_message="mechanism must be 'label_dp', 'pivodl' or 'dp_sgd'",
+    ),
+]
