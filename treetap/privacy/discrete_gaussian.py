@@ -13,6 +13,9 @@ import secrets
 from collections.abc import Callable
 from fractions import Fraction
 
+import numpy as np
+import numpy.typing as npt
+
 #: Returns a uniform whole number below its argument.
 RandBelow = Callable[[int], int]
 
@@ -24,6 +27,11 @@ def discrete_gaussian(variance: Fraction, randbelow: RandBelow = secrets.randbel
         drawn = _discrete_laplace(scale, randbelow)
         if _below_exp((abs(drawn) - variance / scale) ** 2 / (2 * variance), randbelow):
             return drawn
+
+
+def discrete_gaussians(count: int, variance: Fraction) -> npt.NDArray[np.int64]:
+    """Many draws (count,) from the operating system's randomness."""
+    return np.array([discrete_gaussian(variance) for _ in range(count)], dtype=np.int64)
 
 
 def _discrete_laplace(scale: int, randbelow: RandBelow) -> int:
