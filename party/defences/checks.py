@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from party.defences.clean_labels import LabelRules, Use
@@ -132,6 +132,12 @@ def refuse_cells(label_holder: str) -> NoReturn:
 def refuse_repair(parties: Sequence[str]) -> NoReturn:
     """Refuse constraints of these parties in trees whose leaves get new weights."""
     raise ConfigError(f"{', '.join(parties)}: {between(Feature.REFIT, Feature.MONOTONE)}")
+
+
+def refuse_noise(noised: Iterable[str], constrained: Sequence[str]) -> NoReturn:
+    """Refuse constraints of parties in trees that are grown by noised sums of others."""
+    row = between(Feature.COLUMN_PRIVACY, Feature.MONOTONE)
+    raise ConfigError(f"{', '.join(noised)} and {', '.join(constrained)}: {row}")
 
 
 def _check_labels(party: str, defences: Defences, policy: Policy, spec: setup_pb2.JobSpec) -> None:

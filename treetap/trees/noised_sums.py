@@ -66,9 +66,7 @@ class NoisedParty(NamedTuple):
     drawn: Callable[[int, int], Ints]
 
 
-def fair_changes(
-    changes: Floats, left: Ints, parent: Ints, criterion: BoostingCriterion, noise: SumNoise
-) -> Floats:
+def fair_changes(changes: Floats, left: Ints, parent: Ints, criterion: BoostingCriterion, noise: SumNoise) -> Floats:
     """Loss changes (nodes, candidates) of noised sums less their handicap; −∞ where a side's Σ h is too small.
 
     left (nodes, candidates, 2K+1), parent (nodes, 2K+1). Of K outputs each must reach the floor, and the handicaps add
@@ -81,7 +79,7 @@ def fair_changes(
     _, H_R, _ = open_sums(whole - left, criterion.scale)
     # deviations in the units of the criterion, by the same function as the sums
     D_g, D_h, _ = open_sums(least, criterion.scale)
-    allowed = (H_L >= FLOOR * D_h).all(axis=-1) & (H_R >= FLOOR * D_h).all(axis=-1)
+    allowed = (FLOOR * D_h <= H_L).all(axis=-1) & (FLOOR * D_h <= H_R).all(axis=-1)
     handicap = np.zeros(changes.shape)
     for k in range(outputs):
         sides = (1.0 / (np.maximum(side[..., k], D_h[k]) + criterion.params.reg_lambda) for side in (H_L, H_R))

@@ -37,8 +37,7 @@ def test_no_neighbour_changes_more_than_is_accounted_for(records: int, columns: 
     """Δ² over all tables, all neighbours and all values at their bounds is 2S / z², and d times that for a record."""
     bounds = np.array(SMALL.bounds)
     tables = [
-        np.array(codes).reshape(records, columns)
-        for codes in itertools.product(range(bins), repeat=records * columns)
+        np.array(codes).reshape(records, columns) for codes in itertools.product(range(bins), repeat=records * columns)
     ]
     worst = {1: 0.0, columns: 0.0}
     for values in ([bounds] * records, [bounds * (-1) ** i for i in range(records)], [bounds // 2] * records):
