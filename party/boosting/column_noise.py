@@ -86,25 +86,25 @@ class ColumnNoise:
         self._trees: set[int] = set()  # whose sums were sent in this attempt
         self._spaces: dict[int, Rows] = {}  # of the nodes of the tree that were summed
 
-    def check_trees(self) -> None:
-        """Raise `ConfigError` if the job has more trees than the noise is for, by the least number of classes."""
-        if self.privacy is not None:
-            params, party = self._params, self._context.party
-            trees = range(params.n_estimators * params.trees_per_round(2))
-            check_trees(party, self.privacy, sum(params.takes_part(t, party) for t in trees))
-            self._budget.check(party, self._spec.table, self.privacy)
+    async def announce(self, shapes: Sequence[Shape], stored: int) -> None:
+        """Tell the other parties of the noise, if there is any.
 
-    async def announce(self, shapes: Sequence[Shape]) -> None:
-        """Tell the other parties of the noise, if there is any; `shapes`: of the columns.
+        `shapes`: of the columns. `stored`: trees of the job that are on disk; where there are some, none may be left
+        to sum, and the budget is looked at with the first sums.
 
         Raises:
-            ConfigError: a column has more bins than the noise is for, or partitioned categories.
+            ConfigError: a column has more bins than the noise is for, or partitioned categories; or the job has more
+                trees than it is for, by the least number of classes.
             Refused: the budget is spent.
         """
         if self.privacy is None:
             return
-        self.check_trees()
-        most, party = self._params.max_bin + 1, self._context.party
+        params, party = self._params, self._context.party
+        trees = range(params.n_estimators * params.trees_per_round(2))
+        check_trees(party, self.privacy, sum(params.takes_part(t, party) for t in trees))
+        if not stored:
+            self._budget.check(party, self._spec.table, self.privacy)
+        most = params.max_bin + 1
         for shape in shapes:
             if shape.kind is Kind.PARTITIONS:
                 raise ConfigError(

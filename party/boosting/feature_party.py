@@ -48,7 +48,7 @@ class FeatureParty:
     async def bin(self) -> Outcome:
         """Select the common records, and bin their columns; tell of the noise on their sums, if there is any."""
         outcome = await self._job.bin()
-        await self._noise.announce(self._job.shapes)
+        await self._noise.announce(self._job.shapes, self._job.stored.count)
         return outcome
 
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT), Next("publish"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from treetap.errors import Malformed
+from treetap.errors import ConfigError, Malformed, PlaintextOverflow
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.trees.gradient_bits import record_bounds
 from treetap.trees.loss import check_sums
@@ -28,7 +28,13 @@ def layout(
     rooms = [privacy.noise(params, outputs).rooms for privacy in noised]
     most = [max(room) for room in zip(*rooms, strict=True)] or [0] * (2 * outputs + 1)
     bounds = [g_max] * outputs + [h_max] * outputs + [1]
-    widths = [width_for(records, bound, room) for bound, room in zip(bounds, most, strict=True)]
+    try:
+        widths = [width_for(records, bound, room) for bound, room in zip(bounds, most, strict=True)]
+    except PlaintextOverflow as failure:  # without noise there is room, or sums were refused
+        raise ConfigError(
+            "the noise of column_privacy needs wider slots than there are: ask for a greater epsilon or fewer trees "
+            f"under [defences] of the feature party ({failure})"
+        ) from failure
     widths += [width_for(records, 1)] * classes
     return Slots(tuple(widths))
 

@@ -1,30 +1,44 @@
-"""`column_privacy` in a federation: the trainer's trees with the noise that was drawn, budgets, and refusals by name."""
+"""`column_privacy` in a federation: the trainer's trees with the noise that was drawn, budgets, refusals by name."""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from party.boosting.column_noise import ColumnNoise
+from party.defences.checks import check_own
 from party.defences.column_budget import ColumnBudget
-from party.defences.settings import ColumnPrivacyTable, Defences
+from party.defences.settings import ColumnPrivacyTable, Defences, IdLmid
 from party.growth.feature_party import OwnTree
+from party.growth.offered_candidates import OfferedCandidates
+from party.policy import Policy
 from tests.library.trees.repairs import by_number
-from tests.simulator import Federation, run
+from tests.pivodl.jobs import PARAMS as PIVODL
+from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
+from treetap.errors import ConfigError, Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
 from treetap.privacy.column_privacy import ColumnPrivacy
+from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA
+from treetap.tables.config import TableConfig
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.ensemble import Tree
 from treetap.trees.noised_sums import NoisedParty
-from treetap.trees.params import BoostingParams, TreeParams
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
@@ -76,6 +90,9 @@ class DrawnNoise:
 
         monkeypatch.setattr(ColumnNoise, "of", drawn)
 
+    def of(self, party: str, t: int, node: int) -> np.ndarray:
+        return self.sums[party, t, node]
+
 
 def _defences(epsilons: tuple[float, ...], trees: int = 3) -> dict[str, Defences]:
     return {
@@ -85,12 +102,12 @@ def _defences(epsilons: tuple[float, ...], trees: int = 3) -> dict[str, Defences
 
 
 def _federation(folder: Path, here: World, defences: dict[str, Defences], **policies: Any) -> Federation:
-    given = {LABEL_HOLDER: {"noised_sums": True, "max_column_leakage": None}, **policies}
+    given = {LABEL_HOLDER: {"noised_sums": True}, **policies}
     return Federation(folder, here.tables, defences=defences, policies=given)
 
 
-def _spec(params: TreeParams) -> Any:
-    return spec(params, key_bits=512, obfuscation="standard")
+def _spec(params: TreeParams, parties: int = 3) -> Any:
+    return spec(params, key_bits=512, obfuscation="standard", parties=parties)
 
 
 def _central(
@@ -103,9 +120,10 @@ def _central(
     outputs = params.outputs_per_tree(here.classes)
     noised = {}
     for party, own in defences.items():
-        assert (table := own.column_privacy) is not None
+        table = own.column_privacy
+        assert table is not None
         noise = ColumnPrivacy(table.epsilon, table.delta, table.trees).noise(params, outputs)
-        noised[party] = NoisedParty(noise, lambda t, node, party=party: drawn.sums[party, t, node])  # type: ignore[misc]
+        noised[party] = NoisedParty(noise, partial(drawn.of, party))
     return centralised.train(tables, here.y, params, here.classes, noised=noised)
 
 
@@ -142,3 +160,190 @@ def test_the_federation_finds_the_trees_of_the_drawn_noise(
         (charge,) = ColumnBudget(states[party], None).charges()
         assert (charge.table, charge.job, charge.epsilon) == ("train", "job", epsilon)
     assert any(split.owner in defences for tree in trees for split in tree.splits)
+
+
+def test_sums_given_the_left_sets_have_the_stated_distribution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sums that a label holder opened, less the exact ones, in units of σ: chi-square by covariance of prefixes."""
+    here, statistic, freedom = world(60, (1, 4), seed=2), 0.0, 0
+    noise = ColumnPrivacy(50.0, 1e-6, 2).noise(BASE, 1)
+    take = OfferedCandidates.take
+
+    async def kept(offered: Any, party: str, t: int, stage: int) -> Any:
+        sums = await take(offered, party, t, stage)
+        for node, of_node in zip(offered._growing.build, sums, strict=True):
+            rows = offered._growing.rows[node]
+            opened.append((t, node, of_node, rows, offered._growing.values))
+        return sums
+
+    opened: list[tuple[int, int, Any, Any, Any]] = []
+    columns: dict[int, OwnTree] = {}
+    draw = ColumnNoise.of
+
+    async def seen(own: ColumnNoise, tree: OwnTree, stage: int, nodes: list[int]) -> Any:
+        columns[tree.index] = tree
+        return await draw(own, tree, stage, nodes)
+
+    monkeypatch.setattr(OfferedCandidates, "take", kept)
+    monkeypatch.setattr(ColumnNoise, "of", seen)
+
+    async def main() -> None:
+        federation = _federation(tmp_path, here, _defences((50.0,), trees=2))
+        assert (await federation.train(_spec(BASE, parties=2))).state == "finished"
+        await federation.close()
+
+    run(main())
+    assert {node for _, node, *_ in opened} >= {1}
+    for t, _, sums, rows, values in opened:
+        bins, order = columns[t].columns.bins, columns[t].columns.order(1)
+        for column, shape in enumerate(bins.candidates.shapes):
+            places = np.flatnonzero(bins.candidates.feature[order] == column)
+            cuts = bins.candidates.bin[order][places]
+            exact = [values[rows[bins.all_codes[rows, column] <= cut]].sum(axis=0) for cut in cuts]
+            rest = (sums[places] - np.array(exact))[np.argsort(cuts)] / np.array(noise.bounds)
+            # cells' noise of which a W-th part of the whole is taken off: its parts add up to 0
+            cells = np.diff(np.vstack([np.zeros((1, 3)), rest, np.zeros((1, 3))]), axis=0)
+            assert len(cells) == shape.n_bins
+            statistic += float((cells**2).sum() / float(noise.variance))
+            freedom += 3 * (shape.n_bins - 1)
+    low, high = stats.chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], freedom)
+    assert freedom > 100
+    # cells of the count, whose noise is of few units, are rounded
+    assert 0.98 * low < statistic < 1.02 * high
+
+
+def test_attempts_are_charged_through_kills_and_refused_when_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a sum leaves, each attempt with new noise; a resumed job and another one on the table add up."""
+    here, drawn, killed = world(60, seed=3), DrawnNoise(monkeypatch), list[Message]()
+    defences = {FEATURE: Defences(column_privacy=WEAK)}
+    one = ColumnPrivacy(WEAK.epsilon, WEAK.delta, WEAK.trees)
+
+    async def main() -> None:
+        federation = _federation(tmp_path, here, defences, **{FEATURE: {"column_budget": 1000.0}})
+        ledger = ColumnBudget(federation.configs[FEATURE].state, None)
+
+        def kill(message: Message) -> None:
+            if (message.word, message.to, message.served) == ("candidate_sums", LABEL_HOLDER, False):
+                assert len(ledger.charges()) == 1 + len(killed) or len(killed) == 1
+                if message.sender == FEATURE and not killed:
+                    killed.append(message)
+                    federation.kill(FEATURE)
+                    federation.start(FEATURE)
+
+        federation.hook = kill
+        assert (await federation.train(_spec(BASE))).state == "interrupted"
+        await asyncio.sleep(200)
+        status = await federation.resume("job")
+        assert (status.state, status.error) == ("finished", "")
+        charges = ledger.charges("train")
+        assert [(charge.job, charge.attempt) for charge in charges] == [("job", 1), ("job", 2)]
+        assert ledger.spent("train") == pytest.approx(2 * one.rho)
+        status = await federation.train(_spec(BASE), "another")
+        assert status.state == "failed"
+        assert re.search(
+            "feature-b sends no sums of table 'train' in this attempt: it costs ε = 500 .* column_budget = 1000, which "
+            r"leaves ε = [\d.]+ \('treetap labels' at feature-b lists them\)",
+            status.error,
+        ), status.error
+        assert len(ledger.charges()) == 2
+        await federation.close()
+
+    run(main())
+    assert set(drawn.attempts[FEATURE]) == {1, 2}
+
+
+def test_without_a_budget_one_attempt_is_all(tmp_path: Path) -> None:
+    """The default is the ε of one attempt, over all jobs on a table."""
+    here = world(60, seed=3)
+
+    async def main() -> None:
+        federation = _federation(tmp_path, here, {FEATURE: Defences(column_privacy=WEAK)})
+        assert (await federation.train(_spec(BASE))).state == "finished"
+        status = await federation.train(_spec(BASE), "another")
+        assert "has no column_budget, which leaves ε = 0 " in status.error
+        await federation.close()
+
+    run(main())
+
+
+#: Parameters, label holder's policy and defences, the feature party's trees, the error.
+REFUSED: dict[str, tuple[TreeParams, dict[str, Any], dict[str, Any], int, str]] = {
+    "a policy without noised sums": (BASE, {"noised_sums": False}, {}, 2, "write noised_sums = true above the tables"),
+    "more trees": (replace(BASE, n_estimators=3), {}, {}, 2, "is for 2 trees, and the job has 3 with sums of it"),
+    "classes of a label": (BASE, {}, {"id_lmid": IdLmid(xi=0.5)}, 2, "column_privacy and id_lmid do not go together"),
+    "too little room": (BASE, {}, {}, 1_000_000, "noise .* a greater epsilon or fewer trees"),
+}
+
+
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_have_it_is_refused_before_a_sum_is_sent(case: str, tmp_path: Path) -> None:
+    """By name, with what to change."""
+    params, policy, of_labels, trees, fault = REFUSED[case]
+    here, sent = world(60, seed=3), set[str]()
+    epsilon = 500.0 if trees < 10 else 1e-6
+
+    async def main() -> None:
+        own = ColumnPrivacyTable(epsilon=epsilon, delta=1e-6, trees=trees)
+        defences = {LABEL_HOLDER: Defences(**of_labels), FEATURE: Defences(column_privacy=own)}
+        federation = _federation(tmp_path, here, defences, **{LABEL_HOLDER: {"noised_sums": True, **policy}})
+
+        def keep(sender: str, _: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            sent.add(f"{sender} {name_of(message)}")
+            return message
+
+        federation.tamper = keep
+        status = await federation.train(_spec(params))
+        assert status.state in ("failed", "interrupted")
+        assert re.search(fault, status.error), status.error
+        assert not ColumnBudget(federation.configs[FEATURE].state, None).charges()
+        await federation.close()
+
+    run(main())
+    assert f"{FEATURE} candidate_sums" not in sent
+
+
+@pytest.mark.parametrize(
+    ("params", "scheme", "fault"),
+    [
+        (PIVODL, {}, "protocol 'pivodl' do not go together"),
+        (ForestParams(n_estimators=2), {}, "protocol 'forest' do not go together"),
+        (BASE, {"scheme": OKAMOTO_UCHIYAMA}, "scheme = 'okamoto-uchiyama' do not go together"),
+        (BASE, {"scheme": LATTICE, "key_bits": 0, "obfuscation": ""}, "scheme = 'lattice' do not go together"),
+        (replace(BASE, grow_policy="lossguide"), {}, "grow_policy = 'lossguide' do not go together"),
+    ],
+)
+def test_jobs_without_it_are_refused_by_name(params: TreeParams, scheme: dict[str, Any], fault: str) -> None:
+    """A file that asks for it is not overlooked."""
+    table = TableConfig(path=Path("t.csv"), id="id", columns=["a"])
+    with pytest.raises(ConfigError, match=f"column_privacy and {fault}"):
+        check_own(FEATURE, Defences(column_privacy=WEAK), Policy(), table, None, spec(params, **scheme))
+
+
+def test_its_owner_sums_no_record_twice_at_a_level() -> None:
+    """Nodes at other levels, asked for again, at max_depth, that overlap, or are not their parent's are refused."""
+    tree: Any = SimpleNamespace(index=0, total=6, rows={1: [0, 1, 2, 3, 4, 5], 2: [0, 1], 3: [2, 3], 4: [0, 2]})
+    tree.rows_of = lambda node: np.array(tree.rows[node])
+    noise = object.__new__(ColumnNoise)
+    noise._params = replace(BASE, max_depth=3)
+    noise._spaces = {}
+    noise._check(tree, 0, [1])
+    for stage, nodes in ((1, [1]), (0, [2]), (2, [4]), (1, [4])):
+        with pytest.raises(Malformed, match="column_privacy"):
+            noise._check(tree, stage, nodes)
+    tree.rows[3] = [1, 2]
+    with pytest.raises(Malformed, match="also another"):
+        noise._check(tree, 1, [2, 3])
+    noise._spaces = {1: np.arange(6)}
+    noise._check(tree, 1, [2])
+    with pytest.raises(Malformed, match="come once"):
+        noise._check(tree, 1, [2])
+    with pytest.raises(Malformed, match="not all its parent's"):
+        noise._check(tree, 2, [4])
+    tree.rows[8] = [0]
+    noise._spaces[4] = np.array([0])
+    with pytest.raises(Malformed, match="at level 3"):
+        noise._check(tree, 3, [8])
