@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from treetap.errors import ConfigError, Malformed, PlaintextOverflow
 from treetap.privacy.column_privacy import ColumnPrivacy
+from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE
 from treetap.trees.gradient_bits import record_bounds
 from treetap.trees.loss import check_sums
 from treetap.trees.params import BoostingParams
@@ -25,10 +26,13 @@ def layout(
     """
     check_sums(params.objective, records, params.largest_factor)
     g_max, h_max = record_bounds(params.objective, params.gradient_bits, params.largest_factor)
-    rooms = [privacy.noise(params, outputs).rooms for privacy in noised]
+    noises = [privacy.noise(params, outputs) for privacy in noised]
+    rooms = [noise.rooms for noise in noises]
     most = [max(room) for room in zip(*rooms, strict=True)] or [0] * (2 * outputs + 1)
     bounds = [g_max] * outputs + [h_max] * outputs + [1]
     try:
+        if any(noise.variance * max(noise.bounds) ** 2 > LARGEST_VARIANCE for noise in noises):
+            raise PlaintextOverflow("no draws are that large")
         widths = [width_for(records, bound, room) for bound, room in zip(bounds, most, strict=True)]
     except PlaintextOverflow as failure:  # without noise there is room, or sums were refused
         raise ConfigError(

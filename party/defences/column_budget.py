@@ -10,6 +10,7 @@ import math
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from treetap.errors import Refused
 from treetap.models.line_file import LineFile
@@ -65,13 +66,23 @@ class ColumnBudget:
         """Σ ρ of a table's attempts."""
         return math.fsum(charge.rho for charge in self.charges(table))
 
+    def account(self, table: str, privacy: ColumnPrivacy | None) -> dict[str, Any]:
+        """ε that is spent on a table, with the δ of the party's file or that of the last attempt, and what is left."""
+        delta = self.charges(table)[-1].delta if privacy is None else privacy.delta
+        left = None if privacy is None else epsilon_of(self._left(table, privacy), delta)
+        return {"table": table, "spent": epsilon_of(self.spent(table), delta), "left": left}
+
+    def _left(self, table: str, privacy: ColumnPrivacy) -> float:
+        """ρ that may still be spent on a table, at least 0."""
+        most = rho_of(privacy.epsilon if self.budget is None else self.budget, privacy.delta)
+        return max(most - self.spent(table), 0.0)
+
     def check(self, party: str, table: str, privacy: ColumnPrivacy) -> None:
         """Raise `Refused` if one more attempt on a table would exceed the budget."""
-        budget = privacy.epsilon if self.budget is None else self.budget
-        most, spent = rho_of(budget, privacy.delta), self.spent(table)
-        if spent + privacy.rho > most * (1 + _ROUNDING):
-            left = epsilon_of(max(most - spent, 0.0), privacy.delta)
-            says = "has no column_budget" if self.budget is None else f"says column_budget = {budget:g}"
+        left, spent = self._left(table, privacy), self.spent(table)
+        if privacy.rho * (1 - _ROUNDING) > left:
+            left = epsilon_of(left, privacy.delta)
+            says = "has no column_budget" if self.budget is None else f"says column_budget = {self.budget:g}"
             raise Refused(
                 f"{party} sends no sums of table {table!r} in this attempt: it costs ε = {privacy.epsilon:g} by "
                 f"column_privacy, earlier ones have cost ε = {epsilon_of(spent, privacy.delta):.4g} together, and its "

@@ -8,7 +8,7 @@ splits that the party wins, and for two tables that differ in the bin of one rec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -62,15 +62,17 @@ class ColumnPrivacy:
         numbers = MOST_SUMS * slots * self.trees << params.max_depth
         return SumNoise(self.variance(params.max_depth, slots), bounds, params.max_bin + 1, numbers)
 
-    def sentence(self, party: str, z: float, columns: int) -> str:
-        """The meaning for the terminal, the model card and reports."""
-        return (
-            f"Column privacy of {party}: its sums have noise (discrete Gaussian, z = {z:.4g} times a record's largest "
-            f"value, in every cell), with epsilon {self.epsilon:g}, delta {self.delta:g} for one record's bin in one "
-            f"column, in one attempt of at most {self.trees} trees, given the left sets of the splits that {party} "
-            f"won, which are exact; a record that differs in all of {columns} columns has {columns} times the rho "
-            f"{self.rho:.4g}. Fixed bins are assumed, and encrypted values within the job's range."
-        )
+
+def sentences(of_parties: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The meaning for the terminal, the model card and reports; by party the entry of a label holder's manifest."""
+    return [
+        f"Column privacy of {party}: its sums have noise in every cell, a discrete Gaussian of z = {said['z']:.4g} "
+        f"times a record's largest value. It gives epsilon {said['epsilon']:g}, delta {said['delta']:g} (rho "
+        f"{said['rho']:.4g}) in one attempt of at most {said['trees']:g} trees for one record's bin in one column, "
+        f"given the left sets of the splits that {party} won, which are exact. A record that differs in all columns "
+        "has their number times that rho. Bins are fixed, and encrypted values lie in the job's range."
+        for party, said in of_parties.items()
+    ]
 
 
 def drawn_cells(candidates: CandidateList, noise: SumNoise, nodes: int, draws: Draws = discrete_gaussians) -> Ints:
