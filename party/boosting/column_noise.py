@@ -15,15 +15,16 @@ import numpy as np
 
 from party.boosting.layout import implied
 from party.config import PartyConfig
+from party.defences.checks import refuse_classes
 from party.defences.column_budget import ColumnBudget, ColumnCharge
 from party.growth.feature_party import OwnTree
 from party.runtime.context import StepContext
 from party.runtime.messages import Rows
-from treetap.errors import BadInput, ConfigError, Malformed, Refused
+from treetap.errors import ConfigError, Malformed, Refused
 from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, drawn_sums
 from treetap.process.together import together
-from treetap.protocols.exclusions import Feature, between
-from treetap.trees.candidates import Kind, Shape
+from treetap.protocols.exclusions import Feature
+from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import Ints
 from treetap.trees.noised_sums import SumNoise
@@ -93,8 +94,8 @@ class ColumnNoise:
         to sum, and the budget is looked at with the first sums.
 
         Raises:
-            ConfigError: a column has more bins than the noise is for, or partitioned categories; or the job has more
-                trees than it is for, by the least number of classes.
+            ConfigError: a column has more bins than the noise is for, or sums of single ones; or the job has more trees
+                than it is for, by the least number of classes.
             Refused: the budget is spent.
         """
         if self.privacy is None:
@@ -106,10 +107,10 @@ class ColumnNoise:
             self._budget.check(party, self._spec.table, self.privacy)
         most = params.max_bin + 1
         for shape in shapes:
-            if shape.kind is Kind.PARTITIONS:
+            if shape.single:
                 raise ConfigError(
-                    f"column_privacy of {party} does not go with category partitions: use a max_cat_to_onehot above "
-                    "the number of categories, or encode the column"
+                    f"column_privacy of {party} is for sums of more than one bin, and a column has one for each of its "
+                    "categories: use a max_cat_to_onehot above their number, or encode the column"
                 )
             if shape.n_bins + shape.has_missing > most:
                 raise ConfigError(
@@ -130,8 +131,7 @@ class ColumnNoise:
         """The layout that the job implies, with room for the noise of all parties; see `party.boosting.layout`."""
         own = [] if self.privacy is None else [self.privacy]
         if own and classes:
-            rows = [between(Feature.COLUMN_PRIVACY, other) for other in (Feature.ID_LMID, Feature.WITHDRAW)]
-            raise BadInput("\n".join(map(str, rows)))
+            refuse_classes(self._spec.aggregator, Feature.COLUMN_PRIVACY)
         if self.privacy is not None:
             self.noise = self.privacy.noise(self._params, (slots - 1) // 2)
         return implied(self._params, records, slots, classes, [*own, *self._others.values()])

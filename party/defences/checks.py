@@ -123,9 +123,9 @@ def check_cells(context: StepContext, least: int, drawn: Rows) -> None:
         )
 
 
-def refuse_cells(label_holder: str) -> NoReturn:
-    """Refuse sums over records that a tree does not draw, at a party with `min_cell_records`."""
-    rows = [between(Feature.MIN_CELL_RECORDS, other) for other in (Feature.ID_LMID, Feature.WITHDRAW)]
+def refuse_classes(label_holder: str, feature: Feature) -> NoReturn:
+    """Refuse sums with classes of records, some not drawn by the tree, at a party with this defence of its columns."""
+    rows = [between(feature, other) for other in (Feature.ID_LMID, Feature.WITHDRAW)]
     raise ConfigError(f"{label_holder} withholds sets of records by one of these:\n" + "\n".join(map(str, rows)))
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
-from party.defences.checks import check_cells, refuse_cells
+from party.defences.checks import check_cells, refuse_classes
 from party.defences.column_account import ColumnAccount, LeftSetsAlone
 from party.growth.continuation import BaseModel
 from party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
@@ -32,6 +32,7 @@ from party.setup.steps import (
 )
 from treetap.additive.sums.public_keys import PublicKey
 from treetap.models.store import CELLS, COLUMN_PRIVACY, TREES
+from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
@@ -158,7 +159,7 @@ class FeaturePartyJob:
         implied = partial(self._implied, self.split_table.training)
         self._key = await take_key(self._context, self._spec.aggregator, KeyKind.of(self._spec), implied)
         if self.min_cell_records and self._key.label_slots:
-            refuse_cells(self._spec.aggregator)
+            refuse_classes(self._spec.aggregator, Feature.MIN_CELL_RECORDS)
         return self._key
 
     @step()

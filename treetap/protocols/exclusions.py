@@ -319,12 +319,6 @@ TRAININGS: tuple[Exclusion, ...] = (
     ),
     Exclusion(
         F.COLUMN_PRIVACY,
-        F.BINS_PER_NODE,
-        "the bins of a node follow from exact cells",
-        "set binning = 'global', or leave it out",
-    ),
-    Exclusion(
-        F.COLUMN_PRIVACY,
         F.LOSSGUIDE,
         "nodes are not summed level by level, and the sums of one may come again",
         "set grow_policy = 'depthwise', or leave it out",
