@@ -59,15 +59,6 @@ def described(privacy: ColumnPrivacy, noise: SumNoise) -> dict[str, float]:
     return {"epsilon": privacy.epsilon, "delta": privacy.delta, "trees": privacy.trees, "rho": privacy.rho, "z": z}
 
 
-def check_trees(party: str, privacy: ColumnPrivacy, planned: int) -> None:
-    """Raise `ConfigError` if a party would send sums of more trees than its noise is for."""
-    if planned > privacy.trees:
-        raise ConfigError(
-            f"column_privacy of {party} is for {privacy.trees} trees, and the job has {planned} with sums of it; lower "
-            f"n_estimators, or raise trees under [defences] of {party}'s file, which makes the noise larger"
-        )
-
-
 class ColumnNoise:
     """The noise of one party's own sums in one attempt; none without `column_privacy`.
 
@@ -94,18 +85,14 @@ class ColumnNoise:
         to sum, and the budget is looked at with the first sums.
 
         Raises:
-            ConfigError: a column has more bins than the noise is for, or sums of single ones; or the job has more trees
-                than it is for, by the least number of classes.
+            ConfigError: a column has more bins than the noise is for, or sums of single ones.
             Refused: the budget is spent.
         """
         if self.privacy is None:
             return
-        params, party = self._params, self._context.party
-        trees = range(params.n_estimators * params.trees_per_round(2))
-        check_trees(party, self.privacy, sum(params.takes_part(t, party) for t in trees))
+        party, most = self._context.party, self._params.max_bin + 1
         if not stored:
             self._budget.check(party, self._spec.table, self.privacy)
-        most = params.max_bin + 1
         for shape in shapes:
             if shape.single:
                 raise ConfigError(

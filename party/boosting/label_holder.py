@@ -11,9 +11,10 @@ import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.boosting.ciphers import encrypted_values
-from party.boosting.column_noise import announced, check_trees, described
+from party.boosting.column_noise import announced, described
 from party.boosting.layout import layout
 from party.config import PartyConfig
+from party.defences.checks import check_noised_trees
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import SCORES, stored_trees
@@ -100,7 +101,7 @@ class LabelHolder:
             raise ConfigError(f"{', '.join(noised)}: {between(Feature.COLUMN_PRIVACY, Feature.ID_LMID)}")
         for party, privacy in noised.items():
             trees = range(self._withholding.own_trees, self._most_trees())
-            check_trees(party, privacy, sum(self._params.takes_part(t, party) for t in trees))
+            check_noised_trees(party, privacy.trees, self._params, trees)
         outputs = self._params.outputs_per_tree(len(self._job.data.labels.classes))
         self._noise = {party: privacy.noise(self._params, outputs) for party, privacy in noised.items()}
         self._job.noised = {party: described(privacy, self._noise[party]) for party, privacy in noised.items()}
