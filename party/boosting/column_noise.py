@@ -21,6 +21,7 @@ from party.growth.feature_party import OwnTree
 from party.runtime.context import StepContext
 from party.runtime.messages import Rows
 from treetap.errors import ConfigError, Malformed, Refused
+from treetap.models.store import COLUMN_PRIVACY
 from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, drawn_sums
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
@@ -85,11 +86,20 @@ class ColumnNoise:
         to sum, and the budget is looked at with the first sums.
 
         Raises:
-            ConfigError: a column has more bins than the noise is for, or sums of single ones.
+            ConfigError: a column has more bins than the noise is for, or sums of single ones; or an earlier attempt had
+                noise, and this one has none.
             Refused: the budget is spent.
         """
+        noted = self._context.store.noted(COLUMN_PRIVACY)
         if self.privacy is None:
+            if noted:
+                raise ConfigError(
+                    f"column_privacy of {self._context.party} is not there and was when job {self._context.job} began; "
+                    f"bring it back under [defences] of {self._context.party}'s file, or cancel the job and train again"
+                )
             return
+        if not noted:
+            self._context.store.bind("noised", COLUMN_PRIVACY)
         party, most = self._context.party, self._params.max_bin + 1
         if not stored:
             self._budget.check(party, self._spec.table, self.privacy)

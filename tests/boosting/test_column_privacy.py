@@ -15,13 +15,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from attacks.view.view import read_label_holder
 from party.boosting.column_noise import ColumnNoise
 from party.defences.checks import check_own
-from party.defences.column_budget import ColumnBudget
+from party.defences.column_account import SUMS, AccountFile
+from party.defences.column_budget import ColumnBudget, ColumnCharge
 from party.defences.settings import ColumnPrivacyTable, Defences, IdLmid
 from party.growth.feature_party import OwnTree
 from party.growth.offered_candidates import OfferedCandidates
 from party.policy import Policy
+from tests.attacks.recorded import transcript
+from tests.commands.command import treetap_here, write
 from tests.library.trees.repairs import by_number
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.simulator import Federation, Message, run
@@ -237,10 +241,18 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
         federation.hook = kill
         assert (await federation.train(_spec(BASE))).state == "interrupted"
         await asyncio.sleep(200)
-        status = await federation.resume("job")
+        config = federation.configs[FEATURE]
+        for own in (Defences(), config.defences):
+            federation.kill(FEATURE)
+            federation.configs[FEATURE] = config.model_copy(update={"defences": own})
+            federation.start(FEATURE)
+            status = await federation.resume("job")
+            if own == Defences():
+                assert "column_privacy of feature-b is not there and was when job job began" in status.error
+                await asyncio.sleep(200)
         assert (status.state, status.error) == ("finished", "")
         charges = ledger.charges("train")
-        assert [(charge.job, charge.attempt) for charge in charges] == [("job", 1), ("job", 2)]
+        assert [(charge.job, charge.attempt) for charge in charges] == [("job", 1), ("job", 3)]
         assert ledger.spent("train") == pytest.approx(2 * one.rho)
         status = await federation.train(_spec(BASE), "another")
         assert status.state == "failed"
@@ -253,7 +265,7 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
         await federation.close()
 
     run(main())
-    assert set(drawn.attempts[FEATURE]) == {1, 2}
+    assert set(drawn.attempts[FEATURE]) == {1, 3}
 
 
 def test_without_a_budget_one_attempt_is_all(tmp_path: Path) -> None:
@@ -348,3 +360,56 @@ def test_its_owner_sums_no_record_twice_at_a_level() -> None:
     noise._spaces[4] = np.array([0])
     with pytest.raises(Malformed, match="at level 3"):
         noise._check(tree, 3, [8])
+
+
+def test_of_noised_sums_the_account_and_audits_count_left_sets_alone(tmp_path: Path) -> None:
+    """No cell of the party is counted by sums; a label holder's transcript is read, and says which sums have noise."""
+    here = world(80, (1, 3, 2), seed=4)
+    policies = {LABEL_HOLDER: {"noised_sums": True, "record_sums": True}}
+
+    async def main() -> dict[str, Path]:
+        federation = Federation(
+            tmp_path, here.tables, defences=_defences((3000.0,)), policies=policies, record="received"
+        )
+        assert (await federation.train(_spec(BASE))).state == "finished"
+        await federation.close()
+        return federation.states
+
+    states = run(main())
+    for party, counted in ((FEATURE, False), (OTHER, True)):
+        account = AccountFile(states[party], LABEL_HOLDER, "train").read()
+        assert bool(account.count(SUMS)) is counted
+    opened = read_label_holder(transcript(states, LABEL_HOLDER)).opened
+    assert opened is not None
+    assert opened.noised == {FEATURE}
+    assert {split.party for tree in opened.trees for split in tree.won} == {FEATURE, OTHER}
+
+
+def test_constraints_of_another_party_are_refused(tmp_path: Path) -> None:
+    """Bounds of weights would follow from noised sums."""
+    here = world(60, seed=3)
+
+    async def main() -> None:
+        constraints = {OTHER: {here.tables[OTHER][0][0]: 1}}
+        policies = {LABEL_HOLDER: {"noised_sums": True}}
+        federation = Federation(
+            tmp_path, here.tables, defences=_defences((500.0,)), policies=policies, constraints=constraints
+        )
+        status = await federation.train(_spec(BASE))
+        assert "column_privacy and monotone_constraints do not go together" in status.error
+        await federation.close()
+
+    run(main())
+
+
+def test_the_command_shows_what_is_spent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Attempts, and by table the ε that is spent and left."""
+    own = {"column_privacy": WEAK.model_dump()}
+    config = write(tmp_path / "shop.toml", {"name": "shop", "state": "state", "insecure": True, "defences": own})
+    privacy = ColumnPrivacy(WEAK.epsilon, WEAK.delta, WEAK.trees)
+    charge = ColumnCharge("2026-11-26T10:00:00+00:00", "train", "bank", "credit", 1, 500.0, 1e-6, 2, privacy.rho)
+    ColumnBudget(tmp_path / "state", None).charge("shop", charge, privacy)
+    assert treetap_here("labels", "--config", str(config)) == 0
+    shown = capsys.readouterr().out
+    assert "attempt 1 of credit had noised sums of table train for bank, ε 500, ρ" in shown
+    assert "shop: columns of table train: ε 500 spent, 0 left" in shown
