@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,11 +36,14 @@ from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA
+from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig
-from treetap.trees import centralised
+from treetap.trees import centralised, noised_sums
 from treetap.trees.binning import bin_table
+from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.ensemble import Tree
-from treetap.trees.noised_sums import NoisedParty
+from treetap.trees.growing_tree import Choice, GrowingTree
+from treetap.trees.noised_sums import NoisedParty, SumNoise
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
@@ -413,3 +417,60 @@ def test_the_command_shows_what_is_spent(tmp_path: Path, capsys: pytest.CaptureF
     shown = capsys.readouterr().out
     assert "attempt 1 of credit had noised sums of table train for bank, ε 500, ρ" in shown
     assert "shop: columns of table train: ε 500 spent, 0 left" in shown
+
+
+@pytest.mark.parametrize("params", [replace(BASE, max_depth=4, n_estimators=3)])
+def test_a_split_that_leaves_a_side_without_records_is_none(
+    params: BoostingParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without floor and handicap noise wins at small nodes; the model is the trainer's all the same, and predicts."""
+    monkeypatch.setattr(noised_sums, "FLOOR", -1e9)
+    monkeypatch.setattr(noised_sums, "HANDICAP", 0.0)
+    here, drawn, defences = world(60, (1, 3, 2), seed=4), DrawnNoise(monkeypatch), _defences((60.0, 60.0))
+    undone = []
+    divide = GrowingTree.divide
+
+    def noticed(tree: GrowingTree, node: int, *given: Any) -> None:
+        divide(tree, node, *given)
+        undone.extend([] if node in tree.made else [node])
+
+    monkeypatch.setattr(GrowingTree, "divide", noticed)
+
+    async def main() -> dict[str, Path]:
+        federation = _federation(tmp_path, here, defences)
+        status = await federation.train(_spec(params))
+        assert (status.state, status.error) == ("finished", "")
+        status = await federation.predict(predict_request("interactive", model="job"))
+        assert (status.state, status.error) == ("finished", "")
+        await federation.close()
+        return federation.states
+
+    states = run(main())
+    of_federation = len(undone)
+    central = _central(here, params, defences, drawn)
+    assert of_federation == len(undone) - of_federation > 0
+    lines = read_model(states[LABEL_HOLDER] / "models" / "job")[1]
+    trees = [Tree.from_dict(line["tree"]) for line in lines]
+    assert [by_number(tree) for tree in trees] == [by_number(tree) for tree in central.ensemble.trees]
+
+
+def test_sums_beyond_the_room_for_noise_are_refused() -> None:
+    """Those that a party offers, and those of the children that it sends; a side may differ by the room."""
+    values = np.tile(np.array([[1, 1, 1]], dtype=np.int64), (8, 1))
+    criterion = BoostingCriterion(1.0, BASE)
+    noise = SumNoise(Fraction(4), (1, 1, 1), 2, 10)
+    room = noise.rooms[0]
+    tree = GrowingTree(values, criterion, BASE.expansion, subtract=True)
+    tree.expect_noise(1, noise)
+    most = criterion.ranges(3)[1]
+    tree.check_offered(np.array([[[-8 * most[0] - room, -room, -room], [8 * most[0] + room, 8 * most[1] + room, 8]]]))
+    for wrong in ([8 * most[0] + room + 1, 0, 0], [0, -room - 1, 0], [0, 0, 8 + room + 1], [0, 0, -room - 1]):
+        with pytest.raises(Malformed, match="no records of it can have them"):
+            tree.check_offered(np.array([[wrong]]))
+    for off, there in ((room, True), (room + 1, False)):
+        tree.choices[1] = Choice(1, 1, [0], 1.0, np.array([[4 + off, 4, 4 - off]]), 0)
+        if there:
+            tree.split(1, 0, np.arange(4))
+            continue
+        with pytest.raises(Malformed, match="do not have the sums that its owner offered"):
+            tree.split(1, 0, np.arange(4))
