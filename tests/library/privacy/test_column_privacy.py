@@ -13,6 +13,7 @@ from scipy import stats
 from treetap.privacy import column_privacy
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_cells, drawn_sums
 from treetap.privacy.zcdp import epsilon_of, rho_of
+from treetap.trees.binning import bin_table, encode
 from treetap.trees.candidates import CandidateList, Kind, Shape
 from treetap.trees.noised_sums import SAFE_BITS, SumNoise
 from treetap.trees.params import BoostingParams
@@ -53,6 +54,19 @@ def test_no_neighbour_changes_more_than_is_accounted_for(records: int, columns: 
         assert squared == pytest.approx(changed * 2 * slots / float(SMALL.variance))
         # ρ = Δ² / 2 = S / z² for one column
         assert squared / 2 == pytest.approx(changed * slots / float(SMALL.variance))
+
+
+def test_one_raw_value_changes_one_code_at_most() -> None:
+    """Of fixed cuts: all pairs of values, missing ones too, in each cell of a table; no other cell changes its bin."""
+    values = np.array([[0.0, 1.0], [2.0, np.nan], [1.0, 0.0], [np.nan, 2.0], [2.0, 2.0]])
+    features = bin_table(values, ["a", "b"], 3).features
+    before = encode(values, features).codes
+    for row, column in itertools.product(range(5), range(2)):
+        for other in (-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 9.0, np.nan):
+            changed = values.copy()
+            changed[row, column] = other
+            differ = encode(changed, features).codes != before
+            assert not np.delete(differ.ravel(), 2 * row + column).any()
 
 
 def test_the_likelihoods_of_two_neighbours_have_the_stated_rho() -> None:
