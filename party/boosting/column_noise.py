@@ -18,7 +18,7 @@ from party.config import PartyConfig
 from party.defences.checks import refuse_classes
 from party.defences.column_budget import ColumnBudget, ColumnCharge
 from party.growth.feature_party import OwnTree
-from party.runtime.context import StepContext
+from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from treetap.errors import ConfigError, Malformed, Refused
 from treetap.models.store import COLUMN_PRIVACY
@@ -141,7 +141,7 @@ class ColumnNoise:
             Refused: the sums are of more trees than the noise is for, or the budget is spent.
             OSError: the ledger cannot be written.
         """
-        if self.privacy is None or self.noise is None:
+        if self.privacy is None:
             return None
         self._check(tree, stage, nodes)
         if tree.index not in self._trees:
@@ -150,7 +150,7 @@ class ColumnNoise:
             if not self._trees:
                 await self._context.offload(self._charge, whole=True)
             self._trees.add(tree.index)
-        noise, candidates = self.noise, tree.columns.candidates
+        noise, candidates = required(self.noise), tree.columns.candidates
         drawn = await self._context.offload(lambda: drawn_sums(candidates, noise, len(nodes)))
         ordered: Ints = drawn[:, tree.columns.order(nodes[0])]
         return ordered.reshape(-1, ordered.shape[2])
