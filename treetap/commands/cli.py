@@ -103,7 +103,7 @@ class Commands(LazyGroup):
         ),
         "labels": Row(
             "treetap.commands.labels",
-            "Show a party's ledgers: noisy labels drawn, ε left, measures released by clean ones, noised sums of columns.",
+            "Show a party's ledgers: noisy labels drawn, ε left, measures released by clean ones, noised sums.",
             PRIVACY,
         ),
         "transcript": Row(

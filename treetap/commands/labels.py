@@ -31,7 +31,7 @@ def labels(
     config: Annotated[Path, typer.Option(help="The party's own configuration file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:
-    """Show a party's ledgers: noisy labels drawn, ε left, measures released by clean ones, noised sums of columns."""
+    """Show a party's ledgers: noisy labels drawn, ε left, measures released by clean ones, noised sums."""
     ledger = _ledger(config)
     if as_json:
         print(json.dumps(ledger, indent=1), flush=True)
