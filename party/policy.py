@@ -132,6 +132,12 @@ class Policy(Strict):
     label holder has a sum of, or is shown; the job stops before. Jobs of PIVODL, of networks and with withheld spaces
     are refused.
     """
+    column_budget: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Feature party with `column_privacy`: most ε that the attempts at all jobs on a table may cost together; without
+    it one attempt's.
+    """
+    noised_sums: bool = False
+    """Of a label holder: take part where a feature party's sums have noise (`column_privacy`), which worsens models."""
     withheld_spaces: bool = False
     """Feature party: take part with `instance_spaces = "withheld"`, without knowing how few records a sum is about."""
     cluster_holds_key: bool = False
@@ -266,6 +272,16 @@ class Policy(Strict):
                     f"{party} takes no part in a job with {asked}: its policy says {name} = false; if it should, write "
                     f"{name} = true above the tables of {party}'s policy file and send {party} SIGHUP"
                 )
+
+    def check_noised(self, party: str, owners: Iterable[str]) -> None:
+        """Raise `Refused` if the sums of these feature parties have noise, and this label holder does not take such."""
+        names = " and ".join(owners)
+        if names and not self.noised_sums:
+            raise Refused(
+                f"{party} does not train on sums of {names}, which have noise (column_privacy): its policy says "
+                f"noised_sums = false; if it should, write noised_sums = true above the tables of {party}'s policy "
+                f"file and send {party} SIGHUP"
+            )
 
     def check_partitions(self, party: str, columns: Iterable[str], label_holder: str) -> None:
         """Raise `Refused` if a feature party's categories would be partitioned by the label holder: see threats.md."""

@@ -94,6 +94,9 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     reasons: dict[str, str] = {}
     if not opened.recorded:
         reasons["sums"] = NOT_RECORDED
+    elif evidence.party in opened.noised:
+        reasons["sums"] = "the sums have noise (column_privacy): left sets alone are read"
+        trees = []
     elif params.bins_per_node:
         reasons["sums"] = "bins are made anew in every node, in an order of its own, so that no sums can be linked"
         trees = []

@@ -86,7 +86,7 @@ class OpenedSums:
 
     `parties`: the feature parties of the job. `records`: N. `params`: the job's. `left_sets`: of all complete trees,
     also of a label holder that records no sums (`recorded`), which has no `trees` here. `constrained`: the parties
-    with monotone constraints.
+    with monotone constraints. `noised`: those whose sums have noise.
     """
 
     trees: tuple[OpenedTree, ...] = field(repr=False)
@@ -96,6 +96,7 @@ class OpenedSums:
     left_sets: tuple[LeftSet, ...] = field(default=(), repr=False)
     recorded: bool = True
     constrained: frozenset[str] = frozenset()
+    noised: frozenset[str] = frozenset()
 
     @property
     def over_all(self) -> bool:
@@ -174,11 +175,18 @@ class OpenedEntries:
                 if won.setdefault(split.node, places := tuple(split.candidates)) != places:
                     raise Malformed(f"node {split.node} was won twice")
 
-    def of_tree(self, tree: TreeView, children: Mapping[Place, Collection[int]], *, padded: bool = False) -> OpenedTree:
+    def of_tree(
+        self,
+        tree: TreeView,
+        children: Mapping[Place, Collection[int]],
+        *,
+        padded: bool = False,
+        noised: Collection[str] = (),
+    ) -> OpenedTree:
         """The complete tree that the entries are of.
 
         `children`: the nodes whose children a party sent at a stage. `padded`: sums also came of nodes that the tree
-        does not have, which are not opened.
+        does not have, which are not opened. `noised`: parties whose sums are not exactly those of their splits.
 
         Raises:
             Malformed: entries are missing, or contradict each other, the tree or its messages.
@@ -218,7 +226,8 @@ class OpenedEntries:
             dict(self.least),
         )
         for split in opened.won:
-            _check_won(opened, split)
+            if split.party not in noised:
+                _check_won(opened, split)
         return opened
 
 
@@ -250,10 +259,12 @@ def opened_sums(
     parties: Sequence[str],
     params: TreeParams,
     records: int,
+    noised: Collection[str] = (),
 ) -> tuple[OpenedSums, list[int]]:
     """The opened sums of the complete trees, and the trees whose sums were received and, unlike others, not recorded.
 
-    `grown`: each tree with its entries and the nodes whose children a party sent at a stage.
+    `grown`: each tree with its entries and the nodes whose children a party sent at a stage. `noised`: parties whose
+    sums have noise.
 
     Raises:
         Malformed: see `OpenedEntries.of_tree`.
@@ -265,14 +276,16 @@ def opened_sums(
                 raise Malformed(f"{foreign[0]}, which is no feature party, has sent sums")
             left_sets += _left_sets(tree, children)
             if entries.there:
-                trees.append(entries.of_tree(tree, children, padded=params.pad_trees))
+                trees.append(entries.of_tree(tree, children, padded=params.pad_trees, noised=noised))
             elif entries.received:
                 lost.append(tree.index)
         except Malformed as fault:
             raise Malformed(f"tree {tree.index}, attempt {tree.attempt}: {fault}") from None
     recorded = bool(trees) or not lost
     constrained = frozenset(party for _, entries, _ in grown for party in entries.constrained)
-    opened = OpenedSums(tuple(trees), tuple(parties), records, params, tuple(left_sets), recorded, constrained)
+    opened = OpenedSums(
+        tuple(trees), tuple(parties), records, params, tuple(left_sets), recorded, constrained, frozenset(noised)
+    )
     return opened, lost if recorded else []
 
 

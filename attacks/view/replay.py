@@ -93,6 +93,7 @@ class TranscriptReplay:
     alignments: dict[int, list[Ints]] = field(default_factory=dict)
     owners: set[str] = field(default_factory=set)  # names under which this party was asked to apply splits
     peers: set[str] = field(default_factory=set)  # the other members of the job
+    noised: set[str] = field(default_factory=set)  # the feature parties whose sums have noise
     own_digest: bytes | None = None  # of its sorted ids
     attempts: set[int] = field(default_factory=set)
     messages: Counter[TrafficKey] = field(default_factory=Counter)
@@ -181,6 +182,8 @@ class TranscriptReplay:
                 opened.constrained.add(record.peer)
             if sums.min_cell_records:
                 opened.least[record.peer] = sums.min_cell_records
+        elif record.step == "noised_sums" and not sent:
+            self.noised.add(record.peer)
         elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
             self.budget.take(len(record.message) if record.step != "candidate_records" else 0)
             self.shared.take(record.peer, message, record.step)

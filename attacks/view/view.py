@@ -246,7 +246,7 @@ def _opened(
     for tree in trees:
         as_recorded = replay.trees_by_attempt[tree.index, tree.attempt]
         grown.append((tree, as_recorded.opened, as_recorded.children()))
-    opened, lost = opened_sums(grown, list(spec.feature_parties), params, total)
+    opened, lost = opened_sums(grown, list(spec.feature_parties), params, total, replay.noised)
     return opened, ", ".join(map(str, lost))
 
 

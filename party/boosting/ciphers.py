@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from party.boosting.column_noise import ColumnNoise
 from party.growth.ciphers import EncryptedValues, SummedValues
 from party.growth.feature_party import OwnTree, Sums, since
 from party.growth.feature_party_job import FeaturePartyJob
@@ -48,10 +49,12 @@ class _OneForEachRecord(JobKeys):
         return await self.open(offer.ciphertexts, offer.sums)
 
 
-def summed_values(context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob) -> SummedValues:
+def summed_values(
+    context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, noise: ColumnNoise
+) -> SummedValues:
     """By the job's scheme."""
     if not KeyKind.of(spec).on_lattice:
-        return _SumsOfCiphertexts(context, spec, job)
+        return _SumsOfCiphertexts(context, spec, job, noise)
     from party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
 
     return SumsOfWords(context, spec, job)
@@ -60,8 +63,8 @@ def summed_values(context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePar
 class _SumsOfCiphertexts:
     """Sums of one ciphertext for each record of a tree."""
 
-    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob) -> None:
-        self._context, self._sender, self._job = context, spec.aggregator, job
+    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, noise: ColumnNoise) -> None:
+        self._context, self._sender, self._job, self._noise = context, spec.aggregator, job, noise
         self._sums: EncryptedSums | None = None
 
     async def take_key(self) -> None:
@@ -86,12 +89,13 @@ class _SumsOfCiphertexts:
             raise Malformed(f"{sender} sent {received} ciphertexts for {len(sampled)} records in tree {t}")
 
     async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
-        """Compute them, pack and re-randomise them."""
+        """Compute them, add noise if they have any, pack and re-randomise them."""
         sums = required(self._sums)
         before = dict(sums.operations) if stage else {}  # at the root, operations began with the first block
         spaces = [tree.rows_of(node) for node in nodes] if stage else None
         merged = None if spaces is None else tree.columns.seen(dict(zip(nodes, spaces, strict=True)))
-        packed = await sums.candidates(spaces, tree.columns.order(nodes[0]), merged)
+        noise = await self._noise.of(tree, stage, nodes)
+        packed = await sums.candidates(spaces, tree.columns.order(nodes[0]), merged, noise)
         self._context.costs.operations.update(since(before, sums.operations))
         public, _ = self._job.key
         return Sums(packed, len(packed) // public.ciphertext_bytes)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.boosting.ciphers import summed_values
-from party.boosting.layout import implied
+from party.boosting.column_noise import ColumnNoise, described
 from party.config import PartyConfig
 from party.growth.feature_party import (
     AFTER_HISTOGRAMS,
@@ -39,21 +37,27 @@ class FeatureParty:
         self._context, self._spec = context, spec
         self._params = params_as(spec, BoostingParams)
         trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
-        job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, partial(implied, self._params))
+        noise = self._noise = ColumnNoise(context, config, spec, self._params)
+        job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, noise.implied)
         growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account, job.kind)
-        self._sums = summed_values(context, spec, job)
+        self._sums = summed_values(context, spec, job, noise)
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)
 
     @step(Next("take_key"), Next("publish"))
     async def bin(self) -> Outcome:
-        """Select the common records, and bin their columns."""
-        return await self._job.bin()
+        """Select the common records, and bin their columns; tell of the noise on their sums, if there is any."""
+        outcome = await self._job.bin()
+        await self._noise.announce(self._job.shapes, self._job.stored.count)
+        return outcome
 
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT), Next("publish"))
     async def take_key(self) -> None:
         """Receive the public key of the label holder."""
+        await self._noise.take_others()
         await self._sums.take_key()
+        if self._noise.privacy is not None and self._noise.noise is not None:
+            self._job.noised = described(self._noise.privacy, self._noise.noise)
 
     @step(*AFTER_HISTOGRAMS)
     async def build_histograms(self, request: control_pb2.StepRequest) -> None:

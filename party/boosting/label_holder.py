@@ -11,8 +11,10 @@ import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.boosting.ciphers import encrypted_values
+from party.boosting.column_noise import announced, described
 from party.boosting.layout import layout
 from party.config import PartyConfig
+from party.defences.checks import check_noised_trees
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import SCORES, stored_trees
@@ -21,7 +23,9 @@ from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
-from treetap.errors import DataError
+from treetap.errors import ConfigError, DataError
+from treetap.privacy.column_privacy import ColumnPrivacy
+from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
@@ -30,6 +34,7 @@ from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.boosting_rounds import MeasuredRounds, Start, Weights
 from treetap.trees.growing_tree import with_zeros
 from treetap.trees.loss import Loss, loss_for
+from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import control_pb2, setup_pb2
@@ -53,6 +58,8 @@ class LabelHolder:
         )
         growth = self._growth = LabelHolderGrowth(context, spec, job, encrypted.open_offer, encrypted.next_stage)
         self._state: BoostingState | None = None
+        self._noised: dict[str, ColumnPrivacy] = {}
+        self._noise: dict[str, SumNoise] = {}
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
 
@@ -81,7 +88,23 @@ class LabelHolder:
 
     @step(Next("begin_tree", RESUMED), Next("publish"))
     async def make_keys(self) -> setup_pb2.PlannedTraffic | None:
-        """Generate the attempt's key pair, and send the public key."""
+        """Generate the attempt's key pair, and send the public key.
+
+        Raises:
+            Refused: sums of a feature party have noise, and the policy does not take such.
+            ConfigError: the job has more trees than that noise is for, or its parties have defences that do not go
+                together.
+        """
+        noised = self._noised = await announced(self._context, self._spec)
+        self._context.policy.check_noised(self._context.party, noised)
+        if noised and self._limited:
+            raise ConfigError(f"{', '.join(noised)}: {between(Feature.COLUMN_PRIVACY, Feature.ID_LMID)}")
+        for party, privacy in noised.items():
+            trees = range(self._withholding.own_trees, self._most_trees())
+            check_noised_trees(party, privacy.trees, self._params, trees)
+        outputs = self._params.outputs_per_tree(len(self._job.data.labels.classes))
+        self._noise = {party: privacy.noise(self._params, outputs) for party, privacy in noised.items()}
+        self._job.noised = {party: described(privacy, self._noise[party]) for party, privacy in noised.items()}
         return await self._job.make_keys()
 
     @step(*AFTER_BEGINNING)
@@ -119,6 +142,7 @@ class LabelHolder:
             subtract=True,
             limit=limit,
             alone=alone,
+            noised=self._noise,
         )
         return Outcome(shared)
 
@@ -146,7 +170,7 @@ class LabelHolder:
         if self._limited:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
         plain = layout(self._params, records, outputs)
-        slots = layout(self._params, records, outputs, self._classes_in_slots(labels))
+        slots = layout(self._params, records, outputs, self._classes_in_slots(labels), self._noised.values())
         self._encrypted.fit(slots, labels, remedy)
         if self._limited and not key.on_lattice:  # which tells its words
             log.info(

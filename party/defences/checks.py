@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from party.defences.clean_labels import LabelRules, Use
@@ -38,7 +38,8 @@ def check_own(
     `own`, `further`: the party's table of the job, and its eval table; None where it has none.
 
     Raises:
-        ConfigError: the job cannot have a defence or a constraint that the file asks for.
+        ConfigError: the job cannot have a defence or a constraint that the file asks for, or has more trees than one is
+            for.
         Refused: this party's labels would be used without label differential privacy, and its policy has a budget; or
             the policy bounds what sets of records tell, or what is read of columns, and the job's has no such bound; or
             its columns would be embedded with less sensitivity than its policy asks for; or the policy lets no
@@ -59,6 +60,10 @@ def check_own(
     # the marks of constrained columns go to the label holder with the sums
     if Feature.MONOTONE in used and spec.aggregator != party:
         policy.check_emits(party, spec.aggregator, ["MONOTONE_DIRECTION"])
+    if embeds and defences.column_privacy is not None and isinstance(params := params_of(spec), TreeParams):
+        # of two classes and of more, every number is possible: the label holder looks again
+        least = range(params.n_estimators * params.trees_per_round(2))
+        check_noised_trees(party, defences.column_privacy.trees, params, least)
     if embeds and isinstance(params_of(spec), SplitnnParams):
         policy.check_sensitivity(party, defences.sensitivity)
     if labelled:
@@ -123,15 +128,31 @@ def check_cells(context: StepContext, least: int, drawn: Rows) -> None:
         )
 
 
-def refuse_cells(label_holder: str) -> NoReturn:
-    """Refuse sums over records that a tree does not draw, at a party with `min_cell_records`."""
-    rows = [between(Feature.MIN_CELL_RECORDS, other) for other in (Feature.ID_LMID, Feature.WITHDRAW)]
+def refuse_classes(label_holder: str, feature: Feature) -> NoReturn:
+    """Refuse sums with classes of records, some not drawn by the tree, at a party with this defence of its columns."""
+    rows = [between(feature, other) for other in (Feature.ID_LMID, Feature.WITHDRAW)]
     raise ConfigError(f"{label_holder} withholds sets of records by one of these:\n" + "\n".join(map(str, rows)))
 
 
 def refuse_repair(parties: Sequence[str]) -> NoReturn:
     """Refuse constraints of these parties in trees whose leaves get new weights."""
     raise ConfigError(f"{', '.join(parties)}: {between(Feature.REFIT, Feature.MONOTONE)}")
+
+
+def check_noised_trees(party: str, most: int, params: TreeParams, trees: Iterable[int]) -> None:
+    """Raise `ConfigError` if a party takes part in more of these trees than its `column_privacy` is for."""
+    planned = sum(params.takes_part(t, party) for t in trees)
+    if planned > most:
+        raise ConfigError(
+            f"column_privacy of {party} is for {most} trees, and the job has {planned} with sums of it; lower "
+            f"n_estimators, or raise trees under [defences] of {party}'s file, which makes the noise larger"
+        )
+
+
+def refuse_noise(noised: Iterable[str], constrained: Sequence[str]) -> NoReturn:
+    """Refuse constraints of parties in trees that are grown by noised sums of others."""
+    row = between(Feature.COLUMN_PRIVACY, Feature.MONOTONE)
+    raise ConfigError(f"{', '.join(noised)} and {', '.join(constrained)}: {row}")
 
 
 def _check_labels(party: str, defences: Defences, policy: Policy, spec: setup_pb2.JobSpec) -> None:

@@ -358,6 +358,13 @@ class ColumnAccount:
         )
 
 
+class LeftSetsAlone(ColumnAccount):
+    """The account of a party whose sums have noise (`column_privacy`), with a ledger of their own."""
+
+    def charge_sums(self, tree: Grown, bins: Bins, built: Sequence[int]) -> None:
+        """Count nothing."""
+
+
 def _known(tree: Grown, node: int) -> bool:
     """True if a tree has a node's records, or derives them."""
     return node in tree.rows or (node >> 1 in tree.rows and node ^ 1 in tree.rows)

@@ -2,7 +2,7 @@
 
 No other party and no coordinator reads it, and nothing of it is in a job. Of labels: `id_lmid`, `grafting`, `refit` and
 `reduced_leakage` are of trees, `dimip` and `gradient` of split networks, `label_dp` of both. Of columns: `sensitivity`
-and `dp_sgd`, at a feature party of a split network, and `min_cell_records`, at one of trees.
+and `dp_sgd`, at a feature party of a split network, and `min_cell_records` and `column_privacy`, at one of trees.
 """
 
 from __future__ import annotations
@@ -102,8 +102,19 @@ class DpSgdTable(Strict):
     """Deviation of the noise on a batch's sum, as a multiple of `clip`."""
 
 
+class ColumnPrivacyTable(Strict):
+    """Noise on this party's sums: see docs/column-privacy.md."""
+
+    epsilon: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+    """ε of one attempt at a job, for a record's bin in one column, given the left sets."""
+    delta: Annotated[float, Field(gt=0, lt=0.1)]
+    """δ of it."""
+    trees: Annotated[int, Field(ge=1, le=1_000_000)]
+    """Most trees of a job; the noise grows with them, and a job with more is refused."""
+
+
 #: Defences of a feature party's columns; the others are of labels.
-OF_COLUMNS = ("sensitivity", "dp_sgd", "min_cell_records")
+OF_COLUMNS = ("sensitivity", "dp_sgd", "min_cell_records", "column_privacy")
 #: Settings that say how a defence works.
 _OPTIONS = ("sensitivity_norm", "projections")
 
@@ -140,6 +151,10 @@ class Defences(Strict):
     min_cell_records: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
     """Columns (trees): merge bins so that no sum is of fewer drawn records than this, at most half of what a tree
     draws. The label holder learns the number.
+    """
+    column_privacy: ColumnPrivacyTable | None = None
+    """Columns (boosting under Paillier): discrete Gaussian noise on every sum, { epsilon = 4.0, delta = 1e-6, trees =
+    100 }. The other parties learn the three numbers.
     """
 
     @field_validator("dimip", mode="before")

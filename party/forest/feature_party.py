@@ -8,7 +8,7 @@ import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
-from party.defences.checks import refuse_cells
+from party.defences.checks import refuse_classes
 from party.forest.ciphers import summed_labels
 from party.forest.layout import implied
 from party.growth.feature_party import (
@@ -26,6 +26,7 @@ from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import check_drawn
+from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.params import ForestParams
@@ -99,7 +100,7 @@ class FeatureParty:
             series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
             drawn, self._sums_of_all = await take_drawn(series, total)
             if self._sums_of_all and self._job.min_cell_records:
-                refuse_cells(self._spec.aggregator)
+                refuse_classes(self._spec.aggregator, Feature.MIN_CELL_RECORDS)
             check_drawn(self._spec.aggregator, t, draws_evaluated=bool(drawn[split_table.training :].any()))
         self._drawn = drawn
         split_table.next_handle_is(self._job.stored.first_handle(t))

@@ -10,8 +10,8 @@ from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
-from party.defences.checks import check_cells, refuse_cells
-from party.defences.column_account import ColumnAccount
+from party.defences.checks import check_cells, refuse_classes
+from party.defences.column_account import ColumnAccount, LeftSetsAlone
 from party.growth.continuation import BaseModel
 from party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
 from party.growth.split_table import SplitTable
@@ -31,7 +31,8 @@ from party.setup.steps import (
     without_columns,
 )
 from treetap.additive.sums.public_keys import PublicKey
-from treetap.models.store import CELLS, TREES
+from treetap.models.store import CELLS, COLUMN_PRIVACY, TREES
+from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
@@ -56,6 +57,7 @@ class FeaturePartyJob:
         stored: the trees on disk.
         account: of what the label holder can read in the columns.
         kind: of its trees while they grow.
+        noised: the manifest's entry on the noise of its sums, if they have any.
         shapes: of all columns, each with the most bins that a node has; known once they are binned.
     """
 
@@ -76,9 +78,11 @@ class FeaturePartyJob:
         self._config, self._context, self._spec, self._params = config, context, spec, params
         self._implied = implied
         self.shapes: Sequence[Shape] = ()
-        self.min_cell_records = config.defences.min_cell_records or 0
+        self.noised: dict[str, float] | None = None
+        own = config.defences
+        self.min_cell_records = own.min_cell_records or 0
         self.stored = StoredTrees(context, "splits")
-        account = UncountedCells if params.withheld else ColumnAccount
+        account = UncountedCells if params.withheld else LeftSetsAlone if own.column_privacy else ColumnAccount
         self.account = account(context, config.state, spec.aggregator, spec.table, params)
         self.kind = BlindTree if params.withheld else OwnTree
         self._records: JobRecords | None = None
@@ -155,7 +159,7 @@ class FeaturePartyJob:
         implied = partial(self._implied, self.split_table.training)
         self._key = await take_key(self._context, self._spec.aggregator, KeyKind.of(self._spec), implied)
         if self.min_cell_records and self._key.label_slots:
-            refuse_cells(self._spec.aggregator)
+            refuse_classes(self._spec.aggregator, Feature.MIN_CELL_RECORDS)
         return self._key
 
     @step()
@@ -169,6 +173,7 @@ class FeaturePartyJob:
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
                 **described(self._spec),
                 **({CELLS: self.min_cell_records} if self.min_cell_records else {}),
+                **({COLUMN_PRIVACY: self.noised} if self.noised else {}),
                 **mode_of(self._params, self._base.manifest if self._base else None),
             }
             self._context.store.publish(manifest, (TREES,))

@@ -6,10 +6,10 @@ It begins every tree; the steps after that are those of this class.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from party.defences.checks import refuse_repair
+from party.defences.checks import refuse_noise, refuse_repair
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import LabelState, keep_round
 from party.growth.messages import leaf_paths, take_children
@@ -22,7 +22,7 @@ from party.runtime.context import StepContext, required
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import CELLS
+from treetap.models.store import CELLS, COLUMN_PRIVACY
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.criterion import Criterion
@@ -30,6 +30,7 @@ from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.grower import Entry, finish
 from treetap.trees.growing_tree import Floats, GrowingTree, Ints
+from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import left_sums_of
 from treetap.trees.withholding import InformationLimit
@@ -108,11 +109,13 @@ class LabelHolderGrowth:
         subtract: bool,
         limit: InformationLimit | None = None,
         alone: bool = False,
+        noised: Mapping[str, SumNoise] | None = None,
     ) -> str:
         """Begin a tree; returns the outcome of `begin_tree` by `AFTER_BEGINNING`.
 
         `rules`: the order of splits, and their limits. `subtract`: derive the candidate sums of a sibling by
         subtraction from the parent's. `limit`: on what other parties may see. `alone`: no other party takes part.
+        `noised`: feature parties whose sums have noise.
         """
         params = self._params
         growing = GrowingTree(
@@ -127,6 +130,8 @@ class LabelHolderGrowth:
         )
         if alone:
             growing.constrain([columns.marks()])
+        for party, noise in ({} if alone else noised or {}).items():
+            growing.expect_noise(self._parties.index(party), noise)
         offered = OfferedCandidates(self._context, self._job.sizes, self._open_sums, growing)
         self._tree = PlantedTree(t, growing, columns, state, offered)
         self.shown.open_tree()
@@ -250,7 +255,8 @@ class LabelHolderGrowth:
         growing, own = tree.growing, [split.to_dict() for split in tree.splits]
         self._job.reached.keep(t, {leaf: growing.rows[leaf] for leaf in growing.leaves()}, len(growing.values))
         cells = {CELLS: tree.offered.cells} if tree.offered.cells else {}
-        self._job.stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own, **cells})
+        noised = {COLUMN_PRIVACY: self._job.noised} if self._job.noised else {}
+        self._job.stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own, **cells, **noised})
         if metrics := tree.state.metrics:
             trees = tree.state.trees
             keep_round(self._context.store, trees // tree.state.trees_per_round - 1, trees, metrics)
@@ -274,7 +280,8 @@ class LabelHolderGrowth:
         """Constrain the weights of a tree if a party that takes part has constraints.
 
         Raises:
-            ConfigError: this party repairs leaves, whose new weights the bounds of the old ones do not fit.
+            ConfigError: this party repairs leaves, whose new weights the bounds of the old ones do not fit; or sums of
+                a party have noise.
         """
         marks = [tree.columns.marks(), *(tree.offered.marks.get(party) for party in self._feature_parties)]
         constrained = [name for name, mark in zip(self._parties, marks, strict=True) if mark is not None]
@@ -282,6 +289,8 @@ class LabelHolderGrowth:
             return
         if self._job.reached.kept:
             refuse_repair(constrained)
+        if self._job.noised:
+            refuse_noise(self._job.noised, constrained)
         tree.growing.constrain(marks)
 
     def _growing(self, t: int) -> PlantedTree:

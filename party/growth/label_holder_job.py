@@ -36,6 +36,7 @@ from treetap.models.line_file import Line
 from treetap.models.store import (
     CELLS,
     CLEAN_METRICS,
+    COLUMN_PRIVACY,
     CONTINUATION,
     HIDES_CONSTANTS,
     HISTORY,
@@ -67,6 +68,7 @@ class LabelHolderJob:
         withholding: what the other parties do not see.
         stored: the trees on disk.
         reached: the leaves of their records, where values are to be repaired.
+        noised: by feature party whose sums have noise, the manifest's entry on it.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class LabelHolderJob:
         members, rounds = members_of(spec, context.coordinator), self.base_trees + trees
         self.sizes = TreeSizes(members=members, key=KeyKind.of(spec), params=params, rounds=rounds)
         self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
+        self.noised: dict[str, dict[str, float]] = {}
         self._data: LabelledTable | None = None
         self._split_table: SplitTable | None = None
         self._state: LabelState | None = None
@@ -260,7 +263,8 @@ class LabelHolderJob:
             # a withdrawn leaf must not show by an entry that differs from record to record
             **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
-            **_cells(lines[self.base_trees :]),
+            **_of_parties(CELLS, lines[self.base_trees :]),
+            **_of_parties(COLUMN_PRIVACY, lines[self.base_trees :]),
             **mode_of(self._params, self._base.manifest if self._base else None),
             **(self._base.described() if self._base else {}),
             **state.summary(),
@@ -306,9 +310,9 @@ class LabelHolderJob:
         return [Tree.from_dict(line[published_values(self._config.defences)]) for line in lines]
 
 
-def _cells(lines: Sequence[Line]) -> dict[str, dict[str, int]]:
-    """The part of the manifest that names feature parties which merge their bins: fewest drawn records of a cell."""
-    cells: dict[str, int] = {}
+def _of_parties(key: str, lines: Sequence[Line]) -> Line:
+    """The entry of the manifest, by feature party, of what trees have of the parties whose sums are not plain."""
+    entry: Line = {}
     for line in lines:
-        cells |= line.get(CELLS, {})
-    return {CELLS: cells} if cells else {}
+        entry |= line.get(key, {})
+    return {key: entry} if entry else {}

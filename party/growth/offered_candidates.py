@@ -107,7 +107,8 @@ class OfferedCandidates:
                 offer = Offer(party, t, stage, nodes, candidates, packed)
             sums = await self._open_sums(offer)
             offered = sums.reshape(len(nodes), candidates, sums.shape[1])
-            await self._context.offload(lambda: self._growing.check_offered(offered))
+            number = 1 + self._sizes.members.feature_parties.index(party)
+            await self._context.offload(lambda: self._growing.check_offered(offered, number))
         except Malformed as failure:
             raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
         return self._growing.take_asked(offered)

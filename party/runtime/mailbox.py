@@ -201,6 +201,10 @@ class Mailbox:
             raise Malformed(f"{sender} sent {len(contents)} messages of {kind}, not one")
         return contents[0]
 
+    async def only_if_sent(self, sender: str, kind: str) -> Any | None:
+        """The content of a series of one message, if it has begun to come; None if not. It can be read once."""
+        return await self.only(sender, kind) if (sender, kind, 0, 0) in self._series else None
+
     def forget(self, round: int) -> None:
         """Drop the unread messages of a round that is stored, or of its finished steps, and of all earlier rounds.
 

@@ -65,6 +65,8 @@ def test_without_draws_nothing_is_spent(tmp_path: Path, capsys: Any) -> None:
     assert json.loads(capsys.readouterr().out) == {
         **{"party": "bank", "budget": None, "spent": 0.0, "left": None},
         "draws": [],
+        "attempts": [],
+        "columns": [],
         "releases": [],
     }
     assert not (tmp_path / "state").exists()

@@ -24,11 +24,15 @@ from party.pivodl.leaf_weights import NoiseLedger
 from tests.commands.command import refused, treetap, treetap_here, write
 from treetap.commands.epsilon import measuring, mechanisms
 from treetap.commands.epsilon.measuring import Result, measured
+from treetap.privacy.column_privacy import ColumnPrivacy, Draws, drawn_sums
 from treetap.privacy.label_dp import Ints, Priors, RandBelow, staged
 from treetap.privacy.zcdp import LeafWeightPrivacy
+from treetap.trees.candidates import CandidateList
+from treetap.trees.noised_sums import SumNoise
 
 LABELS = {"mechanism": "label_dp", "epsilon": 1.0, "runs": 1000, "canaries": 4000}
 WEIGHTS = {"mechanism": "pivodl", "epsilon": 8.0, "runs": 4000}
+SUMS = {"mechanism": "column_privacy", "epsilon": 8.0, "runs": 4000}
 Patch = pytest.MonkeyPatch
 
 
@@ -107,6 +111,49 @@ def test_mistakes_in_the_noise_of_leaf_weights_are_found(
     assert result.broken
     assert result.surely > result.by_noise
     assert (result.claimed, result.by_noise) == (8.0, pytest.approx(6.7635, abs=1e-4))
+
+
+def test_honest_noise_on_sums_is_not_accused(tmp_path: Path) -> None:
+    """By cells nearly all of its ε is seen; by prefixes, and by siblings, less."""
+    views = [{**SUMS, "view": view} for view in ("cells", "sums", "siblings")]
+    cells, sums, siblings = of(tmp_path, *views)
+    assert [result.broken for result in (cells, sums, siblings)] == [False] * 3
+    assert cells.by_noise >= cells.at_least > 5.5
+    assert cells.at_least > sums.at_least > siblings.at_least > 2
+
+
+def half_of_sums(patch: Patch) -> None:
+    """Have σ of sums be half of what it should be."""
+    variance = ColumnPrivacy.variance
+    patch.setattr(ColumnPrivacy, "variance", lambda *given: variance(*given) / 4)
+
+
+def after_prefixes(patch: Patch) -> None:
+    """Have each prefix get a draw of its own, in the place of each cell."""
+
+    def wrong(candidates: CandidateList, noise: SumNoise, nodes: int, draws: Draws) -> np.ndarray[Any, Any]:
+        of_slots = [draws(nodes * len(candidates), noise.variance * bound**2) for bound in noise.bounds]
+        return np.stack(of_slots, axis=1).reshape(nodes, len(candidates), -1)
+
+    patch.setattr(mechanisms, "drawn_sums", wrong)
+
+
+def used_again(patch: Patch) -> None:
+    """Have a node and the one beside it get the same noise, so that a difference has none."""
+    patch.setattr(mechanisms, "drawn_sums", lambda *given: np.tile(drawn_sums(*given)[: given[2] // 2], (2, 1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("plant", "view"), [(half_of_sums, "cells"), (after_prefixes, "sums"), (used_again, "siblings")]
+)
+def test_mistakes_in_the_noise_of_sums_are_found(
+    plant: Callable[[Patch], None], view: str, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """Each by the view that it shows in."""
+    plant(monkeypatch)
+    (result,) = of(tmp_path, {**SUMS, "view": view})
+    assert result.broken
+    assert result.surely > result.by_noise
 
 
 def test_the_published_accounting_is_no_bound(tmp_path: Path) -> None:
@@ -251,7 +298,7 @@ def test_input_that_cannot_be(tmp_path: Path) -> None:
     file = write(tmp_path / "noise.toml", {"measure": rows, "limit": 3.0})
     said = refused(treetap("measure-epsilon", file))
     for fault in (
-        "measure.[1]: mechanism must be 'label_dp', 'pivodl' or 'dp_sgd'",
+        "measure.[1]: mechanism must be 'label_dp', 'pivodl', 'dp_sgd' or 'column_privacy'",
         "measure.[2].label_dp.epsilon: ",
         "canaries: leave it out: all leaves of a job are one canary's",
         "more than 10000 leaves: measure a smaller job",

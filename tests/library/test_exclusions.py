@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.prediction import opening_of
 from party.config import PartyConfig
-from party.defences.checks import check_own, refuse_cells
+from party.defences.checks import check_own, refuse_classes
 from party.defences.settings import Defences
 from party.policy import Policy
 from party.prediction.opened_model import check_private_values
@@ -76,6 +76,7 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.SENSITIVITY: {"defences": {"sensitivity": 0.1}},
     F.DP_SGD: {"defences": {"dp_sgd": {"clip": 1.0, "noise": 1.0}}},
     F.MIN_CELL_RECORDS: {"defences": {"min_cell_records": 3}},
+    F.COLUMN_PRIVACY: {"defences": {"column_privacy": {"epsilon": 4.0, "delta": 1e-6, "trees": 100}}},
     F.BINS_PER_NODE: {"params": {"binning": "per-node"}},
 }
 #: Features of the files of an experiment.
@@ -119,9 +120,10 @@ def _train(protocol: str, *features: F) -> None:
     job = spec(replace(jobs_of(protocol).PARAMS, **params), **given.get("job", {}))
     check_spec(job)
     of_feature_parties = {F.SENSITIVITY, F.DP_SGD, F.MIN_CELL_RECORDS, F.MAX_COLUMN_LEAKAGE, F.MIN_INSTANCE_SPACE}
+    of_feature_parties |= {F.COLUMN_PRIVACY}
     of_columns = of_feature_parties & set(features)
     if of_columns and {F.ID_LMID, F.WITHDRAW}.intersection(features):  # of two parties' files: the one finds the other
-        refuse_cells(HOLDER)
+        refuse_classes(HOLDER, F.COLUMN_PRIVACY if F.COLUMN_PRIVACY in features else F.MIN_CELL_RECORDS)
     party = FEATURE_PARTY if of_columns else HOLDER
     own = TABLE.model_copy(update={**({"label": None} if of_columns else {}), **given.get("table", {})})
     defences, policy = Defences(**given.get("defences", {})), Policy(**given.get("policy", {}))

@@ -82,7 +82,7 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     explaining = ("name_features", "take_names", "split_names", "attribut", "mask_attributions")
     blinding = ("blind", "pass_", "raise_", "relay_ids", "combine_", "refresh_", "trace_", "match_", "agree_")  # of psi
     forests = ("share_labels", "take_labels", "encrypted_labels")
-    categories = ("chosen_partitions",)
+    categories = ("chosen_partitions", "noised_sums")  # by the parties' own tables and files
     previewing = ("charge_", "count_", "take_count", "least_", "shared_")
     checks = ("check_job",)  # before a job
     others = (*checks, *previewing, *predicting, *masking, *lattices, *explaining, *blinding, *forests, *categories)

@@ -143,6 +143,7 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
             candidates=LONG % 2**32, merges_bins=True, keeps_second_halves=True, hiding=LONG % 2**32
         )
     ],
+    "noised_sums": lambda: [setup_pb2.NoisedSums(epsilon=1.0, delta=1e-6, trees=LONG % 2**32)],
     "seed_commitment": lambda: [
         setup_pb2.SeedCommitment(commitment=commitment("a", bytes(NONCE_BYTES)), self_test=self_test())
     ],
@@ -208,6 +209,7 @@ SHORT = (
     "least_count",
     "shared_count",
     "candidate_count",
+    "noised_sums",
     "seed_commitment",
     "seed_nonce",
     "constant_entries",

@@ -52,6 +52,7 @@ POLICY: Mapping[str, Any] = {
     "min_evaluated_records": 2,
     "expansion_order": True,
     "withheld_spaces": True,
+    "noised_sums": True,
     "category_partitions": True,
     "min_label_parties": 1,
     "pivodl_as_published": True,

@@ -103,8 +103,7 @@ class Commands(LazyGroup):
         ),
         "labels": Row(
             "treetap.commands.labels",
-            "Show a party's ledgers of its labels: draws of noisy ones, ε spent, budget left; "
-            "measures released by clean.",
+            "Show a party's ledgers: noisy labels drawn, ε left, measures released by clean ones, noised sums.",
             PRIVACY,
         ),
         "transcript": Row(

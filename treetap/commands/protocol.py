@@ -170,7 +170,7 @@ def _rows_of_training(name: str) -> Iterator[tuple[MessageRow, str]]:
     yield from ((row, f"alignment {method}") for method, rows in ALIGNMENTS.items() for row in rows)
     for row in (*job_spec.MESSAGES, *training(name).sends):
         only = "" if row.when is always else "by the job's parameters"
-        yield row, "by the parties' tables" if row.by_tables else only
+        yield row, "by the parties' tables or files" if row.by_tables else only
 
 
 def _rows_of_prediction(name: str) -> Iterator[tuple[MessageRow, str]]:

@@ -35,6 +35,8 @@ REPAIRED = "repaired.jsonl"
 VALUES = "values"
 #: Entry of a manifest, of stored trees and of a job's notes: the fewest drawn records of a cell that is summed.
 CELLS = "min_cell_records"
+#: Entry of a manifest, and of stored trees: the noise on sums, by party in a label holder's.
+COLUMN_PRIVACY = "column_privacy"
 #: Entry of a manifest: "withheld" if no instance spaces were shown while trees grew, of the base model's trees too.
 SPACES = "instance_spaces"
 #: Entry of a label holder's manifest: true where no entry of an encrypted prediction may count as constant.

@@ -18,6 +18,17 @@ from dataclasses import dataclass
 from treetap.trees.pivodl_params import PivodlParams, leaves_of_job
 
 
+def rho_of(epsilon: float, delta: float) -> float:
+    """The ρ that gives (ε, δ): (√(ln(1/δ) + ε) − √(ln(1/δ)))², written without the difference of near numbers."""
+    least = -math.log(delta)
+    return (epsilon / (math.sqrt(least + epsilon) + math.sqrt(least))) ** 2
+
+
+def epsilon_of(rho: float, delta: float) -> float:
+    """The ε that ρ gives with this δ: ρ + 2 · √(ρ · ln(1 / δ))."""
+    return rho + 2 * math.sqrt(rho * -math.log(delta))
+
+
 @dataclass(frozen=True)
 class LeafWeightPrivacy:
     """The partial differential privacy of one job's leaf weights.
@@ -49,9 +60,8 @@ class LeafWeightPrivacy:
 
     @property
     def rho(self) -> float:
-        """The ρ of all releases: (√(ln(1/δ) + ε) − √(ln(1/δ)))², written without the difference of near numbers."""
-        least = -math.log(self.delta)
-        return (self.epsilon / (math.sqrt(least + self.epsilon) + math.sqrt(least))) ** 2
+        """The ρ of all releases."""
+        return rho_of(self.epsilon, self.delta)
 
     @property
     def rho_per_release(self) -> float:

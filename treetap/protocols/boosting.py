@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
-from treetap.protocols.growth import GROWTH, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
+from treetap.protocols.growth import GROWTH, NOISED, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, each_round, label_holder_opens, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
@@ -85,6 +85,7 @@ PROTOCOL = TrainingProtocol(
     params=BoostingParams,
     sends=(
         *GROWTH,
+        NOISED,
         *ON_LATTICE,
         WORDS,
         MessageRow("gradients", to_feature_parties, each_round, ciphertexts, step="begin_tree", when=by_key),
@@ -94,6 +95,14 @@ PROTOCOL = TrainingProtocol(
     trees=Trees(sequential=True),
     permissions=_permissions,
     capabilities=OF_GROWN_TREES
-    | {Feature.LATTICE, Feature.WITHHELD, Feature.BASE_MODEL, Feature.GRADIENT_BITS, Feature.MONOTONE, Feature.WEIGHT},
+    | {
+        Feature.COLUMN_PRIVACY,
+        Feature.LATTICE,
+        Feature.WITHHELD,
+        Feature.BASE_MODEL,
+        Feature.GRADIENT_BITS,
+        Feature.MONOTONE,
+        Feature.WEIGHT,
+    },
     noise=Noise(by_own_trees),
 )

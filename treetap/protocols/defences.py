@@ -174,6 +174,14 @@ DEFENCES: tuple[Defence, ...] = (
         Feature.MIN_CELL_RECORDS,
     ),
     Defence(
+        "column_privacy",
+        "columns",
+        _FEATURE_PARTY,
+        "discrete Gaussian noise on every sum, accounted for over attempts",
+        "treetap/privacy/column_privacy.py",
+        Feature.COLUMN_PRIVACY,
+    ),
+    Defence(
         "max_column_leakage",
         "columns",
         _FEATURE_PARTY_POLICY,

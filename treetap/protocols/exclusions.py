@@ -57,6 +57,7 @@ class Feature(StrEnum):
     SENSITIVITY = "sensitivity"
     DP_SGD = "dp_sgd"
     MIN_CELL_RECORDS = "min_cell_records"
+    COLUMN_PRIVACY = "column_privacy"
     # of an experiment
     EXPERIMENT = "an experiment"
     # of a prediction, and of its model
@@ -290,6 +291,61 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.WITHDRAW,
         "sums are over records that a tree does not draw too, of which a bin may have few",
         "leave min_cell_records out, or set on_max_leakage = 'stop'",
+    ),
+    Exclusion(
+        F.COLUMN_PRIVACY,
+        OTHERS,
+        "its messages about columns have no such noise",
+        "train by boosting, or leave it out",
+    ),
+    Exclusion(
+        F.COLUMN_PRIVACY,
+        F.OKAMOTO_UCHIYAMA,
+        "a feature party cannot add a number of its own to a sum",
+        "use scheme = 'paillier'",
+    ),
+    Exclusion(F.COLUMN_PRIVACY, F.LATTICE, "sums on a lattice have no room for noise", "use scheme = 'paillier'"),
+    Exclusion(
+        F.COLUMN_PRIVACY,
+        F.WITHHELD,
+        "a feature party cannot see that nodes of a level share no record",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.COLUMN_PRIVACY,
+        F.MIN_CELL_RECORDS,
+        "which bins are merged follows from exact cells",
+        "leave min_cell_records out",
+    ),
+    Exclusion(
+        F.COLUMN_PRIVACY,
+        F.LOSSGUIDE,
+        "nodes are not summed level by level, and the sums of one may come again",
+        "set grow_policy = 'depthwise', or leave it out",
+    ),
+    Exclusion(
+        F.COLUMN_PRIVACY,
+        F.BASE_MODEL,
+        "that model's trees may be of other noise, and their tables are compared exactly",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.COLUMN_PRIVACY,
+        F.MONOTONE,
+        "bounds of weights would follow from noised sums",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.COLUMN_PRIVACY,
+        F.ID_LMID,
+        "sums of classes have no bound on what a record adds to all of them",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.COLUMN_PRIVACY,
+        F.WITHDRAW,
+        "sums of classes have no bound on what a record adds to all of them",
+        "leave column_privacy out, or set on_max_leakage = 'stop'",
     ),
     *_each(
         _OF_CLASSES, F.REGRESSION, "it protects classes, and labels are numbers", "train on classes, or leave it out"

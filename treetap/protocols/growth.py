@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from treetap.protocols.key_options import KeyKind
+from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.messages import (
     PUBLIC_KEY,
     JobSizes,
@@ -14,6 +14,7 @@ from treetap.protocols.messages import (
     Series,
     each_round,
     each_stage,
+    from_feature_parties,
     label_holder_reports,
     once,
     planned_rounds,
@@ -148,6 +149,11 @@ def number_of_candidates(_sizes: TreeSizes, _series: Series) -> int:
     return 2 * (_NODE + 1) + 2 * _SWITCH
 
 
+def epsilon_and_delta(_sizes: TreeSizes, _series: Series) -> int:
+    """Two floating-point numbers and a whole one, their tags included."""
+    return 2 * 9 + _NODE + 1
+
+
 def two_digests(_sizes: TreeSizes, _series: Series) -> int:
     """32 bytes each."""
     return 68
@@ -174,6 +180,11 @@ def sets_permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
 def by_key(spec: setup_pb2.JobSpec) -> bool:
     """True if ciphertexts are added under a key."""
     return not by_lattice(spec)
+
+
+def by_paillier(spec: setup_pb2.JobSpec) -> bool:
+    """True if the scheme lets a feature party add numbers of its own to sums."""
+    return KeyKind.of(spec).scheme == PAILLIER
 
 
 def winning_places(sizes: TreeSizes, _series: Series) -> int:
@@ -226,6 +237,10 @@ ON_LATTICE = (
     MessageRow("seed_commitment", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
     MessageRow("seed_nonce", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
     MessageRow("planned_traffic", label_holder_reports, step="make_keys", when=by_lattice),
+)
+#: What a party with `column_privacy` says of its noise.
+NOISED = MessageRow(
+    "noised_sums", from_feature_parties, once, epsilon_and_delta, step="bin", when=by_paillier, by_tables=True
 )
 #: Of every training that grows trees, in the order in which they come.
 GROWTH = (

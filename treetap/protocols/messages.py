@@ -135,7 +135,8 @@ class MessageRow:
         also: further steps in which it does, of later stages or of jobs that share it.
         perhaps: classes that it carries where the sender's table or policy has it so; not known when a job begins.
         when: False for a training job that has no such content.
-        by_tables: it is sent only if columns of the parties' tables are of its kind; not known when a job begins.
+        by_tables: it is sent only if columns of the parties' tables are of its kind, or a party's file asks for it; not
+            known when a job begins.
     """
 
     content: str
@@ -180,6 +181,11 @@ def to_label_holder(members: Members) -> Pairs:
 def to_each_other(members: Members) -> Pairs:
     """Each party to each other."""
     return [(sender, to) for sender in members.parties for to in members.parties if sender != to]
+
+
+def from_feature_parties(members: Members) -> Pairs:
+    """Each feature party to each other party."""
+    return [(sender, to) for sender, to in to_each_other(members) if sender != members.aggregator]
 
 
 def to_first(members: Members) -> Pairs:

@@ -65,6 +65,11 @@ class Shape(NamedTuple):
         return 2 * self.n_bins if self.kind is Kind.ONE_HOT and self.has_missing else self.n_bins
 
     @property
+    def single(self) -> bool:
+        """True if the sums are of single bins, and not left sums of candidates."""
+        return self.kind is Kind.PARTITIONS
+
+    @property
     def products(self) -> int:
         """The most products of ciphertexts that turn a node's bins into these sums.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.local_values import RowsLeft, reached_values
 from treetap.trees.loss import check_sums, loss_for
 from treetap.trees.missing_party import scores_without
+from treetap.trees.noised_sums import NoisedParty
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.withholding import NOTHING, Withholding
 
@@ -104,6 +106,7 @@ def train(
     base: CentralModel | None = None,
     min_cell_records: Mapping[str, int] | None = None,
     rounds: BoostingRounds | None = None,
+    noised: Mapping[str, NoisedParty] | None = None,
 ) -> CentralModel:
     """Train on the parties' tables, given in tie order, and labels (N,).
 
@@ -111,7 +114,7 @@ def train(
     records (N,). `base`: a model of the same parties and bins from which training continues, with all of its trees.
     `min_cell_records`: of feature parties, by name; the first party's own columns need none. `rounds`: those of the
     training, of these labels and weights, before its first tree; if they measure further records, these are behind
-    those of the labels in all tables.
+    those of the labels in all tables. `noised`: feature parties whose sums have noise, which is drawn elsewhere.
     Raises ConfigError, or DataError if tables, labels, weights and base do not fit together.
     """
     params.validate()
@@ -148,6 +151,9 @@ def train(
         subtract = all(own.additive for _, own in bins)
         values = with_zeros(values, total)
         tree = GrowingTree(values, criterion, params.expansion, subtract=subtract, limit=limit, alone=alone)
+        for place, (name, _) in enumerate([] if alone else bins):
+            if noised is not None and name in noised:
+                tree.expect_noise(place, noised[name].noise, partial(noised[name].drawn, index))
         finished, added = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
         rounds.add(finished, added)
         trees.append(finished)

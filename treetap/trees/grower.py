@@ -42,7 +42,7 @@ def grow(tree: GrowingTree, bins: Sequence[Bins], enter: Enter) -> None:
             candidate = own.at_border(node, own.candidate(choice.tied[0]))
             entry = replace(candidate, feature=int(own.kept[candidate.feature])), own.cut(node, candidate)
             mask = goes_left(own, node, tree.rows[node], candidate)
-            tree.divide(node, enter(choice.party, node, entry), mask, choice.lefts[0])
+            tree.divide(node, enter(choice.party, node, entry), mask)
         tree.next_stage()
 
 

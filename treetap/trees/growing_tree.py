@@ -2,7 +2,7 @@
 
 Nodes have heap numbers: root 1, children of u are 2u (left) and 2u+1 (right). Sums are exact integers. With the bins
 of the job only the smaller child of a pair is summed, its sibling's candidates are the parent's less its own; with bins
-of their own, or merged ones of any party (`treetap.trees.cell_merging`), both children are summed.
+of their own, merged ones of any party (`treetap.trees.cell_merging`) or noise (`noised_sums`) both children are summed.
 
 The label holder of a job gets the other parties' sums and the rows of their splits in messages. `treetap.trees.grower`
 grows a tree all of whose columns are at hand, and the parts of a tree that the label holder grows alone.
@@ -23,6 +23,7 @@ from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
 from treetap.trees.expansion import ExpansionRules, Expansions
 from treetap.trees.monotone import MarkedCandidates, Monotone
+from treetap.trees.noised_sums import Drawn, SumNoise, fair_changes
 from treetap.trees.withholding import InformationLimit
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -133,6 +134,7 @@ class GrowingTree:
         self._candidates: dict[int, list[Ints]] = {}  # of these, and of those being built
         self._parents: dict[int, list[Ints]] = {}
         self.monotone: Monotone | None = None
+        self._noised: dict[int, tuple[SumNoise, Drawn | None]] = {}
 
     def constrain(self, marks: Sequence[Ints | None]) -> None:
         """Set the marks of each party's candidates before the first are compared: see `treetap.trees.monotone`.
@@ -149,6 +151,15 @@ class GrowingTree:
     def sum_both(self) -> None:
         """Have the sums of both children made from now on: a party's do not follow from the parent's."""
         self._subtract = False
+
+    def expect_noise(self, party: int, noise: SumNoise, drawn: Drawn | None = None) -> None:
+        """Take a party's sums as noised from now on; `drawn`: noise to add to exact ones.
+
+        Children of its splits have their own exact sums. A split that leaves a side without a drawn record is not
+        carried out, and its node is a leaf.
+        """
+        self._noised[party] = noise, drawn
+        self.sum_both()
 
     @property
     def padded(self) -> bool:
@@ -181,12 +192,12 @@ class GrowingTree:
         rows = (self.rows[node] for node in self.build)
         return [here if self._drawn is None else here[self._drawn[here]] for here in rows]
 
-    def check_offered(self, sums: Ints) -> None:
-        """Check another party's left sums, one (len(asked), candidates, S) array, before anything depends on them.
+    def check_offered(self, sums: Ints, party: int = 1) -> None:
+        """Check the left sums of party number `party`, one (len(asked), candidates, S) array, before all else.
 
         The bounds follow from numbers of records, which that party knows, and from the range of a record's value: an
         error depends on no label. A party from which instance spaces are withheld does not know a node's: there they
-        are those of the root for all nodes.
+        are those of the root for all nodes. Noised sums have their room for noise besides.
 
         Raises:
             Malformed: no records of a node can have such sums.
@@ -196,9 +207,12 @@ class GrowingTree:
         nodes = [self._root for _ in self.asked] if self._left_first else self.build
         drawn = np.array([self.sums[node][self._width - 1] for node in nodes])[:, np.newaxis]
         records = np.array([len(self.rows[node]) for node in nodes])[:, np.newaxis]
-        impossible = (last < 0) | (last > drawn)
+        rooms = np.zeros(self._width, dtype=np.int64)
         counts = np.clip(last, 0, drawn)[..., np.newaxis]
-        impossible |= ((inner < least * counts) | (inner > most * counts)).any(axis=-1)
+        if party in self._noised:
+            rooms, counts = np.array(self._noised[party][0].rooms), drawn[..., np.newaxis]
+        impossible = (last < -rooms[-1]) | (last > drawn + rooms[-1])
+        impossible |= ((inner < least * counts - rooms[:-1]) | (inner > most * counts + rooms[:-1])).any(axis=-1)
         classes = sums[..., self._width :]
         impossible |= (classes < 0).any(axis=-1) | (classes.sum(axis=-1) > records)
         if impossible.any():
@@ -211,7 +225,10 @@ class GrowingTree:
         `groups`: each party's places of sums over the categories of a column, which are to be partitioned.
         """
         self._groups = groups
-        built = {node: [sums[place] for sums in by_party] for place, node in enumerate(self.build)}
+        built = {
+            node: [self._with_noise(party, node, sums[place]) for party, sums in enumerate(by_party)]
+            for place, node in enumerate(self.build)
+        }
         for node in self.frontier:
             if node not in built:
                 parent, sibling = self._parents[node >> 1], built[node ^ 1]
@@ -227,7 +244,7 @@ class GrowingTree:
         """
         candidates = [self._candidates_of(node) for node in self.frontier]
         # All nodes of a stage at once, party by party: one call of the criterion costs little more than for one node.
-        gains = [self._gains([of_node[party] for of_node in candidates]) for party in range(len(self._groups))]
+        gains = [self._gains([of_node[party] for of_node in candidates], party) for party in range(len(self._groups))]
         for i, node in enumerate(self.frontier):
             if (choice := self._choice(node, candidates[i], [of_party[i] for of_party in gains])) is not None:
                 self._best[node] = choice
@@ -274,15 +291,24 @@ class GrowingTree:
             parties.append(MarkedCandidates(made, marks, total))
         return parties
 
-    def _gains(self, candidates: Sequence[MarkedCandidates]) -> Sequence[Floats]:
-        """Gains (candidates,) of a party's candidates at each node of the frontier."""
+    def _with_noise(self, party: int, node: int, sums: Ints) -> Ints:
+        """A party's left sums (candidates, S) of a node, with the noise that is to be added here, if there is any."""
+        _, drawn = self._noised.get(party, (None, None))
+        return sums if drawn is None else sums + drawn(node)
+
+    def _gains(self, candidates: Sequence[MarkedCandidates], party: int) -> Sequence[Floats]:
+        """Gains (candidates,) of the candidates of party number `party` at each node of the frontier."""
         totals = [self.sums[node][: self._width] for node in self.frontier]
         if self.monotone is not None:
             return [self.monotone.gains(*at_node) for at_node in zip(self.frontier, candidates, totals, strict=True)]
         if not totals:
             return []
         lefts = np.stack([at_node.lefts[:, : self._width] for at_node in candidates])
-        return list(self._criterion.gains(lefts, np.stack(totals)))
+        gains = self._criterion.gains(lefts, np.stack(totals))
+        if party in self._noised:
+            assert isinstance(self._criterion, BoostingCriterion)
+            gains = fair_changes(gains, lefts, np.stack(totals), self._criterion, self._noised[party][0])
+        return list(gains)
 
     def _may_open(self, choice: Choice) -> bool:
         """True if a child of a split could be split further."""
@@ -304,14 +330,25 @@ class GrowingTree:
             raise Malformed(f"the children of node {node} hold records that never reached it")
         if of_all and count in (0, len(rows)):
             raise Malformed(f"the split of node {node}, which won, sends all of its records to one side")
-        sums = self.values[rows[within]].sum(axis=0)
-        if tuple(sums) not in [tuple(offered) for offered in self.choices[node].lefts]:
+        sums, choice = self.values[rows[within]].sum(axis=0), self.choices[node]
+        noise, _ = self._noised.get(choice.party, (None, None))
+        rooms = 0 if noise is None else np.array(noise.rooms)
+        if not (np.abs(choice.lefts - sums) <= rooms).all(axis=-1).any():
             raise Malformed(f"the children of node {node} do not have the sums that its owner offered")
         self.divide(node, handle, within, sums)
 
-    def divide(self, node: int, handle: int, goes_left: Bools, left: Ints) -> None:
-        """Carry out the choice of a node: the mask (n,) of its records, and the sums (S,) of the left child."""
+    def divide(self, node: int, handle: int, goes_left: Bools, left: Ints | None = None) -> None:
+        """Carry out the choice of a node: the mask (n,) of its records, and the sums (S,) of the left child.
+
+        `left`: None: those of the choice, unless they are noised.
+        """
         choice, rows, whole, width = self.choices[node], self.rows[node], self.sums[node], self._width
+        noised = choice.party in self._noised
+        if left is None:
+            left = self.values[rows[goes_left]].sum(axis=0) if noised else choice.lefts[0]
+        if noised and left[width - 1] in (0, whole[width - 1]):
+            del self.choices[node]
+            return
         self.rows[2 * node], self.rows[2 * node + 1] = rows[goes_left], rows[~goes_left]
         self.sums[2 * node], self.sums[2 * node + 1] = left, whole - left
         self.made[node] = Made(node, choice.party, handle, choice.gain, self.cover(node))

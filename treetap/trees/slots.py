@@ -106,8 +106,10 @@ class Slots:
         return values
 
 
-def width_for(records: int, largest: int) -> int:
+def width_for(records: int, largest: int, noise: int = 0) -> int:
     """Smallest signed width, in bits, that holds every sum of up to `records` values with |value| <= `largest`.
+
+    `noise`: the largest size of what is added to a sum.
 
     Raises:
         PlaintextOverflow: more than 63 bits would be needed.
@@ -115,7 +117,7 @@ def width_for(records: int, largest: int) -> int:
     """
     if records < 0 or largest < 0:
         raise ValueError("records and largest must not be negative")
-    width = (records * largest).bit_length() + 1
+    width = (records * largest + noise).bit_length() + 1
     if width > LARGEST_WIDTH:
         raise PlaintextOverflow(
             f"sums of {records} values up to {largest} need {width} bits and a slot holds {LARGEST_WIDTH}: "

@@ -29,6 +29,7 @@ from collections.abc import Sequence
 
 from gmpy2 import mpz
 
+from treetap.additive.residues.batches import Batch
 from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, Ciphertexts, Obfuscators
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.protocols.key_options import OBFUSCATIONS, OKAMOTO_UCHIYAMA, SCHEMES
@@ -99,6 +100,11 @@ class PublicKey(Ciphertexts):
         """
         check_obfuscation(kind)
         return Obfuscators(self, None if kind == "standard" else self.short_powers(SHORT_EXPONENT_BITS))
+
+    def shifted(self, ciphertexts: Batch, plains: Sequence[int]) -> Batch:
+        """Always refused: g is the owner's."""
+        del ciphertexts, plains
+        raise BadInput("under Okamoto-Uchiyama only the key's owner can add numbers of its own to a sum")
 
     def check_plains(self, plains: Sequence[int]) -> None:
         """Refuse plaintexts that could come back with another sign or size."""

@@ -108,6 +108,10 @@ class PublicKey(Ciphertexts):
             self.check_plain(plain)
         return self.ring.multiply(self.ring.batch([1 + plain * self.n for plain in plains]), obfuscators)
 
+    def shifted(self, ciphertexts: Batch, plains: Sequence[int]) -> Batch:
+        """Ciphertexts of the sums with these numbers, not re-randomised: the factor of m is 1 + m·n mod n²."""
+        return self.ring.multiply(ciphertexts, self.ring.batch([1 + int(plain % self.n) * self.n for plain in plains]))
+
     def rerandomise_standard(self, ciphertexts: Batch) -> Batch:
         """The same plaintexts under fresh standard obfuscators: for every ciphertext whose reader owns the key."""
         return self.ring.multiply(ciphertexts, self.standard(len(ciphertexts)))

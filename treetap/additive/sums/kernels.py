@@ -258,10 +258,14 @@ class _Sums:
         self.computed += int(np.count_nonzero(both))
 
 
-def pack(state: dict[str, Any], name: str, candidates: bytes) -> bytes:
-    """Part (c): pack consecutive candidates, each packed ciphertext under a fresh standard obfuscator."""
+def pack(state: dict[str, Any], name: str, candidates: bytes, added: Sequence[int] = ()) -> bytes:
+    """Part (c): pack consecutive candidates, each packed ciphertext under a fresh standard obfuscator.
+
+    `added`: plaintexts to add to the packed ones.
+    """
     held: Held = state[name]
-    return held.public.write(held.packer.pack_fresh(held.public.read(candidates)))
+    packed = held.packer.pack_fresh(held.public.read(candidates))
+    return held.public.write(held.public.shifted(packed, added) if added else packed)
 
 
 def close_tree(state: dict[str, Any], name: str) -> None:
@@ -290,6 +294,7 @@ class CandidateSums:
 
     def __init__(self, engine: Engine, public: PublicKey, slots: Slots, records: int, name: str) -> None:
         self._engine, self._public, self._bits, self._name = engine, public, slots.bits, name
+        self._slots = slots
         self._per_plaintext = slots.groups_per_plaintext(public.plain_bits)
         # The place of each record's ciphertext: its worker and its index there.
         self._worker_of = np.zeros(records, dtype=np.int32)
@@ -309,6 +314,7 @@ class CandidateSums:
         shapes: Sequence[Shape],
         orders: Sequence[npt.NDArray[np.integer[Any]]],
         records: int,
+        noise: npt.NDArray[np.int64] | None = None,
     ) -> bytes:
         """Packed candidates of every node.
 
@@ -317,12 +323,13 @@ class CandidateSums:
             shapes: those of the features.
             orders: for each node the candidate that takes each place.
             records: those of all nodes of a level together, a record as often as it counts.
+            noise: (sums, S) to be added to the sums, node-major and in these orders.
         """
         left, additions = await self._cumulate([products for products, _ in partial], shapes, len(orders))
         width = self._public.ciphertext_bytes
         grid = np.frombuffer(left, dtype=np.uint8).reshape(len(orders), -1, width)
         placed = np.concatenate([node[order] for node, order in zip(grid, orders, strict=True)])
-        packed = await self._pack(placed)
+        packed = await self._pack(placed, [] if noise is None else self._plaintexts(noise))
         # What was multiplied is known to this party alone; what it reports follows from the layout.
         self.products += additions + sum(computed for _, computed in partial)
         self.operations["additions"] += candidate_products(records, shapes, len(orders), self._engine.workers)
@@ -345,11 +352,20 @@ class CandidateSums:
         answers = await self.everywhere(left_sums, *args)
         return b"".join(sums for sums, _ in answers), sum(additions for _, additions in answers)
 
-    async def _pack(self, candidates: npt.NDArray[np.uint8]) -> bytes:
-        """Part (c): whole packed ciphertexts, spread evenly over the workers."""
-        packed = -(-len(candidates) // self._per_plaintext)
-        workers = self._engine.workers
-        cuts = [packed * worker // workers * self._per_plaintext for worker in range(workers + 1)]
-        return b"".join(
-            await self.everywhere(pack, *[(candidates[first:last].tobytes(),) for first, last in pairwise(cuts)])
-        )
+    async def _pack(self, candidates: npt.NDArray[np.uint8], added: Sequence[int]) -> bytes:
+        """Part (c): whole packed ciphertexts, spread evenly over the workers; `added`: a plaintext for each."""
+        size = self._per_plaintext
+        packed, workers = -(-len(candidates) // size), self._engine.workers
+        cuts = [packed * worker // workers for worker in range(workers + 1)]
+        parts = [
+            (candidates[first * size : last * size].tobytes(), added[first:last]) for first, last in pairwise(cuts)
+        ]
+        return b"".join(await self.everywhere(pack, *parts))
+
+    def _plaintexts(self, numbers: npt.NDArray[np.int64]) -> list[int]:
+        """Numbers (sums, S), as many sums to a plaintext as fit."""
+        groups, size = self._slots.encode([numbers[:, slot] for slot in range(numbers.shape[1])]), self._per_plaintext
+        return [
+            sum(group << (self._bits * place) for place, group in enumerate(groups[first : first + size]))
+            for first in range(0, len(groups), size)
+        ]

@@ -62,6 +62,10 @@ class PublicKey(Protocol):
         """Fresh numbers whose n-th powers are standard obfuscators, fit for ciphertexts that the key's owner reads."""
         ...
 
+    def shifted(self, ciphertexts: Batch, plains: Sequence[int]) -> Batch:
+        """Ciphertexts of the sums with these numbers, not re-randomised; `BadInput` where only the owner can."""
+        ...
+
     def read(self, data: bytes) -> Batch:
         """Ciphertexts from concatenated blocks; `Malformed` if one cannot be a ciphertext under this key."""
         ...

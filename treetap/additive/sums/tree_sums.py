@@ -135,6 +135,7 @@ class EncryptedSums(CandidateSums):
         nodes: Sequence[Rows] | None,
         permutation: npt.NDArray[np.integer],
         merged: Sequence[npt.NDArray[np.integer]] | None = None,
+        noise: npt.NDArray[np.int64] | None = None,
     ) -> bytes:
         """Packed, re-randomised left sums of every candidate of every node.
 
@@ -142,6 +143,7 @@ class EncryptedSums(CandidateSums):
             nodes: records of each node; only those whose ciphertexts came count. None is the root: all that came.
             permutation: candidate `permutation[k]` takes place k in each node.
             merged: for each node the bin in which the records of each bin of a feature are counted, (features, bins).
+            noise: (sums, S) to be added, node-major and in this order.
 
         Returns:
             Concatenated ciphertexts of `groups_per_plaintext` candidates each, node-major.
@@ -155,7 +157,7 @@ class EncryptedSums(CandidateSums):
             return b""
         partial = await self._sum_bins(nodes, merged)
         came = int(np.count_nonzero(self._worker_of != _ABSENT))
-        return await self.finish(partial, self._shapes, [permutation] * count, came)
+        return await self.finish(partial, self._shapes, [permutation] * count, came, noise)
 
     async def close(self) -> None:
         """Free the workers' memory of this tree; results of blocks still under way are dropped."""

@@ -27,13 +27,17 @@ from treetap.commands.options import needs
 from treetap.models.line_file import Line, LineFile
 from treetap.neural.defences import DELTA, DpSgd, epsilon
 from treetap.neural.draws import Draws
+from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums
+from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.privacy.label_dp import Floats, Ints, staged
-from treetap.privacy.zcdp import LeafWeightPrivacy
+from treetap.privacy.zcdp import LeafWeightPrivacy, rho_of
 from treetap.protocols.own_priors import by_own_trees
 from treetap.strict import Strict
 from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
+from treetap.trees.candidates import CandidateList, Shape
+from treetap.trees.params import BoostingParams
 from treetap.trees.pivodl_params import PivodlParams
 
 #: Most records of which priors have leaves of one record: the table in which the canary of a game lies.
@@ -229,9 +233,7 @@ class LeafWeightNoise(Measured):
 
     @cached_property
     def by_noise(self) -> float:
-        least = math.log(1 / self.delta)
-        rho = (math.sqrt(least + self.epsilon) - math.sqrt(least)) ** 2
-        return min(self.epsilon, gaussian_epsilon(math.sqrt(2 * rho), self.delta))
+        return min(self.epsilon, gaussian_epsilon(math.sqrt(2 * rho_of(self.epsilon, self.delta)), self.delta))
 
     @property
     def _privacy(self) -> LeafWeightPrivacy:
@@ -371,6 +373,55 @@ class GradientNoise(Measured):
         return dict.fromkeys(order[:half], False) | dict.fromkeys(order[-half:], True)
 
 
+class SumNoiseMeasured(Measured):
+    """Noise on a feature party's sums (`treetap.privacy.column_privacy`), of sums alone: left sets are the neighbours'.
+
+    The canary lies in the first or in the last of the `bins` of a column, in every node that holds it; all its numbers
+    are at their bounds. `view`: what is scored, "cells" alone, "sums" over all prefixes, or "siblings", the difference
+    of each node and one beside it without the canary.
+    """
+
+    gaussian: ClassVar[bool] = True
+    no_one_run: ClassVar[str] = "all nodes of a job are one canary's, so that one run has no second canary"
+    carried_out: ClassVar[tuple[str, ...]] = ("treetap.privacy.column_privacy", "treetap.privacy.discrete_gaussian")
+    mechanism: Literal["column_privacy"]
+    epsilon: Annotated[float, Field(gt=0, le=1e6)]
+    delta: Annotated[float, Field(gt=0, lt=0.1)] = 1e-6
+    trees: Annotated[int, Field(ge=1, le=1000)] = 1
+    max_depth: Annotated[int, Field(ge=1, le=10)] = 2
+    bins: Annotated[int, Field(ge=2, le=256)] = 6
+    view: Literal["cells", "sums", "siblings"] = "cells"
+
+    @property
+    def claimed(self) -> float:
+        return self.epsilon
+
+    @property
+    def claimed_delta(self) -> float:
+        return self.delta
+
+    @cached_property
+    def by_noise(self) -> float:
+        return min(self.epsilon, gaussian_epsilon(math.sqrt(2 * rho_of(self.epsilon, self.delta)), self.delta))
+
+    def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
+        noise = ColumnPrivacy(self.epsilon, self.delta, self.trees).noise(
+            BoostingParams(max_depth=self.max_depth, max_bin=self.bins), 1
+        )
+        candidates, nodes, bounds = CandidateList([Shape(self.bins, False)]), self.trees * self.max_depth, noise.bounds
+        scores = []
+        for _ in range(plays):
+            drawn = drawn_sums(
+                candidates, noise, 2 * nodes, lambda count, of: discrete_gaussians(count, of, chance.randbytes)
+            )
+            sums, siblings = drawn[:nodes] + np.array(bounds) * given, drawn[nodes:]
+            seen = sums - siblings if self.view == "siblings" else sums
+            # the last cell is what the node's total, which both neighbours share, has beyond the last prefix
+            told = seen if self.view == "sums" else seen[:, [0, -1]]
+            scores.append(float((told / np.array(bounds)).sum()))
+        return scores
+
+
 def _named(table: Any) -> str | None:
     """The name of the mechanism of a table, or of a row."""
     return table.get("mechanism") if isinstance(table, dict) else getattr(table, "mechanism", None)
@@ -379,10 +430,11 @@ def _named(table: Any) -> str | None:
 Mechanism = Annotated[
     Annotated[LabelNoise, Tag("label_dp")]
     | Annotated[LeafWeightNoise, Tag("pivodl")]
-    | Annotated[GradientNoise, Tag("dp_sgd")],
+    | Annotated[GradientNoise, Tag("dp_sgd")]
+    | Annotated[SumNoiseMeasured, Tag("column_privacy")],
     Discriminator(
         _named,
         custom_error_type="mechanism",
-        custom_error_message="mechanism must be 'label_dp', 'pivodl' or 'dp_sgd'",
+        custom_error_message="mechanism must be 'label_dp', 'pivodl', 'dp_sgd' or 'column_privacy'",
     ),
 ]

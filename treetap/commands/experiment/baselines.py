@@ -71,7 +71,7 @@ class Comparison:
         self._truth = truth(rows, ID, label, self._ids, self._learned)
         self._defences, self._defended = experiment.defences, experiment.defended
         self._of_columns = {name: own.of_columns for name, own in experiment.of_columns.items()}
-        self._min_cell_records = experiment.min_cell_records
+        self._min_cell_records, self._noised = experiment.min_cell_records, experiment.noised
         self._amplified = any(party.optimizer is not None for party in experiment.party)
         self._joined = self._predict(self._names, self._of_defences())
         self._alone: dict[str, Floats] = {}
@@ -81,10 +81,10 @@ class Comparison:
         """True if the federation's model is this one.
 
         Aligned by private set intersection, its records are in another order, so that draws of them differ. The
-        centralised model has no noise, neither of leaf weights nor of labels. A network's private draws are known only
-        where they follow from the job's seed, and it has the job's optimiser at every party.
+        centralised model has no noise, neither of leaf weights nor of labels nor of sums. A network's private draws are
+        known only where they follow from the job's seed, and it has the job's optimiser at every party.
         """
-        if self._params.adds_noise or self._defences.label_dp is not None:
+        if self._params.adds_noise or self._defences.label_dp is not None or self._noised:
             return False
         if isinstance(self._params, SplitnnParams):
             return self._alignment == "sorted-ids" and self._params.reproducible and not self._amplified

@@ -23,9 +23,10 @@ from treetap.commands.experiment.results import Defended
 from treetap.commands.experiment.spread_labels import truth
 from treetap.errors import ConfigError, Defect
 from treetap.models.checksums import parse_json
-from treetap.models.store import CLEAN_METRICS, read_manifest
+from treetap.models.store import CLEAN_METRICS, COLUMN_PRIVACY, read_manifest
 from treetap.neural.defences import FeatureDefences, meaning_of
 from treetap.neural.params import SplitnnParams
+from treetap.privacy import column_privacy
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import broken_by
 from treetap.tables.config import TableConfig
@@ -85,6 +86,9 @@ def defended(
         "says": sentences,
     }
     sentences += says_of_cells(experiment.min_cell_records)
+    if experiment.noised:
+        of_sums = read_manifest(models[first]).get(COLUMN_PRIVACY, {})
+        sentences += [*column_privacy.sentences(of_sums), "The centralised model is without this noise."]
     if not isinstance(params, TreeParams):
         assert isinstance(params, SplitnnParams)  # the only protocol without trees
         for name, own in experiment.of_columns.items():

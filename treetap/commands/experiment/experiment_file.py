@@ -309,6 +309,11 @@ class ExperimentFile(Strict):
         return {name: own.min_cell_records for name, own in self.of_columns.items() if own.min_cell_records}
 
     @property
+    def noised(self) -> list[str]:
+        """The feature parties whose sums have noise."""
+        return [name for name, own in self.of_columns.items() if own.column_privacy is not None]
+
+    @property
     def defended(self) -> bool:
         """True if labels or columns have a defence."""
         return bool(self.defences.named() or self.of_columns)

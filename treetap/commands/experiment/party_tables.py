@@ -104,7 +104,7 @@ def _allowing(experiment: ExperimentFile) -> dict[str, Any]:
     spec = experiment.spec(experiment.job)
     classes = {name for sent in sent_in_training(spec, "coordinator") for name in sent.classes}
     lacking = sorted(name for name in classes if not CLASSES[name].default_receivers)
-    switches = training(experiment.job.protocol).permissions(spec)
+    switches = [*training(experiment.job.protocol).permissions(spec), *(["noised_sums"] if experiment.noised else [])]
     return {**dict.fromkeys(switches, True), **({"emits": {name: ["parties"] for name in lacking}} if lacking else {})}
 
 

@@ -113,6 +113,7 @@ class _LabelHolder(_Model):
     importance: dict[str, list[_Gain]]
     values: str | None = None
     min_cell_records: dict[str, Count] = {}
+    column_privacy: dict[str, dict[str, float]] = {}
     trees: list[_DrawnTree]
 
 

@@ -20,8 +20,9 @@ from rich.text import Text
 from rich.tree import Tree as Drawing
 
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import CELLS, VALUES, Names
+from treetap.models.store import CELLS, COLUMN_PRIVACY, VALUES, Names
 from treetap.models.valued_trees import ValuedTrees
+from treetap.privacy.column_privacy import sentences
 from treetap.privacy.zcdp import statement
 from treetap.tables.typed import named_type, value_of
 from treetap.terminal import text
@@ -67,7 +68,7 @@ def label_holder_described(manifest: Json, trees: ValuedTrees, names: Names, mea
         "params": manifest["params"],
         "metrics": manifest["training_metrics"],
         **({"weighted": True} if manifest.get("weighted") else {}),
-        **{key: manifest[key] for key in ("base_model", CELLS) if key in manifest},
+        **{key: manifest[key] for key in ("base_model", CELLS, COLUMN_PRIVACY) if key in manifest},
         "used_trees": len(used),
         "importance": importances,
         **({VALUES: manifest[VALUES]} if VALUES in manifest else {}),
@@ -140,6 +141,7 @@ def label_holder_headline(shown: Json) -> list[str]:
     if CELLS in shown:
         cells = ", ".join(f"{party} {least}" for party, least in sorted(shown[CELLS].items()))
         lines.append(f"fewest drawn records in a bin that is summed: {cells}")
+    lines += sentences(shown.get(COLUMN_PRIVACY, {}))
     if VALUES in shown:
         lines.append(f"values of leaves: {shown[VALUES]}, by clean labels, for the label holder alone")
     return lines

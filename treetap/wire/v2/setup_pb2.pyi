@@ -517,6 +517,7 @@ class SetupBody(google.protobuf.message.Message):
     CANDIDATE_COUNT_FIELD_NUMBER: builtins.int
     SEED_COMMITMENT_FIELD_NUMBER: builtins.int
     SEED_NONCE_FIELD_NUMBER: builtins.int
+    NOISED_SUMS_FIELD_NUMBER: builtins.int
     @property
     def public_key(self) -> Global___PublicKeyMessage: ...
     @property
@@ -525,6 +526,8 @@ class SetupBody(google.protobuf.message.Message):
     def seed_commitment(self) -> Global___SeedCommitment: ...
     @property
     def seed_nonce(self) -> Global___SeedNonce: ...
+    @property
+    def noised_sums(self) -> Global___NoisedSums: ...
     def __init__(
         self,
         *,
@@ -532,10 +535,11 @@ class SetupBody(google.protobuf.message.Message):
         candidate_count: Global___CandidateCount | None = ...,
         seed_commitment: Global___SeedCommitment | None = ...,
         seed_nonce: Global___SeedNonce | None = ...,
+        noised_sums: Global___NoisedSums | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "candidate_count", "seed_commitment", "seed_nonce"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "candidate_count", "seed_commitment", "seed_nonce", "noised_sums"] | None: ...
 
 Global___SetupBody: typing_extensions.TypeAlias = SetupBody
 
@@ -624,6 +628,30 @@ class CandidateCount(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding", "keeps_second_halves", b"keeps_second_halves", "merges_bins", b"merges_bins"]) -> None: ...
 
 Global___CandidateCount: typing_extensions.TypeAlias = CandidateCount
+
+@typing.final
+class NoisedSums(google.protobuf.message.Message):
+    """Feature party with `column_privacy` to each other party: the noise of its sums in this attempt follows from these."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EPSILON_FIELD_NUMBER: builtins.int
+    DELTA_FIELD_NUMBER: builtins.int
+    TREES_FIELD_NUMBER: builtins.int
+    epsilon: builtins.float
+    delta: builtins.float
+    trees: builtins.int
+    """The most trees of which it sends sums."""
+    def __init__(
+        self,
+        *,
+        epsilon: builtins.float = ...,
+        delta: builtins.float = ...,
+        trees: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["delta", b"delta", "epsilon", b"epsilon", "trees", b"trees"]) -> None: ...
+
+Global___NoisedSums: typing_extensions.TypeAlias = NoisedSums
 
 @typing.final
 class SeedCommitment(google.protobuf.message.Message):

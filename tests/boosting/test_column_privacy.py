@@ -1,0 +1,476 @@
+"""`column_privacy` in a federation: the trainer's trees with the noise that was drawn, budgets, refusals by name."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from attacks.view.view import read_label_holder
+from party.boosting.column_noise import ColumnNoise
+from party.defences.checks import check_own
+from party.defences.column_account import SUMS, AccountFile
+from party.defences.column_budget import ColumnBudget, ColumnCharge
+from party.defences.settings import ColumnPrivacyTable, Defences, IdLmid
+from party.growth.feature_party import OwnTree
+from party.growth.offered_candidates import OfferedCandidates
+from party.policy import Policy
+from tests.attacks.recorded import transcript
+from tests.commands.command import treetap_here, write
+from tests.library.trees.repairs import by_number
+from tests.pivodl.jobs import PARAMS as PIVODL
+from tests.simulator import Federation, Message, run
+from tests.worlds import PARTIES, World, manifest, spec, world
+from treetap.errors import ConfigError, Malformed
+from treetap.models.own_split import OwnSplit
+from treetap.models.store import read_model
+from treetap.privacy.column_privacy import ColumnPrivacy
+from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA
+from treetap.protocols.prediction import predict_request
+from treetap.tables.config import TableConfig
+from treetap.trees import centralised, noised_sums
+from treetap.trees.binning import bin_table
+from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.ensemble import Tree
+from treetap.trees.growing_tree import Choice, GrowingTree
+from treetap.trees.noised_sums import NoisedParty, SumNoise
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
+
+pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
+LABEL_HOLDER, FEATURE, OTHER = PARTIES
+BASE = BoostingParams(n_estimators=2, max_depth=3, max_bin=6, min_child_weight=0.0)
+#: Weak enough that noised candidates win on small tables.
+WEAK = ColumnPrivacyTable(epsilon=500.0, delta=1e-6, trees=2)
+#: Chance that a statistical test fails on right code.
+ALPHA = 1e-6
+#: World, parameters, ε by feature party.
+CASES: dict[str, tuple[dict[str, Any], BoostingParams, tuple[float, ...]]] = {
+    "missing values, sampled": ({"missing": 0.2}, replace(BASE, subsample=0.8), (3000.0, 900.0)),
+    "one party alone, few bits, strong noise": ({}, replace(BASE, gradient_bits=6), (60.0,)),
+    "several outputs": (
+        {"objective": "multi:softprob", "classes": 3},
+        replace(BASE, objective="multi:softprob", multi_strategy="multi_output_tree"),
+        (4000.0, 4000.0),
+    ),
+    "a tree per class, parties sit trees out": (
+        {"objective": "multi:softprob", "classes": 3},
+        replace(BASE, objective="multi:softprob", n_estimators=1, party_dropout={FEATURE: 0.3}),
+        (2000.0, 2000.0),
+    ),
+    "numbers, few columns and leaves": (
+        {"objective": "reg:squarederror", "missing": 0.1},
+        replace(BASE, objective="reg:squarederror", colsample_bytree=0.6, max_leaves=5),
+        (20000.0,),
+    ),
+}
+
+
+class DrawnNoise:
+    """The noise that parties have drawn, by party, tree and node: (candidates, S) in the canonical order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sums: dict[tuple[str, int, int], np.ndarray] = {}
+        self.attempts: dict[str, list[int]] = {}
+        draw = ColumnNoise.of
+
+        async def drawn(noise: ColumnNoise, tree: OwnTree, stage: int, nodes: list[int]) -> Any:
+            added = await draw(noise, tree, stage, nodes)
+            party = noise._context.party
+            if added is not None:
+                order, places = tree.columns.order(1), added.reshape(len(nodes), -1, added.shape[1])
+                for node, of_node in zip(nodes, places, strict=True):
+                    self.sums[party, tree.index, node] = np.empty_like(of_node)
+                    self.sums[party, tree.index, node][order] = of_node
+                self.attempts.setdefault(party, []).append(noise._context.attempt)
+            return added
+
+        monkeypatch.setattr(ColumnNoise, "of", drawn)
+
+    def of(self, party: str, t: int, node: int) -> np.ndarray:
+        return self.sums[party, t, node]
+
+
+def _defences(epsilons: tuple[float, ...], trees: int = 3) -> dict[str, Defences]:
+    return {
+        party: Defences(column_privacy=ColumnPrivacyTable(epsilon=epsilon, delta=1e-6, trees=trees))
+        for party, epsilon in zip(PARTIES[1:], epsilons, strict=False)
+    }
+
+
+def _federation(folder: Path, here: World, defences: dict[str, Defences], **policies: Any) -> Federation:
+    given = {LABEL_HOLDER: {"noised_sums": True}, **policies}
+    return Federation(folder, here.tables, defences=defences, policies=given)
+
+
+def _spec(params: TreeParams, parties: int = 3) -> Any:
+    return spec(params, key_bits=512, obfuscation="standard", parties=parties)
+
+
+def _central(
+    here: World, params: BoostingParams, defences: Mapping[str, Defences], drawn: DrawnNoise
+) -> centralised.CentralModel:
+    """The model of all columns at hand with the noise that was drawn."""
+    tables = []
+    for name, block in here.parties:
+        tables.append((name, bin_table(block, [str(j) for j in range(block.shape[1])], params.max_bin)))
+    outputs = params.outputs_per_tree(here.classes)
+    noised = {}
+    for party, own in defences.items():
+        table = own.column_privacy
+        assert table is not None
+        noise = ColumnPrivacy(table.epsilon, table.delta, table.trees).noise(params, outputs)
+        noised[party] = NoisedParty(noise, partial(drawn.of, party))
+    return centralised.train(tables, here.y, params, here.classes, noised=noised)
+
+
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize("case", CASES)
+def test_the_federation_finds_the_trees_of_the_drawn_noise(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trees, gains, weights and split tables are the trainer's with that noise, bit for bit; the report names it."""
+    of_world, params, epsilons = CASES[case]
+    here, drawn, defences = world(80, (1, 3, 2), seed=4, **of_world), DrawnNoise(monkeypatch), _defences(epsilons)
+
+    async def main() -> dict[str, Path]:
+        federation = _federation(tmp_path, here, defences)
+        status = await federation.train(_spec(params))
+        assert (status.state, status.error) == ("finished", "")
+        await federation.close()
+        return federation.states
+
+    states = run(main())
+    central = _central(here, params, defences, drawn)
+    shards = {party: read_model(states[party] / "models" / "job")[1] for party in PARTIES}
+    trees = [Tree.from_dict(line["tree"]) for line in shards[LABEL_HOLDER]]
+    assert [by_number(tree) for tree in trees] == [by_number(tree) for tree in central.ensemble.trees]
+    for party, lines in shards.items():
+        kept = [
+            OwnSplit.from_dict(split) for line in lines for split in line["own" if party == LABEL_HOLDER else "splits"]
+        ]
+        assert [(split.feature, split.bin, split.missing_left) for split in kept] == [
+            (candidate.feature, candidate.bin, candidate.missing_left) for candidate, _ in central.splits[party]
+        ]
+    told = manifest(states[LABEL_HOLDER])["column_privacy"]
+    for party, epsilon in zip(PARTIES[1:], epsilons, strict=False):
+        assert told[party] == manifest(states[party])["column_privacy"]
+        assert told[party]["epsilon"] == epsilon
+        (charge,) = ColumnBudget(states[party], None).charges()
+        assert (charge.table, charge.job, charge.epsilon) == ("train", "job", epsilon)
+    assert any(split.owner in defences for tree in trees for split in tree.splits)
+
+
+def test_sums_given_the_left_sets_have_the_stated_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums that a label holder opened, less the exact ones, in units of σ: chi-square by covariance of prefixes."""
+    here, statistic, freedom = world(60, (1, 4), seed=2), 0.0, 0
+    noise = ColumnPrivacy(50.0, 1e-6, 2).noise(BASE, 1)
+    take = OfferedCandidates.take
+
+    async def kept(offered: Any, party: str, t: int, stage: int) -> Any:
+        sums = await take(offered, party, t, stage)
+        for node, of_node in zip(offered._growing.build, sums, strict=True):
+            rows = offered._growing.rows[node]
+            opened.append((t, node, of_node, rows, offered._growing.values))
+        return sums
+
+    opened: list[tuple[int, int, Any, Any, Any]] = []
+    columns: dict[int, OwnTree] = {}
+    draw = ColumnNoise.of
+
+    async def seen(own: ColumnNoise, tree: OwnTree, stage: int, nodes: list[int]) -> Any:
+        columns[tree.index] = tree
+        return await draw(own, tree, stage, nodes)
+
+    monkeypatch.setattr(OfferedCandidates, "take", kept)
+    monkeypatch.setattr(ColumnNoise, "of", seen)
+
+    async def main() -> None:
+        federation = _federation(tmp_path, here, _defences((50.0,), trees=2))
+        assert (await federation.train(_spec(BASE, parties=2))).state == "finished"
+        await federation.close()
+
+    run(main())
+    assert {node for _, node, *_ in opened} >= {1}
+    for t, _, sums, rows, values in opened:
+        bins: Any = columns[t].columns.bins
+        order = columns[t].columns.order(1)
+        for column, shape in enumerate(bins.candidates.shapes):
+            places = np.flatnonzero(bins.candidates.feature[order] == column)
+            cuts = bins.candidates.bin[order][places]
+            exact = [values[rows[bins.all_codes[rows, column] <= cut]].sum(axis=0) for cut in cuts]
+            rest = (sums[places] - np.array(exact))[np.argsort(cuts)] / np.array(noise.bounds)
+            # cells' noise of which a W-th part of the whole is taken off: its parts add up to 0
+            cells = np.diff(np.vstack([np.zeros((1, 3)), rest, np.zeros((1, 3))]), axis=0)
+            assert len(cells) == shape.n_bins
+            statistic += float((cells**2).sum() / float(noise.variance))
+            freedom += 3 * (shape.n_bins - 1)
+    low, high = stats.chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], freedom)
+    assert freedom > 100
+    # cells of the count, whose noise is of few units, are rounded
+    assert 0.98 * low < statistic < 1.02 * high
+
+
+def test_attempts_are_charged_through_kills_and_refused_when_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a sum leaves, each attempt with new noise; a resumed job and another one on the table add up."""
+    here, drawn, killed = world(60, seed=3), DrawnNoise(monkeypatch), list[Message]()
+    defences = {FEATURE: Defences(column_privacy=WEAK)}
+    one = ColumnPrivacy(WEAK.epsilon, WEAK.delta, WEAK.trees)
+
+    async def main() -> None:
+        federation = _federation(tmp_path, here, defences, **{FEATURE: {"column_budget": 1000.0}})
+        ledger = ColumnBudget(federation.configs[FEATURE].state, None)
+
+        def kill(message: Message) -> None:
+            if (message.word, message.sender, message.served) == ("candidate_sums", FEATURE, False):
+                assert ledger.charges()[-1].attempt == (3 if killed else 1)  # before any sum
+                if not killed:
+                    killed.append(message)
+                    federation.kill(FEATURE)
+                    federation.start(FEATURE)
+
+        federation.hook = kill
+        assert (await federation.train(_spec(BASE))).state == "interrupted"
+        await asyncio.sleep(200)
+        config = federation.configs[FEATURE]
+        for own in (Defences(), config.defences):
+            federation.kill(FEATURE)
+            federation.configs[FEATURE] = config.model_copy(update={"defences": own})
+            federation.start(FEATURE)
+            status = await federation.resume("job")
+            if own == Defences():
+                assert "column_privacy of feature-b is not there and was when job job began" in status.error
+                await asyncio.sleep(200)
+        assert (status.state, status.error) == ("finished", "")
+        charges = ledger.charges("train")
+        assert [(charge.job, charge.attempt) for charge in charges] == [("job", 1), ("job", 3)]
+        assert ledger.spent("train") == pytest.approx(2 * one.rho)
+        status = await federation.train(_spec(BASE), "another")
+        assert status.state == "failed"
+        assert re.search(
+            "feature-b sends no sums of table 'train' in this attempt: it costs ε = 500 .* column_budget = 1000, which "
+            r"leaves ε = [\d.]+ \('treetap labels' at feature-b lists them\)",
+            status.error,
+        ), status.error
+        assert len(ledger.charges()) == 2
+        await federation.close()
+
+    run(main())
+    assert set(drawn.attempts[FEATURE]) == {1, 3}
+
+
+def test_without_a_budget_one_attempt_is_all(tmp_path: Path) -> None:
+    """The default is the ε of one attempt, over all jobs on a table."""
+    here = world(60, seed=3)
+
+    async def main() -> None:
+        federation = _federation(tmp_path, here, {FEATURE: Defences(column_privacy=WEAK)})
+        assert (await federation.train(_spec(BASE))).state == "finished"
+        status = await federation.train(_spec(BASE), "another")
+        assert "has no column_budget, which leaves ε = 0 " in status.error
+        await federation.close()
+
+    run(main())
+
+
+#: Parameters, label holder's policy and defences, the feature party's trees, the error.
+REFUSED: dict[str, tuple[TreeParams, dict[str, Any], dict[str, Any], int, str]] = {
+    "a policy without noised sums": (BASE, {"noised_sums": False}, {}, 2, "write noised_sums = true above the tables"),
+    "more trees": (replace(BASE, n_estimators=3), {}, {}, 2, "is for 2 trees, and the job has 3 with sums of it"),
+    "classes of a label": (BASE, {}, {"id_lmid": IdLmid(xi=0.5)}, 2, "column_privacy and id_lmid do not go together"),
+    "too little room": (BASE, {}, {}, 1_000_000, "noise .* a greater epsilon or fewer trees"),
+}
+
+
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_have_it_is_refused_before_a_sum_is_sent(case: str, tmp_path: Path) -> None:
+    """By name, with what to change."""
+    params, policy, of_labels, trees, fault = REFUSED[case]
+    here, sent = world(60, seed=3), set[str]()
+    epsilon = 500.0 if trees < 10 else 1e-6
+
+    async def main() -> None:
+        own = ColumnPrivacyTable(epsilon=epsilon, delta=1e-6, trees=trees)
+        defences = {LABEL_HOLDER: Defences(**of_labels), FEATURE: Defences(column_privacy=own)}
+        federation = _federation(tmp_path, here, defences, **{LABEL_HOLDER: {"noised_sums": True, **policy}})
+
+        def keep(sender: str, _: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            sent.add(f"{sender} {name_of(message)}")
+            return message
+
+        federation.tamper = keep
+        status = await federation.train(_spec(params))
+        assert status.state in ("failed", "interrupted")
+        assert re.search(fault, status.error), status.error
+        assert not ColumnBudget(federation.configs[FEATURE].state, None).charges()
+        await federation.close()
+
+    run(main())
+    assert f"{FEATURE} candidate_sums" not in sent
+
+
+@pytest.mark.parametrize(
+    ("params", "scheme", "fault"),
+    [
+        (PIVODL, {}, "protocol 'pivodl' do not go together"),
+        (ForestParams(n_estimators=2), {}, "protocol 'forest' do not go together"),
+        (BASE, {"scheme": OKAMOTO_UCHIYAMA}, "scheme = 'okamoto-uchiyama' do not go together"),
+        (BASE, {"scheme": LATTICE, "key_bits": 0, "obfuscation": ""}, "scheme = 'lattice' do not go together"),
+        (replace(BASE, grow_policy="lossguide"), {}, "grow_policy = 'lossguide' do not go together"),
+    ],
+)
+def test_jobs_without_it_are_refused_by_name(params: TreeParams, scheme: dict[str, Any], fault: str) -> None:
+    """A file that asks for it is not overlooked."""
+    table = TableConfig(path=Path("t.csv"), id="id", columns=["a"])
+    with pytest.raises(ConfigError, match=f"column_privacy and {fault}"):
+        check_own(FEATURE, Defences(column_privacy=WEAK), Policy(), table, None, spec(params, **scheme))
+
+
+def test_its_owner_sums_no_record_twice_at_a_level() -> None:
+    """Nodes at other levels, asked for again, at max_depth, that overlap, or are not their parent's are refused."""
+    tree: Any = SimpleNamespace(index=0, total=6, rows={1: [0, 1, 2, 3, 4, 5], 2: [0, 1], 3: [2, 3], 4: [0, 2]})
+    tree.rows_of = lambda node: np.array(tree.rows[node])
+    noise = object.__new__(ColumnNoise)
+    noise._params = replace(BASE, max_depth=3)
+    noise._spaces = {}
+    noise._check(tree, 0, [1])
+    for stage, nodes in ((1, [1]), (0, [2]), (2, [4]), (1, [4])):
+        with pytest.raises(Malformed, match="column_privacy"):
+            noise._check(tree, stage, nodes)
+    tree.rows[3] = [1, 2]
+    with pytest.raises(Malformed, match="also another"):
+        noise._check(tree, 1, [2, 3])
+    noise._spaces = {1: np.arange(6)}
+    noise._check(tree, 1, [2])
+    with pytest.raises(Malformed, match="come once"):
+        noise._check(tree, 1, [2])
+    with pytest.raises(Malformed, match="not all its parent's"):
+        noise._check(tree, 2, [4])
+    tree.rows[8] = [0]
+    noise._spaces[4] = np.array([0])
+    with pytest.raises(Malformed, match="at level 3"):
+        noise._check(tree, 3, [8])
+
+
+def test_of_noised_sums_the_account_and_audits_count_left_sets_alone(tmp_path: Path) -> None:
+    """No cell of the party is counted by sums; a label holder's transcript is read, and says which sums have noise."""
+    here = world(80, (1, 3, 2), seed=4)
+    policies = {LABEL_HOLDER: {"noised_sums": True, "record_sums": True}}
+
+    async def main() -> dict[str, Path]:
+        federation = Federation(
+            tmp_path, here.tables, defences=_defences((3000.0,)), policies=policies, record="received"
+        )
+        assert (await federation.train(_spec(BASE))).state == "finished"
+        await federation.close()
+        return federation.states
+
+    states = run(main())
+    for party, counted in ((FEATURE, False), (OTHER, True)):
+        account = AccountFile(states[party], LABEL_HOLDER, "train").read()
+        assert bool(account.count(SUMS)) is counted
+    opened = read_label_holder(transcript(states, LABEL_HOLDER)).opened
+    assert opened is not None
+    assert opened.noised == {FEATURE}
+    assert {split.party for tree in opened.trees for split in tree.won} == {FEATURE, OTHER}
+
+
+def test_constraints_of_another_party_are_refused(tmp_path: Path) -> None:
+    """Bounds of weights would follow from noised sums."""
+    here = world(60, seed=3)
+
+    async def main() -> None:
+        constraints = {OTHER: {here.tables[OTHER][0][0]: 1}}
+        policies = {LABEL_HOLDER: {"noised_sums": True}}
+        federation = Federation(
+            tmp_path, here.tables, defences=_defences((500.0,)), policies=policies, constraints=constraints
+        )
+        status = await federation.train(_spec(BASE))
+        assert "column_privacy and monotone_constraints do not go together" in status.error
+        await federation.close()
+
+    run(main())
+
+
+def test_the_command_shows_what_is_spent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Attempts, and by table the ε that is spent and left."""
+    own = {"column_privacy": WEAK.model_dump()}
+    config = write(tmp_path / "shop.toml", {"name": "shop", "state": "state", "insecure": True, "defences": own})
+    privacy = ColumnPrivacy(WEAK.epsilon, WEAK.delta, WEAK.trees)
+    charge = ColumnCharge("2026-11-26T10:00:00+00:00", "train", "bank", "credit", 1, 500.0, 1e-6, 2, privacy.rho)
+    ColumnBudget(tmp_path / "state", None).charge("shop", charge, privacy)
+    assert treetap_here("labels", "--config", str(config)) == 0
+    shown = capsys.readouterr().out
+    assert "attempt 1 of credit had noised sums of table train for bank, ε 500, ρ" in shown
+    assert "shop: columns of table train: ε 500 spent, 0 left" in shown
+
+
+@pytest.mark.parametrize("params", [replace(BASE, max_depth=4, n_estimators=3)])
+def test_a_split_that_leaves_a_side_without_records_is_none(
+    params: BoostingParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without floor and handicap noise wins at small nodes; the model is the trainer's all the same, and predicts."""
+    monkeypatch.setattr(noised_sums, "FLOOR", -1e9)
+    monkeypatch.setattr(noised_sums, "HANDICAP", 0.0)
+    here, drawn, defences = world(60, (1, 3, 2), seed=4), DrawnNoise(monkeypatch), _defences((60.0, 60.0))
+    undone = []
+    divide = GrowingTree.divide
+
+    def noticed(tree: GrowingTree, node: int, *given: Any) -> None:
+        divide(tree, node, *given)
+        undone.extend([] if node in tree.made else [node])
+
+    monkeypatch.setattr(GrowingTree, "divide", noticed)
+
+    async def main() -> dict[str, Path]:
+        federation = _federation(tmp_path, here, defences)
+        status = await federation.train(_spec(params))
+        assert (status.state, status.error) == ("finished", "")
+        status = await federation.predict(predict_request("interactive", model="job"))
+        assert (status.state, status.error) == ("finished", "")
+        await federation.close()
+        return federation.states
+
+    states = run(main())
+    of_federation = len(undone)
+    central = _central(here, params, defences, drawn)
+    assert of_federation == len(undone) - of_federation > 0
+    lines = read_model(states[LABEL_HOLDER] / "models" / "job")[1]
+    trees = [Tree.from_dict(line["tree"]) for line in lines]
+    assert [by_number(tree) for tree in trees] == [by_number(tree) for tree in central.ensemble.trees]
+
+
+def test_sums_beyond_the_room_for_noise_are_refused() -> None:
+    """Those that a party offers, and those of the children that it sends; a side may differ by the room."""
+    values = np.tile(np.array([[1, 1, 1]], dtype=np.int64), (8, 1))
+    criterion = BoostingCriterion(1.0, BASE)
+    noise = SumNoise(Fraction(4), (1, 1, 1), 2, 10)
+    room = noise.rooms[0]
+    tree = GrowingTree(values, criterion, BASE.expansion, subtract=True)
+    tree.expect_noise(1, noise)
+    most = criterion.ranges(3)[1]
+    tree.check_offered(np.array([[[-8 * most[0] - room, -room, -room], [8 * most[0] + room, 8 * most[1] + room, 8]]]))
+    for wrong in ([8 * most[0] + room + 1, 0, 0], [0, -room - 1, 0], [0, 0, 8 + room + 1], [0, 0, -room - 1]):
+        with pytest.raises(Malformed, match="no records of it can have them"):
+            tree.check_offered(np.array([[wrong]]))
+    for off, there in ((room, True), (room + 1, False)):
+        tree.choices[1] = Choice(1, 1, [0], 1.0, np.array([[4 + off, 4, 4 - off]]), 0)
+        if there:
+            tree.split(1, 0, np.arange(4))
+            continue
+        with pytest.raises(Malformed, match="do not have the sums that its owner offered"):
+            tree.split(1, 0, np.arange(4))

@@ -1,0 +1,275 @@
+"""Batches of the discrete Gaussian: exact probabilities, comparisons that float64 leaves open, and its error bounds.
+
+Bounds have a false-alarm rate of 1e-6 per test on the operating system's randomness; seeded draws are always the same.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from collections.abc import Callable, Iterator
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from treetap.privacy import discrete_gaussian as module
+from treetap.privacy.discrete_gaussian import discrete_gaussian, discrete_gaussians, exp_bounds
+
+ALPHA = 1e-6
+#: One unit of the analysis in the module's docstring.
+U = 2.0**-53
+
+
+def _probabilities(variance: float, bound: int) -> np.ndarray[Any, Any]:
+    """P(x) for |x| < bound, before it that of the lower tail and after it that of the upper one."""
+    support = np.arange(-400, 401)
+    density = np.exp(-(support**2) / (2 * variance))
+    density /= density.sum()
+    inner = np.abs(support) < bound
+    tail = density[support >= bound].sum()
+    return np.concatenate([[tail], density[inner], [tail]])
+
+
+def _counts(draws: np.ndarray[Any, Any], bound: int) -> np.ndarray[Any, Any]:
+    return np.bincount(np.clip(draws, -bound, bound) + bound, minlength=2 * bound + 1)
+
+
+def _sequence(parts: list[bytes], then: Callable[[int], bytes] = os.urandom) -> Callable[[int], bytes]:
+    """A source of the given parts, one a call, and then of another source."""
+    left: Iterator[bytes] = iter(parts)
+
+    def source(count: int) -> bytes:
+        part = next(left, None)
+        if part is None:
+            return then(count)
+        assert len(part) == count
+        return part
+
+    return source
+
+
+def _proposals(lows: list[int], highs: list[int], uniforms: list[int]) -> bytes:
+    return np.array([lows, highs, uniforms], dtype="<u8").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("variance", "bound"),
+    [("1/10", 2), ("1", 4), ("5/2", 6), ("9", 12), ("225/16", 14), ("2500/9", 55), ("256", 55)],
+)
+def test_draws_have_the_stated_probabilities(variance: str, bound: int) -> None:
+    """A chi-square test over the integers of which more than a handful are drawn, and the two tails."""
+    count = 400_000
+    draws = discrete_gaussians(count, Fraction(variance))
+    expected = count * _probabilities(float(Fraction(variance)), bound)
+    assert stats.chisquare(_counts(draws, bound), expected).pvalue > ALPHA
+
+
+def test_a_variance_that_is_two_percent_wrong_is_noticed() -> None:
+    """The chi-square test above has that power."""
+    draws = discrete_gaussians(400_000, Fraction(9), random.Random(1).randbytes)
+    assert stats.chisquare(_counts(draws, 12), 400_000 * _probabilities(9.18, 12)).pvalue < ALPHA
+
+
+@pytest.mark.parametrize("sigma", [3.0, 17.5, 2.0**40])
+def test_batches_are_distributed_as_single_draws(sigma: float) -> None:
+    """A two-sample test, in cells of σ/2: the one-by-one sampler shares nothing with the batches."""
+    singles = np.array([discrete_gaussian(Fraction(sigma) ** 2) for _ in range(3000)])
+    batch = discrete_gaussians(200_000, Fraction(sigma) ** 2)
+    table = [_counts(np.floor(draws / (sigma / 2)).astype(np.int64), 6) for draws in (singles, batch)]
+    assert stats.chi2_contingency(np.array(table)).pvalue > ALPHA
+
+
+@pytest.mark.parametrize("sigma", [1e6 + 0.5, 3 * 2.0**32, 2.0**40, 2.0**45])
+def test_draws_of_a_great_sigma_are_normal(sigma: float) -> None:
+    """Mean, Σx²/σ², the fourth moment and all quantiles; the lowest bits are uniform."""
+    count = 100_000
+    draws = discrete_gaussians(count, Fraction(sigma) ** 2)
+    scaled = draws / sigma
+    limit = stats.norm.isf(ALPHA / 10)
+    assert abs(scaled.mean()) * math.sqrt(count) < limit
+    assert abs((scaled**2).mean() - 1) < limit * math.sqrt(2 / count)
+    assert abs((scaled**4).mean() - 3) < 1.2 * limit * math.sqrt(96 / count)
+    assert stats.kstest(scaled, "norm").pvalue > ALPHA / 5
+    assert stats.chisquare(np.bincount(draws & 7)).pvalue > ALPHA / 5
+
+
+@pytest.mark.parametrize("variance", [Fraction(1, 10), Fraction(9), Fraction(2.0**40 + 0.5) ** 2, Fraction(1 << 90)])
+def test_the_arrays_decide_as_exact_arithmetic_does(variance: Fraction) -> None:
+    """Each proposal of a batch alone, from the same bits, in whole numbers."""
+    words = random.Random(3).randbytes(24 * 600)
+    batch = module._Proposals(variance, _sequence([words])).accepted(600)
+    scale = math.isqrt(math.floor(variance)) + 1
+    alone = []
+    proposals = module._Proposals(variance, os.urandom)
+    for first, high, uniform in np.frombuffer(words, "<u8").reshape(3, 600).T.tolist():
+        size = proposals._decided(first % (2 * scale) >> 1, high, uniform)
+        negative = first % 2 == 1
+        if size is not None and not (negative and size == 0) and first < (1 << 64) // (2 * scale) * 2 * scale:
+            alone.append(-size if negative else size)
+    assert batch.tolist() == alone
+    assert len(alone) > 150
+
+
+def test_a_comparison_that_float64_leaves_open_is_decided_by_further_bits() -> None:
+    """U agrees with exp(−x) in 64 bits, then in 128: the next bits decide, of either side."""
+    variance, low = Fraction(2.0**33 + 0.25) ** 2, 123_456_789
+    scale = math.isqrt(math.floor(variance)) + 1
+    exponent = (low - variance / scale) ** 2 / (2 * variance) + Fraction(low, scale)
+    threshold = exp_bounds(exponent, 256)[0]
+    first, second = threshold >> 192, threshold >> 128 & (1 << 64) - 1
+    words = _proposals([2 * low], [(1 << 64) - 1], [first])
+    asked = []
+
+    def accepted(*further: int) -> list[np.int64]:
+        parts = [words] + [word.to_bytes(8, "little") for word in further]
+
+        def none(count: int) -> bytes:
+            raise AssertionError("more bits than needed")
+
+        source = _sequence(parts, none)
+        asked.append(len(further))
+        return list(module._Proposals(variance, source).accepted(1))
+
+    assert accepted(second - 1) == [low]
+    assert accepted(second + 1) == []
+    assert accepted(second, 0) == [low]
+    assert accepted(second, (1 << 64) - 1) == []
+
+
+def test_float64_is_not_asked_near_the_threshold() -> None:
+    """Whatever U is within the undecided band, the outcome is that of its 64 bits against the exact threshold."""
+    variance, low = Fraction(10**12 + 1, 7), 54_321
+    scale = math.isqrt(math.floor(variance)) + 1
+    exponent = (low - variance / scale) ** 2 / (2 * variance) + Fraction(low, scale)
+    threshold = exp_bounds(exponent, 64)[0]
+    offsets = [sign * (1 << shift) for sign in (-1, 1) for shift in range(1, 30)]
+    words = _proposals(
+        [2 * low] * len(offsets), [(1 << 64) - 1] * len(offsets), [threshold + offset for offset in offsets]
+    )
+    accepted = module._Proposals(variance, _sequence([words])).accepted(len(offsets))
+    assert accepted.tolist() == [low] * sum(offset < 0 for offset in offsets)
+
+
+@pytest.mark.parametrize("high", [1, 2, 30, 44, 45, 46])
+def test_a_high_on_a_threshold_is_decided_by_further_bits(high: int) -> None:
+    """64 bits equal to ⌊2⁶⁴ exp(−h)⌋: the next ones tell h from h − 1, also beyond the table."""
+    threshold = exp_bounds(Fraction(high), 256)[0]
+    first, second, third = (threshold >> shift & (1 << 64) - 1 for shift in (192, 128, 64))
+    variance, uniform = Fraction(10**8), 0  # U = 0 in its first bits: accepted, however small exp(−x) is, or undecided
+
+    def decided(last: int) -> int:
+        further = [second.to_bytes(8, "little"), last.to_bytes(8, "little")]
+        source = _sequence([_proposals([0], [first], [uniform]), *further], bytes)
+        return int(module._Proposals(variance, source).accepted(1)[0]) // 10_001
+
+    assert (decided(third - 1), decided(third + 1)) == (high, high - 1)
+
+
+def _decimal_exp(exponent: Fraction) -> Decimal:
+    """exp(−exponent) to 90 digits, by another algorithm."""
+    with localcontext() as context:
+        context.prec = 120
+        return (-(Decimal(exponent.numerator) / Decimal(exponent.denominator))).exp()
+
+
+def _arguments() -> list[float]:
+    """Random ones, the ends of steps of the table and what is next to them, and beyond the cut."""
+    draw = random.Random(4).uniform
+    ends = [step / 64 for step in (0, 1, 2, 3, 64, 100, 1000, 2815, 2816)]
+    near = [math.nextafter(end, side) for end in ends for side in (0.0, 100.0)]
+    small = [draw(0, 1) * 2.0**-power for power in range(0, 70, 3)] + [5e-324]
+    return ends + near + small + [draw(0, 46) for _ in range(1000)] + [44.5, 700.0, 1e300, math.inf]
+
+
+def test_the_exponential_function_is_within_its_bound() -> None:
+    """3u from a hundred digits of another algorithm; beyond the cut, both are below 2⁻⁶³."""
+    arguments = np.array(_arguments())
+    values = module._exp(arguments.copy())
+    for argument, value in zip(arguments.tolist(), values.tolist(), strict=True):
+        exact = Fraction(_decimal_exp(Fraction(argument))) if argument < 1000 else Fraction(0)
+        if argument >= 44:
+            assert value < 2.0**-63
+            assert exact < Fraction(2.0**-63)
+        assert abs(Fraction(value) - exact) < 3 * Fraction(U)
+
+
+@pytest.mark.parametrize(
+    "variance",
+    [Fraction(1, 1 << 40), Fraction(1, 7), Fraction(1), Fraction(10, 3), Fraction(1 << 89), Fraction(1 << 90)],
+)
+def test_the_probability_of_acceptance_is_within_its_bound(variance: Fraction) -> None:
+    """16u of the exact one, with offsets near the centre, where they cancel, and far from it."""
+    scale = math.isqrt(math.floor(variance)) + 1
+    draw = random.Random(5).randrange
+    pairs = [(draw(scale), draw(4)) for _ in range(300)] + [(draw(scale), high) for high in range(46)]
+    pairs += [(low, high) for low in {0, scale - 1, scale // 2} for high in (0, 1, 45)]
+    lows = np.array([low for low, _ in pairs], dtype=np.int64)
+    sizes = np.array([low + scale * high for low, high in pairs], dtype=np.int64)
+    values = module._Proposals(variance, os.urandom)._probabilities(sizes, lows)
+    for low, size, value in zip(lows.tolist(), sizes.tolist(), values.tolist(), strict=True):
+        exponent = (size - variance / scale) ** 2 / (2 * variance) + Fraction(low, scale)
+        least, most = exp_bounds(exponent, 120)
+        error = max(Fraction(most, 1 << 120) - Fraction(value), Fraction(value) - Fraction(least, 1 << 120))
+        assert error < 16 * Fraction(U)
+
+
+def test_bounds_of_exp_hold() -> None:
+    """Against a hundred digits of another algorithm: they hold, and are as near as is said."""
+    draw = random.Random(6)
+    exponents = [Fraction(draw.randrange(1 << 70), 1 << draw.randrange(66, 100)) for _ in range(100)]
+    exponents += [
+        Fraction(1, 10**30),
+        Fraction(1),
+        Fraction(45),
+        Fraction(63),
+        Fraction(64),
+        Fraction(129),
+        Fraction(1000),
+    ]
+    for exponent in exponents:
+        exact = Fraction(_decimal_exp(exponent))
+        for bits in (64, 128):
+            least, most = exp_bounds(exponent, bits)
+            assert least <= exact * (1 << bits) <= most
+            assert 1 <= most - least <= 2
+    assert exp_bounds(Fraction(0), 64) == (1 << 64, 1 << 64)
+
+
+def test_the_thresholds_are_the_whole_parts() -> None:
+    """⌊2⁶⁴ exp(−h)⌋, and the table is correctly rounded."""
+    for place, threshold in enumerate(module._HIGHS.tolist()):
+        assert threshold == math.floor(_decimal_exp(Fraction(45 - place)) * (1 << 64))
+    assert module._TABLE.tolist() == [float(_decimal_exp(Fraction(n, 64))) for n in range(44 * 64 + 1)]
+
+
+def test_draws_follow_from_the_source() -> None:
+    """The same bytes give the same draws; zero, of either sign, is as likely as it should be."""
+    one, same, other = (
+        discrete_gaussians(50_000, Fraction(1 << 60), random.Random(seed).randbytes) for seed in (7, 7, 8)
+    )
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+    assert one.dtype == np.int64
+    assert one.shape == (50_000,)
+    assert discrete_gaussians(0, Fraction(4)).shape == (0,)
+
+
+@pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(1, (1 << 40) + 1), Fraction((1 << 90) + 1)])
+def test_a_variance_out_of_bounds_is_refused(variance: Fraction) -> None:
+    """σ is between 2⁻²⁰ and 2⁴⁵."""
+    with pytest.raises(ValueError, match="2\\^-40 to 2\\^90"):
+        discrete_gaussians(1, variance)
+
+
+def test_what_int64_cannot_hold_is_an_error() -> None:
+    """An enormous `high`, of bits that no source ever draws, is no wrapped number."""
+    proposals = module._Proposals(Fraction(1 << 90), os.urandom)
+    proposals._decided = lambda *_: 1 << 63  # type: ignore[method-assign]
+    proposals._source = _sequence([_proposals([0], [0], [0])])
+    with pytest.raises(OverflowError):
+        proposals.accepted(1)

@@ -1,0 +1,102 @@
+"""Noise on the sums of a feature party's columns: how much (ε, δ) asks for, and its draws.
+
+docs/column-privacy.md has the proof. With S slots a node costs ρ = S / z², and a record lies in at most `max_depth`
+nodes of a tree that are summed, so that `trees` trees cost ρ = trees · max_depth · S / z². Given the left sets of the
+splits that the party wins, and for two tables that differ in the bin of one record in one column.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.privacy.discrete_gaussian import discrete_gaussians
+from treetap.privacy.zcdp import rho_of
+from treetap.trees.candidates import CandidateList
+from treetap.trees.gradient_bits import record_bounds
+from treetap.trees.noised_sums import SumNoise
+from treetap.trees.params import BoostingParams
+from treetap.trees.tree_bins import accumulate_cells
+
+Ints = npt.NDArray[np.int64]
+#: Draws of a discrete Gaussian: (their number, σ²) → (number,).
+Draws = Callable[[int, Fraction], Ints]
+#: Most sums of a node, by which the room for noise is computed.
+MOST_SUMS = 1 << 25
+#: z² is rounded up to a multiple of 2^−20, so that it does not depend on the last bit of a logarithm.
+_UNIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class ColumnPrivacy:
+    """(ε, δ) of what a job's label holder gets of a party's sums in one attempt.
+
+    Attributes:
+        epsilon, delta: given the left sets.
+        trees: the most trees that the party sends sums of.
+    """
+
+    epsilon: float
+    delta: float
+    trees: int
+
+    @property
+    def rho(self) -> float:
+        """The ρ of an attempt."""
+        return rho_of(self.epsilon, self.delta)
+
+    def variance(self, max_depth: int, slots: int) -> Fraction:
+        """z² of an attempt: trees · max_depth · S / ρ, rounded up."""
+        return Fraction(math.ceil(self.trees * max_depth * slots / self.rho * _UNIT), _UNIT)
+
+    def noise(self, params: BoostingParams, outputs: int) -> SumNoise:
+        """The noise on the sums of a job whose trees have so many outputs."""
+        g_most, h_most = record_bounds(params.objective, params.gradient_bits, params.largest_factor)
+        bounds = (*[g_most] * outputs, *[h_most] * outputs, 1)
+        slots = len(bounds)
+        numbers = MOST_SUMS * slots * self.trees << params.max_depth
+        return SumNoise(self.variance(params.max_depth, slots), bounds, params.max_bin + 1, numbers)
+
+
+def sentences(of_parties: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The meaning for the terminal, the model card and reports; by party the entry of a label holder's manifest."""
+    return [
+        f"Column privacy of {party}: its sums have noise in every cell, a discrete Gaussian of z = {said['z']:.4g} "
+        f"times a record's largest value. It gives epsilon {said['epsilon']:g}, delta {said['delta']:g} (rho "
+        f"{said['rho']:.4g}) in one attempt of at most {said['trees']:g} trees for one record's bin in one column, "
+        f"given the left sets of the splits that {party} won, which are exact. A record that differs in all columns "
+        "has their number times that rho. Bins are fixed, and encrypted values lie in the job's range."
+        for party, said in of_parties.items()
+    ]
+
+
+def drawn_cells(candidates: CandidateList, noise: SumNoise, nodes: int, draws: Draws = discrete_gaussians) -> Ints:
+    """Noise of the cells of nodes, (S, nodes, width) in the layout of `CandidateList.cell`.
+
+    A draw for each bin of each column, then a W-th part of the column's whole noise is taken off each, rounded so that
+    the parts add up: the noise of a column's W bins is 0 in all.
+    """
+    shapes = candidates.shapes
+    widths = np.array([shape.n_bins + shape.has_missing for shape in shapes], dtype=np.int64)
+    column = np.repeat(np.arange(len(shapes)), widths)
+    first = np.cumsum(widths) - widths
+    number = np.arange(len(column)) - first[column]
+    cells = np.zeros((len(noise.bounds), nodes, int(candidates.cell[-1])), dtype=np.int64)
+    if not len(column):
+        return cells
+    place = candidates.cell[column] + number
+    for slot, bound in enumerate(noise.bounds):
+        drawn = draws(nodes * len(column), noise.variance * bound * bound).reshape(nodes, len(column))
+        part, rest = np.divmod(np.add.reduceat(drawn, first, axis=1), widths)
+        cells[slot][:, place] = drawn - part[:, column] - (number < rest[:, column])
+    return cells
+
+
+def drawn_sums(candidates: CandidateList, noise: SumNoise, nodes: int, draws: Draws = discrete_gaussians) -> Ints:
+    """Noise of the left sums of nodes, (nodes, candidates, S), in the canonical order."""
+    return accumulate_cells(drawn_cells(candidates, noise, nodes, draws), candidates)
