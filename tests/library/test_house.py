@@ -29,10 +29,10 @@ ROOMS = {"treetap": 25, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 102_577,
-    "files of production": 666,
-    "classes of production": 1_025,
-    "files of party and coordinator that boosting reaches": 47,
+    "lines of production": 104_928,
+    "files of production": 677,
+    "classes of production": 1_049,
+    "files of party and coordinator that boosting reaches": 49,
     "kinds of places that declare candidate_sums": 2,
     "kinds of places that declare begin_tree": 2,
     "files that name candidate_sums": 0,
@@ -46,7 +46,7 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 12,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 49_040,
+    "words of docs": 49_578,
     "lines of docs above 120 characters": 0,
     "words of decisions": 7_892,
     "words of the changelog": 494,
@@ -59,7 +59,7 @@ LIMITS = {
     "files that party_dropout costs": 8,
     "files that early stopping costs": 9,
     "files that id_lmid costs": 14,
-    "files that label_dp costs": 25,
+    "files that label_dp costs": 26,
 }
 
 
