@@ -526,7 +526,11 @@ def _audited(read: float | None, why: str = "") -> dict[str, Any]:
 
 
 def test_cells_are_those_of_the_audit() -> None:
-    """The attack's shares; nothing offered is nothing read, and any other reason is no figure."""
+    """The attack's shares; nothing offered is nothing read, and any other reason is no figure.
+
+    What left sets alone place was read, whatever the sums add to it.
+    """
+    assert trainings.cells_of(_audited(0.05)) == Cells(read=0.1, left_sets=0.1, given=0.1)
     assert trainings.cells_of(_audited(0.5)) == Cells(read=0.5, left_sets=0.1, given=0.5)
     assert trainings.cells_of(_audited(None, "the party offered no sums")) == Cells(read=0.0, left_sets=0.0, given=0.0)
     assert trainings.cells_of(_audited(None, "too many cells")) is None

@@ -46,8 +46,9 @@ REPAIRED = (
 )
 CELLS_READ = (
     "Cells read: the share of the cells (record, column) of a feature party that the label holder placed in their bins "
-    "by the sums that it opened, of the party where it is largest, in each seed; in brackets what the left sets of won "
-    "splits alone place, and what it would place if all links between trees were given."
+    "by the sums that it opened, or by left sets of won splits if these place more, of the party where it is largest, "
+    "in each seed; in brackets what left sets alone place, and what it would place if all links between trees were "
+    "given."
 )
 CELLS_UNREAD = "Cells read are not measured: {}. These points say nothing of what the label holder reads in columns."
 NO_SUMS = 'a training on the joined table opens no sums, trainer = "federation" does'
