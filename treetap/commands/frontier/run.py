@@ -65,9 +65,10 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     experiment = load(file, FrontierFile)
     table = read_table(experiment, file.absolute().parent, file)
     classes = len(labels_of(experiment, table).classes)
-    for run in experiment.runs:  # a fault in the last split is reported before the first training
-        drawn = split(experiment, table, run.seed)
-        refuse_constant(experiment, table, drawn, run)
+    # a fault in the last split is reported before the first training
+    runs = [(run, split(experiment, table, run.seed)) for run in experiment.runs]
+    refuse_constant(experiment, table, runs)
+    for _, drawn in runs:
         for plan in experiment.frontier.plans():
             check(file, experiment.planned(plan), drawn, classes)
     folder = workdir or Path(f"{file.stem}-frontier")
