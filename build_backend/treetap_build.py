@@ -44,6 +44,11 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
 
 
 def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
-    """See PEP 660; the kernels come to lie among the sources."""
+    """See PEP 660; the kernels come to lie among the sources.
+
+    The clone is on the path, and not behind a finder, which comes after all of the path: there a folder with the name
+    of the package, as that in which a clone lies, would be imported in its place.
+    """
     kernels.build()
-    return build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
+    settings = {"editable_mode": "compat", **(config_settings or {})}
+    return build_meta.build_editable(wheel_directory, settings, metadata_directory)

@@ -250,6 +250,7 @@ def main() -> int:
     (out / "mkdocs.yml").write_text(configuration(repository), encoding="utf-8")
     done = subprocess.run([program, "build", "--strict", "--config-file", str(out / "mkdocs.yml")], check=False)  # noqa: S603
     print(f"{out / 'site' / 'index.html'}; {repository.says()}", file=sys.stderr)
+    print(f"Search needs HTTP: python3 -m http.server --directory {given.out / 'site'} 8000", file=sys.stderr)
     return done.returncode
 
 

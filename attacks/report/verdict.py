@@ -30,6 +30,11 @@ TERMS = {
 
 #: The end of a cure: where it stands with its figures and lines, or where others do.
 _MORE, _SEE, _COLUMNS = ": “What lowers this” in the report", ", see docs/defend.md", ": docs/defend.md, on columns"
+#: How another setting is measured in both directions; docs/measure.md has the file's keys.
+_MEASURED = (
+    "; treetap frontier measures min_cell_records = [10, 20] and fewer trees by job = [{n_estimators = …}] of "
+    '[frontier], trainer = "federation"'
+)
 
 
 class Line(NamedTuple):
@@ -126,10 +131,10 @@ def _of_columns(document: Document) -> str:
         return f" by {named(most.defence, most.settings)}{_MORE}"
     if document.of_network:
         return f" by leaving columns out, in part by sensitivity of a feature party{_COLUMNS}"
-    settings = "fewer trees, a smaller max_depth or min_cell_records of a feature party"
     if document.protocol == "pivodl":
-        settings = "fewer trees or a smaller max_depth"
-    return f" by {settings}{_COLUMNS}"
+        return f" by fewer trees or a smaller max_depth{_COLUMNS}"
+    settings = "fewer trees, a smaller max_depth or min_cell_records of a feature party"
+    return f" by {settings}{_COLUMNS}{_MEASURED}"
 
 
 def _line(it: Verdict) -> Line:

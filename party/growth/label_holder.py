@@ -235,6 +235,7 @@ class LabelHolderGrowth:
         tree.finished = finished
         state.add(finished, values)
         await self.shown.close_tree(t)
+        noisy = self._job.data.clean is not None
         await together(
             *(
                 self._context.outbox.send(party, "leaf_paths", leaf_paths(growing.made, number, leaves), round=t)
@@ -243,7 +244,7 @@ class LabelHolderGrowth:
         )
         return growth_pb2.FinishedTree(
             leaves=len(leaves),
-            metrics=[types_pb2.NamedMetric(name=k, value=v) for k, v in state.metrics.items()],
+            metrics=[types_pb2.NamedMetric(name=k, value=v, noisy=noisy) for k, v in state.metrics.items()],
             stop=state.stopped,
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from party.runtime.job_store import JobStore
 from treetap.models.history import read_history
-from treetap.models.store import HISTORY
+from treetap.models.store import CLEAN_METRICS, HISTORY
 from treetap.trees.ensemble import Tree
 from treetap.trees.metrics import finite
 from treetap.wire.v2 import setup_pb2, types_pb2
@@ -81,9 +81,11 @@ def stored_rounds(store: JobStore, trees: int) -> list[dict[str, float | None]]:
 def published_model(manifest: Mapping[str, Any]) -> setup_pb2.PublishedModel:
     """The report on a model, from the label holder's manifest. A metric that is no finite number is left out."""
     trees, best_round = manifest["trees"], manifest["best_round"]
-    metrics = manifest["training_metrics"].items()
+    metrics, noisy = manifest["training_metrics"].items(), CLEAN_METRICS in manifest["files"]
     return setup_pb2.PublishedModel(
         trees=trees,
         used_trees=trees if best_round is None else (best_round + 1) * manifest["trees_per_round"],
-        metrics=[types_pb2.NamedMetric(name=name, value=value) for name, value in metrics if value is not None],
+        metrics=[
+            types_pb2.NamedMetric(name=name, value=value, noisy=noisy) for name, value in metrics if value is not None
+        ],
     )

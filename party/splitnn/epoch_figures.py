@@ -10,6 +10,7 @@ import numpy as np
 
 from party.runtime.context import required
 from treetap.errors import DataError
+from treetap.models.store import CLEAN_METRICS
 from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
 from treetap.trees.metrics import finite
@@ -67,8 +68,10 @@ class EpochFigures:
 
     def published(self) -> list[types_pb2.NamedMetric]:
         """The last epoch's figures for the coordinator; one that is no finite number is left out."""
-        figures = self._history[-1].items()
-        return [types_pb2.NamedMetric(name=name, value=value) for name, value in figures if np.isfinite(value)]
+        figures, noisy = self._history[-1].items(), bool(self._clean)
+        return [
+            types_pb2.NamedMetric(name=name, value=value, noisy=noisy) for name, value in figures if np.isfinite(value)
+        ]
 
     def state(self) -> dict[str, Array]:
         kept = {"history": self._history, "clean_history": self._clean}
@@ -97,9 +100,11 @@ class EpochFigures:
 
 def published_network(manifest: Mapping[str, Any]) -> setup_pb2.PublishedModel:
     """The report on a model, from the label holder's manifest. A metric that is no finite number is left out."""
-    metrics = manifest["training_metrics"].items()
+    metrics, noisy = manifest["training_metrics"].items(), CLEAN_METRICS in manifest["files"]
     return setup_pb2.PublishedModel(
         trees=manifest["epochs"],
         used_trees=manifest["best_epoch"] + 1,
-        metrics=[types_pb2.NamedMetric(name=name, value=value) for name, value in metrics if value is not None],
+        metrics=[
+            types_pb2.NamedMetric(name=name, value=value, noisy=noisy) for name, value in metrics if value is not None
+        ],
     )

@@ -189,10 +189,10 @@ def test_constant_columns_are_told_all_at_once(refused: Refused, tmp_path: Path)
     table(tmp_path, rows, "who,a,b,c,d,y")
     parties = PARTIES.replace('["b"]', '["b", "c", "d"]')
     message = refused('id = "who"\nseed = [3, 4]', parties)
-    assert message.startswith(
-        "t.csv: constant among the 16 training rows of seed 3 are of clinic: column 'a' is constant"
-    )
-    assert "; of lab: column 'c' has no value at all: set drop_constant = true in [data], or drop them" in message
+    assert message.startswith("t.csv: among the training rows of seed 3; seed 4 these columns hold no two values: ")
+    assert "of clinic column 'a' is constant; of lab " in message
+    assert "column 'c' has no value at all" in message
+    assert message.endswith(": set drop_constant = true in [data], or drop them")
 
 
 def test_a_party_whose_columns_are_all_constant(refused: Refused, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_party_whose_columns_are_all_constant(refused: Refused, tmp_path: Path
     table(tmp_path, [(row[0], row[1], "7", row[3]) for row in ROWS])
     parties = PARTIES.replace("labels = true", "label_share = 1.0")
     job = 'protocol = "pivodl"\ninstance_threshold = 1\n'
-    says = "of lab: all of its columns, 'b', and it needs one: give it another"
+    says = "these columns hold no two values: of lab column 'b' is constant: give it another"
     assert says in refused("drop_constant = true", parties, job)
 
 

@@ -113,9 +113,16 @@ def test_a_floor_says_what_reads_more() -> None:
 @pytest.mark.second_tier
 @pytest.mark.parametrize("record", ["received", None])
 def test_the_audit_file_names_the_victims(record: str | None, tmp_path: Path) -> None:
-    """All feature parties, each with its table; the label holder's transcript has the sums over their columns."""
-    pq.write_table(TABLE.drop_columns(ID), tmp_path / "data.parquet")
-    (tmp_path / "exp.toml").write_text(to_toml(_experiment(record)))
+    """All feature parties, each with its table; the label holder's transcript has the sums over their columns.
+
+    A constant column that the training left out counts in no figure.
+    """
+    table = TABLE.drop_columns(ID).append_column("same", pa.array([7] * ROWS))
+    pq.write_table(table, tmp_path / "data.parquet")
+    given = _experiment(record)
+    given["data"]["drop_constant"] = True
+    given["party"][1]["columns"] = ["b", "same"]
+    (tmp_path / "exp.toml").write_text(to_toml(given))
     done = treetap("experiment", tmp_path / "exp.toml", "--json", "--workdir", tmp_path / "work")
     assert done.status == 0, done.err
     (found,) = json.loads(done.out)["runs"]
@@ -129,7 +136,8 @@ def test_the_audit_file_names_the_victims(record: str | None, tmp_path: Path) ->
     assert file.sums.get("steps") == (None if record else 0)
     floors = [it["floor"] for it in found["verdicts"] if it["learned"] == "columns" and it["before"] is not None]
     assert all(floor.startswith("a floor") != bool(record) for floor in floors)
-    assert [victim.name for victim in file.victim] == ["lab", "shop"]
+    assert {victim.name: victim.columns for victim in file.victim} == {"lab": ["b"], "shop": None}
+    assert found["audit"]["clinic"]["columns_read"]["lab"]["columns"] == 1
     assert label_holder(file) == "clinic"
     opened = read_holder(file, next(party for party in file.party if party.name == "clinic")).opened
     assert opened is not None

@@ -390,7 +390,9 @@ def test_what_is_recommended() -> None:
         "party file of bank": ["[defences]", "label_dp = {epsilon = 1.0, stages = 2}", "refit = true"],
         "policy of bank": ["label_budget = 1.0"],
     }
-    assert taken.says.startswith("Take label DP + refit, ε 1, stages 2: it takes away 73 % of what the training tells")
+    assert taken.says.startswith(
+        "Take label DP + refit, ε 1, stages 2: it takes away 73 % of what the training tells of "
+    )
     for nothing in (_by_hand(dear, loose), _by_hand()):
         assert nothing.recommended.point is None
         assert "No measured setting keeps half of the gain" in nothing.recommended.says
@@ -410,6 +412,16 @@ def test_a_recommended_point_says_what_is_read_of_columns() -> None:
     made = by_hand(noise, read=0.5)
     says = recommend(made.points, made.alone, made.before.mean, "bank").says
     assert says.endswith("Of columns the label holder then reads 96.0 % of the cells, 50.0 % without it.")
+    merged = at("min_cell_records", {"min_cell_records": 10}, 0.89, 0.6, read=0.3)
+    for added, begins in ((0.4, "No measured setting keeps half of the gain"), (0.01, "There is little to lower")):
+        points = [it.model_copy(update={"added": Measured(mean=added)}) for it in by_hand(merged, read=0.5).points]
+        says = recommend(points, made.alone, made.before.mean, "bank").says
+        assert says.startswith(begins)
+        assert says.endswith(
+            "Of columns the label holder reads least with min_cell_records, m 10: 30.0 % of the cells, 50.0 % without "
+            "it, AUC 0.890."
+        )
+        assert "Of columns" not in recommend(points[:1], made.alone, made.before.mean, "bank").says
 
 
 def test_the_panel_that_decides() -> None:
@@ -526,7 +538,11 @@ def _audited(read: float | None, why: str = "") -> dict[str, Any]:
 
 
 def test_cells_are_those_of_the_audit() -> None:
-    """The attack's shares; nothing offered is nothing read, and any other reason is no figure."""
+    """The attack's shares; nothing offered is nothing read, and any other reason is no figure.
+
+    What left sets alone place was read, whatever the sums add to it.
+    """
+    assert trainings.cells_of(_audited(0.05)) == Cells(read=0.1, left_sets=0.1, given=0.1)
     assert trainings.cells_of(_audited(0.5)) == Cells(read=0.5, left_sets=0.1, given=0.5)
     assert trainings.cells_of(_audited(None, "the party offered no sums")) == Cells(read=0.0, left_sets=0.0, given=0.0)
     assert trainings.cells_of(_audited(None, "too many cells")) is None

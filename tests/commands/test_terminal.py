@@ -51,6 +51,16 @@ def test_statuses_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row[:5] == ["predict-a-model-0123abcd", "predict", "finished", "write", "12/12"]
 
 
+def test_metrics_by_noisy_labels_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the line of a training, with the file of those by clean labels."""
+    metrics = [types_pb2.NamedMetric(name="train_auc", value=0.7, noisy=True)]
+    monkeypatch.setattr(
+        sys.modules[__name__], "STATUSES", [jobs_pb2.JobStatus(job="first", kind="train", metrics=metrics)]
+    )
+    said = "first: train_auc 0.7000 (by noisy labels; by clean ones: clean_metrics.json at the label holder)"
+    assert said in _printed(monkeypatch, 160)
+
+
 def test_serving_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """How it goes is a line without a bar, one request is no requests, and who is missing is named."""
     status = jobs_pb2.JobStatus(job="s", kind="serve", state="running", phase="serve", bytes=1500)

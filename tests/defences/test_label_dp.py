@@ -114,6 +114,7 @@ def test_the_model_is_that_of_the_noisy_labels(
         expected = evaluate(params.objective, outcome[share], truth[share])
         assert {name: found["training_metrics"][f"train_{name}"] for name in expected} == pytest.approx(expected)
     assert {each.name: each.value for each in status.metrics} == told["training_metrics"]
+    assert all(each.noisy for each in status.metrics)
     assert _spent(tmp_path) == own.epsilon
     read_model(_model(tmp_path))  # its files are those of the manifest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,6 +40,17 @@ def test_from_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert version.install("api") == f"pip install -e '{clone}[api]'"
     assert version.origin() == f"editable of {clone}"
+
+
+def test_an_editable_package_is_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not behind a finder, before which a folder of that name is taken for the package."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "build_backend")
+    backend, asked = import_module("treetap_build"), list[object]()
+    monkeypatch.setattr(backend.kernels, "build", lambda: None)
+    monkeypatch.setattr(backend.build_meta, "build_editable", lambda folder, settings, metadata: asked.append(settings))
+    backend.build_editable("wheels")
+    backend.build_editable("wheels", {"editable_mode": "strict"})
+    assert asked == [{"editable_mode": "compat"}, {"editable_mode": "strict"}]
 
 
 def test_from_a_wheel(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path: Path) -> None:
     said = COLOURS.sub("", done.stdout + done.stderr)
     wrong = faults(tmp_path / "site")
     assert (done.returncode, wrong) == (0, []), "\n".join([said, *wrong])
+    assert f"Search needs HTTP: python3 -m http.server --directory {tmp_path / 'site'} 8000" in said
     listed = {path.parent.name for path in (tmp_path / "site").rglob("index.html")}
     assert {"tutorial", "commands", "keys", "messages", "api", "adr"} <= listed
     page = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")

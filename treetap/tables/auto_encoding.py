@@ -303,10 +303,11 @@ def _many(count: int, cells: Cells, rules: Rules) -> Ask:
 
 
 def _strange(cells: Cells, texts: Sequence[str], places: Sequence[int], what: str) -> str:
-    """The clause about texts at some places among others that are numbers or dates."""
+    """The clause about texts at some places among others that are numbers or dates; no key makes one missing."""
     trimmed = pc.utf8_trim_whitespace(cells.column)
     first = pc.index(trimmed, pa.scalar(texts[places[0]], trimmed.type)).as_py()
     return (
         f"holds {what}, but not in {len(places)} of its {len(texts)} different texts, first in "
-        f"{row_name(cells.origin, first)}: leave the cells empty where the value is missing"
+        f"{row_name(cells.origin, first)}: leave the cells empty where the value is missing, as no key "
+        "names a text for that"
     )

@@ -86,9 +86,10 @@ def run_experiment(
         joined = read_table(given, where, None if file is None else Path(name))
         labels = labels_of(given, joined)
         given, left_out = with_usual(with_classes(given, labels), joined.num_rows)
-        for run in given.runs:  # a fault in the last split is reported before the first run
-            drawn = split(given, joined, run.seed, run.fold)
-            refuse_constant(given, joined, drawn, run)
+        # a fault in the last split is reported before the first run
+        runs = [(run, split(given, joined, run.seed, run.fold)) for run in given.runs]
+        refuse_constant(given, joined, runs)
+        for _, drawn in runs:
             if given.defended:
                 check(Path(name), given, drawn, len(labels.classes))
         text = file if file is not None else to_toml(experiment.model_dump(mode="json", exclude_unset=True))

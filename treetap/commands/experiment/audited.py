@@ -51,7 +51,7 @@ def add_audit(
         more["frontier"] = os.path.relpath(asked.frontier, folder)
     label = LabelTable(path=labels_file(experiment, folder), column=experiment.data.label, id=ID)
     # of a network accuracies are compared
-    evaluation, victims = None, _victims_of_trees(experiment, folder)
+    evaluation, victims = None, _victims_of_trees(experiment, run, drawn, folder)
     more |= {"sums": _BRIEF if experiment.reads_briefly else asked.sums} if victims else {}
     if not training(experiment.job.protocol).grows_trees:
         more |= {"network": asked.network, "accuracy": _accuracies(experiment, run.metrics)}
@@ -65,7 +65,7 @@ def add_audit(
             for party in parties
         ]
         evaluation = label.model_copy(update={"path": folder / experiment.in_order[0] / "predict.parquet"})
-        victims = _victims(experiment, table, drawn, run.seed, folder)
+        victims = _victims(experiment, run, table, drawn, folder)
         more |= {"features": asked.features} if victims else {}
     if victims:
         parties.append(_files(folder, next(party.name for party in experiment.party if party.labels)))
@@ -111,15 +111,30 @@ def _files(folder: Path, name: str, columns: list[str] | None = None) -> Audited
     return AuditedParty(name=name, transcript=transcript, table=own / "train.parquet", id=ID, columns=columns)
 
 
-def _victims_of_trees(experiment: ExperimentFile, folder: Path) -> list[Victim]:
+def _trained_on(run: RunResult, drawn: Split, name: str) -> list[str]:
+    """A party's columns without the constant ones that its training left out."""
+    dropped = run.dropped_columns.get(name, [])
+    return [column for column in drawn.columns[name] if column not in dropped]
+
+
+def _victims_of_trees(experiment: ExperimentFile, run: RunResult, drawn: Split, folder: Path) -> list[Victim]:
     """The feature parties of a job of trees, if the label holder records the sums over their columns."""
     if not any(map(experiment.record_sums, experiment.party)):
         return []
     names = [party.name for party in experiment.party if not party.labels]
-    return [Victim(name=name, truth=folder / name / "train.parquet", id=ID) for name in names]
+    return [
+        Victim(
+            name=name,
+            truth=folder / name / "train.parquet",
+            id=ID,
+            columns=own if run.dropped_columns.get(name) else None,
+        )
+        for name in names
+        if (own := _trained_on(run, drawn, name))
+    ]
 
 
-def _victims(experiment: ExperimentFile, table: pa.Table, drawn: Split, seed: int, folder: Path) -> list[Victim]:
+def _victims(experiment: ExperimentFile, run: RunResult, table: pa.Table, drawn: Split, folder: Path) -> list[Victim]:
     """The parties whose columns the label holder attacks, each with drawn records that it is assumed to know.
 
     None where it keeps no transcript, or there are too few records to know some and guess others.
@@ -128,13 +143,16 @@ def _victims(experiment: ExperimentFile, table: pa.Table, drawn: Split, seed: in
     count = min(_MOST_KNOWN, max(_LEAST_KNOWN, round(_KNOWN * len(drawn.train))))
     if experiment.record(party) == "off" or count >= len(drawn.train):
         return []
-    rows = np.sort(sampling.generator(seed, "experiment auxiliary").permutation(drawn.train)[:count])
+    rows = np.sort(sampling.generator(run.seed, "experiment auxiliary").permutation(drawn.train)[:count])
     victims = []
     for other in (other.name for other in experiment.party if not other.labels):
-        known, own = folder / party.name / f"known-{other}.parquet", folder / other
-        keep_table(table.select([ID, *drawn.columns[other]]).take(pa.array(rows)), known)
-        model = own / "state" / "models" / "experiment"
-        victims.append(Victim(name=other, auxiliary=known, truth=own / "train.parquet", model=model, id=ID))
+        columns, own = _trained_on(run, drawn, other), folder / other
+        known = folder / party.name / f"known-{other}.parquet"
+        if not columns:
+            continue
+        keep_table(table.select([ID, *columns]).take(pa.array(rows)), known)
+        truth, model = own / "train.parquet", own / "state" / "models" / "experiment"
+        victims.append(Victim(name=other, auxiliary=known, truth=truth, model=model, id=ID))
     return victims
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -339,30 +340,38 @@ def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[st
     return columns
 
 
-def refuse_constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, run: PlannedRun) -> None:
-    """Check that the parties of a job of trees can train on the columns that they get in a run.
+def refuse_constant(experiment: ExperimentFile, table: pa.Table, runs: Sequence[tuple[PlannedRun, Split]]) -> None:
+    """Check that the parties of a job of trees can train on the columns that they get in each run.
 
     Raises:
-        DataError: columns are constant, and nothing says to drop them, or a party that needs columns keeps none.
+        DataError: columns are constant, and nothing says to drop them, or a party that needs columns keeps none; the
+            message has all columns of all runs.
     """
     if not training(experiment.job.protocol).grows_trees:
         return
-    faults = {}
-    for party in experiment.party:
-        names = drawn.columns[party.name]
-        if constant := _constant(experiment, table, drawn, party.name):
-            if not experiment.data.drop_constant:
-                faults[party.name] = in_words(constant)
-            elif experiment.spread and len(constant) == len(names):
-                faults[party.name] = f"all of its columns, {', '.join(map(repr, names))}, and it needs one"
+    faults, titles = dict[str, dict[str, str]](), list[str]()
+    for run, drawn in runs:
+        said = {party.name: _unusable(experiment, table, drawn, party.name) for party in experiment.party}
+        titles += [run.title] if any(said.values()) else []
+        for name, columns in said.items():
+            if columns:
+                faults[name] = columns | faults.get(name, {})
     if faults:
         cure = (
             "give it another" if experiment.data.drop_constant else "set drop_constant = true in [data], or drop them"
         )
         raise DataError(
-            f"{experiment.data.title}: constant among the {len(drawn.train)} training rows of {run.title} are "
-            f"{'; '.join(f'of {name}: {said}' for name, said in faults.items())}: {cure}"
+            f"{experiment.data.title}: among the training rows of {'; '.join(titles)} these columns hold no two "
+            f"values: {'; '.join(f'of {name} {in_words(columns)}' for name, columns in faults.items())}: {cure}"
         )
+
+
+def _unusable(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: str) -> dict[str, str]:
+    """A party's constant columns in a run; where they are dropped only if it needs a column and keeps none."""
+    constant = _constant(experiment, table, drawn, name)
+    if not experiment.data.drop_constant:
+        return constant
+    return constant if constant and experiment.spread and len(constant) == len(drawn.columns[name]) else {}
 
 
 def _constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: str) -> dict[str, str]:

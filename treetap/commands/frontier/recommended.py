@@ -18,7 +18,7 @@ KEPT = 0.5
 EQUAL = 0.05
 RULE = (
     f"Rule: of the points that keep at least {100 * KEPT:.0f} % of the gain over the label holder alone and take away "
-    f"at least {100 * LEAST:.0f} % of what the training tells, the one that takes most; of those within "
+    f"at least {100 * LEAST:.0f} % of what the training tells of labels, the one that takes most; of those within "
     f"{100 * EQUAL:.0f} points of it the one with the largest AUC."
 )
 
@@ -56,7 +56,8 @@ def recommend(
         return Recommended(
             point=None,
             says=f"There is little to lower: what others can guess of the labels rises from {before:.3f} to "
-            f"{before + added:.3f}, at most {100 * LITTLE:.0f} % of what was left. Train without one ({figures}).",
+            f"{before + added:.3f}, at most {100 * LITTLE:.0f} % of what was left. Train without one ({figures})."
+            + _least_of_columns(without, points),
         )
     choices = [
         _Choice(place, it.gain.mean / gain, 1 - it.added.mean / added, it.auc.mean)
@@ -67,15 +68,16 @@ def recommend(
         return Recommended(
             point=None,
             says=f"No measured setting keeps half of the gain ({figures}) and takes a quarter of what the training "
-            "tells away: measure others, leave columns out, or train alone.",
+            "tells of labels away: measure others, leave columns out, or train alone."
+            + _least_of_columns(without, points),
         )
     most = max(it.taken for it in enough)
     best = max((it for it in enough if it.taken >= most - EQUAL), key=lambda it: it.auc)
     point = points[best.place]
     says = (
         f"Take {named(point.defence, point.settings)}: it takes away {100 * best.taken:.0f} % of what the training "
-        f"tells, and keeps {100 * best.kept:.0f} % of the gain. AUC {best.auc:.3f}; without a defence {auc:.3f}, "
-        f"{label_holder} alone {alone.auc.mean:.3f}."
+        f"tells of labels, and keeps {100 * best.kept:.0f} % of the gain. AUC {best.auc:.3f}; without a defence "
+        f"{auc:.3f}, {label_holder} alone {alone.auc.mean:.3f}."
     )
     return Recommended(
         point=best.place,
@@ -92,6 +94,21 @@ def _of_columns(without: MeasuredPoint, point: MeasuredPoint) -> str:
     if read[0] is None or read[1] is None:
         return ""
     return f" Of columns the label holder then reads {share(read[1], 1)} of the cells, {share(read[0], 1)} without it."
+
+
+def _least_of_columns(without: MeasuredPoint, points: Sequence[MeasuredPoint]) -> str:
+    """The sentence on the point at which the label holder reads least of columns; empty where none lowers this."""
+    read = {place: it.cells.read.mean for place, it in enumerate(points) if it.cells is not None}
+    known = {place: mean for place, mean in read.items() if mean is not None}
+    before = None if without.cells is None else without.cells.read.mean
+    if before is None or (least := min(known.values())) >= before:
+        return ""
+    point = next(points[place] for place, mean in known.items() if mean == least)
+    kept = "" if point.auc.mean is None else f", AUC {point.auc.mean:.3f}"
+    return (
+        f" Of columns the label holder reads least with {named(point.defence, point.settings)}: {share(least, 1)} of "
+        f"the cells, {share(before, 1)} without it{kept}."
+    )
 
 
 def _lines(point: MeasuredPoint, label_holder: str) -> dict[str, list[str]]:

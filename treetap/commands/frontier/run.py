@@ -46,8 +46,9 @@ REPAIRED = (
 )
 CELLS_READ = (
     "Cells read: the share of the cells (record, column) of a feature party that the label holder placed in their bins "
-    "by the sums that it opened, of the party where it is largest, in each seed; in brackets what the left sets of won "
-    "splits alone place, and what it would place if all links between trees were given."
+    "by the sums that it opened, or by left sets of won splits if these place more, of the party where it is largest, "
+    "in each seed; in brackets what left sets alone place, and what it would place if all links between trees were "
+    "given."
 )
 CELLS_UNREAD = "Cells read are not measured: {}. These points say nothing of what the label holder reads in columns."
 NO_SUMS = 'a training on the joined table opens no sums, trainer = "federation" does'
@@ -64,9 +65,10 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     experiment = load(file, FrontierFile)
     table = read_table(experiment, file.absolute().parent, file)
     classes = len(labels_of(experiment, table).classes)
-    for run in experiment.runs:  # a fault in the last split is reported before the first training
-        drawn = split(experiment, table, run.seed)
-        refuse_constant(experiment, table, drawn, run)
+    # a fault in the last split is reported before the first training
+    runs = [(run, split(experiment, table, run.seed)) for run in experiment.runs]
+    refuse_constant(experiment, table, runs)
+    for _, drawn in runs:
         for plan in experiment.frontier.plans():
             check(file, experiment.planned(plan), drawn, classes)
     folder = workdir or Path(f"{file.stem}-frontier")

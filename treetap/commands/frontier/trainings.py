@@ -108,10 +108,14 @@ def trained_by_federation(
 
 
 def cells_of(figures: Mapping[str, Any]) -> Cells | None:
-    """The shares of a party's cells in an audit's figures of the attack on its columns; None if it was not attacked."""
+    """The shares of a party's cells in an audit's figures of the attack on its columns; None if it was not attacked.
+
+    The audit gives left sets their columns, and the attacker links sums by itself: where links fail, as of merged bins,
+    left sets alone place more, and are what was read.
+    """
     if figures["together"] is not None:
-        ways = {"read": "together", "left_sets": "left_sets", "given": "given"}
-        return Cells(**{name: figures[way]["placed"] for name, way in ways.items()})
+        floor, read, bound = (figures[way]["placed"] for way in ("left_sets", "together", "given"))
+        return Cells(read=max(read, floor), left_sets=floor, given=max(bound, read, floor))
     # where nothing was offered there is nothing to read
     return Cells(read=0.0, left_sets=0.0, given=0.0) if figures["reasons"].get("sums") == NOTHING_OFFERED else None
 

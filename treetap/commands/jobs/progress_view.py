@@ -13,12 +13,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from treetap import terminal
+from treetap.models.store import CLEAN_METRICS
 from treetap.names import visible
 from treetap.protocols.registry import TRAINING, TrainingProtocol, training
 from treetap.terminal import plain, size, table, text
 from treetap.wire import metric_history
 from treetap.wire.v2 import jobs_pb2, serving_pb2
 
+#: Behind metrics by noisy labels.
+_NOISY = f" (by noisy labels; by clean ones: {CLEAN_METRICS} at the label holder)"
 #: Seconds between two updates of a notebook's line: each is a message to the page.
 PAUSE_S = 0.2
 #: Given the share that is done, None where it is not known, and what is going on.
@@ -78,7 +81,8 @@ def _described(status: jobs_pb2.JobStatus, began: list[tuple[float, int]]) -> tu
     if status.kind == "align" and status.phase == "align":
         total, done = status.records, status.scored
         where = f"turn {status.round}/{status.rounds}, {done}/{total} identifiers"
-    shown = [f"{m.name} {m.value:.4f}" for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
+    metrics = [m for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
+    shown = [f"{m.name} {m.value:.4f}{' (noisy labels)' if m.noisy else ''}" for m in metrics]
     sent = [size(status.bytes), *([f"at most {planned}"] if (planned := planned_bytes(status)) else [])]
     return done, total, visible(where), visible(", ".join([*sent, *shown[:2]]))
 
@@ -245,6 +249,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
     terminal.out.print(rows)
     for status in statuses:
         metrics = ", ".join(f"{row.name} {row.value:.4f}" for row in status.metrics)
+        metrics += _NOISY if any(row.noisy for row in status.metrics) else ""
         without = f"away: {', '.join(status.away)}; predicted without (column guessed)" if status.away else ""
         if status.away and status.kind == "serve":
             missing, served = _awaited(status), f"answers without {', '.join(status.away)}"

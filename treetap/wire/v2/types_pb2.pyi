@@ -144,15 +144,19 @@ class NamedMetric(google.protobuf.message.Message):
 
     NAME_FIELD_NUMBER: builtins.int
     VALUE_FIELD_NUMBER: builtins.int
+    NOISY_FIELD_NUMBER: builtins.int
     name: builtins.str
     value: builtins.float
+    noisy: builtins.bool
+    """By labels to which label differential privacy has added noise."""
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         value: builtins.float = ...,
+        noisy: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "value", b"value"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "noisy", b"noisy", "value", b"value"]) -> None: ...
 
 Global___NamedMetric: typing_extensions.TypeAlias = NamedMetric
 
