@@ -409,16 +409,15 @@ class SumNoiseMeasured(Measured):
             BoostingParams(max_depth=self.max_depth, max_bin=self.bins), 1
         )
         candidates, nodes, bounds = CandidateList([Shape(self.bins, False)]), self.trees * self.max_depth, noise.bounds
-        scores = []
-        for _ in range(plays):
-            drawn = drawn_sums(
-                candidates, noise, 2 * nodes, lambda count, of: discrete_gaussians(count, of, chance.randbytes)
-            )
-            sums, siblings = drawn[:nodes] + np.array(bounds) * given, drawn[nodes:]
-            seen = sums - siblings if self.view == "siblings" else sums
-            # the last cell is what the node's total, which both neighbours share, has beyond the last prefix
-            told = seen if self.view == "sums" else seen[:, [0, -1]]
-            scores.append(float((told / np.array(bounds)).sum()))
+        count = plays * nodes
+        drawn = drawn_sums(
+            candidates, noise, 2 * count, lambda number, of: discrete_gaussians(number, of, chance.randbytes)
+        )
+        sums, siblings = drawn[:count] + np.array(bounds) * given, drawn[count:]
+        seen = sums - siblings if self.view == "siblings" else sums
+        # the last cell is what the node's total, which both neighbours share, has beyond the last prefix
+        told = seen if self.view == "sums" else seen[:, [0, -1]]
+        scores: list[float] = (told / np.array(bounds)).reshape(plays, -1).sum(axis=1).tolist()
         return scores
 
 
