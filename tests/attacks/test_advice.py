@@ -430,7 +430,7 @@ def test_a_suggestion_names_both_directions() -> None:
     assert "cells 50.0 % → 20.0 %, 0.010 AUC lost" in said[0][0]
     assert "75 % of what the training adds taken away, cells 50.0 % → 96.0 %, 0.050 AUC lost" in said[1][0]
     page = html(_with(advice))
-    assert "50.0\u00a0% → 96.0\u00a0%" in page
+    assert "50.0&#160;% → 96.0&#160;%" in page
     assert "not measured" not in page.partition('<section id="lowers"')[2].partition("</section>")[0]
 
 

@@ -132,7 +132,7 @@ def test_an_audit_attacks_the_predictions_that_it_names(boosted: Any, tmp_path: 
     assert figures.path_decoding is not None
     assert figures.reasons == {"prediction-inversion": "is on predictions by masked; this one is by eini"}
     assert parse(json.loads(json.dumps(document.plain()))) == document
-    page, console = html(document).replace("\u00a0", " "), Console(record=True, width=200, file=io.StringIO())
+    page, console = html(document).replace("&#160;", " "), Console(record=True, width=200, file=io.StringIO())
     print_summary(document, console)
     for text in (page, console.export_text()):
         assert "by-eini" in text

@@ -141,7 +141,7 @@ def test_terminal_page_and_json_say_the_same(document: Document) -> None:
     printed = " ".join(out.getvalue().split())
     content = document.plain()
     content["parties"][B]["signed"] = "signed up to record 97"
-    page = html(content).replace("\u00a0", " ")
+    page = html(content).replace("&#160;", " ")
     there = json.loads(json.dumps(document.plain()))["verdicts"]
     assert [Verdict.model_validate(it) for it in there] == document.verdicts == parse(document.plain()).verdicts
     for it in lines(document.verdicts):

@@ -102,7 +102,7 @@ def test_the_first_screen_is_the_verdict() -> None:
     assert page.index("Together 0.730 AUC") < page.index('id="verdict"') < page.index('id="learned"')
     assert page.index('id="learned"') < page.index('id="metrics"')
     assert "Federating pays here" in page
-    assert "60.0\u00a0% of clinic&#39;s labels" in page
+    assert "60.0&#160;% of clinic&#39;s labels" in page
     assert "\\x" not in page, "nothing that a reader sees is escaped as a control character"
     assert "The worst of 2 runs." in page
     assert 'href="seed-1/audit.html#attacks"' in page

@@ -587,7 +587,7 @@ def test_both_directions_of_a_document(folder: Path, tmp_path: Path, capsys: pyt
     assert document.points[0].cells_of["lab"].read.mean == pytest.approx(0.35)
     drawn = picture(document)
     assert [it.title for it in (*of_attacks(document), *of_columns(document))] == ["UNI", "Columns, by opened sums"]
-    assert "cells read 40.0 ± 14.1\u00a0% (10.0–90.0)" in drawn
+    assert "cells read 40.0 ± 14.1&#160;% (10.0–90.0)" in drawn
     assert "Columns, by opened sums" in html(document)
     print_frontier(document)
     assert "Cells read: the share of the cells" in capsys.readouterr().out

@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from treetap.names import visible_value
 
-#: The space between a figure and its unit, at which no line ends; and lines to paste, which stay as they are.
-_FIGURE = re.compile(r"(<(pre|code)\b.*?</\2>)|(?<=\d) (?=%)", re.DOTALL)
+#: The space between a figure and its unit, at which no line ends; and what stays as it is.
+_FIGURE = re.compile(r"(<(pre|code|script|style)\b.*?</\2>)|(?<=\d) (?=%)", re.DOTALL)
 
 
 def render(package: str, template: str, *scripts: str, **content: object) -> str:
@@ -37,7 +37,7 @@ def render(package: str, template: str, *scripts: str, **content: object) -> str
         digest=digest,
         **content,
     )
-    return _FIGURE.sub(lambda at: at[1] or "\u00a0", page)
+    return _FIGURE.sub(lambda at: at[1] or "&#160;", page)
 
 
 def _file(package: str, name: str) -> str:

@@ -29,8 +29,8 @@ class Measured(Strict):
 class MeasuredCells(Strict):
     """Shares of a feature party's cells (record, column) that the label holder placed in their bins.
 
-    `read`: by all that it read, links found by itself, at least the floor. `left_sets`: by the left sets of won splits alone, a floor.
-    `given`: with all links given, a bound.
+    `read`: by all that it read, links found by itself, at least the floor. `left_sets`: by the left sets of won
+    splits alone, a floor. `given`: with all links given, a bound.
     """
 
     read: Measured
