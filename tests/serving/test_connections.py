@@ -253,7 +253,12 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(party_main, "serve_until_stopped", served)
     asyncio.run(
         party_main._serve(
-            config, PartyWorkers(InProcessEngine()), arithmetic.choose("auto"), Path(), until_stdin_closes=False
+            config,
+            PartyWorkers(InProcessEngine()),
+            arithmetic.choose("auto"),
+            Path(),
+            until_stdin_closes=False,
+            in_terminal=False,
         )
     )
     assert answers == ["nobody", "SERVING"]
