@@ -8,7 +8,7 @@ sums leave, and sums no record twice at a level of a tree.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -37,15 +37,17 @@ from treetap.wire.v2 import setup_pb2
 NO_NOISE = "none"
 
 
-async def announced(context: StepContext, spec: setup_pb2.JobSpec) -> dict[str, ColumnPrivacy]:
-    """The other feature parties with noise, and what they say of it.
+async def announced(
+    context: StepContext, spec: setup_pb2.JobSpec, known: Collection[str] = ()
+) -> dict[str, ColumnPrivacy]:
+    """The other feature parties with noise, and what they say of it; those that are not `known` yet.
 
     Raises:
         Malformed: what one says is out of range.
     """
     noised = {}
     for party in spec.feature_parties:
-        if party == context.party:
+        if party == context.party or party in known:
             continue
         said: setup_pb2.NoisedSums | None = await context.mailbox.only_if_sent(party, "noised_sums")
         if said is None:

@@ -22,6 +22,7 @@ from scipy import stats
 
 from attacks.view.view import read_label_holder
 from party.boosting.column_noise import ColumnNoise
+from party.boosting.label_holder import LabelHolder
 from party.defences.checks import check_own
 from party.defences.column_account import SUMS, AccountFile
 from party.defences.column_budget import ColumnBudget, ColumnCharge
@@ -36,7 +37,7 @@ from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.additive.paillier.public_key import PublicKey
-from treetap.errors import ConfigError, Malformed, Refused
+from treetap.errors import ConfigError, Malformed, OutOfOrder, Refused
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
 from treetap.privacy.column_privacy import ColumnPrivacy
@@ -52,7 +53,7 @@ from treetap.trees.growing_tree import Choice, GrowingTree
 from treetap.trees.noised_sums import NoisedParty, SumNoise
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
@@ -258,7 +259,8 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
             federation.start(FEATURE)
             status = await federation.resume("job")
             if own == Defences():
-                assert "column_privacy of feature-b is not there and was {epsilon 500.0, delta 1e-06, trees 2} when job job began" in status.error
+                was = "{epsilon 500.0, delta 1e-06, trees 2}"
+                assert f"column_privacy of feature-b is not there and was {was} when job job began" in status.error
                 await asyncio.sleep(200)
         assert (status.state, status.error) == ("finished", "")
         charges = ledger.charges("train")
@@ -336,6 +338,20 @@ def test_jobs_that_begin_at_once_are_charged_one_after_the_other(tmp_path: Path)
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(attempt, range(8))) == 3
     assert len(ColumnBudget(tmp_path, most).charges()) == 3
+
+
+def test_noise_that_is_said_too_late_is_refused() -> None:
+    """A coordinator that has keys made before a party has told of its noise does not get around `noised_sums`."""
+
+    async def said(party: str, kind: str) -> setup_pb2.NoisedSums | None:
+        assert kind == "noised_sums"
+        return setup_pb2.NoisedSums(epsilon=1.0, delta=1e-6, trees=2) if party == FEATURE else None
+
+    holder: Any = object.__new__(LabelHolder)
+    holder._context = SimpleNamespace(party=LABEL_HOLDER, mailbox=SimpleNamespace(only_if_sent=said))
+    holder._spec, holder._noised = SimpleNamespace(feature_parties=[FEATURE, OTHER]), {}
+    with pytest.raises(OutOfOrder, match="feature-b: sums have noise, which was said after the keys were made"):
+        run(holder.begin_tree(control_pb2.StepRequest()))
 
 
 def test_a_key_of_another_form_reads_through_noise() -> None:
