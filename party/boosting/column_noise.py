@@ -154,7 +154,7 @@ class ColumnNoise:
         return ordered.reshape(-1, ordered.shape[2])
 
     def _bind(self) -> None:
-        """Have one setting for all trees of the job, which the model and an audit of the transcript name as that of all.
+        """Have one setting for all trees of the job: the model and an audit of its transcript know of one.
 
         While no tree is stored, other numbers may be set; but exact sums and noised ones are never of one job.
         """
