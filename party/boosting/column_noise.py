@@ -8,7 +8,7 @@ sums leave, and sums no record twice at a level of a tree.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -33,16 +33,21 @@ from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import setup_pb2
 
+#: The note of a job in which the party's sums have no noise.
+NO_NOISE = "none"
 
-async def announced(context: StepContext, spec: setup_pb2.JobSpec) -> dict[str, ColumnPrivacy]:
-    """The other feature parties with noise, and what they say of it.
+
+async def announced(
+    context: StepContext, spec: setup_pb2.JobSpec, known: Collection[str] = ()
+) -> dict[str, ColumnPrivacy]:
+    """The other feature parties with noise, and what they say of it; those that are not `known` yet.
 
     Raises:
         Malformed: what one says is out of range.
     """
     noised = {}
     for party in spec.feature_parties:
-        if party == context.party:
+        if party == context.party or party in known:
             continue
         said: setup_pb2.NoisedSums | None = await context.mailbox.only_if_sent(party, "noised_sums")
         if said is None:
@@ -87,19 +92,12 @@ class ColumnNoise:
 
         Raises:
             ConfigError: a column has more bins than the noise is for, or sums of single ones; or an earlier attempt had
-                noise, and this one has none.
+                other noise, or none.
             Refused: the budget is spent.
         """
-        noted = self._context.store.noted(COLUMN_PRIVACY)
+        self._bind()
         if self.privacy is None:
-            if noted:
-                raise ConfigError(
-                    f"column_privacy of {self._context.party} is not there and was when job {self._context.job} began; "
-                    f"bring it back under [defences] of {self._context.party}'s file, or cancel the job and train again"
-                )
             return
-        if not noted:
-            self._context.store.bind("noised", COLUMN_PRIVACY)
         party, most = self._context.party, self._params.max_bin + 1
         if not stored:
             self._budget.check(party, self._spec.table, self.privacy)
@@ -155,10 +153,32 @@ class ColumnNoise:
         ordered: Ints = drawn[:, tree.columns.order(nodes[0])]
         return ordered.reshape(-1, ordered.shape[2])
 
+    def _bind(self) -> None:
+        """Have one setting for all trees of the job: the model and an audit of its transcript know of one.
+
+        While no tree is stored, other numbers may be set; but exact sums and noised ones are never of one job.
+        """
+        own, context = self.privacy, self._context
+        setting = NO_NOISE if own is None else f"epsilon {own.epsilon!r}, delta {own.delta!r}, trees {own.trees}"
+        noted = context.store.noted(COLUMN_PRIVACY)
+        alike = noted is None or (noted == NO_NOISE) == (own is None)
+        if alike and (noted == setting or context.store.bind(setting, COLUMN_PRIVACY) or own is None):
+            return  # without noise and without a note, trees are of a base model, or of an older version
+        now, was = ("not there" if it in (NO_NOISE, None) else f"{{{it}}}" for it in (setting, noted))
+        raise ConfigError(
+            f"column_privacy of {context.party} is {now} and was {was} when job {context.job} began; bring that back "
+            f"under [defences] of {context.party}'s file, or cancel the job and train again"
+        )
+
     def _check(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> None:
         if not stage:
+            if tree.index in self._trees:
+                raise Malformed(f"sums of node {ROOT} of tree {tree.index} come once in an attempt: column_privacy")
             self._spaces = {}
         summed = np.zeros(tree.total, dtype=bool)
+        for node, rows in self._spaces.items():
+            if node.bit_length() - 1 == stage:
+                summed[rows] = True
         for node in nodes:
             if node in self._spaces or node.bit_length() - 1 != stage or stage >= self._params.max_depth:
                 raise Malformed(f"sums of node {node} of tree {tree.index} come once, at level {stage}: column_privacy")

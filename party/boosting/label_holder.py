@@ -23,7 +23,7 @@ from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
-from treetap.errors import ConfigError, DataError
+from treetap.errors import ConfigError, DataError, OutOfOrder
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.growth import MOST_CLASSES
@@ -116,7 +116,12 @@ class LabelHolder:
            With ID-LMID the class of a record is in the same ciphertext; where Eq. 6 counts records that are not drawn,
            all are sent, those with g = h = 0.
         3. Begin the tree, which the label holder may grow alone.
+
+        Raises:
+            OutOfOrder: a party has said after the keys were made that its sums have noise.
         """
+        if late := await announced(self._context, self._spec, self._noised):
+            raise OutOfOrder(f"{', '.join(late)}: sums have noise, which was said after the keys were made")
         t = request.round
         values, scale, sampled = required(self._state).derivatives(t)
         labels, withholding = self._job.data.labels, self._withholding

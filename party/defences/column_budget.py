@@ -86,8 +86,8 @@ class ColumnBudget:
             raise Refused(
                 f"{party} sends no sums of table {table!r} in this attempt: it costs ε = {privacy.epsilon:g} by "
                 f"column_privacy, earlier ones have cost ε = {epsilon_of(spent, privacy.delta):.4g} together, and its "
-                f"policy {says}, which leaves ε = {left:.4g} ('treetap labels' at {party} lists them); another attempt "
-                f"needs a smaller epsilon, or a greater column_budget in {party}'s policy file"
+                f"policy {says}, which leaves ε = {left:.4g} ('treetap labels' at {party} lists them); another job "
+                f"needs a smaller epsilon, or this one a greater column_budget in {party}'s policy file"
             )
 
     def charge(self, party: str, charge: ColumnCharge, privacy: ColumnPrivacy) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -12,12 +15,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gmpy2
 import numpy as np
 import pytest
 from scipy import stats
 
 from attacks.view.view import read_label_holder
 from party.boosting.column_noise import ColumnNoise
+from party.boosting.label_holder import LabelHolder
 from party.defences.checks import check_own
 from party.defences.column_account import SUMS, AccountFile
 from party.defences.column_budget import ColumnBudget, ColumnCharge
@@ -31,10 +36,12 @@ from tests.library.trees.repairs import by_number
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
-from treetap.errors import ConfigError, Malformed
+from treetap.additive.paillier.public_key import PublicKey
+from treetap.errors import ConfigError, Malformed, OutOfOrder, Refused
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
 from treetap.privacy.column_privacy import ColumnPrivacy
+from treetap.privacy.zcdp import epsilon_of
 from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig
@@ -46,7 +53,7 @@ from treetap.trees.growing_tree import Choice, GrowingTree
 from treetap.trees.noised_sums import NoisedParty, SumNoise
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
@@ -252,7 +259,8 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
             federation.start(FEATURE)
             status = await federation.resume("job")
             if own == Defences():
-                assert "column_privacy of feature-b is not there and was when job job began" in status.error
+                was = "{epsilon 500.0, delta 1e-06, trees 2}"
+                assert f"column_privacy of feature-b is not there and was {was} when job job began" in status.error
                 await asyncio.sleep(200)
         assert (status.state, status.error) == ("finished", "")
         charges = ledger.charges("train")
@@ -270,6 +278,98 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
 
     run(main())
     assert set(drawn.attempts[FEATURE]) == {1, 3}
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "fault"),
+    [
+        (None, WEAK, r"is {epsilon 500.0, delta 1e-06, trees 2} and was not there"),
+        (WEAK, WEAK.model_copy(update={"epsilon": 90.0}), r"is {epsilon 90.0, .*} and was {epsilon 500.0, "),
+    ],
+)
+def test_all_trees_of_a_job_have_one_setting(
+    first: ColumnPrivacyTable | None, then: ColumnPrivacyTable, fault: str, tmp_path: Path
+) -> None:
+    """Exact sums of an attempt with noised ones of the next would be named as noised; the last ε as that of all."""
+    here, begun = world(60, seed=3), list[Message]()
+
+    async def main() -> None:
+        defences = {FEATURE: Defences(column_privacy=first)}
+        federation = _federation(tmp_path, here, defences, **{FEATURE: {"column_budget": 5000.0}})
+
+        def kill(message: Message) -> None:
+            if (message.word, message.to, message.served) != ("gradients", FEATURE, False):
+                return
+            begun.append(message)
+            if len(begun) == 2:  # the first tree is stored
+                federation.kill(FEATURE)
+                own = Defences(column_privacy=then)
+                federation.configs[FEATURE] = federation.configs[FEATURE].model_copy(update={"defences": own})
+                federation.start(FEATURE)
+
+        federation.hook = kill
+        status = await federation.train(_spec(BASE))
+        if status.state == "interrupted" and "column_privacy" not in status.error:
+            await asyncio.sleep(200)
+            status = await federation.resume("job")
+        assert re.search(fault, status.error), status.error
+        await federation.close()
+
+    run(main())
+    assert len(begun) == 2
+
+
+def test_jobs_that_begin_at_once_are_charged_one_after_the_other(tmp_path: Path) -> None:
+    """Each with a ledger object of its own: of eight attempts three go, and three are on disk."""
+    privacy, gate = ColumnPrivacy(1.0, 1e-6, 2), threading.Barrier(8)
+    most = epsilon_of(3.5 * privacy.rho, 1e-6)
+
+    def attempt(number: int) -> bool:
+        budget = ColumnBudget(tmp_path, most)
+        budget.check("shop", "train", privacy)
+        gate.wait()
+        try:
+            charge = ColumnCharge("2026", "train", "bank", f"job-{number}", 1, 1.0, 1e-6, 2, privacy.rho)
+            budget.charge("shop", charge, privacy)
+        except Refused:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(8))) == 3
+    assert len(ColumnBudget(tmp_path, most).charges()) == 3
+
+
+def test_noise_that_is_said_too_late_is_refused() -> None:
+    """A coordinator that has keys made before a party has told of its noise does not get around `noised_sums`."""
+
+    async def said(party: str, kind: str) -> setup_pb2.NoisedSums | None:
+        assert kind == "noised_sums"
+        return setup_pb2.NoisedSums(epsilon=1.0, delta=1e-6, trees=2) if party == FEATURE else None
+
+    holder: Any = object.__new__(LabelHolder)
+    holder._context = SimpleNamespace(party=LABEL_HOLDER, mailbox=SimpleNamespace(only_if_sent=said))
+    holder._spec, holder._noised = SimpleNamespace(feature_parties=[FEATURE, OTHER]), {}
+    with pytest.raises(OutOfOrder, match="feature-b: sums have noise, which was said after the keys were made"):
+        run(holder.begin_tree(control_pb2.StepRequest()))
+
+
+def test_a_key_of_another_form_reads_through_noise() -> None:
+    """What the page does not cover, and a feature party cannot see: with p | q − 1 sums have a part without noise."""
+    p = int(gmpy2.next_prime(1 << 200))
+    k = next(k for k in range(1 << 110, 1 << 111) if gmpy2.is_prime(2 * k * p + 1))
+    q = 2 * k * p + 1
+    n = p * q
+    public = PublicKey(n, allow_breakable=True)
+    # of order p modulo q, and 1 modulo p²: no n-th power, and no part of a plaintext
+    mark = pow(3, 2 * k * q, q * q)
+    mark = mark + q * q * ((1 - mark) * pow(q * q, -1, p * p) % (p * p))
+    cell = [mark, 1, mark, mark]  # records with the mark, in a cell
+    summed = public.ring.batch([math.prod(cell) % (n * n)])
+    sent = public.shifted(public.rerandomise_standard(summed), [123456789])
+    (value,) = public.ring.numbers(sent)
+    read = pow(int(value), 2 * k, q)
+    assert [count for count in range(8) if pow(mark, 2 * k * count, q) == read] == [3]
 
 
 def test_without_a_budget_one_attempt_is_all(tmp_path: Path) -> None:
@@ -346,7 +446,7 @@ def test_its_owner_sums_no_record_twice_at_a_level() -> None:
     tree.rows_of = lambda node: np.array(tree.rows[node])
     noise = object.__new__(ColumnNoise)
     noise._params = replace(BASE, max_depth=3)
-    noise._spaces = {}
+    noise._spaces, noise._trees = {}, set()
     noise._check(tree, 0, [1])
     for stage, nodes in ((1, [1]), (0, [2]), (2, [4]), (1, [4])):
         with pytest.raises(Malformed, match="column_privacy"):
@@ -358,12 +458,18 @@ def test_its_owner_sums_no_record_twice_at_a_level() -> None:
     noise._check(tree, 1, [2])
     with pytest.raises(Malformed, match="come once"):
         noise._check(tree, 1, [2])
+    tree.rows[3] = [1, 5]
+    with pytest.raises(Malformed, match="also another"):  # of an earlier request
+        noise._check(tree, 1, [3])
     with pytest.raises(Malformed, match="not all its parent's"):
         noise._check(tree, 2, [4])
     tree.rows[8] = [0]
     noise._spaces[4] = np.array([0])
     with pytest.raises(Malformed, match="at level 3"):
         noise._check(tree, 3, [8])
+    noise._trees = {0}  # begun again in the attempt, other gradients under it
+    with pytest.raises(Malformed, match="come once in an attempt"):
+        noise._check(tree, 0, [1])
 
 
 def test_of_noised_sums_the_account_and_audits_count_left_sets_alone(tmp_path: Path) -> None:
