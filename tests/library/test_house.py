@@ -29,7 +29,7 @@ ROOMS = {"treetap": 25, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 104_997,
+    "lines of production": 105_022,
     "files of production": 677,
     "classes of production": 1_049,
     "files of party and coordinator that boosting reaches": 49,
@@ -46,7 +46,7 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 12,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 49_833,
+    "words of docs": 49_994,
     "lines of docs above 120 characters": 0,
     "words of decisions": 7_892,
     "words of the changelog": 494,
