@@ -46,7 +46,7 @@ def summary(document: Document, width: int = 250) -> str:
 
 def text_of(page: str) -> str:
     """The words of a page, without tags."""
-    return " ".join(re.sub(r"<[^>]*>", " ", page).replace("&#39;", "'").split())
+    return " ".join(re.sub(r"<[^>]*>", " ", page).replace("&#39;", "'").replace("&#160;", " ").split())
 
 
 def test_the_document_is_what_was_written(document: Document) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,15 +42,12 @@ def test_from_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert version.origin() == f"editable of {clone}"
 
 
-def test_an_editable_package_is_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not behind a finder, before which a folder of that name is taken for the package."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "build_backend")
-    backend, asked = import_module("treetap_build"), list[object]()
-    monkeypatch.setattr(backend.kernels, "build", lambda: None)
-    monkeypatch.setattr(backend.build_meta, "build_editable", lambda folder, settings, metadata: asked.append(settings))
-    backend.build_editable("wheels")
-    backend.build_editable("wheels", {"editable_mode": "strict"})
-    assert asked == [{"editable_mode": "compat"}, {"editable_mode": "strict"}]
+def test_a_folder_of_its_name_is_not_taken_for_the_package(tmp_path: Path) -> None:
+    """Where a clone lies in the folder of a program there is one, and an import looks there first."""
+    (tmp_path / "treetap").mkdir()
+    command = [sys.executable, "-c", "import treetap; print(treetap.__file__)"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert Path(done.stdout.strip()) == Path(version.__file__).with_name("__init__.py")
 
 
 def test_from_a_wheel(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
