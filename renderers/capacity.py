@@ -16,7 +16,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from renderers.rendering import DOCS, with_tables, write
+from renderers.rendering import DOCS, MEASURED, with_tables, write
 from treetap.commands.capacity.measuring import Measurements
 from treetap.commands.capacity.question import Site, TrainingOptions
 from treetap.commands.capacity.report import document, duration, estimate, rate
@@ -143,7 +143,7 @@ def main() -> int:
     found = points(Measurements.load(HERE / "capacity-measured.json"))
     tables = {f"{records // 1_000_000} M records": table(found, records) for records in RECORDS}
     tables |= {"demands": demands(found), "lattice": on_lattice(Measurements.load(HERE / "capacity-lattice.json"))}
-    write(with_tables(tables))
+    write(with_tables(tables, MEASURED))
     draw(found, DOCS / "capacity.svg")
     return 0
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from renderers.rendering import DOCS, ROOT, stale, with_tables, write
+from renderers.rendering import DOCS, MEASURED, ROOT, stale, with_tables, write
 
 PICTURE = DOCS / "growth.svg"
 RESULTS = ROOT / "benchmarks" / "growth.jsonl"
@@ -140,7 +140,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     given = parser.parse_args()
     results = read_results(given.results)
-    pages = with_tables({"growth": table(results), "one more": more_table(results)})
+    pages = with_tables({"growth": table(results), "one more": more_table(results)}, MEASURED)
     if given.check:
         for path in stale(pages):
             print(f"{path} is stale: run python -m renderers.growth", file=sys.stderr)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+#: Reports with figures that pages link to.
+MEASURED = ROOT / "benchmarks" / "measured"
 
 
 def page_with(name: str, docs: Path = DOCS) -> Path:
