@@ -49,16 +49,21 @@ def run(command: Sequence[str], folder: Path, extra: Mapping[str, str] | None = 
     return done.stdout
 
 
+def unpack(archive: Path, folder: Path) -> None:
+    """Write the files of an archive of our own into a folder."""
+    with tarfile.open(archive) as files:
+        # Python below 3.11.4 has no filters
+        files.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        files.extractall(folder)  # noqa: S202 - made by this script
+
+
 def checked_out(folder: Path) -> str:
     """Write the files of the commit into a folder; its time, in seconds since 1970."""
     if changed := run(["git", "status", "--porcelain"], ROOT):
         print(f"not in the release, as they are not committed: {', '.join(line[3:] for line in changed.splitlines())}")
     archive = folder / "commit.tar"
     run(["git", "archive", "--output", str(archive), "HEAD"], ROOT)
-    with tarfile.open(archive) as files:
-        # Python below 3.11.4 has no filters
-        files.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
-        files.extractall(folder / "commit")  # noqa: S202 - of this clone's own git
+    unpack(archive, folder / "commit")
     return run(["git", "log", "-1", "--format=%ct"], ROOT).strip()
 
 
@@ -82,8 +87,7 @@ def wheel(sdist: Path, machine: str, folder: Path, when: str) -> Path:
     Ends the program if the wheel has no kernels, or needs a newer glibc.
     """
     work = folder / machine
-    with tarfile.open(sdist) as files:
-        files.extractall(work, filter="data")
+    unpack(sdist, work)
     sources, made = work / sdist.name.removesuffix(".tar.gz"), work / "made"
     compiler = f"{sys.executable} -m ziglang cc -target {machine}-linux-gnu.{GLIBC} -mcpu=baseline"
     build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(made), str(sources)]
