@@ -47,7 +47,7 @@ def reading(file: AuditFile, holder: str | None) -> Iterator[Child | None]:
 
 
 def figures_of(child: Child) -> dict[str, ColumnFigures] | None:
-    """What the process read; None where it failed, or has not answered in time."""
+    """The figures that the process read; None where it failed, or has not answered in time."""
     try:
         if child.pipe.poll(PATIENCE_S):
             figures: dict[str, ColumnFigures] | None = child.pipe.recv()

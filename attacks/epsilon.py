@@ -112,7 +112,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """The most that Theorem 5.2 gives the probability of so many right guesses under (ε, δ)."""
+    """The most that Theorem 5.2 gives the probability of as many right guesses under (ε, δ)."""
     q = expit(epsilon)
     p = binom.sf(right - 1, guesses, q)
     if delta and right:

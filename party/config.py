@@ -96,7 +96,7 @@ class PartyConfig(WorkerSettings, Process):
     policy_file: Annotated[Path | None, Field(alias="policy")] = None
     """The party's policy file; without one every job is refused, since no other party is named."""
     arithmetic: Choice = "auto"
-    """What computes with ciphertexts: "gmpy2" (GMP), "native" (the fastest kernels that the processor has), one form of
+    """Arithmetic of ciphertexts: "gmpy2" (GMP), "native" (the fastest kernels that the processor has), one form of
     these by name, or "auto": the native ones where they are faster than GMP.
     """
     data: Path | None = None
@@ -120,13 +120,13 @@ class PartyConfig(WorkerSettings, Process):
     its data lie in the folder too. A table of the same name in the party's file goes before.
     """
     tables_folder_sources: list[Elsewhere] = []
-    """What tables of tables_folder may name beside files of the folder: "$NAME" (a variable with a database's URI),
+    """Sources that tables of tables_folder may name beside its files: "$NAME" (a variable with a database's URI),
     "sqlite:", an object store's address, or "s3://BUCKET/" or a longer beginning that ends with a slash.
     """
     serve: ServeConfig | None = None
     """Clients of served models; without the table the party answers none."""
     defences: Defences = Defences()
-    """What this party does against leaks of its labels or of its columns."""
+    """Defences of this party against leaks of its labels or of its columns."""
     optimizer: Literal["amplified"] | None = None
     """For audits, feature party: train its part of split networks by the malicious local optimiser. It is logged."""
     _policy: Policy = PrivateAttr(default_factory=Policy)

@@ -57,7 +57,7 @@ def commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 
 def _about(words: tuple[str, ...], command: Any) -> list[str]:
-    """What a command does, how it is called, and its parameters."""
+    """A command: its purpose, its call and its parameters."""
     parts = inspect.cleandoc(command.help or "").split("\n\n")
     usage = [] if hasattr(command, "commands") else ["```text", _usage(words, command), "```", ""]
     return [*_paragraph(parts[0]), *usage, *(line for part in parts[1:] for line in _paragraph(part)), *_table(command)]

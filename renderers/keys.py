@@ -353,7 +353,7 @@ def _said(kind: type) -> dict[str, str]:
 
 
 def meaning(kind: type, name: str) -> str:
-    """What a field says; empty where nothing tells."""
+    """The meaning of a field; empty where nothing says it."""
     return next((_said(each)[name] for each in kind.__mro__ if name in _said(each)), "")
 
 

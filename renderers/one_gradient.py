@@ -167,7 +167,7 @@ def answer(sums: bytes, candidates: int) -> bytes:
 def candidate_sums(
     public: Any, slots: Slots, ciphertexts: bytes, codes: npt.NDArray[np.int64], bins: int, drawn: random.Random
 ) -> bytes:
-    """What the feature party makes of the ciphertexts: sums left of each cut, permuted, in one ciphertext."""
+    """The feature party's sums of the ciphertexts, left of each cut, permuted, in one ciphertext."""
     state: dict[str, Any] = {}
     groups = slots.groups_per_plaintext(public.plain_bits)
     open_tree(state, JOB, Tree(handed(public), slots.bits, groups, [bins], [(0,)], joint_cells=True))

@@ -99,7 +99,7 @@ def _nearest(faults: list[str]) -> str:
 
 
 def _pages() -> list[Path]:
-    """Where a figure may stand: guides and reports."""
+    """The pages where a figure may stand: guides and reports."""
     found = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
     return [path for path in found if path.name != "register.md"]
 

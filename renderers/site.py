@@ -37,7 +37,7 @@ LONGEST = 300
 
 
 class Repository:
-    """Where files of the repository are for a reader of the site: at an address, or beside the pages."""
+    """The place of the repository's files for a reader of the site: an address, or beside the pages."""
 
     def __init__(self, pages: Path) -> None:
         self._pages, self._copied = pages, set[Path]()
@@ -52,7 +52,7 @@ class Repository:
         return os.path.relpath(self._copy(path), page.parent) + "/" * path.is_dir()
 
     def says(self) -> str:
-        """What links out of docs/ lead to."""
+        """The targets of links out of docs/."""
         if self.address:
             return f"links to files of the repository lead to {self.address} at {self._commit[:10]}"
         return f"no repository is known (TREETAP_REPOSITORY, git remote origin): {len(self._copied)} files are copied"
@@ -79,7 +79,7 @@ class Repository:
 
 
 def _git(*words: str) -> str:
-    """What git says of the clone; empty where it says nothing, or is not installed."""
+    """The answer of git about the clone; empty without one, or where it is not installed."""
     try:
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603, S607
     except OSError:

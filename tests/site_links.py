@@ -42,7 +42,7 @@ def faults(site: Path) -> list[str]:
 
 
 def _fault(site: Path, pages: Mapping[Path, Page], page: Path, link: str) -> str | None:
-    """What is wrong with a link; None if nothing is, or if it leads elsewhere."""
+    """The fault of a link; None if it has none, or leads elsewhere."""
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return None

@@ -355,7 +355,7 @@ def test_noise_that_is_said_too_late_is_refused() -> None:
 
 
 def test_a_key_of_another_form_reads_through_noise() -> None:
-    """What the page does not cover, and a feature party cannot see: with p | q − 1 sums have a part without noise."""
+    """A key with p | q − 1, which a feature party cannot tell from others, makes sums with a part without noise."""
     p = int(gmpy2.next_prime(1 << 200))
     k = next(k for k in range(1 << 110, 1 << 111) if gmpy2.is_prime(2 * k * p + 1))
     q = 2 * k * p + 1

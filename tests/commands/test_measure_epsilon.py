@@ -105,7 +105,7 @@ PLANTS = [half, without_root_of_2, forgetful, forgetful_after_a_restart, no_clip
 def test_mistakes_in_the_noise_of_leaf_weights_are_found(
     plant: Callable[[Patch], None], tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    """What the noise should give is computed apart from the code that draws it."""
+    """ε by the noise is computed apart from the code that draws it."""
     plant(monkeypatch)
     (result,) = of(tmp_path, WEIGHTS)
     assert result.broken

@@ -43,7 +43,7 @@ def test_from_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_folder_of_its_name_is_not_taken_for_the_package(tmp_path: Path) -> None:
-    """Where a clone lies in the folder of a program there is one, and an import looks there first."""
+    """A program in the folder of a clone has one beside it, and an import looks there first."""
     (tmp_path / "treetap").mkdir()
     command = [sys.executable, "-c", "import treetap; print(treetap.__file__)"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""What docs/papers.md names is there: files, functions and tests, and each paper's row of `treetap.papers`."""
+"""Names in docs/papers.md stand for something: files, functions and tests, and each paper's row of `treetap.papers`."""
 
 from __future__ import annotations
 

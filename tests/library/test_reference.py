@@ -1,4 +1,4 @@
-"""What docs/ has from the code is as it is rendered, and another text of it is told."""
+"""Texts that docs/ has from the code are as they are rendered, and another text is found."""
 
 from __future__ import annotations
 

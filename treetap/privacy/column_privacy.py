@@ -55,7 +55,7 @@ class ColumnPrivacy:
         return Fraction(math.ceil(self.trees * max_depth * slots / self.rho * _UNIT), _UNIT)
 
     def noise(self, params: BoostingParams, outputs: int) -> SumNoise:
-        """The noise on the sums of a job whose trees have so many outputs."""
+        """The noise on the sums of a job, by the number of outputs of its trees."""
         g_most, h_most = record_bounds(params.objective, params.gradient_bits, params.largest_factor)
         bounds = (*[g_most] * outputs, *[h_most] * outputs, 1)
         slots = len(bounds)

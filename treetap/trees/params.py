@@ -63,7 +63,7 @@ class TreeParams(JobParams):
     colsample_bytree: float = 1.0
     """Share of each party's columns that a tree sees."""
     instance_spaces: str = INSTANCE_SPACES[0]
-    """What feature parties get of the records of nodes: the sets, or, on a lattice only, nothing."""
+    """Sets of records of nodes for feature parties: "sent", or, on a lattice only, "withheld"."""
     pad_trees: bool = False
     """With instance_spaces = "withheld": every tree looks full, down to max_depth (at most 11)."""
 

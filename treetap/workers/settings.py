@@ -50,7 +50,7 @@ class WorkerSettings(Strict):
     """Workers for the arithmetic of ciphertexts and blinded identifiers."""
 
     engine: Literal["process", "ray"] = "process"
-    """Where workers for ciphertexts are: "process", on this machine; "ray", on a Ray cluster of this party (extra
+    """Place of workers for ciphertexts: "process", on this machine; "ray", on a Ray cluster of this party (extra
     `cluster`). The model is the same, bit for bit.
     """
     workers: Annotated[int, Field(ge=1, le=MOST_ON_CLUSTER)] | None = None

@@ -93,7 +93,7 @@ class Kept:
         self.lines = self._file.read()
 
     def make(self, count: int, made: Callable[[random.Random], dict[str, Any]], until: float) -> Iterator[int]:
-        """Add lines until there are so many, or it is late; yields how many there are."""
+        """Add lines up to a number, or until it is late; yields how many there are."""
         while len(self.lines) < count and time.monotonic() < until:
             number = len(self.lines)
             line = made(random.Random(f"{self._seed} {number}"))  # noqa: S311 - repeatable on purpose

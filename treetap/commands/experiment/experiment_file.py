@@ -252,7 +252,7 @@ class ExperimentFile(Strict):
     defences: Defences = Defences()
     """The label holder's defences of its labels, with the keys of [defences] in a party file."""
     output: OutputTable = OutputTable()
-    """Where results go beside the folder."""
+    """Places for results beside the folder."""
 
     @field_validator("job")
     @classmethod

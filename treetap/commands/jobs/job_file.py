@@ -91,7 +91,7 @@ class JobOptions(Strict):
     """The fields of every training job, whatever its protocol."""
 
     protocol: Literal[tuple(TRAINING)] = next(iter(TRAINING))  # type: ignore[valid-type] # the registry is the one list
-    """What is trained: "boosting", "forest", "pivodl" (labels spread over the parties) or "splitnn" (a split network).
+    """Kind of training: "boosting", "forest", "pivodl" (labels spread over the parties) or "splitnn" (a split network).
     """
     scheme: Literal[tuple(SCHEMES)] = PAILLIER  # type: ignore[valid-type]
     """Scheme of the sums: "paillier", "okamoto-uchiyama" (half the bytes, an assumption of its own; not PIVODL) or
