@@ -29,7 +29,7 @@ from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.commands.model.card import card
 from treetap.commands.model.view import describe
-from treetap.models import line_file
+from treetap.models.durable import write_whole
 from treetap.models.line_file import LineFile
 from treetap.privacy.column_privacy import ColumnPrivacy, sentences
 from treetap.privacy.zcdp import epsilon_of
@@ -262,15 +262,14 @@ def _planted(what: str, patched: pytest.MonkeyPatch) -> str:
         patched.setattr(ColumnNoise, "of", old)
         return "the same noise was drawn twice"
     assert what == "a charge that is not durable"
-    write = line_file.write_whole
 
     def written(path: Path, content: bytes) -> None:
         if path.name == LEDGER:
             path.write_bytes(content)
         else:
-            write(path, content)
+            write_whole(path, content)
 
-    patched.setattr(line_file, "write_whole", written)
+    patched.setattr("treetap.models.line_file.write_whole", written)
     return "it is not charged"
 
 
