@@ -21,12 +21,11 @@ import pytest
 from scipy import stats
 
 from attacks.view.view import read_label_holder
-from party.boosting.column_noise import ColumnNoise
-from party.boosting.label_holder import LabelHolder
 from party.defences.checks import check_own
 from party.defences.column_account import SUMS, AccountFile
 from party.defences.column_budget import ColumnBudget, ColumnCharge
 from party.defences.settings import ColumnPrivacyTable, Defences, IdLmid
+from party.growth.column_noise import ColumnNoise
 from party.growth.feature_party import OwnTree
 from party.growth.offered_candidates import OfferedCandidates
 from party.policy import Policy

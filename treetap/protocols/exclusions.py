@@ -296,7 +296,7 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.COLUMN_PRIVACY,
         OTHERS,
         "its messages about columns have no such noise",
-        "train by boosting, or leave it out",
+        "train by boosting or a forest, or leave it out",
     ),
     Exclusion(
         F.COLUMN_PRIVACY,
@@ -304,7 +304,12 @@ TRAININGS: tuple[Exclusion, ...] = (
         "a feature party cannot add a number of its own to a sum",
         "use scheme = 'paillier'",
     ),
-    Exclusion(F.COLUMN_PRIVACY, F.LATTICE, "sums on a lattice have no room for noise", "use scheme = 'paillier'"),
+    Exclusion(
+        F.COLUMN_PRIVACY,
+        F.BINS_PER_NODE,
+        "a node's bins are quantiles of its records, which the guarantee takes as fixed",
+        "set binning = 'global', or leave it out",
+    ),
     Exclusion(
         F.COLUMN_PRIVACY,
         F.WITHHELD,
