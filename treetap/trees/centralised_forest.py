@@ -72,8 +72,11 @@ def train_forest(
     `classes` defaults to the largest label plus one (gini); `tables` are the columns in the bins of the job, made here
     if they are not given; `withholding`: by the first party; `min_cell_records`: of feature parties, by name;
     `rounds`: those of the training, which get every tree; if they measure further records, these are behind those of
-    the labels in columns and `tables`; `noised`: feature parties whose sums have noise, drawn elsewhere. Raises ConfigError, or DataError if columns and labels do not fit together or a
-    column cannot be binned.
+    the labels in columns and `tables`; `noised`: feature parties whose sums have noise, drawn elsewhere.
+
+    Raises:
+        ConfigError: a parameter is wrong.
+        DataError: columns and labels do not fit together, or a column cannot be binned.
     """
     params.validate()
     y = np.asarray(labels)

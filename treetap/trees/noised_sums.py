@@ -90,7 +90,7 @@ def fair_gains(gains: Floats, left: Ints, parent: Ints, criterion: Criterion, no
 def fair_decreases(gains: Floats, left: Ints, parent: Ints, criterion: ForestCriterion, noise: SumNoise) -> Floats:
     """Decreases of impurity (nodes, candidates) less their handicap; −∞ where a side has too few drawn records.
 
-    With m the node's means, exact, a decrease is Σ_k (S_k − n_L · m_k)² · (1/n_L + 1/n_R) / n. Where sides do not differ,
+    With m the node's means, exact, a decrease is Σ_k (S_k − n_L · m_k)² · (1/n_L + 1/n_R) / n. Where sides are alike,
     noise of the deviations D_k of S_k and D_n of n_L makes the sum of squares on average
 
     - for classes, whose noises add up to that of n, (C − 2 + C · Σ_k m_k²) · D², C of them;
