@@ -307,7 +307,7 @@ TRAININGS: tuple[Exclusion, ...] = (
     Exclusion(
         F.COLUMN_PRIVACY,
         F.BINS_PER_NODE,
-        "a node's bins are quantiles of its records, which the guarantee takes as fixed",
+        "the guarantee is for fixed bins",
         "set binning = 'global', or leave it out",
     ),
     Exclusion(
