@@ -47,8 +47,7 @@ class FeatureParty:
         growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account, job.kind)
         self._drawn: Rows | None = None
         self._sums_of_all = False  # of the current tree
-        draw = lambda: (required(self._drawn), self._sums_of_all)  # noqa: E731
-        self._sums = summed_labels(context, spec, job, self._params, noise, draw)
+        self._sums = summed_labels(context, spec, job, self._params, noise, self._draw)
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)
 
@@ -98,6 +97,10 @@ class FeatureParty:
         """Release what the workers hold."""
         self._growth.forget()
         await self._sums.close()
+
+    def _draw(self) -> tuple[Rows, bool]:
+        """How often the current tree draws each record, and True if sums over all records are asked for."""
+        return required(self._drawn), self._sums_of_all
 
     def _check_noised(self, t: int, drawn: Rows) -> None:
         """Refuse a draw (N,) that is not that of the job's seed, or with sums of classes: noise has no bound for it."""

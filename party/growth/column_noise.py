@@ -25,7 +25,7 @@ from treetap.models.store import COLUMN_PRIVACY
 from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, drawn_sums
 from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE
 from treetap.process.together import together
-from treetap.protocols.exclusions import Feature, between
+from treetap.protocols.exclusions import Feature
 from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import Ints
@@ -137,7 +137,7 @@ class NoisedParties:
         noised = await announced(self._context, self._spec)
         self._context.policy.check_noised(self._context.party, noised)
         if noised and self._withholding.xi is not None:
-            raise ConfigError(f"{', '.join(noised)}: {between(Feature.COLUMN_PRIVACY, Feature.ID_LMID)}")
+            refuse_classes(self._context.party, Feature.COLUMN_PRIVACY)
         for party, privacy in noised.items():
             check_noised_trees(party, privacy.trees, self._params, range(self._withholding.own_trees, trees))
         layout = self._layout

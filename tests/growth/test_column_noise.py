@@ -185,7 +185,7 @@ def test_parts_of_a_draw_are_of_trees_that_the_party_sums() -> None:
     params = replace(BOOTSTRAP, n_estimators=6, party_dropout={FEATURE: 0.5})
     there = [t for t in range(6) if params.takes_part(t, FEATURE)]
     assert 0 < len(there) < 6
-    squares = sum(params.drawn(t, 50) ** 2 for t in there)
+    squares = np.sum([params.drawn(t, 50) ** 2 for t in there], axis=0)
     assert most_draws(params, FEATURE, 50) == squares.max() > most_draws(FOREST, FEATURE, 50)
     assert most_draws(replace(FOREST, n_estimators=9), FEATURE, 400) == 9
 
