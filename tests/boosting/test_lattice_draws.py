@@ -85,8 +85,8 @@ def test_no_draw_is_used_twice(
     built: defaultdict[int, list[int]] = defaultdict(list)
     choose = HistogramParameters.choose
 
-    def chosen(*args: Any, hiding: int) -> HistogramParameters:
-        agreed.append(choose(*args, hiding=hiding))
+    def chosen(*args: Any, **more: Any) -> HistogramParameters:
+        agreed.append(choose(*args, **more))
         return agreed[-1]
 
     def seen(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
