@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from party.forest.layout import noise_of as noise_of_forest
 from treetap import terminal
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums, most_draws
 from treetap.trees import metrics
@@ -105,7 +106,7 @@ def aucs(
 def noise_of(params: BoostingParams | ForestParams, privacy: ColumnPrivacy, records: int) -> SumNoise:
     """The noise of a party on sums of two classes."""
     if isinstance(params, ForestParams):
-        return privacy.noise_of_forest(params, 2, most_draws(params, PARTY, records))
+        return noise_of_forest(params, privacy, 2, most_draws(params, PARTY, records))
     return privacy.noise(params, 1)
 
 

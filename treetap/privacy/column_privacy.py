@@ -2,9 +2,9 @@
 
 docs/column-privacy.md has the proof. A record's numbers, each divided by its bound, have squares of at most R in all:
 the number of slots, or 1 where one slot alone holds the record. A node costs ρ = R / z², and a record lies in at most
-`max_depth` nodes of a tree that are summed. Trees cost ρ = D · max_depth · R / z², where D is their number or, of a
-forest, the largest sum of squares of one record's draws. Given the left sets of the splits that the party wins, and for
-two tables that differ in the bin of one record in one column.
+`max_depth` nodes of a tree that are summed. Trees cost ρ = D · max_depth · R / z², where D is their number or, where
+draws follow from the job alone, the largest sum of squares of one record's. That is given the left sets of the splits
+that the party wins, and for two tables that differ in the bin of one record in one column.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.privacy.zcdp import rho_of
 from treetap.trees.candidates import CandidateList
 from treetap.trees.gradient_bits import record_bounds
-from treetap.trees.loss import UNIT
 from treetap.trees.noised_sums import SumNoise
-from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.tree_bins import accumulate_cells
 
 Ints = npt.NDArray[np.int64]
@@ -61,25 +60,16 @@ class ColumnPrivacy:
         """The noise on the sums of boosting, by the number of outputs of its trees."""
         g_most, h_most = record_bounds(params.objective, params.gradient_bits, params.largest_factor)
         bounds = (*[g_most] * outputs, *[h_most] * outputs, 1)
-        return self._noise(params, bounds, self.trees * len(bounds))
+        return self.noise_on(params, bounds, self.trees * len(bounds))
 
-    def noise_of_forest(self, params: ForestParams, slots: int, draws: int) -> SumNoise:
-        """The noise on the sums of a forest, by the number of slots of a record; `draws`: see `most_draws`."""
-        if params.criterion == "gini":
-            return self._noise(params, (1,) * slots, draws, counted=True)
-        return self._noise(params, (UNIT, 1), 2 * draws)
-
-    def _noise(self, params: TreeParams, bounds: tuple[int, ...], cost: int, *, counted: bool = False) -> SumNoise:
-        """`cost`: of one level of all trees, as ρ at z = 1."""
+    def noise_on(self, params: TreeParams, bounds: tuple[int, ...], cost: int, *, counted: bool = False) -> SumNoise:
+        """The noise on sums of records with these bounds; `cost`: D · R. Of `counted` see `SumNoise`."""
         numbers = MOST_SUMS * (len(bounds) + counted) * self.trees << params.max_depth
         return SumNoise(self.variance(cost * params.max_depth), bounds, params.max_bin + 1, numbers, counted)
 
 
-def most_draws(params: ForestParams, party: str, records: int) -> int:
-    """D of a forest: the largest Σ over the trees that a party takes part in of a record's squared draws, at least 1.
-
-    Draws follow from the job's seed.
-    """
+def most_draws(params: TreeParams, party: str, records: int) -> int:
+    """D by the draws of the job's seed: a record's largest Σ of squares over the trees of a party, at least 1."""
     squares = np.zeros(records, dtype=np.int64)
     for t in range(params.n_estimators):
         if params.takes_part(t, party):
