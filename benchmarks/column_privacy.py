@@ -1,12 +1,14 @@
-"""AUC of boosted models whose feature party adds noise to its sums: the trial of docs/column-privacy.md.
+"""AUC of models whose feature party adds noise to its sums: the trial of docs/column-privacy.md, whatever the scheme.
 
     python benchmarks/column_privacy.py [--set breast_cancer credit bank credit-2 generated] [--records N]
         [--epsilon 1 4 16 64] [--delta 1e-6] [--trees 20] [--depth 4] [--bins 32] [--seeds 3]
+        [--protocol boosting] [--bootstrap]
 
 The trainer on the joined table, 80 % of the records drawn by seed, AUC on the others, mean and deviation over seeds.
 breast_cancer is of scikit-learn, generated is drawn (--records, 30,000 by default), the others need TREETAP_DATA. The
 label holder has the first columns; "alone" is its model without the feature party, "exact" the one without noise.
-Noise is drawn as a feature party draws it.
+Noise is drawn as a feature party draws it. Forests draw four fifths of the records, or as many as there are with
+--bootstrap.
 """
 
 from __future__ import annotations
@@ -24,14 +26,16 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from party.forest.layout import noise_of as noise_of_forest
 from treetap import terminal
-from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums
+from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums, most_draws
 from treetap.trees import metrics
 from treetap.trees.binning import BinnedTable, bin_table, encode
 from treetap.trees.candidates import CandidateList
 from treetap.trees.centralised import train
+from treetap.trees.centralised_forest import train_forest
 from treetap.trees.noised_sums import NoisedParty, SumNoise
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -67,7 +71,12 @@ def _numbered(column: Any) -> Floats:
 
 
 def aucs(
-    inputs: Floats, labels: Ints, own: int, params: BoostingParams, privacy: ColumnPrivacy | None, seeds: int
+    inputs: Floats,
+    labels: Ints,
+    own: int,
+    params: BoostingParams | ForestParams,
+    privacy: ColumnPrivacy | None,
+    seeds: int,
 ) -> list[float]:
     """AUC by seed; privacy None: without noise."""
     reached = []
@@ -79,18 +88,37 @@ def aucs(
             (name, bin_table(block[before], [f"{name} {j}" for j in range(block.shape[1])], params.max_bin))
             for name, block in blocks.items()
         ]
-        noised = {} if privacy is None else {PARTY: noised_party(tables[1][1], privacy.noise(params, 1))}
-        model = train(tables, labels[before], params, noised=noised)
-        asked = [(name, encode(blocks[name][after], table.features)) for name, table in tables]
-        outcome = model.ensemble.outcome(model.predict(asked))
+        noised = {}
+        if privacy is not None:
+            noised[PARTY] = noised_party(tables[1][1], params, noise_of(params, privacy, len(before)))
+        if isinstance(params, ForestParams):
+            rows = [(name, block[before]) for name, block in blocks.items()]
+            forest = train_forest(rows, labels[before], params, 2, tables, noised=noised)
+            outcome = forest.predict([(name, block[after]) for name, block in blocks.items()])
+        else:
+            model = train(tables, labels[before], params, noised=noised)
+            asked = [(name, encode(blocks[name][after], table.features)) for name, table in tables]
+            outcome = model.ensemble.outcome(model.predict(asked))
         reached.append(metrics.evaluate(params.objective, outcome, labels[after])["auc"])
     return reached
 
 
-def noised_party(table: BinnedTable, noise: SumNoise) -> NoisedParty:
-    """The feature party with noise that is drawn for each node."""
-    candidates = CandidateList([feature.shape for feature in table.features])
-    return NoisedParty(noise, lambda _tree, _node: drawn_sums(candidates, noise, 1)[0])
+def noise_of(params: BoostingParams | ForestParams, privacy: ColumnPrivacy, records: int) -> SumNoise:
+    """The noise of a party on sums of two classes."""
+    if isinstance(params, ForestParams):
+        return noise_of_forest(params, privacy, 2, most_draws(params, PARTY, records))
+    return privacy.noise(params, 1)
+
+
+def noised_party(table: BinnedTable, params: BoostingParams | ForestParams, noise: SumNoise) -> NoisedParty:
+    """The feature party with noise that is drawn for each node, in a tree's columns."""
+
+    def drawn(tree: int, _node: int) -> Ints:
+        kept = params.columns(tree, PARTY, len(table.features))
+        sums: Ints = drawn_sums(CandidateList([table.features[j].shape for j in kept]), noise, 1)[0]
+        return sums
+
+    return NoisedParty(noise, drawn)
 
 
 def main() -> None:
@@ -105,8 +133,13 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=4)
     parser.add_argument("--bins", type=int, default=32)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--protocol", choices=("boosting", "forest"), default="boosting")
+    parser.add_argument("--bootstrap", action="store_true", help="of a forest: draw with replacement")
     given = parser.parse_args()
-    params = BoostingParams(n_estimators=given.trees, max_depth=given.depth, max_bin=given.bins)
+    sizes = {"n_estimators": given.trees, "max_depth": given.depth, "max_bin": given.bins}
+    params: BoostingParams | ForestParams = BoostingParams(**sizes)
+    if given.protocol == "forest":
+        params = ForestParams(**sizes, bootstrap=given.bootstrap, subsample=1.0 if given.bootstrap else 0.8)
     noises = [ColumnPrivacy(epsilon, given.delta, given.trees) for epsilon in given.epsilon]
     table = terminal.table("set", "records", "alone", "exact", *(f"ε {epsilon:g}" for epsilon in given.epsilon))
     for name in given.sets:
@@ -116,7 +149,10 @@ def main() -> None:
         cells = [said(aucs(columns, labels, own, params, privacy, given.seeds)) for columns, privacy in ways]
         table.add_row(name, f"{len(labels):,}", *cells)
         terminal.out.print(table)
-    terminal.out.print("z: " + ", ".join(f"{noise.noise(params, 1).variance ** 0.5:.1f}" for noise in noises))
+        sizes_of_noise = ", ".join(
+            f"{float(noise_of(params, privacy, int(0.8 * len(labels))).variance) ** 0.5:.1f}" for privacy in noises
+        )
+        terminal.out.print(f"{given.protocol}, {name}: z {sizes_of_noise}")
 
 
 if __name__ == "__main__":

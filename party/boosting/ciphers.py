@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from party.boosting.column_noise import ColumnNoise
 from party.growth.ciphers import EncryptedValues, SummedValues
+from party.growth.column_noise import ColumnNoise
 from party.growth.feature_party import OwnTree, Sums, since
 from party.growth.feature_party_job import FeaturePartyJob
 from party.growth.offered_candidates import Offer
@@ -57,7 +57,7 @@ def summed_values(
         return _SumsOfCiphertexts(context, spec, job, noise)
     from party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
 
-    return SumsOfWords(context, spec, job)
+    return SumsOfWords(context, spec, job, noise)
 
 
 class _SumsOfCiphertexts:

@@ -6,8 +6,9 @@ import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.boosting.ciphers import summed_values
-from party.boosting.column_noise import ColumnNoise, described
+from party.boosting.layout import BoostingLayout
 from party.config import PartyConfig
+from party.growth.column_noise import ColumnNoise, described
 from party.growth.feature_party import (
     AFTER_HISTOGRAMS,
     AFTER_STORING,
@@ -22,7 +23,6 @@ from party.growth.messages import take_sampled
 from party.runtime.context import StepContext
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import check_drawn
-from treetap.models.store import COLUMN_PRIVACY
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as
 from treetap.trees.ensemble import ROOT
@@ -38,7 +38,7 @@ class FeatureParty:
         self._context, self._spec = context, spec
         self._params = params_as(spec, BoostingParams)
         trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
-        noise = self._noise = ColumnNoise(context, config, spec, self._params)
+        noise = self._noise = ColumnNoise(context, config, spec, self._params, BoostingLayout(self._params))
         job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, noise.implied)
         growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account, job.kind)
         self._sums = summed_values(context, spec, job, noise)
@@ -55,7 +55,7 @@ class FeatureParty:
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT), Next("publish"))
     async def take_key(self) -> None:
         """Receive the public key of the label holder."""
-        await self._noise.take_others()
+        await self._noise.take_others(self._job.split_table.training)
         await self._sums.take_key()
         if self._noise.privacy is not None and self._noise.noise is not None:
             self._job.noised = described(self._noise.privacy, self._noise.noise)
@@ -77,8 +77,7 @@ class FeatureParty:
     @step(*AFTER_STORING)
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Step 7 of a tree: store this party's part of it before answering, and release the tree's ciphertexts."""
-        noised = {COLUMN_PRIVACY: self._job.noised} if self._job.noised else {}
-        await self._growth.store(request.round, noised, takes_part=self._job.takes_part(request.round))
+        await self._growth.store(request.round, self._job.noised, takes_part=self._job.takes_part(request.round))
         self._growth.forget()
         await self._sums.drop()
 

@@ -11,10 +11,9 @@ import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.boosting.ciphers import encrypted_values
-from party.boosting.column_noise import announced, described
-from party.boosting.layout import layout
+from party.boosting.layout import BoostingLayout, layout
 from party.config import PartyConfig
-from party.defences.checks import check_noised_trees
+from party.growth.column_noise import NoisedParties
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import SCORES, stored_trees
@@ -23,9 +22,7 @@ from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
-from treetap.errors import ConfigError, DataError, OutOfOrder
-from treetap.privacy.column_privacy import ColumnPrivacy
-from treetap.protocols.exclusions import Feature, between
+from treetap.errors import DataError
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
@@ -34,7 +31,6 @@ from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.boosting_rounds import MeasuredRounds, Start, Weights
 from treetap.trees.growing_tree import with_zeros
 from treetap.trees.loss import Loss, loss_for
-from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import control_pb2, setup_pb2
@@ -58,8 +54,7 @@ class LabelHolder:
         )
         growth = self._growth = LabelHolderGrowth(context, spec, job, encrypted.open_offer, encrypted.next_stage)
         self._state: BoostingState | None = None
-        self._noised: dict[str, ColumnPrivacy] = {}
-        self._noise: dict[str, SumNoise] = {}
+        self._noised = NoisedParties(context, spec, self._params, BoostingLayout(self._params), withholding)
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
 
@@ -95,16 +90,9 @@ class LabelHolder:
             ConfigError: the job has more trees than that noise is for, or its parties have defences that do not go
                 together.
         """
-        noised = self._noised = await announced(self._context, self._spec)
-        self._context.policy.check_noised(self._context.party, noised)
-        if noised and self._limited:
-            raise ConfigError(f"{', '.join(noised)}: {between(Feature.COLUMN_PRIVACY, Feature.ID_LMID)}")
-        for party, privacy in noised.items():
-            trees = range(self._withholding.own_trees, self._most_trees())
-            check_noised_trees(party, privacy.trees, self._params, trees)
-        outputs = self._params.outputs_per_tree(len(self._job.data.labels.classes))
-        self._noise = {party: privacy.noise(self._params, outputs) for party, privacy in noised.items()}
-        self._job.noised = {party: described(privacy, self._noise[party]) for party, privacy in noised.items()}
+        labels = self._job.data.labels
+        slots = 2 * self._params.outputs_per_tree(len(labels.classes)) + 1
+        self._job.noised = await self._noised.hear(self._most_trees(), len(labels.values), slots)
         return await self._job.make_keys()
 
     @step(*AFTER_BEGINNING)
@@ -120,8 +108,7 @@ class LabelHolder:
         Raises:
             OutOfOrder: a party has said after the keys were made that its sums have noise.
         """
-        if late := await announced(self._context, self._spec, self._noised):
-            raise OutOfOrder(f"{', '.join(late)}: sums have noise, which was said after the keys were made")
+        await self._noised.check_late()
         t = request.round
         values, scale, sampled = required(self._state).derivatives(t)
         labels, withholding = self._job.data.labels, self._withholding
@@ -147,7 +134,7 @@ class LabelHolder:
             subtract=True,
             limit=limit,
             alone=alone,
-            noised=self._noise,
+            noised=self._noised.noises,
         )
         return Outcome(shared)
 
@@ -175,7 +162,7 @@ class LabelHolder:
         if self._limited:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
         plain = layout(self._params, records, outputs)
-        slots = layout(self._params, records, outputs, self._classes_in_slots(labels), self._noised.values())
+        slots = layout(self._params, records, outputs, self._classes_in_slots(labels), [*self._noised.noises.values()])
         self._encrypted.fit(slots, labels, remedy)
         if self._limited and not key.on_lattice:  # which tells its words
             log.info(

@@ -153,7 +153,7 @@ class Defences(Strict):
     draws. The label holder learns the number.
     """
     column_privacy: ColumnPrivacyTable | None = None
-    """Columns (boosting under Paillier): discrete Gaussian noise on every sum, { epsilon = 4.0, delta = 1e-6, trees =
+    """Columns (boosting, forest): discrete Gaussian noise on every sum, { epsilon = 4.0, delta = 1e-6, trees =
     100 }. The other parties learn the three numbers.
     """
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from party.growth.ciphers import SharedValues, SumsOfShared
+from party.growth.column_noise import ColumnNoise
 from party.growth.feature_party import OwnTree, Sums, since
 from party.growth.feature_party_job import FeaturePartyJob
 from party.growth.offered_candidates import Offer
@@ -65,21 +66,28 @@ class _OneForEachRecord(JobKeys):
 
 
 def summed_labels(
-    context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, params: ForestParams, draw: Draw
+    context: StepContext,
+    spec: setup_pb2.JobSpec,
+    job: FeaturePartyJob,
+    params: ForestParams,
+    noise: ColumnNoise,
+    draw: Draw,
 ) -> SumsOfShared:
     """By the job's scheme."""
     if not KeyKind.of(spec).on_lattice:
-        return _SumsOfCiphertexts(context, spec, job, draw)
+        return _SumsOfCiphertexts(context, spec, job, noise, draw)
     from party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
 
-    return SumsOfWords(context, spec, job, once=not params.bootstrap)
+    return SumsOfWords(context, spec, job, noise, once=not params.bootstrap)
 
 
 class _SumsOfCiphertexts:
     """Sums of the ciphertexts of an attempt over the draws of a node."""
 
-    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, draw: Draw) -> None:
-        self._context, self._sender, self._job, self._draw = context, spec.aggregator, job, draw
+    def __init__(
+        self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, noise: ColumnNoise, draw: Draw
+    ) -> None:
+        self._context, self._sender, self._job, self._noise, self._draw = context, spec.aggregator, job, noise, draw
         self._pool: PooledSums | None = None
 
     async def take_key(self) -> None:
@@ -105,8 +113,10 @@ class _SumsOfCiphertexts:
         del t, columns, sampled  # the shared ciphertexts serve all trees
 
     async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
-        """Compute them, pack and re-randomise them; behind them, if these are asked for, sums over all records."""
-        del stage
+        """Compute them, add noise if they have any, pack and re-randomise them.
+
+        Behind them, if these are asked for, sums over all records, which noise does not go with.
+        """
         pool, (drawn, of_all) = required(self._pool), self._draw()
         before = dict(pool.operations)
         tasks = await self._context.offload(lambda: [_task(tree, node, drawn) for node in nodes])
@@ -114,7 +124,8 @@ class _SumsOfCiphertexts:
         if of_all:
             tasks += await self._context.offload(lambda: [_task_of_all(tree, node) for node in nodes])
             summed += tree.columns.training
-        packed = await pool.candidates(tasks, tree.columns.candidates.shapes, summed)
+        noise = await self._noise.of(tree, stage, nodes)
+        packed = await pool.candidates(tasks, tree.columns.candidates.shapes, summed, noise)
         self._context.costs.operations.update(since(before, pool.operations))
         public, _ = self._job.key
         return Sums(packed, len(packed) // public.ciphertext_bytes)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
 from party.defences.checks import refuse_classes
 from party.forest.ciphers import summed_labels
-from party.forest.layout import implied
+from party.forest.layout import ForestLayout
+from party.growth.column_noise import ColumnNoise, described
 from party.growth.feature_party import (
     AFTER_HISTOGRAMS,
     AFTER_STORING,
@@ -26,6 +25,7 @@ from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import check_drawn
+from treetap.errors import Malformed
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.key_options import KeyKind
@@ -41,24 +41,30 @@ class FeatureParty:
         self._context, self._spec = context, spec
         self._params = params_as(spec, ForestParams)
         trees = self._params.n_estimators
-        layout = partial(implied, self._params, KeyKind.of(spec).on_lattice)
-        job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, layout)
+        layout = ForestLayout(self._params, KeyKind.of(spec).on_lattice)
+        noise = self._noise = ColumnNoise(context, config, spec, self._params, layout)
+        job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, noise.implied)
         growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account, job.kind)
-        self._sums = summed_labels(context, spec, job, self._params, lambda: (required(self._drawn), self._sums_of_all))
         self._drawn: Rows | None = None
         self._sums_of_all = False  # of the current tree
+        self._sums = summed_labels(context, spec, job, self._params, noise, self._draw)
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)
 
     @step(Next("take_key"), Next("publish"))
     async def bin(self) -> Outcome:
-        """Select the common records, and bin their columns."""
-        return await self._job.bin()
+        """Select the common records, and bin their columns; tell of the noise on their sums, if there is any."""
+        outcome = await self._job.bin()
+        await self._noise.announce(self._job.shapes)
+        return outcome
 
     @step(Next("take_labels"), Next("publish"))
     async def take_key(self) -> None:
         """Receive the public key of the label holder."""
+        await self._noise.take_others(self._job.split_table.training)
         await self._sums.take_key()
+        if self._noise.privacy is not None and self._noise.noise is not None:
+            self._job.noised = described(self._noise.privacy, self._noise.noise)
 
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT))
     async def take_labels(self) -> None:
@@ -83,7 +89,7 @@ class FeatureParty:
     @step(*AFTER_STORING)
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Step 7 of a tree: store this party's part of it before answering."""
-        await self._growth.store(request.round, takes_part=self._job.takes_part(request.round))
+        await self._growth.store(request.round, self._job.noised, takes_part=self._job.takes_part(request.round))
         await self._sums.drop()
         self._drawn = None
 
@@ -91,6 +97,21 @@ class FeatureParty:
         """Release what the workers hold."""
         self._growth.forget()
         await self._sums.close()
+
+    def _draw(self) -> tuple[Rows, bool]:
+        """How often the current tree draws each record, and True if sums over all records are asked for."""
+        return required(self._drawn), self._sums_of_all
+
+    def _check_noised(self, t: int, drawn: Rows) -> None:
+        """Refuse a draw (N,) that is not that of the job's seed, or with sums of classes: noise has no bound for it."""
+        if self._sums_of_all:
+            self._noise.refuse_classes()
+        training = self._job.split_table.training
+        if t >= self._params.n_estimators or (drawn[:training] != self._params.drawn(t, training)).any():
+            raise Malformed(
+                f"{self._spec.aggregator} sent a draw of tree {t} that does not follow from the job's seed, by which "
+                "column_privacy counts"
+            )
 
     async def _begin_tree(self, t: int) -> OwnTree:
         table, split_table = self._job.table, self._job.split_table
@@ -101,6 +122,8 @@ class FeatureParty:
             drawn, self._sums_of_all = await take_drawn(series, total)
             if self._sums_of_all and self._job.min_cell_records:
                 refuse_classes(self._spec.aggregator, Feature.MIN_CELL_RECORDS)
+            if self._noise.privacy is not None:
+                self._check_noised(t, drawn)
             check_drawn(self._spec.aggregator, t, draws_evaluated=bool(drawn[split_table.training :].any()))
         self._drawn = drawn
         split_table.next_handle_is(self._job.stored.first_handle(t))

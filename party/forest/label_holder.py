@@ -9,7 +9,8 @@ import numpy as np
 from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
 from party.forest.ciphers import encrypted_labels
-from party.forest.layout import layout
+from party.forest.layout import ForestLayout, layout
+from party.growth.column_noise import NoisedParties
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import SCORES
@@ -49,6 +50,8 @@ class LabelHolder:
             config, context, spec, self._params, trees, self._slots, encrypted, self._label_slots
         )
         growth = self._growth = LabelHolderGrowth(context, spec, job, self._open_sums, encrypted.next_stage)
+        noised = ForestLayout(self._params, on_lattice)
+        self._noised = NoisedParties(context, spec, self._params, noised, withholding)
         self._state: ForestScores | None = None
         self._targets: Targets | None = None
         self.sizes = job.sizes
@@ -72,7 +75,17 @@ class LabelHolder:
 
     @step(Next("share_labels"), Next("publish"))
     async def make_keys(self) -> setup_pb2.PlannedTraffic | None:
-        """Generate the attempt's key pair, and send the public key."""
+        """Generate the attempt's key pair, and send the public key.
+
+        Raises:
+            Refused: sums of a feature party have noise, and the policy does not take such.
+            ConfigError: the job has more trees than that noise is for, or its parties have defences that do not go
+                together.
+        """
+        labels = self._job.data.labels
+        slots = layout(self._params, len(labels.values), self._targets_of(labels).values.shape[1])
+        trees = self._params.n_estimators
+        self._job.noised = await self._noised.hear(trees, len(labels.values), len(slots.widths))
         return await self._job.make_keys()
 
     @step(Next("begin_tree", RESUMED))
@@ -94,7 +107,11 @@ class LabelHolder:
         2. Send the draw to every party that takes part; with ID-LMID ask for sums over undrawn records too. Under a
            lattice encrypt the labels of the draw.
         3. Begin the tree, which the label holder may grow alone.
+
+        Raises:
+            OutOfOrder: a party has said after the keys were made that its sums have noise.
         """
+        await self._noised.check_late()
         t = request.round
         params, aims, table = self._params, required(self._targets), self._job.data.records.table
         total = len(table.ids)
@@ -128,6 +145,7 @@ class LabelHolder:
             subtract=subtract,
             limit=limit,
             alone=alone,
+            noised=self._noised.noises,
         )
         return Outcome(shared)
 
@@ -159,7 +177,8 @@ class LabelHolder:
             Refused: a lattice hides no further attempt.
         """
         outputs, key = self._targets_of(labels).values.shape[1], KeyKind.of(self._spec)
-        slots = layout(self._params, len(labels.values), outputs, self._label_slots(labels))
+        noises = [*self._noised.noises.values()]
+        slots = layout(self._params, len(labels.values), outputs, self._label_slots(labels), noises)
         remedy = key.remedy if key.bits else "labels of fewer classes"
         if self._classes_in_slots:
             remedy += ", or leave out id_lmid, which adds a slot for each class"

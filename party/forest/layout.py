@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from party.growth.column_noise import widths_of
 from treetap.errors import Malformed
+from treetap.privacy.column_privacy import ColumnPrivacy, most_draws
 from treetap.trees.loss import UNIT
+from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import ForestParams
 from treetap.trees.slots import Slots, width_for
 
 
-def layout(params: ForestParams, records: int, outputs: int, classes: int = 0) -> Slots:
+def layout(
+    params: ForestParams, records: int, outputs: int, classes: int = 0, noises: Sequence[SumNoise] = ()
+) -> Slots:
     """One slot per class, for counts; or the target and 1. Each is wide enough for the sum over all records.
 
     A tree draws no more records than there are. `classes`: of the label, where its counts over all records, drawn or
-    not, are in further slots.
+    not, are in further slots. `noises`: of parties, for the most of which there is room.
 
     Raises:
         PlaintextOverflow: such sums need wider slots than there are.
+        ConfigError: with noise they do.
     """
-    if params.criterion == "gini":
-        return Slots((width_for(records, 1),) * (outputs + classes))
-    return Slots((width_for(records, UNIT), width_for(records, 1)))
+    bounds = [1] * outputs if params.criterion == "gini" else [UNIT, 1]
+    return Slots((*widths_of(records, bounds, noises), *[width_for(records, 1)] * classes))
 
 
-def implied(params: ForestParams, on_lattice: bool, records: int, slots: int, classes: int) -> Slots:
+def implied(
+    params: ForestParams, on_lattice: bool, records: int, slots: int, classes: int, noises: Sequence[SumNoise] = ()
+) -> Slots:
     """The layout of `slots` slots that a job implies; a feature party cannot tell the number of classes from it.
 
     `classes`: those slots that count all records, which with a key have sums of their own instead.
@@ -33,4 +43,30 @@ def implied(params: ForestParams, on_lattice: bool, records: int, slots: int, cl
     of_all = on_lattice and params.criterion == "gini" and slots == 2 * classes > 2
     if slots < 2 or (classes and not of_all):
         raise Malformed(f"{slots} slots, {classes} of all records, are not counts of classes, nor a target and a count")
-    return layout(params, records, slots - classes, classes)
+    return layout(params, records, slots - classes, classes, noises)
+
+
+def noise_of(params: ForestParams, privacy: ColumnPrivacy, slots: int, draws: int) -> SumNoise:
+    """The noise on sums of records with so many slots; `draws`: see `most_draws`. A record has one class."""
+    if params.criterion == "gini":
+        return privacy.noise_on(params, (1,) * slots, draws, counted=True)
+    return privacy.noise_on(params, (UNIT, 1), 2 * draws)
+
+
+class ForestLayout(NamedTuple):
+    """What a job of a forest implies: see `NoisedLayout`."""
+
+    params: ForestParams
+    on_lattice: bool
+
+    def draws(self, party: str, privacy: ColumnPrivacy, records: int) -> int:
+        """Those of the record that is drawn most, by the job's seed."""
+        del privacy
+        return most_draws(self.params, party, records)
+
+    def noise(self, privacy: ColumnPrivacy, slots: int, draws: int) -> SumNoise:
+        """That of counts of classes, or of a target and a count."""
+        return noise_of(self.params, privacy, slots, draws)
+
+    def implied(self, records: int, slots: int, classes: int, noises: Sequence[SumNoise]) -> Slots:
+        return implied(self.params, self.on_lattice, records, slots, classes, noises)

@@ -22,6 +22,7 @@ from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, N
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
+from treetap.models.store import COLUMN_PRIVACY
 from treetap.trees.candidates import Partition
 from treetap.trees.ensemble import ROOT
 from treetap.wire.v2 import control_pb2, growth_pb2
@@ -189,10 +190,10 @@ class FeaturePartyGrowth:
         sent = child_messages(((node, handle, left()) for node, handle, left in children), tree.total)
         await self._context.outbox.send(self._label_holder, "children", sent, round=t, stage=stage)
 
-    async def store(self, t: int, noised: Line | None = None, *, takes_part: bool) -> None:
+    async def store(self, t: int, noised: Mapping[str, float], *, takes_part: bool) -> None:
         """Store this party's part of a tree: its splits, and its branches on the path to each leaf.
 
-        `noised`: the entry on the noise of its sums, if they have any.
+        `noised`: the entry on the noise of its sums; empty without.
         """
         splits = self._growing(t).splits if takes_part else []
         leaves: list[list[list[int]]] = []
@@ -202,7 +203,7 @@ class FeaturePartyGrowth:
                 for leaf in message.growth.leaf_paths.leaves
             ]
         line: Line = {"tree": t, "splits": [split.to_dict() for split in splits], "leaves": leaves}
-        self._stored.add(t, line | (noised or {}))
+        self._stored.add(t, line | ({COLUMN_PRIVACY: noised} if noised else {}))
         self.forget()
         self._context.mailbox.forget(t)
 

@@ -209,7 +209,7 @@ class LabelHolderJob:
 
         Under a lattice agree on the attempt's sizes and public polynomials instead, and report the bytes that follow.
         """
-        labels = self.data.labels
+        labels, self.sizes.noised = self.data.labels, bool(self.noised)
         label_slots, own_rounds = self._label_slots(labels), self.withholding.own_trees
         return await self._keys.make(self._slots(labels), label_slots=label_slots, own_rounds=own_rounds)
 

@@ -2,7 +2,8 @@
 
 *Queries*: for every node words of all records come, which are added up by the party's own bins. Which records are in a
 node does not matter here: those outside of it have words of zeros. *Sets*: words of the root serve several nodes, and
-those of a node's records are added up, in the node's own bins where it has some.
+those of a node's records are added up, in the node's own bins where it has some. Noise goes with sets alone: its proof
+counts the nodes that hold a record, which by queries the label holder chooses.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
+import numpy as np
+
+from party.growth.column_noise import ColumnNoise
 from party.growth.feature_party import OwnTree, Sums, since
 from party.growth.feature_party_job import FeaturePartyJob
 from party.growth.split_table import TreeColumns
@@ -24,6 +28,7 @@ from treetap.lattice.histogram_sums import HistogramSums, ReceivedWords
 from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_attempt, way_of
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.ensemble import ROOT
+from treetap.trees.growing_tree import Ints
 from treetap.wire.v2 import exchange_pb2, setup_pb2
 
 
@@ -31,10 +36,16 @@ class SumsOfWords:
     """Answers for the nodes that the label holder builds, by the way that the layout and settings say."""
 
     def __init__(
-        self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, *, once: bool = False
+        self,
+        context: StepContext,
+        spec: setup_pb2.JobSpec,
+        job: FeaturePartyJob,
+        noise: ColumnNoise,
+        *,
+        once: bool = False,
     ) -> None:
         """`once`: values of records are those of all trees, unless a plaintext has slots for the class of a record."""
-        self._context, self._spec, self._job, self._once = context, spec, job, once
+        self._context, self._spec, self._job, self._noise, self._once = context, spec, job, noise, once
         self._sender, self._parties = spec.aggregator, [spec.aggregator, *spec.feature_parties]
         self._parameters: HistogramParameters | None = None
         self._way: _Queries | _Sets | None = None
@@ -71,13 +82,13 @@ class SumsOfWords:
         context.policy.check_hiding(context.party, "its sets of records", key.hiding)
         max_bin, records = params.max_bin, len(job.table.ids)
         try:
-            agreed = parameters_of(
-                records, key.slots, max_bin, key.candidates, key.queries, context.attempt, key.hiding
-            )
+            sizes = key.candidates, key.queries, context.attempt, key.hiding
+            agreed = parameters_of(records, key.slots, max_bin, *sizes, noised=self._noise.there)
         except BadInput as failure:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
         self._once = self._once and not key.label_slots
-        needs = Needs.of(params, merged=key.merges_bins, kept=key.keeps_second_halves, once=self._once)
+        merged, kept = key.merges_bins, key.keeps_second_halves
+        needs = Needs.of(params, merged=merged, kept=kept, once=self._once, noised=self._noise.there)
         way, self._once = way_of(agreed, built_nodes(params, needs), needs), once_an_attempt(agreed, needs)
         job.sizes.words, job.sizes.nodes_per_query = agreed.words, way.nodes_per_query(agreed)
         self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)
@@ -105,7 +116,9 @@ class SumsOfWords:
 
         Raises:
             OutOfOrder: the records of a node are not known here, and so not what its sums show.
-            Malformed: words come out of place, or more nodes are asked for than the label holder said.
+            Malformed: words come out of place, more nodes are asked for than the label holder said, or nodes that
+                noise does not allow.
+            Refused: the budget of noise is spent.
         """
         for node in nodes:
             tree.rows_of(node)  # queries need them not, but the account of what is shown does
@@ -116,7 +129,8 @@ class SumsOfWords:
         if isinstance(self._way, _Sets):
             for node in nodes:  # all before the first is shown
                 await self._context.offload(partial(tree.columns.bins.see, node, _summed(tree, node)))
-        return self._way.sum(tree, stage, nodes)
+            return self._way.sum(tree, stage, nodes, await self._noise.of(tree, stage, nodes))
+        return self._way.sum(tree, stage, nodes)  # noise makes the way sets
 
     async def drop(self) -> None:
         if isinstance(self._way, _Sets) and not self._once:
@@ -202,10 +216,10 @@ class _Sets:
         del t, columns
         self._asked = 0
 
-    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> AsyncIterator[Sums]:
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int], noise: Ints | None) -> AsyncIterator[Sums]:
         """Add up the words of each node's records that the sums hold, and hide the sums; their bins are known.
 
-        Words that are due come before the node with which their query begins.
+        Words that are due come before the node with which their query begins. `noise`: (sums, S), node-major.
         """
         context, columns = self._context, tree.columns
         bins, shapes, serves = columns.bins, columns.candidates.shapes, self._parameters.nodes_per_secret
@@ -213,13 +227,14 @@ class _Sets:
         series = context.mailbox.series(self._sender, "encrypted_words", tree.index, stage) if due else None
         if series is None:
             context.progress.done, context.progress.total = 0, len(nodes)
-        for node in nodes:
+        of_nodes = [None] * len(nodes) if noise is None else np.split(noise, len(nodes))
+        for node, of_node in zip(nodes, of_nodes, strict=True):
             if series is not None and node in due:
                 await self._take(series, tree.index, node)
             sets = required(self._sets)
             before, rows = dict(sets.operations), _summed(tree, node)
             codes = await context.offload(partial(bins.codes, node, rows))
-            first, second = await sets.answer(rows, codes, shapes, columns.order(node))
+            first, second = await sets.answer(rows, codes, shapes, columns.order(node), of_node)
             context.costs.operations.update(since(before, sets.operations))
             yield Sums(first, len(columns.candidates) * (self._parameters.words + 1), second)
             context.progress.done += series is None

@@ -84,7 +84,8 @@ class WordsOfNodes:
         """`BadInput` if not even one candidate's sums can be hidden and opened, or not in a further attempt."""
         fitting(slots, labels, KeyKind.of(self._spec), remedy)
         hiding = self._context.policy.min_hiding_bits
-        self._parameters(slots, len(labels.values), 1, Needs.of(self._sizes().params), hiding)
+        needs = Needs.of(self._sizes().params, noised=self._sizes().noised)
+        self._parameters(slots, len(labels.values), 1, needs, hiding)
 
     async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> setup_pb2.PlannedTraffic:
         """Agree with all feature parties on the sizes and on the public polynomials of this attempt.
@@ -102,7 +103,8 @@ class WordsOfNodes:
         sizes.merging = frozenset(party for party, count in counts.items() if count.merges_bins)
         self._keeping = {party for party, count in counts.items() if count.keeps_second_halves}
         kept = len(self._keeping) == len(parties)
-        needs = Needs.of(sizes.params, merged=bool(sizes.merging), kept=kept, once=self._once)
+        merged, once = bool(sizes.merging), self._once
+        needs = Needs.of(sizes.params, merged=merged, kept=kept, once=once, noised=sizes.noised)
         hiding = max(context.policy.min_hiding_bits, *(count.hiding for count in counts.values()))
         candidates = rounded_up(max(sizes.announced.values()))
         parameters = self._parameters(slots, sizes.records, candidates, needs, hiding)
@@ -283,7 +285,8 @@ class WordsOfNodes:
     ) -> HistogramParameters:
         params = self._sizes().params
         queries = rounded_up(self._trees() * built_nodes(params, needs))
-        return parameters_of(records, slots, params.max_bin, candidates, queries, self._context.attempt, hiding)
+        sizes = candidates, queries, self._context.attempt, hiding
+        return parameters_of(records, slots, params.max_bin, *sizes, noised=needs.noised)
 
     async def _count_of(self, party: str) -> setup_pb2.CandidateCount:
         """The candidates that a feature party has, and what its settings say about sums."""

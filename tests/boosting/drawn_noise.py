@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from party.boosting.column_noise import ColumnNoise
 from party.defences.settings import Defences
+from party.growth.column_noise import ColumnNoise
 from party.growth.feature_party import OwnTree
 from tests.library.trees.repairs import by_number
 from tests.worlds import PARTIES, World

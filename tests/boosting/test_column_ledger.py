@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from party.boosting.column_noise import ColumnNoise
 from party.defences.column_budget import LEDGER, ColumnBudget
+from party.growth.column_noise import ColumnNoise
 from tests.campaign import stages
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.crash_points import points

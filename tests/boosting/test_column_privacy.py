@@ -19,12 +19,11 @@ import pytest
 from scipy import stats
 
 from attacks.view.view import read_label_holder
-from party.boosting.column_noise import ColumnNoise
-from party.boosting.label_holder import LabelHolder
 from party.defences.checks import check_own
 from party.defences.column_account import SUMS, AccountFile
 from party.defences.column_budget import ColumnBudget, ColumnCharge
 from party.defences.settings import ColumnPrivacyTable, Defences, IdLmid
+from party.growth.column_noise import ColumnNoise, NoisedParties
 from party.growth.feature_party import OwnTree
 from party.growth.offered_candidates import OfferedCandidates
 from party.policy import Policy
@@ -38,7 +37,7 @@ from treetap.additive.paillier.public_key import PublicKey
 from treetap.errors import ConfigError, Malformed, OutOfOrder, Refused
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.privacy.zcdp import epsilon_of
-from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA
+from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig
 from treetap.trees import noised_sums
@@ -47,7 +46,7 @@ from treetap.trees.growing_tree import Choice, GrowingTree
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
+from treetap.wire.v2 import exchange_pb2, setup_pb2
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
@@ -90,14 +89,15 @@ def _federation(folder: Path, here: World, defences: dict[str, Defences], **poli
     return Federation(folder, here.tables, defences=defences, policies=given)
 
 
-def _spec(params: TreeParams, parties: int = 3) -> Any:
-    return spec(params, key_bits=512, obfuscation="standard", parties=parties)
+def _spec(params: TreeParams, parties: int = 3, scheme: str = PAILLIER) -> Any:
+    keys = {} if scheme == LATTICE else {"key_bits": 512, "obfuscation": "standard"}
+    return spec(params, scheme=scheme, parties=parties, **keys)
 
 
-@pytest.mark.second_tier(but=2)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.second_tier(but=3)
+@pytest.mark.parametrize(("case", "scheme"), [(case, scheme) for scheme in (PAILLIER, LATTICE) for case in CASES][::-1])
 def test_the_federation_finds_the_trees_of_the_drawn_noise(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trees, gains, weights and split tables are the trainer's with that noise, bit for bit; the report names it."""
     of_world, params, epsilons = CASES[case]
@@ -105,7 +105,7 @@ def test_the_federation_finds_the_trees_of_the_drawn_noise(
 
     async def main() -> dict[str, Path]:
         federation = _federation(tmp_path, here, defences)
-        status = await federation.train(_spec(params))
+        status = await federation.train(_spec(params, scheme=scheme))
         assert (status.state, status.error) == ("finished", "")
         await federation.close()
         return federation.states
@@ -121,7 +121,10 @@ def test_the_federation_finds_the_trees_of_the_drawn_noise(
     assert any(split.owner in defences for tree in trees for split in tree.splits)
 
 
-def test_sums_given_the_left_sets_have_the_stated_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scheme", [PAILLIER, LATTICE])
+def test_sums_given_the_left_sets_have_the_stated_distribution(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sums that a label holder opened, less the exact ones, in units of σ: chi-square by covariance of prefixes."""
     here, statistic, freedom = world(60, (1, 4), seed=2), 0.0, 0
     noise = ColumnPrivacy(50.0, 1e-6, 2).noise(BASE, 1)
@@ -147,7 +150,7 @@ def test_sums_given_the_left_sets_have_the_stated_distribution(tmp_path: Path, m
 
     async def main() -> None:
         federation = _federation(tmp_path, here, _defences((50.0,), trees=2))
-        assert (await federation.train(_spec(BASE, parties=2))).state == "finished"
+        assert (await federation.train(_spec(BASE, parties=2, scheme=scheme))).state == "finished"
         await federation.close()
 
     run(main())
@@ -289,11 +292,11 @@ def test_noise_that_is_said_too_late_is_refused() -> None:
         assert kind == "noised_sums"
         return setup_pb2.NoisedSums(epsilon=1.0, delta=1e-6, trees=2) if party == FEATURE else None
 
-    holder: Any = object.__new__(LabelHolder)
-    holder._context = SimpleNamespace(party=LABEL_HOLDER, mailbox=SimpleNamespace(only_if_sent=said))
-    holder._spec, holder._noised = SimpleNamespace(feature_parties=[FEATURE, OTHER]), {}
+    heard: Any = object.__new__(NoisedParties)
+    heard._context = SimpleNamespace(party=LABEL_HOLDER, mailbox=SimpleNamespace(only_if_sent=said))
+    heard._spec, heard.noises = SimpleNamespace(feature_parties=[FEATURE, OTHER]), {}
     with pytest.raises(OutOfOrder, match="feature-b: sums have noise, which was said after the keys were made"):
-        run(holder.begin_tree(control_pb2.StepRequest()))
+        run(heard.check_late())
 
 
 def test_a_key_of_another_form_reads_through_noise() -> None:
@@ -369,9 +372,14 @@ def test_what_cannot_have_it_is_refused_before_a_sum_is_sent(case: str, tmp_path
     ("params", "scheme", "fault"),
     [
         (PIVODL, {}, "protocol 'pivodl' do not go together"),
-        (ForestParams(n_estimators=2), {}, "protocol 'forest' do not go together"),
+        (ForestParams(n_estimators=2, binning="per-node"), {}, "binning = 'per-node' do not go together"),
+        (ForestParams(n_estimators=2), {"scheme": OKAMOTO_UCHIYAMA}, "scheme = 'okamoto-uchiyama' do not go together"),
         (BASE, {"scheme": OKAMOTO_UCHIYAMA}, "scheme = 'okamoto-uchiyama' do not go together"),
-        (BASE, {"scheme": LATTICE, "key_bits": 0, "obfuscation": ""}, "scheme = 'lattice' do not go together"),
+        (
+            replace(BASE, instance_spaces="withheld"),
+            {"scheme": LATTICE, "key_bits": 0, "obfuscation": ""},
+            "instance_spaces = 'withheld' do not go together",
+        ),
         (replace(BASE, grow_policy="lossguide"), {}, "grow_policy = 'lossguide' do not go together"),
     ],
 )

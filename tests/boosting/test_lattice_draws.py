@@ -85,8 +85,8 @@ def test_no_draw_is_used_twice(
     built: defaultdict[int, list[int]] = defaultdict(list)
     choose = HistogramParameters.choose
 
-    def chosen(*args: Any, hiding: int) -> HistogramParameters:
-        agreed.append(choose(*args, hiding=hiding))
+    def chosen(*args: Any, **more: Any) -> HistogramParameters:
+        agreed.append(choose(*args, **more))
         return agreed[-1]
 
     def seen(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
@@ -185,7 +185,9 @@ def test_the_ninth_attempt_is_refused(refuses: str, tmp_path: Path, monkeypatch:
     """Whatever ended those before: each party counts by itself, a feature party before it sends a sum."""
     if refuses != "label-holder":
         counted = lattice_values.parameters_of
-        monkeypatch.setattr(lattice_values, "parameters_of", lambda *sizes: counted(*sizes[:-2], 1, sizes[-1]))
+        monkeypatch.setattr(
+            lattice_values, "parameters_of", lambda *sizes, **more: counted(*sizes[:-2], 1, sizes[-1], **more)
+        )
 
     def cut(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
         if sender == "feature-c" and parcel.setup.seed_nonce.nonce:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from party.boosting import column_noise
 from party.defences.column_budget import LEDGER, SEED, ColumnBudget, ColumnCharge
+from party.growth import column_noise
 from tests.boosting.drawn_noise import DrawnNoise, assert_drawn_model
 from tests.campaign.disk import SYSTEM
 from tests.campaign.stages import Stage

@@ -56,7 +56,7 @@ class HistogramParameters:
 
     Attributes:
         records: N, the most records in a candidate.
-        widths: bits of each slot of a plaintext (`Slots.widths`), before noise is added to sums.
+        widths: bits of each slot of a plaintext (`Slots.widths`), with room for noise that a party adds to sums.
         bins: most bins of a column, one for missing values included.
         candidates: candidate sums that one feature party answers at a node; the most of any party.
         queries: nodes answered in an attempt, in all trees.
@@ -65,8 +65,7 @@ class HistogramParameters:
         flood_bits: fb; a flood is three uniform numbers below w = 2^fb, less their mean.
         reply_bits: qp; both halves are rounded to multiples of 2^(104 - qp).
         attempts: attempts of the job that the hiding holds for, all together.
-        deviations: σ of the discrete Gaussian noise that a party adds to each slot of a sum, in the slot's units; empty
-            for none.
+        noised: True if a party adds plaintexts of noise to its sums.
         hiding: bits by which the sets of records are hidden, in all attempts of the job together.
         degree: n.
         modulus_bits: log2 q.
@@ -86,14 +85,14 @@ class HistogramParameters:
     flood_bits: int
     reply_bits: int
     attempts: int = ATTEMPTS
-    deviations: tuple[int, ...] = ()
+    noised: bool = False
     hiding: int = STATISTICAL_BITS
     degree: int = DEGREE
     modulus_bits: int = MODULUS_BITS
 
     def __post_init__(self) -> None:
         _check_ring(self.degree, self.modulus_bits)
-        _check_job(self.records, self.widths, self.bins, self.candidates, self.queries, self.attempts, self.deviations)
+        _check_job(self.records, self.widths, self.bins, self.candidates, self.queries, self.attempts)
         _check_hiding(self.hiding)
         self._check_ranges()
         if self.flood_bits < (needed := _flood_bits(self.noise, self.first_halves, self.hiding)):
@@ -132,25 +131,25 @@ class HistogramParameters:
         candidates: int,
         queries: int,
         attempts: int = ATTEMPTS,
-        deviations: Sequence[int] = (),
         hiding: int = STATISTICAL_BITS,
+        *,
+        noised: bool = False,
     ) -> HistogramParameters:
         """The set with the fewest words, and among these with the shortest replies.
 
         Raises:
             BadInput: a figure out of range, or nothing fits.
         """
-        slots, noises = tuple(widths), tuple(deviations)
-        _check_job(records, slots, bins, candidates, queries, attempts, noises)
+        slots = tuple(widths)
+        _check_job(records, slots, bins, candidates, queries, attempts)
         _check_hiding(hiding)
-        noise, sums = _noise(records, bool(noises)), candidates * queries * attempts
-        plain_bits = sum(_widened(slots, noises, sums))
+        noise, sums, plain_bits = _noise(records, noised), candidates * queries * attempts, sum(slots)
         for words in (words for words in range(1, MOST_WORDS + 1) if _nodes(words, candidates)):
             word_bits, flood_bits = _word_bits(words, plain_bits), _flood_bits(noise, sums * words, hiding)
             for reply_bits in range(word_bits + 1, MOST_REPLY_BITS + 1):
                 if _noise_share(noise, word_bits, flood_bits, reply_bits) < 1:
                     sizes = (words, word_bits, flood_bits, reply_bits)
-                    return cls(records, slots, bins, candidates, queries, *sizes, attempts, noises, hiding)
+                    return cls(records, slots, bins, candidates, queries, *sizes, attempts, noised, hiding)
         raise BadInput(
             f"a plaintext of {plain_bits} bits does not fit {MOST_WORDS} words beside a flood of {flood_bits} bits, "
             f"which {candidates} candidates, {queries} queries, {attempts} attempts and {hiding} bits of hiding need: "
@@ -168,14 +167,9 @@ class HistogramParameters:
         return tuple((1 << self.word_bits) - c for c in self.complements)
 
     @property
-    def slot_widths(self) -> tuple[int, ...]:
-        """Widths of the slots with room for the declared noise: all noises of a job fit but with 2^-40 (equation 8)."""
-        return _widened(self.widths, self.deviations, self.candidates * self.queries * self.attempts)
-
-    @property
     def plain_bits(self) -> int:
         """Bits of a signed plaintext, |m| < 2^(plain_bits - 1)."""
-        return sum(self.slot_widths)
+        return sum(self.widths)
 
     @property
     def first_halves(self) -> int:
@@ -185,7 +179,7 @@ class HistogramParameters:
     @property
     def noise(self) -> int:
         """V: the most by which the sets shift a first half's flood, but with 2^-140 (equations 1 and 2)."""
-        return _noise(self.records, bool(self.deviations))
+        return _noise(self.records, self.noised)
 
     @property
     def hiding_bits(self) -> float:
@@ -251,7 +245,6 @@ def _check_job(
     candidates: int,
     queries: int,
     attempts: int,
-    deviations: tuple[int, ...],
 ) -> None:
     figures = {"records": records, "candidates": candidates, "queries": queries, "attempts": attempts}
     for name, value in figures.items():
@@ -264,15 +257,8 @@ def _check_job(
             f"bins {bins}, one for missing values counted, is outside of what the lattice scheme takes, 2 to "
             f"{MOST_BINS}: take other bins, or another scheme"
         )
-    if len(deviations) not in (0, len(widths)) or any(deviation < 0 for deviation in deviations):
-        raise BadInput(f"deviations {deviations} must be one number of at least 0 for each of {len(widths)} widths")
     if not widths or not all(width in SLOT_WIDTHS for width in widths):
         raise BadInput(f"widths {widths} must be of 1 to {SLOT_WIDTHS[-1]} bits each: scale the values down")
-    if max(wider := _widened(widths, deviations, candidates * queries * attempts)) not in SLOT_WIDTHS:
-        raise BadInput(
-            f"deviations {deviations} widen the slots to {wider} bits, a slot has at most {SLOT_WIDTHS[-1]}: take less "
-            "noise"
-        )
 
 
 def _check_hiding(bits: int) -> None:
@@ -300,10 +286,10 @@ def _root(square: Fraction) -> int:
     return math.isqrt(whole - 1) + 1 if whole else 0
 
 
-def _noise(records: int, noisy: bool) -> int:
+def _noise(records: int, noised: bool) -> int:
     """V (equations 1 and 2): tail of errors and rounding, bias, half a unit for ⌊(q/t)·Σm⌉, one for added noise."""
     errors = Fraction(ERROR_BOUND, 2) * (records + 2 * LARGEST_WEIGHT)
-    return _root(TAIL**2 * (errors + Fraction(records, 4))) + math.ceil(records * ROUNDING_BIAS) + 1 + noisy
+    return _root(TAIL**2 * (errors + Fraction(records, 4))) + math.ceil(records * ROUNDING_BIAS) + 1 + noised
 
 
 def _flood_bits(noise: int, first_halves: int, hiding: int) -> int:
@@ -355,19 +341,3 @@ def _complements(words: int, word_bits: int) -> tuple[int, ...]:
             if len(kept) == words:
                 break
     return tuple(kept)
-
-
-def _widened(widths: tuple[int, ...], deviations: tuple[int, ...], sums: int) -> tuple[int, ...]:
-    """Widths that hold every sum below 2^(width-1) with its noise, |noise| ≤ τσ but with 2^-40 for all (equation 8).
-
-    A discrete Gaussian is σ²-sub-Gaussian (Canonne, Kamath and Steinke 2020), P(|z| ≥ τσ) ≤ 2·exp(-τ²/2), so that
-    τ² = 2·ln 2·(41 + log2(sums·slots)) serves; 1.3863 > 2·ln 2.
-    """
-    if not deviations:
-        return widths
-    doublings = 1 + STATISTICAL_BITS + (max(sums, 1) * len(widths) - 1).bit_length()
-    square = Fraction(13863, 10000) * doublings
-    return tuple(
-        ((1 << (width - 1)) + _root(square * deviation**2) - 1).bit_length() + 1
-        for width, deviation in zip(widths, deviations, strict=True)
-    )

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import BadInput, PlaintextOverflow, Refused
-from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParameters
 from treetap.lattice.parameters import STATISTICAL_BITS
-from treetap.native.histogram_arrays import DEGREE, Moduli
+from treetap.native.histogram_arrays import DEGREE, HALF_BITS, Moduli
 from treetap.native.histograms import Histograms
 from treetap.native.library import REMEDY, Unavailable
 from treetap.trees.candidates import CandidateList, Shape
@@ -23,6 +23,7 @@ from treetap.trees.tree_bins import accumulate_cells
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 _WORD = 64
+_LOW = (1 << HALF_BITS) - 1
 
 
 @cache
@@ -58,15 +59,19 @@ def parameters_of(
     queries: int,
     attempt: int,
     hiding: int = STATISTICAL_BITS,
+    *,
+    noised: bool = False,
 ) -> HistogramParameters:
-    """The sizes of a job, which all its parties compute alike.
+    """The sizes of a job, which all its parties compute alike. `noised`: sums of some party have noise.
 
     Raises:
         BadInput: none hide and decrypt its sums.
         Refused: they hide those of fewer attempts.
     """
     try:
-        parameters = HistogramParameters.choose(records, slots.widths, max_bin + 1, candidates, queries, hiding=hiding)
+        parameters = HistogramParameters.choose(
+            records, slots.widths, max_bin + 1, candidates, queries, hiding=hiding, noised=noised
+        )
     except BadInput as failure:
         raise BadInput(f"scheme = 'lattice': {failure}") from failure
     if attempt > parameters.attempts:
@@ -108,6 +113,21 @@ def encode(slots: Slots, values: Ints) -> Words:
         if bit:
             parts.append((column >> (_WORD - bit)).view(np.uint64))
         _add(out, word, [*parts, *[sign] * (words - word - len(parts))])
+    return out
+
+
+def added(parameters: HistogramParameters, values: Ints) -> Words:
+    """Words (n, words, 2) that add plaintexts with these slots (n, slots) to sums of words: ⌊(q/t_j)·(m mod t_j)⌉.
+
+    Raises:
+        PlaintextOverflow: a value does not fit its slot.
+    """
+    plains = Slots(parameters.widths).encode(list(values.T))
+    out = np.empty((len(values), parameters.words, 2), dtype=np.uint64)
+    for place, modulus in enumerate(parameters.moduli):
+        words = [(2 * (plain % modulus << MODULUS_BITS) + modulus) // (2 * modulus) for plain in plains]
+        out[:, place, 0] = [word & _LOW for word in words]
+        out[:, place, 1] = [word >> HALF_BITS & _LOW for word in words]
     return out
 
 

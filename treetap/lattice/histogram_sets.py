@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.lattice.histogram_parameters import HistogramParameters
-from treetap.lattice.histogram_scheme import Words, kernels, left_sums, radices
+from treetap.lattice.histogram_scheme import Ints, Words, added, kernels, left_sums, radices
 from treetap.lattice.histogram_sums import (
     PRODUCTS_PER_CALL,
     Codes,
@@ -71,7 +71,9 @@ class HistogramSets(ReceivedWords):
         self._kept[first] = count, worker
         await self._engine.call(worker, _keep, self._name, first, words)
 
-    async def answer(self, rows: Rows, codes: Rows, shapes: Sequence[Shape], order: Rows) -> tuple[bytes, bytes]:
+    async def answer(
+        self, rows: Rows, codes: Rows, shapes: Sequence[Shape], order: Rows, noise: Ints | None = None
+    ) -> tuple[bytes, bytes]:
         """First and second halves of all candidates of a node, drawn anew; candidate `order[k]` at place k.
 
         Args:
@@ -79,16 +81,20 @@ class HistogramSets(ReceivedWords):
             codes: (n, d) their bins in this node, missing = n_bins.
             shapes: those of the d features, of which the candidates follow.
             order: the canonical numbers of the candidates.
+            noise: (candidates, slots) to be added to the sums, in this order.
 
         Raises:
             Malformed: words lack.
             ValueError: rows, codes and shapes disagree.
+            PlaintextOverflow: noise does not fit its slot.
         """
         self._check_whole()
         agreed, columns = self._parameters, codes_of(codes, len(rows), shapes)
         if len(rows) and not (rows[0] >= 0 and rows[-1] < agreed.records and (np.diff(rows) > 0).all()):
             raise ValueError("the records of a node are not ascending numbers of records")
         left, at, calls = left_sums(await self._cells(rows, columns, shapes), shapes), 0, []
+        if noise is not None:
+            left[order] += added(agreed, noise)
         for worker, features in enumerate(features_of(shapes, self._engine.workers)):
             count = sum(shapes[f].sums for f in features)
             own = columns[features.start : features.stop], shapes[features.start : features.stop]

@@ -40,6 +40,7 @@ class Needs:
         withheld: feature parties do not know which records are in a node.
         kept: second halves of every feature party serve all trees of an attempt.
         once: words for sets may serve all trees of an attempt.
+        noised: sums of a feature party have noise, made for sets of records that it sees.
     """
 
     own_bins: bool = False
@@ -47,16 +48,19 @@ class Needs:
     withheld: bool = False
     kept: bool = False
     once: bool = False
+    noised: bool = False
 
     @classmethod
-    def of(cls, params: TreeParams, *, merged: bool = False, kept: bool = False, once: bool = False) -> Needs:
+    def of(
+        cls, params: TreeParams, *, merged: bool = False, kept: bool = False, once: bool = False, noised: bool = False
+    ) -> Needs:
         """Those of a job with these parameters."""
-        return cls(params.bins_per_node, merged, params.withheld, kept, once)
+        return cls(params.bins_per_node, merged, params.withheld, kept, once, noised)
 
     @property
     def both_children(self) -> bool:
         """True if a node's sums do not follow from those of its parent and its sibling."""
-        return self.own_bins or self.merged
+        return self.own_bins or self.merged or self.noised
 
 
 def built_nodes(params: TreeParams, needs: Needs) -> int:

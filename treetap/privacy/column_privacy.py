@@ -1,8 +1,10 @@
 """Noise on the sums of a feature party's columns: how much (ε, δ) asks for, and its draws.
 
-docs/column-privacy.md has the proof. With S slots a node costs ρ = S / z², and a record lies in at most `max_depth`
-nodes of a tree that are summed, so that `trees` trees cost ρ = trees · max_depth · S / z². Given the left sets of the
-splits that the party wins, and for two tables that differ in the bin of one record in one column.
+docs/column-privacy.md has the proof. A record's numbers, each divided by its bound, have squares of at most R in all:
+the number of slots, or 1 where one slot alone holds the record. A node costs ρ = R / z², and a record lies in at most
+`max_depth` nodes of a tree that are summed. Trees cost ρ = D · max_depth · R / z², where D is their number or, where
+draws follow from the job alone, the largest sum of squares of one record's. That is given the left sets of the splits
+that the party wins, and for two tables that differ in the bin of one record in one column.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from treetap.privacy.zcdp import rho_of
 from treetap.trees.candidates import CandidateList
 from treetap.trees.gradient_bits import record_bounds
 from treetap.trees.noised_sums import SumNoise
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.tree_bins import accumulate_cells
 
 Ints = npt.NDArray[np.int64]
@@ -50,17 +52,29 @@ class ColumnPrivacy:
         """The ρ of an attempt."""
         return rho_of(self.epsilon, self.delta)
 
-    def variance(self, max_depth: int, slots: int) -> Fraction:
-        """z² of an attempt: trees · max_depth · S / ρ, rounded up."""
-        return Fraction(math.ceil(self.trees * max_depth * slots / self.rho * _UNIT), _UNIT)
+    def variance(self, cost: int) -> Fraction:
+        """z² of an attempt that costs ρ = `cost` at z = 1, rounded up."""
+        return Fraction(math.ceil(cost / self.rho * _UNIT), _UNIT)
 
     def noise(self, params: BoostingParams, outputs: int) -> SumNoise:
-        """The noise on the sums of a job, by the number of outputs of its trees."""
+        """The noise on the sums of boosting, by the number of outputs of its trees."""
         g_most, h_most = record_bounds(params.objective, params.gradient_bits, params.largest_factor)
         bounds = (*[g_most] * outputs, *[h_most] * outputs, 1)
-        slots = len(bounds)
-        numbers = MOST_SUMS * slots * self.trees << params.max_depth
-        return SumNoise(self.variance(params.max_depth, slots), bounds, params.max_bin + 1, numbers)
+        return self.noise_on(params, bounds, self.trees * len(bounds))
+
+    def noise_on(self, params: TreeParams, bounds: tuple[int, ...], cost: int, *, counted: bool = False) -> SumNoise:
+        """The noise on sums of records with these bounds; `cost`: D · R. Of `counted` see `SumNoise`."""
+        numbers = MOST_SUMS * (len(bounds) + counted) * self.trees << params.max_depth
+        return SumNoise(self.variance(cost * params.max_depth), bounds, params.max_bin + 1, numbers, counted)
+
+
+def most_draws(params: TreeParams, party: str, records: int) -> int:
+    """D by the draws of the job's seed: a record's largest Σ of squares over the trees of a party, at least 1."""
+    squares = np.zeros(records, dtype=np.int64)
+    for t in range(params.n_estimators):
+        if params.takes_part(t, party):
+            squares += params.drawn(t, records) ** 2
+    return max(int(squares.max(initial=1)), 1)
 
 
 def sentences(of_parties: Mapping[str, Mapping[str, float]]) -> list[str]:

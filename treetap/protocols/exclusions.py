@@ -304,7 +304,12 @@ TRAININGS: tuple[Exclusion, ...] = (
         "a feature party cannot add a number of its own to a sum",
         "use scheme = 'paillier'",
     ),
-    Exclusion(F.COLUMN_PRIVACY, F.LATTICE, "sums on a lattice have no room for noise", "use scheme = 'paillier'"),
+    Exclusion(
+        F.COLUMN_PRIVACY,
+        F.BINS_PER_NODE,
+        "the guarantee is for fixed bins",
+        "set binning = 'global', or leave it out",
+    ),
     Exclusion(
         F.COLUMN_PRIVACY,
         F.WITHHELD,

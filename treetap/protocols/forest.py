@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
-from treetap.protocols.growth import GROWTH, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
+from treetap.protocols.growth import GROWTH, NOISED, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
@@ -71,6 +71,7 @@ PROTOCOL = TrainingProtocol(
     params=ForestParams,
     sends=(
         *GROWTH,
+        NOISED,
         *ON_LATTICE,
         replace(WORDS, also=("share_labels", *WORDS.also)),
         MessageRow("encrypted_labels", to_feature_parties, once, ciphertexts, step="share_labels", when=by_key),
@@ -79,6 +80,6 @@ PROTOCOL = TrainingProtocol(
     centrally=Centrally(predict_centrally, train_centrally, central_rounds),
     trees=Trees(sequential=False, drawn=True),
     permissions=sets_permissions,
-    capabilities=OF_GROWN_TREES | {Feature.LATTICE, Feature.WITHHELD},
+    capabilities=OF_GROWN_TREES | {Feature.COLUMN_PRIVACY, Feature.LATTICE, Feature.WITHHELD},
     noise=Noise(by_own_trees),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from treetap.protocols.key_options import PAILLIER, KeyKind
+from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, KeyKind
 from treetap.protocols.messages import (
     PUBLIC_KEY,
     JobSizes,
@@ -70,6 +70,7 @@ class TreeSizes(JobSizes):
         drawn: records of which a tree's ciphertexts are sent; None: all.
         announced: by feature party, the candidates of a node over all its columns, under a lattice.
         merging: of these, the parties that merge their bins.
+        noised: True if sums of a party have noise.
         nodes_per_query: nodes that the words of one query serve, under a lattice.
         offered: by feature party, the tree whose root it offered candidates at last, and their number.
         sums_of_each: sums that come for a candidate.
@@ -85,6 +86,7 @@ class TreeSizes(JobSizes):
     drawn: int | None = None
     announced: dict[str, int] = field(default_factory=dict)
     merging: frozenset[str] = frozenset()
+    noised: bool = False
     nodes_per_query: int = 1
     offered: dict[str, tuple[int, int]] = field(default_factory=dict)
     sums_of_each: int = 1
@@ -182,9 +184,9 @@ def by_key(spec: setup_pb2.JobSpec) -> bool:
     return not by_lattice(spec)
 
 
-def by_paillier(spec: setup_pb2.JobSpec) -> bool:
+def takes_noise(spec: setup_pb2.JobSpec) -> bool:
     """True if the scheme lets a feature party add numbers of its own to sums."""
-    return KeyKind.of(spec).scheme == PAILLIER
+    return KeyKind.of(spec).scheme != OKAMOTO_UCHIYAMA
 
 
 def winning_places(sizes: TreeSizes, _series: Series) -> int:
@@ -240,7 +242,7 @@ ON_LATTICE = (
 )
 #: What a party with `column_privacy` says of its noise.
 NOISED = MessageRow(
-    "noised_sums", from_feature_parties, once, epsilon_and_delta, step="bin", when=by_paillier, by_tables=True
+    "noised_sums", from_feature_parties, once, epsilon_and_delta, step="bin", when=takes_noise, by_tables=True
 )
 #: Of every training that grows trees, in the order in which they come.
 GROWTH = (

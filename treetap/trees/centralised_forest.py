@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from treetap.trees.forest_criterion import ForestCriterion, check_labels, target
 from treetap.trees.forest_rounds import ForestRounds
 from treetap.trees.grower import Entry, grown
 from treetap.trees.growing_tree import GrowingTree, with_zeros
+from treetap.trees.noised_sums import NoisedParty
 from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import Bins, NodeBins
 from treetap.trees.withholding import NOTHING, Withholding
@@ -63,14 +65,18 @@ def train_forest(
     withholding: Withholding = NOTHING,
     min_cell_records: Mapping[str, int] | None = None,
     rounds: ForestRounds | None = None,
+    noised: Mapping[str, NoisedParty] | None = None,
 ) -> CentralForest:
     """Train on the parties' raw columns, given in tie order, and labels (N,).
 
     `classes` defaults to the largest label plus one (gini); `tables` are the columns in the bins of the job, made here
     if they are not given; `withholding`: by the first party; `min_cell_records`: of feature parties, by name;
     `rounds`: those of the training, which get every tree; if they measure further records, these are behind those of
-    the labels in columns and `tables`. Raises ConfigError, or DataError if columns and labels do not fit together or a
-    column cannot be binned.
+    the labels in columns and `tables`; `noised`: feature parties whose sums have noise, drawn elsewhere.
+
+    Raises:
+        ConfigError: a parameter is wrong.
+        DataError: columns and labels do not fit together, or a column cannot be binned.
     """
     params.validate()
     y = np.asarray(labels)
@@ -111,6 +117,9 @@ def train_forest(
         subtract = not per_node and all(own.additive for _, own in bins)
         values = with_zeros(values, total)
         tree = GrowingTree(values, criterion, params.expansion, subtract=subtract, limit=limit, alone=alone)
+        for place, (name, _) in enumerate([] if alone else bins):
+            if noised is not None and name in noised:
+                tree.expect_noise(place, noised[name].noise, partial(noised[name].drawn, index))
         finished, added = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
         if rounds is not None:
             rounds.add(finished, added)

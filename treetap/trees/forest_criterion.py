@@ -100,8 +100,8 @@ class ForestCriterion:
         least = self.params.min_samples_leaf
         allowed = (n_l >= least) & (n_r >= least)
         of = np.where(n > 0, n, 1.0)
-        sides = n_l.astype(np.float64) / of * self._purity(left) + n_r.astype(np.float64) / of * self._purity(right)
-        return np.where(allowed, sides - self._purity(whole), -np.inf)
+        sides = n_l.astype(np.float64) / of * self.purity(left) + n_r.astype(np.float64) / of * self.purity(right)
+        return np.where(allowed, sides - self.purity(whole), -np.inf)
 
     def choose(self, gains: Sequence[Floats]) -> tuple[int, Ints] | None:
         """The lowest party with the largest gain, if that is above `LEAST_GAIN`."""
@@ -131,7 +131,7 @@ class ForestCriterion:
         unit = 1.0 if self.targets.criterion == "gini" else 1.0 / UNIT
         return sums[..., :-1].astype(np.float64) * unit / np.where(n > 0, n, 1.0)
 
-    def _purity(self, sums: Ints) -> Floats:
+    def purity(self, sums: Ints) -> Floats:
         """Step 2: q (...)."""
         means = self._means(sums)
         total = np.zeros(means.shape[:-1])

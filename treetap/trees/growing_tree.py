@@ -23,7 +23,7 @@ from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
 from treetap.trees.expansion import ExpansionRules, Expansions
 from treetap.trees.monotone import MarkedCandidates, Monotone
-from treetap.trees.noised_sums import Drawn, SumNoise, fair_changes
+from treetap.trees.noised_sums import Drawn, SumNoise, fair_gains
 from treetap.trees.withholding import InformationLimit
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -293,8 +293,10 @@ class GrowingTree:
 
     def _with_noise(self, party: int, node: int, sums: Ints) -> Ints:
         """A party's left sums (candidates, S) of a node, with the noise that is to be added here, if there is any."""
-        _, drawn = self._noised.get(party, (None, None))
-        return sums if drawn is None else sums + drawn(node)
+        if party not in self._noised:
+            return sums
+        noise, drawn = self._noised[party]
+        return sums if drawn is None else sums + noise.in_tree(drawn(node))
 
     def _gains(self, candidates: Sequence[MarkedCandidates], party: int) -> Sequence[Floats]:
         """Gains (candidates,) of the candidates of party number `party` at each node of the frontier."""
@@ -306,8 +308,7 @@ class GrowingTree:
         lefts = np.stack([at_node.lefts[:, : self._width] for at_node in candidates])
         gains = self._criterion.gains(lefts, np.stack(totals))
         if party in self._noised:
-            assert isinstance(self._criterion, BoostingCriterion)
-            gains = fair_changes(gains, lefts, np.stack(totals), self._criterion, self._noised[party][0])
+            gains = fair_gains(gains, lefts, np.stack(totals), self._criterion, self._noised[party][0])
         return list(gains)
 
     def _may_open(self, choice: Choice) -> bool:

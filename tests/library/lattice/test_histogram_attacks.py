@@ -232,7 +232,7 @@ def test_a_secret_used_for_other_values_shows_their_difference(same):
     m - m' modulo t. All words together show by how much every record's g and h have changed.
     """
     rng, job = np.random.default_rng(9), sizes(N)
-    twin, slots = Twin.of(job), Slots(job.slot_widths)
+    twin, slots = Twin.of(job), Slots(job.widths)
     a, columns = twin.public(rng), [[rng.integers(-(1 << 32), 1 << 32, N), rng.integers(0, 1 << 30, N)] for _ in "12"]
     plain, read = [whole(slots.encode([*both, np.ones(N, int)])) for both in columns], []
     for t in job.moduli:
@@ -295,7 +295,7 @@ def test_an_order_drawn_anew_is_linked_unless_second_halves_are_new(fresh):
     order = rng.permutation(len(sets))
     used = drawn()[0] if fresh else parts
     columns = [rng.integers(-(1 << 32), 1 << 32, N), rng.integers(0, 1 << 30, N), np.ones(N, int)]
-    plain = whole(Slots(job.slot_widths).encode(columns))
+    plain = whole(Slots(job.widths).encode(columns))
     queries = []
     for _ in range(2):
         secrets = [ternary(rng, N) for _ in job.moduli]
@@ -310,5 +310,5 @@ def test_an_order_drawn_anew_is_linked_unless_second_halves_are_new(fresh):
             for k in order
         ]
         queries.append((firsts, secrets))
-    linked = matched(twin, job.slot_widths, seconds, queries, N) == order
+    linked = matched(twin, job.widths, seconds, queries, N) == order
     assert linked.all() if not fresh else linked.sum() <= 2

@@ -47,7 +47,7 @@ class Table:
 
     def __init__(self, rng):
         self.job = sizes(N, 1, 4)
-        self.twin, self.slots = Twin.of(self.job), Slots(self.job.slot_widths)
+        self.twin, self.slots = Twin.of(self.job), Slots(self.job.widths)
         self.columns = [rng.integers(-(1 << 32), 1 << 32, N), rng.integers(0, 1 << 30, N), np.ones(N, int)]
         self.plain = whole(self.slots.encode(self.columns))
         self.codes = rng.integers(0, 2, N).astype(np.uint8)

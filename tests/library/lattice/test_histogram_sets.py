@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.library.lattice.histogram_tables import SEED, SHAPES, Ints, drawn, plain_sums, sizes, workers
-from treetap.errors import Malformed
+from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice import histogram_sets
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES, HistogramKeyHolder
 from treetap.lattice.histogram_sets import HistogramSets
@@ -34,8 +34,10 @@ class _Ends:
         async for part in self.holder.encrypt(values, QUERY):
             await self.sets.add_block(*part)
 
-    async def opened(self, rows: Ints, codes: Ints, shapes: Sequence[Shape], order: Ints) -> Ints:
-        firsts, seconds = await self.sets.answer(rows, codes, shapes, order)
+    async def opened(
+        self, rows: Ints, codes: Ints, shapes: Sequence[Shape], order: Ints, noise: Ints | None = None
+    ) -> Ints:
+        firsts, seconds = await self.sets.answer(rows, codes, shapes, order, noise)
         await self.holder.keep_second_halves("b", seconds, len(order))
         return await self.holder.open("b", firsts, len(order), QUERY)
 
@@ -83,6 +85,24 @@ def test_sums_of_every_kind_of_column_are_those_of_integers(records: int) -> Non
                 "hidden": len(sets) * places,
                 "answered": len(sets) * places,
             }
+
+    run(main())
+
+
+def test_noise_is_added_to_the_sums_at_their_places() -> None:
+    """Positive and negative numbers in every slot, of which only the right slot of the right candidate has one."""
+
+    async def main() -> None:
+        rng, places = np.random.default_rng(3), sum(shape.sums for shape in SHAPES)
+        codes, values = drawn(rng, 50, SHAPES)
+        noise = rng.integers(-4, 5, (places, values.shape[1])) << np.array([20, 20, 2])
+        order = rng.permutation(places)
+        async with _ends(300, SHAPES) as both:
+            await both.send(np.concatenate([values, np.zeros((250, 3), dtype=np.int64)]))
+            opened = await both.opened(np.arange(50), codes, SHAPES, order, noise)
+            assert np.array_equal(opened, plain_sums(codes, values, SHAPES)[order] + noise)
+            with pytest.raises(PlaintextOverflow):
+                await both.opened(np.arange(50), codes, SHAPES, order, noise << 40)
 
     run(main())
 

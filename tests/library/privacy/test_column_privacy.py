@@ -87,7 +87,7 @@ def test_epsilon_and_rho_are_each_others_inverse() -> None:
     """ρ + 2√(ρ ln(1/δ)) of the ρ is ε, and z² is what one attempt's nodes cost together, rounded up."""
     for epsilon, delta in ((0.1, 1e-5), (4.0, 1e-6), (64.0, 1e-9)):
         assert epsilon_of(rho_of(epsilon, delta), delta) == pytest.approx(epsilon)
-    variance = PRIVACY.variance(6, 3)
+    variance = PRIVACY.variance(100 * 6 * 3)
     assert 0 <= PRIVACY.rho - 100 * 6 * 3 / float(variance) < 1e-9
 
 

@@ -274,7 +274,11 @@ class PooledSums(CandidateSums):
         self.received += count
 
     async def candidates(
-        self, nodes: Sequence[NodeTask], shapes: Sequence[tuple[int, bool] | Shape], drawn: int
+        self,
+        nodes: Sequence[NodeTask],
+        shapes: Sequence[tuple[int, bool] | Shape],
+        drawn: int,
+        noise: npt.NDArray[np.int64] | None = None,
     ) -> bytes:
         """Packed, re-randomised left sums of every candidate of every node, node-major.
 
@@ -282,6 +286,7 @@ class PooledSums(CandidateSums):
             nodes: the nodes' records, bins and orders.
             drawn: the number of records of all nodes of a level together, a record as often as it counts.
             shapes: those of the columns of the nodes' bins; missing is bin n_bins.
+            noise: (sums, S) to be added, node-major and in the nodes' orders.
 
         Raises:
             ValueError: the ciphertexts are not all there, or a bin or an order does not fit the shapes.
@@ -306,7 +311,7 @@ class PooledSums(CandidateSums):
                 here = worker_of == worker
                 part.append((self._place_of[node.rows[here]], node.codes[here]))
         partial = await self.everywhere(pool_bins, *[(part, radices) for part in parts])
-        return await self.finish(partial, kinds, [node.order for node in nodes], drawn)
+        return await self.finish(partial, kinds, [node.order for node in nodes], drawn, noise)
 
     async def close(self) -> None:
         """Free the workers' memory."""

@@ -10,27 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NoReturn, Protocol
 
 import numpy as np
 
-from party.boosting.layout import implied
 from party.config import PartyConfig
-from party.defences.checks import refuse_classes
+from party.defences.checks import check_noised_trees, refuse_classes
 from party.defences.column_budget import ColumnBudget, ColumnCharge
 from party.growth.feature_party import OwnTree
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
-from treetap.errors import ConfigError, Malformed, Refused
+from treetap.errors import ConfigError, Malformed, OutOfOrder, PlaintextOverflow, Refused
 from treetap.models.store import COLUMN_PRIVACY, TREES
 from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, drawn_sums
+from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
 from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import Ints
 from treetap.trees.noised_sums import SumNoise
-from treetap.trees.params import BoostingParams
-from treetap.trees.slots import Slots
+from treetap.trees.params import TreeParams
+from treetap.trees.slots import Slots, width_for
+from treetap.trees.withholding import Withholding
 from treetap.wire.v2 import setup_pb2
 
 #: The note of a job in which the party's sums have no noise.
@@ -65,6 +67,94 @@ def described(privacy: ColumnPrivacy, noise: SumNoise) -> dict[str, float]:
     return {"epsilon": privacy.epsilon, "delta": privacy.delta, "trees": privacy.trees, "rho": privacy.rho, "z": z}
 
 
+def widths_of(records: int, bounds: Sequence[int], noises: Sequence[SumNoise]) -> list[int]:
+    """Widths of slots for sums of that many records and for the most noise of any party.
+
+    Raises:
+        PlaintextOverflow: such sums need wider slots than there are, without noise too.
+        ConfigError: with noise they do.
+    """
+    plain = [width_for(records, bound) for bound in bounds]
+    if not noises:
+        return plain
+    try:
+        if any(noise.variance * max(noise.bounds) ** 2 > LARGEST_VARIANCE for noise in noises):
+            raise PlaintextOverflow("no draws are that large")
+        rooms = [max(noise.rooms[slot] for noise in noises) for slot in range(len(bounds))]
+        return [width_for(records, bound, room) for bound, room in zip(bounds, rooms, strict=True)]
+    except PlaintextOverflow as failure:
+        raise ConfigError(
+            "the noise of column_privacy needs wider slots than there are: ask for a greater epsilon or fewer trees "
+            f"under [defences] of the feature party ({failure})"
+        ) from failure
+
+
+class NoisedLayout(Protocol):
+    """A protocol's records as its plaintexts have them, and the noise that is for them."""
+
+    def draws(self, party: str, privacy: ColumnPrivacy, records: int) -> int:
+        """The largest sum of a record's squared draws in all trees that a party sums; takes time by records."""
+        ...
+
+    def noise(self, privacy: ColumnPrivacy, slots: int, draws: int) -> SumNoise:
+        """The noise on sums of that many slots."""
+        ...
+
+    def implied(self, records: int, slots: int, classes: int, noises: Sequence[SumNoise]) -> Slots:
+        """The layout that a job implies, with room for these noises; `Malformed` if there is none of `slots` slots."""
+        ...
+
+
+class NoisedParties:
+    """The feature parties whose sums have noise, as the label holder hears of them.
+
+    Attributes:
+        noises: by party; known once they have been heard.
+    """
+
+    def __init__(
+        self,
+        context: StepContext,
+        spec: setup_pb2.JobSpec,
+        params: TreeParams,
+        layout: NoisedLayout,
+        withholding: Withholding,
+    ) -> None:
+        self._context, self._spec, self._params, self._layout = context, spec, params, layout
+        self._withholding = withholding
+        self.noises: dict[str, SumNoise] = {}
+
+    async def hear(self, trees: int, records: int, slots: int) -> dict[str, dict[str, float]]:
+        """Take what parties say of a job of so many trees, of the training's records, with slots for noise.
+
+        Returns the manifest's entry, by party.
+
+        Raises:
+            Refused: the policy does not take noised sums.
+            ConfigError: the job has more trees than a noise is for, or its parties have defences that do not go
+                together.
+        """
+        noised = await announced(self._context, self._spec)
+        self._context.policy.check_noised(self._context.party, noised)
+        if noised and self._withholding.xi is not None:
+            refuse_classes(self._context.party, Feature.COLUMN_PRIVACY)
+        for party, privacy in noised.items():
+            check_noised_trees(party, privacy.trees, self._params, range(self._withholding.own_trees, trees))
+        layout = self._layout
+        self.noises = await self._context.offload(
+            lambda: {
+                party: layout.noise(privacy, slots, layout.draws(party, privacy, records))
+                for party, privacy in noised.items()
+            }
+        )
+        return {party: described(privacy, self.noises[party]) for party, privacy in noised.items()}
+
+    async def check_late(self) -> None:
+        """Raise `OutOfOrder` if a party has said after the keys were made that its sums have noise."""
+        if late := await announced(self._context, self._spec, self.noises):
+            raise OutOfOrder(f"{', '.join(late)}: sums have noise, which was said after the keys were made")
+
+
 class ColumnNoise:
     """The noise of one party's own sums in one attempt; none without `column_privacy`.
 
@@ -73,7 +163,12 @@ class ColumnNoise:
     """
 
     def __init__(
-        self, context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, params: BoostingParams
+        self,
+        context: StepContext,
+        config: PartyConfig,
+        spec: setup_pb2.JobSpec,
+        params: TreeParams,
+        layout: NoisedLayout,
     ) -> None:
         """Look at the budget, unless the job has stored trees: then none may be left to sum.
 
@@ -82,9 +177,9 @@ class ColumnNoise:
         """
         table = config.defences.column_privacy
         self.privacy = None if table is None else ColumnPrivacy(table.epsilon, table.delta, table.trees)
-        self._context, self._spec, self._params = context, spec, params
+        self._context, self._spec, self._params, self._layout = context, spec, params, layout
         self._budget = ColumnBudget(config.state, config.policy.column_budget)
-        self._others: Mapping[str, ColumnPrivacy] = {}
+        self._noised: Mapping[str, tuple[ColumnPrivacy, int]] = {}  # of all parties, and their draws
         self.noise: SumNoise | None = None
         if (own := self.privacy) is not None:
             said = setup_pb2.NoisedSums(epsilon=own.epsilon, delta=own.delta, trees=own.trees)
@@ -122,18 +217,30 @@ class ColumnNoise:
         said = self._context.costs.noised_sums
         await together(*(self._context.outbox.send(other, "noised_sums", said) for other in others))
 
-    async def take_others(self) -> None:
-        """Receive what other parties say of theirs."""
-        self._others = await announced(self._context, self._spec)
+    async def take_others(self, records: int) -> None:
+        """Receive what other parties say of theirs. `records`: of the training."""
+        of_all = {} if self.privacy is None else {self._context.party: self.privacy}
+        of_all |= await announced(self._context, self._spec)
+        self._noised = await self._context.offload(
+            lambda: {party: (own, self._layout.draws(party, own, records)) for party, own in of_all.items()}
+        )
+
+    @property
+    def there(self) -> bool:
+        """True if sums of any party have noise; known once the others have been heard."""
+        return bool(self._noised)
 
     def implied(self, records: int, slots: int, classes: int) -> Slots:
-        """The layout that the job implies, with room for the noise of all parties; see `party.boosting.layout`."""
-        own = [] if self.privacy is None else [self.privacy]
-        if own and classes:
-            refuse_classes(self._spec.aggregator, Feature.COLUMN_PRIVACY)
-        if self.privacy is not None:
-            self.noise = self.privacy.noise(self._params, (slots - 1) // 2)
-        return implied(self._params, records, slots, classes, [*own, *self._others.values()])
+        """The layout that the job implies, with room for the noise of all parties."""
+        if self.privacy is not None and classes:
+            self.refuse_classes()
+        noises = {party: self._layout.noise(own, slots, draws) for party, (own, draws) in self._noised.items()}
+        self.noise = noises.get(self._context.party)
+        return self._layout.implied(records, slots, classes, list(noises.values()))
+
+    def refuse_classes(self) -> NoReturn:
+        """Refuse sums with classes of records: they have no bound on what a record adds to all of them."""
+        refuse_classes(self._spec.aggregator, Feature.COLUMN_PRIVACY)
 
     async def of(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Ints | None:
         """Noise for the sums (sums, S) of these nodes of a stage, node-major and in the secret order; None without.
