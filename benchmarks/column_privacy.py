@@ -1,7 +1,7 @@
 """AUC of boosted models whose feature party adds noise to its sums: the trial of docs/column-privacy.md.
 
     python benchmarks/column_privacy.py [--set breast_cancer credit bank credit-2 generated] [--records N]
-        [--epsilon 1 4 16 64] [--delta 1e-6] [--trees 20] [--depth 4] [--bins 32] [--seeds 3] [--cells]
+        [--epsilon 1 4 16 64] [--delta 1e-6] [--trees 20] [--depth 4] [--bins 32] [--seeds 3] [--cells] [--seconds 150]
 
 The trainer on the joined table, 80 % of the records drawn by seed, AUC on the others, mean and deviation over seeds.
 breast_cancer is of scikit-learn, generated is drawn (--records, 30,000 by default), the others need TREETAP_DATA. The
@@ -121,12 +121,12 @@ def auc(here: Trained, inputs: Floats, own: int) -> float:
     return metrics.evaluate(ensemble.objective, outcome, here.labels[here.after])["auc"]
 
 
-def cells_read(here: Trained, inputs: Floats, own: int, *, noised: bool) -> str:
+def cells_read(here: Trained, inputs: Floats, own: int, seconds: float, *, noised: bool) -> str:
     """Share of the feature party's cells that the label holder's attack places: by all sums if exact, and left sets."""
     params, columns = here.model.params, inputs[here.before, own:]
     truth = TrueColumns.of_numbers([str(j) for j in range(columns.shape[1])], columns, params.max_bin)
     opened = view_of(here.model, here.tables, here.labels[here.before], params, noised=noised)
-    read = read_columns(SumsEvidence(PARTY, opened, truth, SumsSettings(), lambda _: None, Kept()))
+    read = read_columns(SumsEvidence(PARTY, opened, truth, SumsSettings(seconds=seconds), lambda _: None, Kept()))
     by_sums = "" if read.together is None else f"{read.together.placed:.1%}, "
     return f"{by_sums}left sets {read.left_sets.placed:.1%}"
 
@@ -196,6 +196,7 @@ def main() -> None:
     parser.add_argument("--bins", type=int, default=32)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--cells", action="store_true", help="run the attack on cells too, of the first seed")
+    parser.add_argument("--seconds", type=float, default=SumsSettings.seconds, help="of each of its least squares")
     parser.add_argument("--draws", action="store_true", help="time draws in a federation, and nothing else")
     given = parser.parse_args()
     params = BoostingParams(n_estimators=given.trees, max_depth=given.depth, max_bin=given.bins)
@@ -214,7 +215,7 @@ def main() -> None:
             reached = [auc(run, columns, own) for run in runs]
             cells.append(f"{np.mean(reached):.3f} ± {np.std(reached):.3f}")
             if given.cells and own < columns.shape[1]:
-                read.append(cells_read(runs[0], columns, own, noised=privacy is not None))
+                read.append(cells_read(runs[0], columns, own, given.seconds, noised=privacy is not None))
         table.add_row(name, f"{len(labels):,}", *cells)
         if read:
             table.add_row("", "cells read", "", *read)

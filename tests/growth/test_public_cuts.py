@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from party.defences.settings import ColumnPrivacyTable, Defences
 from party.policy import Policy
 from party.setup.steps import fingerprint
 from tests.oracle import bin_cuts
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, run
 from tests.trainings import fitting, jobs_of, oracle, policies
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.errors import ConfigError
@@ -23,6 +24,7 @@ from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import read_table
 from treetap.trees.params import BoostingParams, TreeParams
+from treetap.wire.v2 import exchange_pb2
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
@@ -47,7 +49,7 @@ def _known_to_oracles(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{module}.bin_cuts", listed)
 
 
-def _cells(column: Sequence[float]) -> bytes:
+def _cells(column: Any) -> bytes:
     return np.asarray(column, dtype=np.float64).tobytes()
 
 
@@ -116,7 +118,7 @@ def test_with_column_privacy_no_cell_decides_how_many_sums_there_are(tmp_path: P
     async def main(name: str) -> None:
         other = _changed(here, tables[name])
 
-        def keep(sender: str, _: str, message: Message) -> Message:
+        def keep(_sender: str, _: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
             body = message.growth
             if body.HasField("candidate_sums") and not (message.stage or message.part):
                 sent[name].add(body.candidate_sums.candidates)
