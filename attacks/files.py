@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from treetap.strict import Name, Strict
+from treetap.tables.public_cuts import PublicCuts
 
 
 class Files(Strict):
@@ -23,7 +24,7 @@ class Files(Strict):
 
     def near(self, folder: Path) -> dict[str, Any]:
         """The table as TOML has it, with paths that are relative to a folder, so that this can be moved."""
-        content = self.model_dump(exclude_none=True)
+        content = {name: value for name, value in self.model_dump(exclude_none=True).items() if value != {}}
         return content | {name: os.path.relpath(content[name], folder) for name in self.PATHS if name in content}
 
 
@@ -61,7 +62,7 @@ class AuditedParty(Files):
     """Feature party of a network: its table of other records."""
 
 
-class Victim(Files):
+class Victim(Files, PublicCuts):
     """A feature party whose columns the label holder attacks."""
 
     PATHS: ClassVar = ("auxiliary", "truth", "victims", "model", "records")

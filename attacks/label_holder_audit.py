@@ -164,7 +164,8 @@ def _truth(victim: Victim, ids: Ids, view: View) -> Table:
     have = columns_of(victim.truth)
     wanted = [name for name in have if name != victim.id] if victim.columns is None else victim.columns
     check_names(victim.truth, have, [victim.id, *wanted])
-    config = TableConfig(path=victim.truth, id=victim.id, columns=wanted, encode=as_numbers(victim.truth, wanted))
+    encode = as_numbers(victim.truth, wanted)
+    config = TableConfig(path=victim.truth, id=victim.id, columns=wanted, encode=encode, cuts=victim.cuts)
     table = read_table(config, with_label=False, missing=view.missing)
     places = table.ids.places_of(ids)
     if absent := int((places < 0).sum()):

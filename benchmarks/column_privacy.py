@@ -2,13 +2,20 @@
 
     python benchmarks/column_privacy.py [--set breast_cancer credit bank credit-2 generated] [--records N]
         [--epsilon 1 4 16 64] [--delta 1e-6] [--trees 20] [--depth 4] [--bins 32] [--seeds 3]
-        [--protocol boosting] [--bootstrap]
+        [--protocol boosting] [--bootstrap] [--cells] [--seconds 150]
 
 The trainer on the joined table, 80 % of the records drawn by seed, AUC on the others, mean and deviation over seeds.
 breast_cancer is of scikit-learn, generated is drawn (--records, 30,000 by default), the others need TREETAP_DATA. The
 label holder has the first columns; "alone" is its model without the feature party, "exact" the one without noise.
 Noise is drawn as a feature party draws it. Forests draw four fifths of the records, or as many as there are with
 --bootstrap.
+
+--cells, of boosting: the share of the feature party's training cells (record and column) that the attack of `treetap
+audit` places in their bins, of the first seed: by all sums without noise, and by left sets, which is all that it reads
+under noise.
+
+--draws, of boosting: in the place of all that, a federation trains each set under Paillier with keys of 2048 bits, by
+the simulator of the tests, with noise of the first ε; printed is the processor time of all parties, and of the draws.
 """
 
 from __future__ import annotations
@@ -16,24 +23,34 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
+from columns_from_sums import HOLDER, PARTY, view_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from attacks.sums.attack import SumsEvidence, read_columns
+from attacks.sums.kept import Kept
+from attacks.sums.schema import SumsSettings
+from attacks.sums.scoring import TrueColumns
 from party.forest.layout import noise_of as noise_of_forest
 from treetap import terminal
+from treetap.errors import Interrupted
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums, most_draws
 from treetap.trees import metrics
 from treetap.trees.binning import BinnedTable, bin_table, encode
 from treetap.trees.candidates import CandidateList
-from treetap.trees.centralised import train
-from treetap.trees.centralised_forest import train_forest
+from treetap.trees.centralised import CentralModel, train
+from treetap.trees.centralised_forest import CentralForest, train_forest
 from treetap.trees.noised_sums import NoisedParty, SumNoise
 from treetap.trees.params import BoostingParams, ForestParams
 
@@ -45,7 +62,6 @@ FILES = {
     "bank": ("bank_marketing.parquet", "y", 8),
     "credit-2": ("give_me_some_credit.parquet", "SeriousDlqin2yrs", 3),
 }
-HOLDER, PARTY = "holder", "party"
 
 
 def case(name: str, records: int) -> tuple[Floats, Ints, int]:
@@ -70,37 +86,69 @@ def _numbered(column: Any) -> Floats:
     return (np.unique(values, return_inverse=True)[1] if values.dtype == object else values).astype(np.float64)
 
 
-def aucs(
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model of one seed's training records (`before`), of which the others are held out; tables by party."""
+
+    model: CentralModel | CentralForest
+    objective: str
+    tables: dict[str, BinnedTable]
+    labels: Ints
+    before: Ints
+    after: Ints
+
+
+def trained(
     inputs: Floats,
     labels: Ints,
     own: int,
     params: BoostingParams | ForestParams,
     privacy: ColumnPrivacy | None,
-    seeds: int,
-) -> list[float]:
-    """AUC by seed; privacy None: without noise."""
-    reached = []
-    for seed in range(seeds):
-        order = np.random.default_rng(seed).permutation(len(labels))
-        before, after = np.split(order, [int(0.8 * len(labels))])
-        blocks = {HOLDER: inputs[:, :own]} | ({PARTY: inputs[:, own:]} if own < inputs.shape[1] else {})
-        tables = [
-            (name, bin_table(block[before], [f"{name} {j}" for j in range(block.shape[1])], params.max_bin))
-            for name, block in blocks.items()
-        ]
-        noised = {}
-        if privacy is not None:
-            noised[PARTY] = noised_party(tables[1][1], params, noise_of(params, privacy, len(before)))
-        if isinstance(params, ForestParams):
-            rows = [(name, block[before]) for name, block in blocks.items()]
-            forest = train_forest(rows, labels[before], params, 2, tables, noised=noised)
-            outcome = forest.predict([(name, block[after]) for name, block in blocks.items()])
-        else:
-            model = train(tables, labels[before], params, noised=noised)
-            asked = [(name, encode(blocks[name][after], table.features)) for name, table in tables]
-            outcome = model.ensemble.outcome(model.predict(asked))
-        reached.append(metrics.evaluate(params.objective, outcome, labels[after])["auc"])
-    return reached
+    seed: int,
+) -> Trained:
+    """A training; privacy None: without noise."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    before, after = np.split(order, [int(0.8 * len(labels))])
+    tables = {
+        name: bin_table(block[before], [f"{name} {j}" for j in range(block.shape[1])], params.max_bin)
+        for name, block in blocks(inputs, own).items()
+    }
+    noised = {}
+    if privacy is not None:
+        noised[PARTY] = noised_party(tables[PARTY], params, noise_of(params, privacy, len(before)))
+    if isinstance(params, ForestParams):
+        rows = [(name, block[before]) for name, block in blocks(inputs, own).items()]
+        forest = train_forest(rows, labels[before], params, 2, list(tables.items()), noised=noised)
+        return Trained(forest, params.objective, tables, labels, before, after)
+    model = train(list(tables.items()), labels[before], params, noised=noised)
+    return Trained(model, params.objective, tables, labels, before, after)
+
+
+def blocks(inputs: Floats, own: int) -> dict[str, Floats]:
+    """Columns by party: the first are the label holder's."""
+    return {HOLDER: inputs[:, :own]} | ({PARTY: inputs[:, own:]} if own < inputs.shape[1] else {})
+
+
+def auc(here: Trained, inputs: Floats, own: int) -> float:
+    """AUC on the records that are held out."""
+    columns, model = blocks(inputs, own), here.model
+    if isinstance(model, CentralForest):
+        outcome = model.predict([(name, block[here.after]) for name, block in columns.items()])
+    else:
+        asked = [(name, encode(columns[name][here.after], table.features)) for name, table in here.tables.items()]
+        outcome = model.ensemble.outcome(model.predict(asked))
+    return metrics.evaluate(here.objective, outcome, here.labels[here.after])["auc"]
+
+
+def cells_read(here: Trained, inputs: Floats, own: int, seconds: float, *, noised: bool) -> str:
+    """Share of the feature party's cells that the label holder's attack places: by all sums if exact, and left sets."""
+    assert isinstance(here.model, CentralModel)
+    params, columns = here.model.params, inputs[here.before, own:]
+    truth = TrueColumns.of_numbers([str(j) for j in range(columns.shape[1])], columns, params.max_bin)
+    opened = view_of(here.model, here.tables, here.labels[here.before], params, noised=noised)
+    read = read_columns(SumsEvidence(PARTY, opened, truth, SumsSettings(seconds=seconds), lambda _: None, Kept()))
+    by_sums = "" if read.together is None else f"{read.together.placed:.1%}, "
+    return f"{by_sums}left sets {read.left_sets.placed:.1%}"
 
 
 def noise_of(params: BoostingParams | ForestParams, privacy: ColumnPrivacy, records: int) -> SumNoise:
@@ -121,6 +169,52 @@ def noised_party(table: BinnedTable, params: BoostingParams | ForestParams, nois
     return NoisedParty(noise, drawn)
 
 
+def time_draws(
+    name: str, inputs: Floats, labels: Ints, own: int, params: BoostingParams, privacy: ColumnPrivacy
+) -> str:
+    """Train a federation in this process; the processor time of draws and of everything, in seconds, and their ratio.
+
+    Raises:
+        Interrupted: the job has not finished.
+    """
+    from party.defences.settings import ColumnPrivacyTable, Defences
+    from party.growth import column_noise
+    from tests.simulator import Federation, run
+    from tests.worlds import PARTIES, spec
+
+    drawing = 0.0
+
+    def timed(*about: Any) -> Ints:
+        nonlocal drawing
+        begun = time.thread_time()
+        noise = drawn_sums(*about)
+        drawing += time.thread_time() - begun
+        return noise
+
+    ids = pa.array([f"{row:07d}" for row in range(len(labels))])
+    names = [f"c{number}" for number in range(inputs.shape[1])]
+    tables = {}
+    for party, columns, more in ((PARTIES[0], names[:own], {"y": pa.array(labels)}), (PARTIES[1], names[own:], {})):
+        values = {column: pa.array(inputs[:, names.index(column)]) for column in columns}
+        tables[party] = (columns, {"train": pa.table({"id": ids, **values, **more})})
+    given = ColumnPrivacyTable(epsilon=privacy.epsilon, delta=privacy.delta, trees=privacy.trees)
+
+    async def trained(folder: Path) -> Any:
+        defences = {PARTIES[1]: Defences(column_privacy=given)}
+        federation = Federation(folder, tables, defences=defences, policies={PARTIES[0]: {"noised_sums": True}})
+        status = await federation.train(spec(params, parties=2, key_bits=2048))
+        await federation.close()
+        return status
+
+    with tempfile.TemporaryDirectory() as folder, patch.object(column_noise, "drawn_sums", timed):
+        begun = time.process_time()
+        status = run(trained(Path(folder)))
+        whole = time.process_time() - begun
+    if status.state != "finished":
+        raise Interrupted(status.error or status.state)
+    return f"{name}: draws {drawing:.2f} s of {whole:.1f} s of processor time, {drawing / whole:.1%}"
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -135,23 +229,39 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--protocol", choices=("boosting", "forest"), default="boosting")
     parser.add_argument("--bootstrap", action="store_true", help="of a forest: draw with replacement")
+    parser.add_argument("--cells", action="store_true", help="run the attack on cells too, of the first seed")
+    parser.add_argument("--seconds", type=float, default=SumsSettings.seconds, help="of each of its least squares")
+    parser.add_argument("--draws", action="store_true", help="time draws in a federation, and nothing else")
     given = parser.parse_args()
     sizes = {"n_estimators": given.trees, "max_depth": given.depth, "max_bin": given.bins}
-    params: BoostingParams | ForestParams = BoostingParams(**sizes)
+    boosted = BoostingParams(**sizes)
+    params: BoostingParams | ForestParams = boosted
     if given.protocol == "forest":
+        if given.cells or given.draws:
+            parser.error("--cells and --draws are of boosting")
         params = ForestParams(**sizes, bootstrap=given.bootstrap, subsample=1.0 if given.bootstrap else 0.8)
     noises = [ColumnPrivacy(epsilon, given.delta, given.trees) for epsilon in given.epsilon]
+    if given.draws:
+        for name in given.sets:
+            terminal.out.print(time_draws(name, *case(name, given.records), boosted, noises[0]))
+        return
     table = terminal.table("set", "records", "alone", "exact", *(f"ε {epsilon:g}" for epsilon in given.epsilon))
     for name in given.sets:
         inputs, labels, own = case(name, given.records)
-        said: Callable[[list[float]], str] = lambda found: f"{np.mean(found):.3f} ± {np.std(found):.3f}"  # noqa: E731
         ways = [(inputs[:, :own], None), (inputs, None), *((inputs, privacy) for privacy in noises)]
-        cells = [said(aucs(columns, labels, own, params, privacy, given.seeds)) for columns, privacy in ways]
+        cells, read = [], []
+        for columns, privacy in ways:
+            runs = [trained(columns, labels, own, params, privacy, seed) for seed in range(given.seeds)]
+            reached = [auc(run, columns, own) for run in runs]
+            cells.append(f"{np.mean(reached):.3f} ± {np.std(reached):.3f}")
+            if given.cells and own < columns.shape[1]:
+                read.append(cells_read(runs[0], columns, own, given.seconds, noised=privacy is not None))
         table.add_row(name, f"{len(labels):,}", *cells)
+        if read:
+            table.add_row("", "cells read", "", *read)
         terminal.out.print(table)
-        sizes_of_noise = ", ".join(
-            f"{float(noise_of(params, privacy, int(0.8 * len(labels))).variance) ** 0.5:.1f}" for privacy in noises
-        )
+        drawn = [noise_of(params, privacy, int(0.8 * len(labels))) for privacy in noises]
+        sizes_of_noise = ", ".join(f"{float(noise.variance) ** 0.5:.1f}" for noise in drawn)
         terminal.out.print(f"{given.protocol}, {name}: z {sizes_of_noise}")
 
 

@@ -106,9 +106,24 @@ def opened_sums(case: Case, params: BoostingParams, least: int = 0) -> tuple[Ope
         for name, part in columns.items()
     }
     model = train(list(tables.items()), case.labels, params, min_cell_records={PARTY: least} if least else None)
-    binned = tables[PARTY]
-    classes = model.ensemble.classes
-    rounds, generator = BoostingRounds(params, classes, case.labels, None), np.random.default_rng(1)
+    return view_of(model, tables, case.labels, params, least), tables[PARTY]
+
+
+def view_of(
+    model: CentralModel,
+    tables: dict[str, BinnedTable],
+    labels: npt.NDArray[Any],
+    params: BoostingParams,
+    least: int = 0,
+    *,
+    noised: bool = False,
+) -> OpenedSums:
+    """The label holder's view of the training of a model; `noised`: the party's sums had noise, so that none is read.
+
+    `least`: `min_cell_records` of the feature party.
+    """
+    binned, classes = tables[PARTY], model.ensemble.classes
+    rounds, generator = BoostingRounds(params, classes, labels, None), np.random.default_rng(1)
     opened = []
     for index, tree in enumerate(model.ensemble.trees):
         values, _, _ = rounds.derivatives(index)
@@ -121,7 +136,8 @@ def opened_sums(case: Case, params: BoostingParams, least: int = 0) -> tuple[Ope
         for tree in opened
         for split in tree.won
     ]
-    return OpenedSums(tuple(opened), (PARTY,), len(case.labels), params, tuple(answers)), binned
+    noise = frozenset({PARTY} if noised else ())
+    return OpenedSums(tuple(opened), (PARTY,), len(labels), params, tuple(answers), noised=noise)
 
 
 def _opened(

@@ -168,7 +168,8 @@ class Federation:
     with `key`; `y` is the label, `w` the weight.
     `encode`: its columns of text; `drop_constant`: all parties train without constant columns; `serve`: party → whom it
     answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means; `engine`: party → what
-    computes for it, `key_engine`: what does so with its keys, by default the same; `defences`, `constraints`: by party.
+    computes for it, `key_engine`: what does so with its keys, by default the same; `defences`, `constraints`,
+    `cuts`: by party.
     """
 
     def __init__(
@@ -188,11 +189,12 @@ class Federation:
         key_engine: Callable[[str], KeyEngineHost] | None = None,
         defences: dict[str, Defences] | None = None,
         constraints: dict[str, dict[str, int]] | None = None,
+        cuts: dict[str, dict[str, list[float]]] | None = None,
     ) -> None:
         self.coordinators, self.engine, self.key_engine = coordinators, engine, key_engine
         self.policies, self.encode, self.serve = policies or {}, encode, serve or {}
         self.drop_constant = drop_constant
-        self.defences, self.constraints = defences or {}, constraints or {}
+        self.defences, self.constraints, self.cuts = defences or {}, constraints or {}, cuts or {}
         self.tables = tables
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
         self.hook: Hook | None = None
@@ -396,7 +398,7 @@ class Federation:
             others = [name for name in table.column_names if name not in (*columns, label, weight)]
             ids = [name for name in others if name.startswith("key")] or next(iter(others), "id")
             given: dict[str, Any] = {"encode": self.encode, "drop_constant": self.drop_constant, "weight": weight}
-            given["monotone_constraints"] = self.constraints.get(name, {})
+            given |= {"monotone_constraints": self.constraints.get(name, {}), "cuts": self.cuts.get(name, {})}
             configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, **given)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
         more["defences"] = self.defences.get(name, Defences())

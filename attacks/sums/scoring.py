@@ -8,7 +8,7 @@ opened ones.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -61,13 +61,21 @@ class TrueColumns:
             for number, name in enumerate(table.columns)
             if name in table.categories and not table.categories[name].of_dates
         }
-        return cls.of_numbers(table.columns, table.features, max_bin, texts)
+        return cls.of_numbers(table.columns, table.features, max_bin, texts, table.cuts)
 
     @classmethod
     def of_numbers(
-        cls, names: Sequence[str], values: Floats, max_bin: int, texts: Mapping[int, int] | None = None
+        cls,
+        names: Sequence[str],
+        values: Floats,
+        max_bin: int,
+        texts: Mapping[int, int] | None = None,
+        listed: Mapping[str, Sequence[float]] | None = None,
     ) -> TrueColumns:
-        """Columns (N, d) of numbers; `texts`: the number of one of categories → how many these are."""
+        """Columns (N, d) of numbers; `texts`: the number of one of categories → how many these are.
+
+        `listed`: cuts that the party lists, by column; the others are quantiles.
+        """
         codes, features, sizes, texts = [], [], [], texts or {}
         for number, name in enumerate(names):
             column = values[:, number]
@@ -80,7 +88,9 @@ class TrueColumns:
                 size, code = texts[number], np.where(np.isnan(column), texts[number], column)
                 features.append(FeatureBins(np.empty(0), bool(np.isnan(column).any()), size, Kind.ONE_HOT))
             else:
-                features.append(bins := fit(column, max_bin, name, may_be_constant=True))
+                bins = fit(column, max_bin, name, may_be_constant=True)
+                bins = replace(bins, cuts=np.array(listed[name])) if listed and name in listed else bins
+                features.append(bins)
                 size, code = bins.n_bins, bins.codes(column)
             codes.append(code.astype(np.int64))
             sizes.append(size)

@@ -38,8 +38,8 @@ def check_own(
     `own`, `further`: the party's table of the job, and its eval table; None where it has none.
 
     Raises:
-        ConfigError: the job cannot have a defence or a constraint that the file asks for, or has more trees than one is
-            for.
+        ConfigError: the job cannot have a defence, a constraint or cuts that the file asks for, or has more trees than
+            a defence is for.
         Refused: this party's labels would be used without label differential privacy, and its policy has a budget; or
             the policy bounds what sets of records tell, or what is read of columns, and the job's has no such bound; or
             its columns would be embedded with less sensitivity than its policy asks for; or the policy lets no
@@ -60,11 +60,17 @@ def check_own(
     # the marks of constrained columns go to the label holder with the sums
     if Feature.MONOTONE in used and spec.aggregator != party:
         policy.check_emits(party, spec.aggregator, ["MONOTONE_DIRECTION"])
-    if embeds and defences.column_privacy is not None and isinstance(params := params_of(spec), TreeParams):
+    params = params_of(spec)
+    if own is not None and isinstance(params, TreeParams):
+        try:
+            own.check_bins(params.max_bin)
+        except ValueError as fault:
+            raise ConfigError(f"{party}: [tables.{spec.table}], {own.title}: {fault}") from None
+    if embeds and defences.column_privacy is not None and isinstance(params, TreeParams):
         # of two classes and of more, every number is possible: the label holder looks again
         least = range(params.n_estimators * params.trees_per_round(2))
         check_noised_trees(party, defences.column_privacy.trees, params, least)
-    if embeds and isinstance(params_of(spec), SplitnnParams):
+    if embeds and isinstance(params, SplitnnParams):
         policy.check_sensitivity(party, defences.sensitivity)
     if labelled:
         _check_labels(party, defences, policy, spec)
@@ -74,6 +80,7 @@ def _of_tables(own: TableConfig | None, further: TableConfig | None) -> set[Feat
     tables = [table for table in (own, further) if table is not None]
     used = {
         Feature.MONOTONE: own is not None and bool(own.directions),
+        Feature.CUTS: own is not None and bool(own.cuts),
         Feature.WEIGHT: any(table.weight is not None for table in tables),
         Feature.NO_COLUMNS: own is None or not own.columns,
     }

@@ -143,7 +143,8 @@ class FeaturePartyJob:
         table = records.table
         account, ids = self.account, table.ids[: records.training]
         await self._context.offload(lambda: account.open(ids, table.columns), whole=True)
-        binned = await bin_features(self._context, table, self._params, records.training)
+        private = self._config.defences.column_privacy is not None
+        binned = await bin_features(self._context, table, self._params, records.training, missing_bins=private)
         self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
         self.shapes = binned.shapes
         if self._params.bins_per_node:

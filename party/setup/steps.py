@@ -148,7 +148,7 @@ async def bind_table(context: StepContext, table: Table, key: str = "table", rol
 
 
 def fingerprint(table: Table) -> str:
-    """SHA-256 over ids, features, tensors, labels, weights and constraints; stays on this party's disk."""
+    """SHA-256 over ids, features, tensors, labels, weights, constraints and cuts; stays on this party's disk."""
     state = hashlib.sha256(table.digest())
     for part in table.values.digest_parts(table.rows):
         state.update(part)
@@ -161,16 +161,19 @@ def fingerprint(table: Table) -> str:
         state.update(b"weights" + np.ascontiguousarray(table.weights).data)
     if table.directions:
         state.update(f"directions{sorted(table.directions.items())}".encode())
+    if table.cuts:
+        state.update(f"cuts{sorted(table.cuts.items())}".encode())
     return state.hexdigest()
 
 
 async def bin_features(
-    context: StepContext, table: Table, params: TreeParams, training: int | None = None
+    context: StepContext, table: Table, params: TreeParams, training: int | None = None, *, missing_bins: bool = False
 ) -> BinnedTable:
-    """Bin the party's columns off the event loop; `training`: see `bin_columns`."""
+    """Bin the party's columns off the event loop; `training`, `missing_bins`: see `bin_columns`."""
+    further: dict[str, Any] = {"missing_bins": missing_bins, "scratch": context.scratch.file}
     try:
         return await context.offload(
-            lambda: bin_columns(table, params.max_bin, params.one_hot_below, training, scratch=context.scratch.file)
+            lambda: bin_columns(table, params.max_bin, params.one_hot_below, training, **further)
         )
     except DataError as failure:
         raise failure.at(context.party) from None

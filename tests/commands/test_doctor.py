@@ -298,6 +298,22 @@ def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
     assert "two" not in json.dumps(list(faults.values()))
 
 
+def test_listed_cuts_of_a_party_with_column_privacy(tmp_path: Path, certs: Path) -> None:
+    """Columns without them are named, and such as cannot have any; with them a constant column is no fault."""
+    (tmp_path / "t.csv").write_text("id,x,y,z\n1,2,5,a\n2,3,5,b\n")
+    of = {"path": "t.csv", "id": "id", "columns": ["x", "y"]}
+    tables = {
+        "all": {**of, "cuts": {"x": [2.5], "y": [1, 2]}},
+        "some": {**of, "cuts": {"y": [1, 2]}},
+        "texts": {**of, "columns": ["z"], "encode": "ordinal", "cuts": {"z": [1]}},
+    }
+    privacy = {"column_privacy": {"epsilon": 4.0, "delta": 1e-6, "trees": 10}}
+    findings = _doctor(_party(tmp_path, certs, tables=tables, defences=privacy), 2)
+    assert _of(findings, "ok")["table all"] == "2 records, 2 feature columns"
+    assert _of(findings, "ok")["table some"].endswith("and those of 'x' follow from cells: list their cuts")
+    assert "cuts names column 'z', which is encoded as 'ordinal'" in _of(findings, "fault")["table texts"]
+
+
 def test_a_party_before_its_first_start(tmp_path: Path, certs: Path) -> None:
     """A state folder that is not there and a port that is free are well; nothing is made. The policy names no party."""
     findings = _doctor(_party(tmp_path, certs), 0)

@@ -157,6 +157,14 @@ def test_a_column_given_to_one_party_twice(refused: Refused, tmp_path: Path) -> 
             "",
             "must be 1 (increasing) or -1 (decreasing), not 0; leave out a column",
         ),
+        ("", "cuts = { a = [1] }", "party.[2]: cuts names 'a', which is none of the feature columns"),
+        ("", "cuts = { b = [2, 1] }", "has the cut 1 behind 2"),
+        (
+            "",
+            f"cuts = {{ b = {list(range(40))} }}",
+            "[[party]] lab: cuts of column 'b' make 41 bins, and max_bin of the",
+        ),
+        ('encode = "ordinal"', "cuts = { b = [1] }", "t.csv: cuts names column 'b', which is encoded as 'ordinal'"),
         ("", "monotone_constraints = { a = 1 }", "party.[2]: monotone_constraints names 'a', which is none of the"),
     ],
 )

@@ -115,13 +115,15 @@ def test_a_floor_says_what_reads_more() -> None:
 def test_the_audit_file_names_the_victims(record: str | None, tmp_path: Path) -> None:
     """All feature parties, each with its table; the label holder's transcript has the sums over their columns.
 
-    A constant column that the training left out counts in no figure.
+    A constant column that the training left out counts in no figure. Listed cuts are the centralised model's too, and
+    those by which cells are scored.
     """
     table = TABLE.drop_columns(ID).append_column("same", pa.array([7] * ROWS))
     pq.write_table(table, tmp_path / "data.parquet")
     given = _experiment(record)
     given["data"]["drop_constant"] = True
     given["party"][1]["columns"] = ["b", "same"]
+    given["party"][2]["cuts"] = {"c": [-0.5, 0.5]}
     (tmp_path / "exp.toml").write_text(to_toml(given))
     done = treetap("experiment", tmp_path / "exp.toml", "--json", "--workdir", tmp_path / "work")
     assert done.status == 0, done.err
@@ -137,6 +139,9 @@ def test_the_audit_file_names_the_victims(record: str | None, tmp_path: Path) ->
     floors = [it["floor"] for it in found["verdicts"] if it["learned"] == "columns" and it["before"] is not None]
     assert all(floor.startswith("a floor") != bool(record) for floor in floors)
     assert {victim.name: victim.columns for victim in file.victim} == {"lab": ["b"], "shop": None}
+    assert {victim.name: victim.cuts for victim in file.victim} == {"lab": {}, "shop": {"c": [-0.5, 0.5]}}
+    assert found["audit"]["clinic"]["columns_read"]["shop"]["left_sets"]["wrong"] == 0
+    assert found["metrics"]["test"] == pytest.approx(found["metrics"]["centralised, test"])
     assert found["audit"]["clinic"]["columns_read"]["lab"]["columns"] == 1
     assert label_holder(file) == "clinic"
     opened = read_holder(file, next(party for party in file.party if party.name == "clinic")).opened

@@ -58,6 +58,7 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.KEY_BITS: {"job": {"key_bits": 1024}},
     F.OBFUSCATION: {"job": {"obfuscation": "standard"}},
     F.MONOTONE: {"table": {"monotone_constraints": {"a": 1}}},
+    F.CUTS: {"table": {"cuts": {"a": [1.0]}}},
     F.WEIGHT: {"table": {"weight": "w"}},
     F.NO_COLUMNS: {"table": {"columns": []}},
     F.MAX_LEAKAGE: {"policy": {"max_leakage": 0.3}},

@@ -86,9 +86,9 @@ def test_a_failure_whose_answer_was_lost_is_told_again(tmp_path: Path, monkeypat
     """Every request comes twice, unheard first: the step fails once, and whoever asks next gets that error."""
     failed: list[str] = []
 
-    async def spoilt(context: StepContext, *about: Any) -> BinnedTable:
+    async def spoilt(context: StepContext, *about: Any, **more: Any) -> BinnedTable:
         if context.party != FEATURE:
-            return await bin_features(context, *about)
+            return await bin_features(context, *about, **more)
         failed.append(context.job)
         raise DataError("column b0 is spoilt").at(context.party)
 

@@ -55,10 +55,10 @@ def test_an_opening_that_fails_says_where(tmp_path: Path) -> None:
 def test_a_step_that_is_interrupted_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk, whose message names no party; then a peer out of reach, whose message begins with one."""
 
-    async def full(context: StepContext, *about: Any) -> BinnedTable:
+    async def full(context: StepContext, *about: Any, **more: Any) -> BinnedTable:
         if context.party == "a":
             raise OSError(errno.ENOSPC, "No space left on device", "trees.jsonl")
-        return await bin_features(context, *about)
+        return await bin_features(context, *about, **more)
 
     monkeypatch.setattr("party.growth.feature_party_job.bin_features", full)
 

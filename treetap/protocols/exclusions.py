@@ -37,6 +37,7 @@ class Feature(StrEnum):
     PAD_TREES = "pad_trees = true"
     # of a party's table
     MONOTONE = "monotone_constraints"
+    CUTS = "cuts"
     WEIGHT = "weight"
     NO_COLUMNS = "a table without columns of features"
     # of a party's policy
@@ -88,7 +89,7 @@ DEFENCES_OF_TREES = frozenset(
 )
 OF_GROWN_TREES = DEFENCES_OF_TREES | {
     *(Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.MAX_COLUMN_LEAKAGE),
-    *(Feature.OKAMOTO_UCHIYAMA, Feature.MIN_CELL_RECORDS),
+    *(Feature.OKAMOTO_UCHIYAMA, Feature.MIN_CELL_RECORDS, Feature.CUTS),
 }
 _KEY = (Feature.SCHEME, Feature.KEY_BITS, Feature.OBFUSCATION)
 _OF_CLASSES = (Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.DIMIP)
@@ -236,6 +237,13 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.MONOTONE,
         "leaves get weights of clean labels, which would not keep the order that noisy ones had",
         "leave one of them out",
+    ),
+    Exclusion(F.CUTS, OTHERS, "it bins no columns", "train trees, or leave cuts out"),
+    Exclusion(
+        F.CUTS,
+        F.BINS_PER_NODE,
+        "a node's bins are quantiles of its records",
+        "set binning = 'global', or leave cuts out",
     ),
     Exclusion(
         F.WEIGHT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from mmap import mmap
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from treetap.errors import DataError
 from treetap.tables.config import CATEGORICAL, CONSTRAINTS
 from treetap.tables.features import Extent, in_words
+from treetap.tables.public_cuts import CUTS
 from treetap.tables.reading import Table
 from treetap.tables.source import Origin
 from treetap.tables.tensors import Shape, shape_text
@@ -97,10 +99,22 @@ def refuse_categories(table: Table, unless: str) -> None:
         )
 
 
+def refuse_cuts(table: Table) -> None:
+    """Raise `DataError` for the first column with listed cuts whose numbers are codes."""
+    for name in table.cuts:
+        category = table.categories.get(name)
+        if category is not None and not category.of_dates:
+            raise DataError(
+                f"{table.path}: {CUTS} names column {name!r}, which is encoded as {category.encode!r}: its codes "
+                "follow from the texts that occur; leave it out there, or have its texts as numbers in the table"
+            )
+
+
 def refuse_columns(table: Table, max_cat_to_onehot: int | None) -> None:
     """Raise `DataError` for columns at which no tree of a job can split; `max_cat_to_onehot`: see `bin_columns`."""
     _refuse_kinds(table, max_cat_to_onehot)
     refuse_constant(table)
+    refuse_cuts(table)
     directions_of(table)
 
 
@@ -124,6 +138,7 @@ def bin_columns(
     max_cat_to_onehot: int | None,
     training: int | None = None,
     *,
+    missing_bins: bool = False,
     exact: int = EXACT_RECORDS,
     scratch: Callable[[], IO[bytes]] = TemporaryFile,
 ) -> BinnedTable:
@@ -136,18 +151,25 @@ def bin_columns(
     In a column in which the training lacks no value, a further record that lacks one counts to the last bin: it goes
     right at every split, as at a prediction. Categories have a place of their own for it.
 
+    The bins of a column with listed cuts follow from these alone if it has a bin for missing values in any case
+    (`missing_bins`); else it has one where the training lacks a value.
+
     `max_cat_to_onehot`: see `treetap.trees.binning.fit_categories`; None: the training splits no categories.
     `scratch`: opens a file for codes of more than `MAPPED` bytes, which the system deletes with its last user.
 
     Raises:
         OSError: the disk has no room for that file.
-        DataError: a column holds tensors, which no tree splits at, is constant, or has a constraint that it cannot
-            have, or the table cannot be read.
+        DataError: a column holds tensors, which no tree splits at, is constant, or has a constraint or cuts that it
+            cannot have, or the table cannot be read.
     """
     records = len(table.ids) if training is None else training
     _refuse_kinds(table, max_cat_to_onehot)
+    refuse_cuts(table)
     directions = directions_of(table)
     bins, extents = _fitted(table, max_bin, max_cat_to_onehot or 1, records, sketched=records > exact)
+    if missing_bins:
+        listed = zip(table.columns, bins, strict=True)
+        bins = [replace(fitted, has_missing=True) if name in table.cuts else fitted for name, fitted in listed]
     refuse_constant(table, records, extents)
     return BinnedTable(_codes(table, bins, records, scratch), bins, directions)
 
@@ -163,7 +185,9 @@ def _fitted(
     for first in range(0, len(table.columns), at_once):
         places = range(first, min(first + at_once, len(table.columns)))
         columns = [
-            ColumnBins(name, max_bin, categories.get(name, 0), max_cat_to_onehot, sketched=sketched)
+            ColumnBins(
+                name, max_bin, categories.get(name, 0), max_cat_to_onehot, sketched=sketched, cuts=table.cuts.get(name)
+            )
             for name in (table.columns[place] for place in places)
         ]
         # a pass takes as many columns as fit into memory, since each pass may read the source anew
@@ -211,14 +235,24 @@ class ColumnBins:
     """Takes values, NaN where missing; then `extent` is theirs, and `bins` follow from them.
 
     `categories`: their number in a column of categories, which needs no values; `max_cat_to_onehot`: see
-    `treetap.trees.binning.fit_categories`. `sketched`: the values are many.
+    `treetap.trees.binning.fit_categories`. `sketched`: the values are many. `cuts`: those that are listed, which need
+    no values either.
     """
 
-    def __init__(self, name: str, max_bin: int, categories: int, max_cat_to_onehot: int, *, sketched: bool) -> None:
-        self.extent = Extent()
+    def __init__(
+        self,
+        name: str,
+        max_bin: int,
+        categories: int,
+        max_cat_to_onehot: int,
+        *,
+        sketched: bool,
+        cuts: Sequence[float] | None = None,
+    ) -> None:
+        self.extent, self._cuts = Extent(), cuts
         self._name, self._max_bin = name, max_bin
         self._categories, self._max_cat_to_onehot = categories, max_cat_to_onehot
-        self._sketch = QuantileSketch(max_bin, BLOCK) if sketched and not categories else None
+        self._sketch = QuantileSketch(max_bin, BLOCK) if sketched and not categories and cuts is None else None
         self._parts: list[npt.NDArray[np.float64]] = []
 
     def add(self, values: npt.NDArray[np.float64]) -> None:
@@ -226,11 +260,13 @@ class ColumnBins:
         self.extent.see(values)
         if self._sketch is not None:
             self._sketch.add(values[~np.isnan(values)])
-        elif not self._categories:
+        elif not self._categories and self._cuts is None:
             self._parts.append(values.copy())  # not a view, which would keep the whole batch
 
     def bins(self) -> FeatureBins:
         """The bins, a constant column's too. `DataError` if a value is infinite."""
+        if self._cuts is not None:
+            return FeatureBins(np.array(self._cuts, dtype=np.float64), self.extent.missing)
         if self._categories:
             missing = np.full(int(self.extent.missing), np.nan)
             return fit_categories(missing, self._categories, self._max_cat_to_onehot, self._name, may_be_constant=True)

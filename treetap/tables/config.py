@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from treetap.names import did_you_mean
 from treetap.strict import Strict
+from treetap.tables.public_cuts import PublicCuts
 from treetap.tables.source_keys import SourceKeys
 
 #: Encodings of columns of text, of dates, and of text or numbers that trees split as categories.
@@ -120,7 +121,7 @@ def is_encoded_by_name(encode: str | Mapping[str, str] | None, name: str) -> boo
     return not (encode is None or isinstance(encode, str)) and name in encode and name != OTHERS
 
 
-class TableConfig(SourceKeys, Constrained):
+class TableConfig(SourceKeys, Constrained, PublicCuts):
     """One table of this party: its source, an id column and the columns that may be used."""
 
     id: str | Annotated[list[str], Field(min_length=1)]
@@ -177,4 +178,5 @@ class TableConfig(SourceKeys, Constrained):
             meant = did_you_mean(foreign[0], self.columns)
             raise ValueError(f"date_format names {foreign[0]!r}, which is none of the table's columns{meant}")
         self.check_directions(self.columns)
+        self.check_cuts(self.columns)
         return self

@@ -48,9 +48,9 @@ class Table:
     them is among `columns`. `id_types`: of the id columns in the file. `dropped`: columns that were
     left out because they are constant; None where the configuration does not ask for that. `weights`: (N,)
     sample weights; None: the table has none, or is read without its label. `directions`: those of the columns in which
-    predictions are monotone. `seen`: of each column of the file, but tensors, how many cells of all rows have a value.
-    `unlike`: of a table that was read as that of a training was. `says`: sentences about what
-    `encode = "auto"` took, and about cells that a word for it made missing.
+    predictions are monotone. `cuts`: those that are listed, by column. `seen`: of each column of the file, but tensors,
+    how many cells of all rows have a value. `unlike`: of a table that was read as that of a training was. `says`:
+    sentences about what `encode = "auto"` took, and about cells that a word for it made missing.
     """
 
     path: Origin
@@ -66,6 +66,7 @@ class Table:
     dropped: list[str] | None = None
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
     directions: Mapping[str, int] = field(default_factory=dict)
+    cuts: Mapping[str, Sequence[float]] = field(default_factory=dict)
     seen: Mapping[str, Seen] = field(default_factory=dict)
     unlike: Unlike = NOTHING
     says: list[str] = field(default_factory=list)
@@ -107,7 +108,12 @@ class Table:
         if self.dropped is not None:
             return {}
         known = self.values.extents(self.rows) if extents is None else extents
-        return constant_columns(self.sources, dict(zip(self.columns, known, strict=True)), self.categories)
+        return constant_columns(self.quantiled, dict(zip(self.columns, known, strict=True)), self.categories)
+
+    @property
+    def quantiled(self) -> list[str]:
+        """The columns of the file without listed cuts."""
+        return [name for name in self.sources if name not in self.cuts]
 
     @property
     def category_counts(self) -> dict[str, int]:
@@ -295,7 +301,7 @@ def _beside_features(
     """The table with the types of its ids, its constraints, and its labels and their weights if read with them."""
     texts = zip(config.keys, table.ids.columns(len(config.keys)), strict=True)
     kinds = {name: id_type(own, columns[name].type, in_csv=not source.typed) for name, own in texts}
-    table = replace(table, id_types=kinds, directions=config.directions)
+    table = replace(table, id_types=kinds, directions=config.directions, cuts=config.cuts)
     if with_label and config.label:
         table = replace(table, label=_label(source, config.label, columns[config.label], table.rows))
     if with_label and config.weight:
@@ -306,7 +312,7 @@ def _beside_features(
 def _without_constant(table: Table) -> Table:
     """The table without its constant columns, which the log names."""
     extents = dict(zip(table.columns, table.values.extents(table.rows), strict=True))
-    constant = constant_columns(table.sources, extents, table.categories, one_hot=True)
+    constant = constant_columns(table.quantiled, extents, table.categories, one_hot=True)
     if constant:
         log.info("%s: drop_constant leaves out %s", table.path, in_words(constant))
     categories = {name: category for name, category in table.categories.items() if name not in constant}

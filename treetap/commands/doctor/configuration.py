@@ -33,7 +33,7 @@ from treetap.names import NAME_RULE, did_you_mean
 from treetap.native import arithmetic
 from treetap.strict import read_toml
 from treetap.tables import config
-from treetap.tables.binned import CURE
+from treetap.tables.binned import CURE, refuse_cuts
 from treetap.tables.features import in_words
 from treetap.tables.opening import columns_of, source_of
 from treetap.tables.reading import read_table
@@ -95,10 +95,7 @@ def _party(path: Path) -> Checks:
         "libraries": lambda: [*protocol_libraries(), kernels(config.policy.schemes)],
         "arithmetic": partial(arithmetic_of, config.arithmetic),
         **({CLUSTER: partial(_cluster, config)} if config.engine == "ray" else {}),
-        **{
-            f"table {name}": partial(_table, name, table, config.policy.splits_categories)
-            for name, table in config.tables.items()
-        },
+        **{f"table {name}": partial(_table, name, table, **_asked(config)) for name, table in config.tables.items()},
         **{f"table {name}": partial(_added_table, config, name) for name in config.table_names()[len(config.tables) :]},
     }
 
@@ -172,14 +169,22 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
     return [Finding("ok", "folders", "those of tables and data are there")]
 
 
-def _table(name: str, table: config.TableConfig, categorical: bool = False) -> list[Finding]:
+def _asked(config: party_config.PartyConfig) -> dict[str, bool]:
+    return {
+        "categorical": config.policy.splits_categories,
+        "private": config.defences.column_privacy is not None,
+    }
+
+
+def _table(name: str, table: config.TableConfig, *, categorical: bool = False, private: bool = False) -> list[Finding]:
     """Check that a training or a prediction can read the table: columns present, ids distinct, cells numbers.
 
-    `categorical`: the policy's.
+    `categorical`: the policy's. `private`: the party has `column_privacy`.
     """
     try:
         labelled = table.label is not None
         read = read_table(table, with_label=labelled, missing=None, categorical=labelled or categorical)
+        refuse_cuts(read)
     except DataError as fault:
         return [Finding("fault", f"table {name}", f"{fault}{_absent(table)}")]
     constant = read.constant()
@@ -193,6 +198,9 @@ def _table(name: str, table: config.TableConfig, categorical: bool = False) -> l
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
     says = "".join(f"; {part}" for part in read.path.says) if isinstance(read.path, Source) else ""
     says += "".join(f"; {part}" for part in read.says)
+    if private and (by_cells := [column for column in table.columns if column not in table.cuts]):
+        names = ", ".join(map(repr, by_cells))
+        says += f"; column_privacy takes bins as known, and those of {names} follow from cells: list their cuts"
     if not table.columns:
         others = [part for part in columns_of(source_of(table)) if part not in (*table.keys, table.label, table.weight)]
         has = f": it has {', '.join(map(repr, others))}" if others else ""
@@ -220,7 +228,7 @@ def _added_table(config: party_config.PartyConfig, name: str) -> list[Finding]:
         return [Finding("fault", f"table {name}", str(fault))]
     if table is None:
         return [Finding("fault", f"table {name}", f"{name}.toml has gone meanwhile")]
-    return _table(name, table, config.policy.splits_categories)
+    return _table(name, table, **_asked(config))
 
 
 def _coordinator(path: Path) -> Checks:

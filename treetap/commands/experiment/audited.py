@@ -121,15 +121,16 @@ def _victims_of_trees(experiment: ExperimentFile, run: RunResult, drawn: Split, 
     """The feature parties of a job of trees, if the label holder records the sums over their columns."""
     if not any(map(experiment.record_sums, experiment.party)):
         return []
-    names = [party.name for party in experiment.party if not party.labels]
+    cuts = {party.name: party.cuts for party in experiment.party if not party.labels}
     return [
         Victim(
             name=name,
             truth=folder / name / "train.parquet",
             id=ID,
             columns=own if run.dropped_columns.get(name) else None,
+            cuts=own_cuts,
         )
-        for name in names
+        for name, own_cuts in cuts.items()
         if (own := _trained_on(run, drawn, name))
     ]
 

@@ -16,6 +16,7 @@ from party.defences.settings import Defences
 from treetap.commands.experiment.party_table import (
     PartyTable,
     column_faults,
+    cut_faults,
     defence_faults,
     label_faults,
     optimizer_faults,
@@ -391,6 +392,7 @@ class ExperimentFile(Strict):
         used = {Feature.EXPERIMENT, *named_in(vars(self.job), vars(self.data))}
         used |= {Feature.EVAL_TABLE} if self.data.evaluate_rounds else set()
         used |= {Feature.MONOTONE} if self.constrained else set()
+        used |= {Feature.CUTS} if any(party.cuts for party in self.party) else set()
         name = self.job.protocol
         if rows := broken(TRAININGS, used, name, training(name).capabilities):
             raise ValueError("; ".join(map(str, rows)))
@@ -400,6 +402,7 @@ class ExperimentFile(Strict):
     def _parties(self) -> ExperimentFile:
         faults = [*column_faults(self.party), *label_faults(self.party, self.job)]
         faults += [*optimizer_faults(self.party, self.job), *defence_faults(self.party, self.defences)]
+        faults += cut_faults(self.party, self.job)
         if faults:
             raise ValueError("; ".join(faults))
         # these read the parties, and would name the wrong fault where the tables contradict each other

@@ -28,7 +28,7 @@ from treetap.commands.experiment.spread_labels import OWNER, draw_owners, named_
 from treetap.errors import ConfigError, DataError
 from treetap.names import did_you_mean
 from treetap.protocols.registry import training
-from treetap.tables.binned import directions_of, refuse_tensors
+from treetap.tables.binned import directions_of, refuse_cuts, refuse_tensors
 from treetap.tables.categories import encoded, without_missing
 from treetap.tables.cells import plain_column
 from treetap.tables.config import AUTO, CONSTRAINTS, TableConfig, encoded_by_name, with_taken
@@ -145,6 +145,7 @@ def _configs(experiment: ExperimentFile, names: list[str]) -> list[TableConfig]:
                 columns=columns,
                 encode=experiment.encode(party, columns),
                 monotone_constraints=experiment.constraints(party, columns),
+                cuts=party.cuts,
             )
             if config not in configs:
                 configs.append(config)
@@ -159,6 +160,7 @@ def _as_party(
     table = table_of(source, config, columns, config.label is not None, experiment.job.params().missing)
     if training(experiment.job.protocol).grows_trees:
         refuse_tensors(source, table.shapes)
+    refuse_cuts(table)
     directions_of(table)
     return table
 
@@ -383,4 +385,5 @@ def _constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: s
     missing = experiment.job.params().missing
     made = encoded(path, columns, len(rows), encode_in(experiment, table, party, names), None, missing)
     extents = dict(zip(made.names, Held(made.values).extents(np.arange(len(rows))), strict=True))
+    names = [column for column in names if column not in party.cuts]
     return constant_columns(names, extents, made.categories, one_hot=experiment.data.drop_constant)

@@ -14,13 +14,15 @@ from treetap.native.arithmetic import Choice
 from treetap.protocols.registry import training
 from treetap.strict import Name
 from treetap.tables.config import Constrained, Encode, encoded_by_name
+from treetap.tables.public_cuts import PublicCuts
+from treetap.trees.params import TreeParams
 from treetap.workers.settings import WorkerSettings
 
 #: Names of the federation's other processes, and of the certificates' folder and authority.
 RESERVED = ("coordinator", "operator", "certs", "ca")
 
 
-class PartyTable(WorkerSettings, Constrained):
+class PartyTable(WorkerSettings, Constrained, PublicCuts):
     """One party: the columns it gets, by name or as a random share of those that no party names."""
 
     name: Name
@@ -64,6 +66,7 @@ class PartyTable(WorkerSettings, Constrained):
                     f"encode names {name!r}, which is none of the party's columns{did_you_mean(name, self.columns)}"
                 )
         self.check_directions(self.columns)
+        self.check_cuts(self.columns)
         if self.label_share is not None and self.label_rows is not None:
             raise ValueError("give either label_share = 0.x or label_rows = FILE")
         return self
@@ -92,6 +95,19 @@ def column_faults(parties: Sequence[PartyTable]) -> list[str]:
     if sum(party.share or 0 for party in parties) > 1 + 1e-9:
         return ["the shares add up to more than 1"]
     return []
+
+
+def cut_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:
+    """Faults of listed cuts: more bins than the job has."""
+    params, faults = job.params(), list[str]()
+    if not isinstance(params, TreeParams):
+        return faults
+    for party in parties:
+        try:
+            party.check_bins(params.max_bin)
+        except ValueError as fault:
+            faults.append(f"[[party]] {party.name}: {fault}")
+    return faults
 
 
 def optimizer_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:

@@ -19,6 +19,7 @@ from treetap.protocols.job_spec import sent_in_training
 from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.registry import training
 from treetap.tables.config import CATEGORICAL, CONSTRAINTS, TableConfig, encodings_in
+from treetap.tables.public_cuts import CUTS
 from treetap.tables.reading import Table, read_table
 from treetap.wire.disclosure import CLASSES
 
@@ -47,6 +48,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             tables[name] |= {} if encode is None else {"encode": encode}
             constraints = experiment.constraints(party, drawn.columns[party.name]) if name == "train" else {}
             tables[name] |= {CONSTRAINTS: constraints} if constraints else {}
+            tables[name] |= {CUTS: party.cuts} if party.cuts and name == "train" else {}
             tables[name] |= {"drop_constant": True} if experiment.data.drop_constant else {}
             partitions |= CATEGORICAL in encodings_in(encode)
         # The operator of an experiment acts for all parties: their policies allow what the job needs.
