@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from party.defences.column_budget import LEDGER, ColumnBudget
@@ -257,7 +258,12 @@ def _planted(what: str, patched: pytest.MonkeyPatch) -> str:
 
         async def old(noise: ColumnNoise, tree: Any, stage: int, nodes: list[int]) -> Any:
             drawn = await noise_of(noise, tree, stage, nodes)
-            return None if drawn is None else kept.setdefault((tree.index, stage), drawn)
+            if drawn is None:
+                return None
+            order, of_nodes = tree.columns.order(nodes[0]), drawn.reshape(len(nodes), -1, drawn.shape[1])
+            canonical = np.empty_like(of_nodes)
+            canonical[:, order] = of_nodes
+            return kept.setdefault((tree.index, stage), canonical)[:, order].reshape(drawn.shape)
 
         patched.setattr(ColumnNoise, "of", old)
         return "the same noise was drawn twice"
