@@ -33,7 +33,7 @@ demo: $(VENV)/.demo  ## a whole federation on this machine: train, predict, judg
 test: $(VENV)/.test  ## the first tier of the tests, on all cores: minutes, with few libraries
 	$(PYTEST) $(SELECTED)
 
-test-all: $(VENV)/.dev  ## all tests but those of campaigns: what CI runs
+test-all: $(VENV)/.dev  ## all tests but those of campaigns; CI leaves out what `make test` has passed
 	$(PYTEST) --tier all $(SELECTED)
 
 lint: $(VENV)/.dev  ## formatting, lint, types, import rules

@@ -1,6 +1,6 @@
 """Runs the demo and keeps what it prints as a picture: docs/demo.svg.
 
-Usage: python -m renderers.demo [--check [FILE]]; with --check nothing is written, and the exit status is 1 if the
+Usage: python -m renderers.demo [--check [FILE …]]; with --check nothing is written, and the exit status is 1 if a
 picture has other text than the demo prints. Numbers, and what depends on the machine, may differ.
 """
 
@@ -28,29 +28,32 @@ _VARYING = {
 def main() -> int:
     """Run the demo on a recording console, and keep or compare; returns the exit status."""
     parser = argparse.ArgumentParser(description="Keep what the demo prints as a picture.")
-    parser.add_argument("--check", nargs="?", type=Path, const=PICTURE, metavar="FILE", help="compare, write nothing")
+    parser.add_argument("--check", nargs="*", type=Path, metavar="FILE", help="compare, write nothing")
     given = parser.parse_args()
     terminal.out = PlainConsole(record=True, width=80)
     with chdir(ROOT):  # from which its paths are short
-        demo.run(demo.Asked(key_bits=1024 if given.check else 2048))
+        demo.run(demo.Asked(key_bits=2048 if given.check is None else 1024))
     picture = terminal.out.export_svg(title="make demo")
     picture = re.sub(r"<!--.*?-->\s*", "", picture, flags=re.DOTALL)
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)  # fonts of the reader's machine will do
     if given.check is None:
         PICTURE.write_text(picture, encoding="utf-8")
         return 0
-    now, kept = printed(picture), printed(given.check.read_text(encoding="utf-8"))
+    faults = [fault for file in given.check or [PICTURE] if (fault := difference(file, printed(picture)))]
+    print(*faults, sep="\n", file=sys.stderr)
+    return 1 if faults else 0
+
+
+def difference(file: Path, now: list[str]) -> str | None:
+    """What a picture has where the demo prints another word; None where they are the same."""
+    kept = printed(file.read_text(encoding="utf-8"))
     if now == kept:
-        return 0
+        return None
     place = next(
         (k for k, (one, other) in enumerate(zip(now, kept, strict=False)) if one != other), min(map(len, (now, kept)))
     )
     words = [" ".join(some[max(0, place - 8) : place + 8]) for some in (kept, now)]
-    print(
-        f"{given.check} is stale: run python -m renderers.demo\nit has: … {words[0]} …\nprinted: … {words[1]} …",
-        file=sys.stderr,
-    )
-    return 1
+    return f"{file} is stale: run python -m renderers.demo\nit has: … {words[0]} …\nprinted: … {words[1]} …"
 
 
 def printed(picture: str) -> list[str]:

@@ -1,4 +1,8 @@
-"""scikit-learn's own checks of an estimator, on one federation that stays up for all of them."""
+"""scikit-learn's own checks of an estimator, on one federation that stays up for all of them.
+
+Those that both estimators have are carried out on the federation for the classifier, and in a simulation for the
+regressor: they are of what one class does for both, before a job begins and after it has ended.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
 import treetap
 
@@ -35,13 +39,13 @@ QUICK: dict[str, Any] = {
 
 @pytest.mark.long
 @pytest.mark.xdist_group("api")
-@pytest.mark.parametrize("name", ["FederatedClassifier", "FederatedRegressor"])
-def test_conventions_of_scikit_learn(name: str) -> None:
+@pytest.mark.parametrize(("name", "simulate"), [("FederatedClassifier", False), ("FederatedRegressor", True)])
+def test_conventions_of_scikit_learn(name: str, simulate: bool) -> None:
     """Every check passes but those that are exempt with a reason, at most ten, of which none passes by now."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(
-            getattr(treetap, name)(**QUICK),
+            getattr(treetap, name)(**QUICK, simulate=simulate),
             legacy=True,
             expected_failed_checks=EXEMPT[name],
             on_skip=None,
@@ -56,3 +60,23 @@ def test_conventions_of_scikit_learn(name: str) -> None:
     exempt = {each["check_name"] for each in results if each["status"] == "xfail"}
     assert exempt == set(EXEMPT[name])
     assert len(exempt) <= 10
+
+
+@pytest.mark.xdist_group("api")
+def test_checks_of_regressors_alone_on_a_federation() -> None:
+    """Those that a classifier does not have, of which none is exempt."""
+    regressor, classifier = (
+        _checks(each(**QUICK)) for each in (treetap.FederatedRegressor, treetap.FederatedClassifier)
+    )
+    own = [regressor[name] for name in sorted(regressor.keys() - classifier.keys())]
+    assert len(own) >= 6
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for estimator, check in own:
+            check(estimator)
+
+
+def _checks(estimator: Any) -> dict[str, tuple[Any, Any]]:
+    """The estimator and the check, for each of scikit-learn's checks, by its name and settings."""
+    every = estimator_checks_generator(estimator, legacy=True)
+    return {f"{check.func.__name__} {check.keywords}": (each, check) for each, check in every}

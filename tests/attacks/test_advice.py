@@ -387,9 +387,9 @@ def test_what_does_not_help_is_not_suggested() -> None:
     assert page.index("id_lmid = {xi = 0.5}") < page.index("What does not help") < page.index("learning_rate 0.05")
 
 
-def test_the_page_of_defences_has_the_shipped_figures() -> None:
-    """Every row of the documentation's table has the share and the price that the table's frontier gives."""
-    text = (Path(__file__).parents[2] / "docs" / "defend.md").read_text(encoding="utf-8")
+def test_the_report_of_defences_has_the_shipped_figures() -> None:
+    """Every row of the report's table has the share and the price that the table's frontier gives."""
+    text = (Path(__file__).parents[2] / "benchmarks" / "measured" / "defences.md").read_text(encoding="utf-8")
     for xi in (0.1, 0.25, 0.5, 1.0):
         cells = []
         for table in ("breast_cancer", "credit_default", "fars", "obesity"):

@@ -124,6 +124,8 @@ n_estimators = 2
 max_depth = 2
 max_bin = 8
 instance_threshold = 3
+[audit]
+run = false
 [predict]
 """
     )

@@ -193,6 +193,7 @@ def _job_file(protocol: str, *features: F) -> None:
     JobTableOfFederation.model_validate({"protocol": protocol, **named, **lines})
 
 
+@pytest.mark.second_tier(but=len(TRAININGS))  # of both: an experiment needs the protocol's library
 @pytest.mark.parametrize("row", TRAININGS, ids=_named)
 def test_every_row_of_trainings_is_raised(row: Exclusion) -> None:
     """By the check of the job, of the party's own file and policy, or of the file that a person writes."""

@@ -51,6 +51,7 @@ print([name for name in ("pyarrow", "gmpy2") if name in sys.modules])
 """
 
 
+@pytest.mark.second_tier(but=1)
 def test_the_coordinator_loads_nothing_that_reads_tables() -> None:
     """It would take a tenth of a second and 40 MB at its first job."""
     done = subprocess.run(

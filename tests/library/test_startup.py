@@ -1,4 +1,7 @@
-"""Imports at a start: a help, and a party that begins to serve, load a few libraries and no others."""
+"""Imports at a start: a help, and a party that begins to serve, load a few libraries and no others.
+
+Of both tiers: where a library is not installed, an import that fails quietly is not seen.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from party.server.main import OF_JOBS
 
@@ -42,6 +47,7 @@ def loaded(code: str) -> set[str]:
     return set(ended.stdout.splitlines()[-1].split())
 
 
+@pytest.mark.second_tier(but=1)
 def test_a_list_of_commands_imports_none_of_them() -> None:
     """`treetap --help` needs typer and what prints it, and of the commands their names and lines."""
     modules = loaded(
@@ -52,6 +58,7 @@ def test_a_list_of_commands_imports_none_of_them() -> None:
     assert own == {f"treetap.commands.{name}" for name in ("cli", "lazy", "options", "stdout")}
 
 
+@pytest.mark.second_tier(but=1)
 def test_a_party_serves_before_it_imports_what_jobs_need() -> None:
     """Tables and the opening of jobs are not loaded; both are once `OF_JOBS` are, as they are when a job comes."""
     modules = loaded("import treetap.commands.cli, party.server.main")
@@ -64,6 +71,7 @@ def test_a_party_serves_before_it_imports_what_jobs_need() -> None:
     assert {"pyarrow", "treetap.tables.opening"} <= more
 
 
+@pytest.mark.second_tier(but=1)
 def test_the_demo_trains_before_it_imports_attacks() -> None:
     """Its table is read, and its settings of attacks are checked, without what attacks and reports need."""
     modules = loaded(
@@ -78,6 +86,7 @@ def test_the_demo_trains_before_it_imports_attacks() -> None:
     assert not modules & NOT_TO_TRAIN
 
 
+@pytest.mark.second_tier(but=1)
 def test_numpy_starts_no_thread_in_a_server() -> None:
     """Its linear algebra has one thread, and what is imported later finds the environment as it was."""
     code = (
