@@ -334,9 +334,9 @@ class Policy(Strict):
             )
         if self.require_key_proofs and key.bits and not key.proof_bytes:
             raise Refused(
-                f"{party} takes no part in a job under scheme {key.scheme!r}, whose keys come without a proof of their "
-                f"form: its policy says require_key_proofs = true; train or predict with scheme = {PAILLIER!r}, or take "
-                f"the line out of {party}'s policy file and send {party} SIGHUP"
+                f"{party} takes no part in a job under scheme {key.scheme!r}, whose keys have no proof of their form: "
+                f"its policy says require_key_proofs = true; use scheme = {PAILLIER!r}, or take the line out of "
+                f"{party}'s policy file and send {party} SIGHUP"
             )
         if not key.on_lattice and key.bits < self.min_key_bits:
             raise Refused(

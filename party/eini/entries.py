@@ -99,7 +99,7 @@ class LabelHolderEnd:
             await attributions.start(EntryKeyHolder(engine, secret, attributions.slots, obfuscation, SUM_BITS, token))
             sizes.append(attributions.fitting)
         self._scoring.records.size = self._sizes.block = max(1, min(sizes))
-        proof = await make_proof(context, owner)
+        proof = await make_proof(context, owner.prove)
         await send_key(context, secret, entry_slots(scores.slots), self._chain, proof)
         await scores.announce(score_layout)
         if attributions is not None:

@@ -74,7 +74,7 @@ class PartyKeys:
             modulus=secret.public.to_bytes(),
             mask_key=mask_key.public,
             nonce_commitment=commitment(me.name, self._nonce),
-            proof=await make_proof(me.context, self._holder),
+            proof=await make_proof(me.context, self._holder.prove),
         )
         self._public[me.name] = self._read(me.name, body.modulus)
         await me.broadcast("party_keys", [body])

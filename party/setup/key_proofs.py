@@ -6,7 +6,7 @@ refused. Workers of this machine check it, so that no cluster has a say in that.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from party.runtime.context import StepContext
 from treetap.additive.sums.public_keys import PublicKey, check_proof, handed
@@ -14,17 +14,12 @@ from treetap.errors import Malformed
 from treetap.protocols.key_options import SCHEMES
 
 
-class Prover(Protocol):
-    """A holder of the own key in the workers."""
+async def make_proof(context: StepContext, prove: Callable[[bytes], Awaitable[bytes]]) -> bytes:
+    """The proof of the own key's form in this attempt; empty where the scheme has none.
 
-    async def prove(self, bound_to: bytes) -> bytes:
-        """The proof of the key's form; see `treetap.additive.sums.secret_keys.SecretKey.prove`."""
-        ...
-
-
-async def make_proof(context: StepContext, holder: Prover) -> bytes:
-    """The proof of the own key's form in this attempt; empty where the scheme has none."""
-    return await holder.prove(_bound_to(context, context.party))
+    `prove`: of the key's holder, which has a worker make it.
+    """
+    return await prove(_bound_to(context, context.party))
 
 
 async def check_key_proof(context: StepContext, prover: str, public: PublicKey, proof: bytes, worker: int = 0) -> None:

@@ -71,7 +71,7 @@ class JobKeys:
         self._owner = KeyHolder(self._context.key_engine, secret, slots, self._spec.obfuscation, token)
         await self._owner.start()
         parties = list(self._spec.feature_parties)
-        proof = await make_proof(self._context, self._owner)
+        proof = await make_proof(self._context, self._owner.prove)
         await send_key(self._context, secret, slots, parties, proof, label_slots=label_slots, own_rounds=own_rounds)
 
     def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:

@@ -212,8 +212,8 @@ async def send_key(
 ) -> None:
     """Label holder: send public key and slot widths to every feature party.
 
-    `proof`: of the key's form, see `party.setup.key_proofs`. `label_slots`: the last slots that hold a record's class beside what the protocol sums. `own_rounds`: the rounds
-    from the first that the label holder does alone.
+    `proof`: of the key's form, see `party.setup.key_proofs`. `label_slots`: the last slots that hold a record's class
+    beside what the protocol sums. `own_rounds`: the rounds from the first that the label holder does alone.
     """
     message = setup_pb2.PublicKeyMessage(
         scheme=secret.public.scheme,

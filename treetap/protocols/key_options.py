@@ -1,7 +1,7 @@
 """The users' choices for a key: scheme, length, randomisation of ciphertexts; and the sizes that follow.
 
-Imports nothing. A scheme is one line of `SCHEMES` and one package, which has the modules `public_key` and `secret_key` and, if keys
-come with a proof of their form, `key_proof`.
+Imports nothing. A scheme is one line of `SCHEMES` and one package, which has the modules `public_key` and `secret_key`
+and, if its keys come with a proof of their form, `key_proof`.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Canetti, Gennaro, Goldfeder, Makriyannis and Peled, "UC Non-Interactive, Proacti
 Aborts" (2021), Figure 16 (Π_mod), made non-interactive by Fiat and Shamir's transform.
 
 1. The prover draws w with the Jacobi symbol (w/n) = −1.
-2. y_1, …, y_128 < n follow from n, w and what the proof is bound to: the job, the attempt and the prover (`challenges`).
-3. The prover finds a_i, b_i for which y'_i = (−1)^a_i · w^b_i · y_i is a square modulo both primes, its fourth root x_i,
-   and z_i = y_i^(1/n mod φ(n)). A square has one fourth root that is a square itself: x_i says no more than y'_i.
+2. y_1, …, y_128 < n follow from n, w and what the proof is bound to: job, attempt and prover (`challenges`).
+3. The prover finds a_i, b_i for which y'_i = (−1)^a_i · w^b_i · y_i is a square modulo both primes, its fourth root
+   x_i, and z_i = y_i^(1/n mod φ(n)). One fourth root of a square is a square itself: x_i says no more than y'_i.
 4. The verifier checks that n is odd and composite, (w/n) = −1, z_i^n = y_i and x_i^4 = y'_i.
 
 Where gcd(n, φ(n)) > 1, at most a third of all numbers are n-th powers. Where n has three prime factors or more, or one
@@ -99,7 +99,7 @@ def check(n: mpz, proof: bytes, bound_to: bytes, rounds: int = ROUNDS) -> None:
     if len(proof) != at + 2 * rounds * width:
         raise Malformed(f"a proof of {rounds} rounds has {at + 2 * rounds * width} bytes, this one {len(proof)}")
     if n % 2 == 0 or gmpy2.is_prime(n) or gmpy2.gcd(n, _small_primes()) != 1:
-        raise Malformed("the modulus is prime, or has a small factor")
+        raise Malformed("the modulus is even or prime, or it has a small factor")
     finish_unit()
     w = mpz.from_bytes(proof[:width], "big")
     if not 0 < w < n or gmpy2.jacobi(w, n) != -1:
