@@ -220,7 +220,7 @@ def substitute() -> None:
     for module in (ciphertexts, secret_key):
         module.residues = arithmetic  # type: ignore[attr-defined]
     secret_key._blum_prime = _no_prime  # noqa: SLF001 - no name of its own, on purpose
-    secret_key.SecretKey.prove = _no_proof  # type: ignore[method-assign]
+    secret_key.SecretKey.prove = _no_proof  # type: ignore[method-assign, assignment]
     key_proof.check = _no_check
 
 
