@@ -1,7 +1,7 @@
 """Proofs of a key's form: made once an attempt where the key is, checked by every receiver before it uses the key.
 
 A proof is bound to the digest of the attempt, to its number and to the prover: one of another job, attempt or party is
-refused. Workers of this machine check it, so that no cluster has a say in that.
+refused. Workers that may hold own keys check it, so that a cluster without them has no say in that.
 """
 
 from __future__ import annotations

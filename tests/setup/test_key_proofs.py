@@ -20,6 +20,7 @@ from tests.pivodl.jobs import SMALL, SPREAD
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec
+from treetap.additive.okamoto_uchiyama.secret_key import SecretKey as OkamotoUchiyamaKey
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
@@ -62,6 +63,23 @@ def test_a_proof_is_for_one_attempt_at_one_job_of_one_party() -> None:
                 Malformed, match=f"{prover} sent a paillier modulus that its proof does not fit: .*shop"
             ):
                 await check_key_proof(_context(**shop, **changes), prover, secret.public, proof)
+
+    asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore:a 1024-bit")
+def test_a_scheme_without_proofs_takes_none() -> None:
+    """Under Okamoto and Uchiyama's scheme nothing is made, and what comes is refused."""
+    secret = OkamotoUchiyamaKey.generate(1024, allow_breakable=True)
+
+    async def main() -> None:
+        bank = _context()
+        holder = KeyHolder(bank.key_engine, secret, Slots((60,)), "standard", "job/1")
+        await holder.start()
+        assert await make_proof(bank, holder.prove) == b""
+        await check_key_proof(_context(party="shop"), "bank", secret.public, b"")
+        with pytest.raises(Malformed, match="scheme 'okamoto-uchiyama' has no proof of a key's form, and one came"):
+            await check_key_proof(_context(party="shop"), "bank", secret.public, bytes(10))
 
     asyncio.run(main())
 
