@@ -23,7 +23,7 @@ from backends import add_arithmetic, backends, machine
 from gmpy2 import mpz
 
 from treetap.additive.residues.batches import Cells
-from treetap.additive.sums import secret_keys
+from treetap.additive.sums import public_keys, secret_keys
 from treetap.additive.sums.joint_cells import bin_products, plan
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.public_keys import Packer
@@ -40,13 +40,13 @@ ROUNDS = 5
 swallow = operator.is_
 
 
-def best(action: Callable[[], object], count: int) -> float:
+def best(action: Callable[[], object], count: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Microseconds per item of `count` items, best round."""
     times = []
     for _ in range(ROUNDS):
-        start = time.perf_counter()
+        start = clock()
         action()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return min(times) / count * 1e6
 
 
@@ -56,6 +56,12 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     figures: dict[str, float] = {}
     figures["bytes of a ciphertext"] = public.ciphertext_bytes
     figures["bits of a plaintext"] = public.plain_bits
+    if SCHEMES[public.scheme].proof_rounds:
+        proof, handed = key.prove(b"bench"), public_keys.handed(public)
+        check = functools.partial(public_keys.check_proof, {}, handed, proof, b"bench")
+        figures["prove the key's form, CPU"] = best(lambda: key.prove(b"bench"), 1, time.process_time)
+        figures["check that proof, CPU"] = best(check, 1, time.process_time)
+        figures["bytes of that proof"] = len(proof)
     kinds = [kind for kind in OBFUSCATIONS if kind not in SCHEMES[public.scheme].refused]
     for kind in kinds:
         start = time.perf_counter()

@@ -27,6 +27,7 @@ from party.protocols import PredictionJob
 from party.runtime.context import StepContext, required
 from party.runtime.messages import MESSAGE_BYTES, ciphertext_body, ciphertexts_in
 from party.runtime.outbox import Series
+from party.setup.key_proofs import make_proof
 from party.setup.steps import make_key, send_key, take_key
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember, ciphertexts_of, entry_slots
 from treetap.additive.sums.public_keys import PublicKey
@@ -98,7 +99,8 @@ class LabelHolderEnd:
             await attributions.start(EntryKeyHolder(engine, secret, attributions.slots, obfuscation, SUM_BITS, token))
             sizes.append(attributions.fitting)
         self._scoring.records.size = self._sizes.block = max(1, min(sizes))
-        await send_key(context, secret, entry_slots(scores.slots), self._chain)
+        proof = await make_proof(context, owner.prove)
+        await send_key(context, secret, entry_slots(scores.slots), self._chain, proof)
         await scores.announce(score_layout)
         if attributions is not None:
             await attributions.announce(partial(attribution_layout, players=len(attributions.players)))

@@ -14,11 +14,13 @@ import numpy as np
 
 from party.pivodl.participant import Participant
 from party.runtime.context import required
+from party.setup.key_proofs import check_key_proof, make_proof
 from party.setup.steps import make_key
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.privacy.masks import MaskKey, PairwiseMasks
+from treetap.process.together import together
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.gradient_bits import record_bounds
 from treetap.trees.pivodl_params import PivodlParams
@@ -45,10 +47,14 @@ class PartyKeys:
         self._draws: RoleDraws | None = None
 
     async def exchange(self, records: int) -> None:
-        """Make this attempt's keys; send the public halves and the commitment, receive the others'.
+        """Make this attempt's keys; send the public halves and the commitment, receive and check the others'.
 
         Args:
             records: the number of common ones, over which sums must fit their slots.
+
+        Raises:
+            BadInput: sums over the records do not fit a plaintext.
+            Malformed: another party's key is not the job's, or its proof does not fit.
         """
         me = self._me
         self._nonce = _stored_nonce(me)
@@ -68,15 +74,23 @@ class PartyKeys:
             modulus=secret.public.to_bytes(),
             mask_key=mask_key.public,
             nonce_commitment=commitment(me.name, self._nonce),
+            proof=await make_proof(me.context, self._holder.prove),
         )
         self._public[me.name] = self._read(me.name, body.modulus)
         await me.broadcast("party_keys", [body])
-        others = {}
+        others, proofs = {}, {}
         for party in me.others:
             keys: pivodl_pb2.PartyKeys = await me.received_once(party, "party_keys")
             self._public[party] = self._read(party, keys.modulus)
             self._commitments[party] = keys.nonce_commitment
             others[party] = keys.mask_key
+            proofs[party] = keys.proof
+        await together(
+            *(
+                check_key_proof(me.context, party, self._public[party], proof, worker)
+                for worker, (party, proof) in enumerate(proofs.items())
+            )
+        )
         self._masks = PairwiseMasks(me.name, mask_key, others, token.encode())
 
     async def open_nonces(self) -> None:

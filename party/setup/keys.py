@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from party.runtime.context import StepContext, required
 from party.runtime.messages import CiphertextBody
+from party.setup.key_proofs import make_proof
 from party.setup.steps import make_key, send_key
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, PlaintextOverflow
@@ -70,7 +71,8 @@ class JobKeys:
         self._owner = KeyHolder(self._context.key_engine, secret, slots, self._spec.obfuscation, token)
         await self._owner.start()
         parties = list(self._spec.feature_parties)
-        await send_key(self._context, secret, slots, parties, label_slots=label_slots, own_rounds=own_rounds)
+        proof = await make_proof(self._context, self._owner.prove)
+        await send_key(self._context, secret, slots, parties, proof, label_slots=label_slots, own_rounds=own_rounds)
 
     def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
         """`BadInput` if plaintexts of this layout do not fit the job's key: see `fitting`."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from party.config import PartyConfig
 from party.runtime.context import StepContext, required
+from party.setup.key_proofs import check_key_proof
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.public_keys import PublicKey, public_key
 from treetap.additive.sums.secret_keys import SecretKey
@@ -207,14 +208,15 @@ async def send_key(
     secret: SecretKey,
     slots: Slots,
     feature_parties: list[str],
+    proof: bytes,
     *,
     label_slots: int = 0,
     own_rounds: int = 0,
 ) -> None:
     """Label holder: send public key and slot widths to every feature party.
 
-    `label_slots`: the last slots that hold a record's class beside what the protocol sums. `own_rounds`: the rounds
-    from the first that the label holder does alone.
+    `proof`: of the key's form, see `party.setup.key_proofs`. `label_slots`: the last slots that hold a record's class
+    beside what the protocol sums. `own_rounds`: the rounds from the first that the label holder does alone.
     """
     message = setup_pb2.PublicKeyMessage(
         scheme=secret.public.scheme,
@@ -222,6 +224,7 @@ async def send_key(
         slot_widths=list(slots.widths),
         label_slots=label_slots,
         own_rounds=own_rounds,
+        proof=proof,
     )
     await together(*(context.outbox.send(party, "public_key", [message]) for party in feature_parties))
 
@@ -263,7 +266,7 @@ async def take_key(
     key: setup_pb2.PublicKeyMessage = await context.mailbox.only(label_holder, "public_key")
     if key.scheme != expected.scheme:
         raise Malformed(f"the key of {label_holder} is one of scheme {key.scheme!r}, the job says {expected.scheme!r}")
-    if expected.on_lattice and key.modulus:
+    if expected.on_lattice and (key.modulus or key.proof):
         raise Malformed(f"{label_holder} sent a modulus, and scheme {key.scheme!r} has none")
     length = int.from_bytes(key.modulus, "big").bit_length()
     if length != expected.bits:
@@ -282,6 +285,8 @@ async def take_key(
             f"the key of {label_holder} cannot be used: it comes with slots of {_listed(slots)} bits, the job "
             f"implies {_listed(layout)}"
         )
+    if public is not None:
+        await check_key_proof(context, label_holder, public, key.proof)
     lattice = key.candidates, key.queries, key.merges_bins, key.keeps_second_halves, key.hiding
     return ReceivedKey(public, slots, key.own_rounds, key.label_slots, *lattice)
 

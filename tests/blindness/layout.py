@@ -113,7 +113,12 @@ class Cost:
             self._send(party, holder, "record_digest", [digest])
             self._send(holder, party, "record_digest", [digest])
             modulus = bytes(self._spec.key_bits // 8)
-            key = setup_pb2.PublicKeyMessage(scheme=self._spec.scheme, modulus=modulus, slot_widths=self._widths)
+            key = setup_pb2.PublicKeyMessage(
+                scheme=self._spec.scheme,
+                modulus=modulus,
+                slot_widths=self._widths,
+                proof=bytes(KeyKind.of(self._spec).proof_bytes),
+            )
             if self._agreed is not None:
                 key.candidates, key.queries = self._agreed.candidates, self._agreed.queries
                 key.hiding = 40  # the least that a policy may ask for

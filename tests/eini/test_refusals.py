@@ -126,7 +126,13 @@ LIES: dict[str, Lie] = {
     "a block too long": (LABEL_HOLDER, FIRST, "leaf_entries", more_entries, r"block 0: 4 records of .* or more"),
     "half a ciphertext": (LABEL_HOLDER, FIRST, "leaf_entries", torn_entry, r"label-holder, block 0: .*got \d+\.99"),
     "no ciphertexts": (FIRST, LAST, "leaf_entries", beyond_the_key, r"feature-b, block 0: .* made under another key"),
-    "a foreign key": (LABEL_HOLDER, LAST, "public_key", another_key, r"another key|bits left above the last slot"),
+    "a foreign key": (
+        LABEL_HOLDER,
+        LAST,
+        "public_key",
+        another_key,
+        r"label-holder sent a paillier modulus that its proof does not fit",
+    ),
     "a foreign key of another size": (
         LABEL_HOLDER,
         FIRST,

@@ -15,6 +15,7 @@ from party.pivodl.candidate_bins import SourceBins, candidate_sets
 from party.pivodl.label_owner import SHARE_BYTES
 from party.runtime.messages import Body, as_chunk, batches, counted_bodies, counted_items
 from treetap.privacy.masks import KEY_BYTES
+from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.pivodl import RANK_BITS
 from treetap.trees.candidates import CandidateList
 from treetap.trees.pivodl_params import MOST_CLASSES
@@ -65,7 +66,12 @@ def _sums() -> Iterable[Message]:
 #: Kind → its parts, or the longest of them.
 PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "party_keys": lambda: [
-        pivodl_pb2.PartyKeys(modulus=bytes(384), mask_key=bytes(KEY_BYTES), nonce_commitment=bytes(32))
+        pivodl_pb2.PartyKeys(
+            modulus=bytes(384),
+            mask_key=bytes(KEY_BYTES),
+            nonce_commitment=bytes(32),
+            proof=bytes(KeyKind(PAILLIER, 3072).proof_bytes),
+        )
     ],
     "party_nonce": lambda: [pivodl_pb2.PartyNonce(nonce=bytes(NONCE_BYTES))],
     "labelled_records": _labelled,

@@ -75,9 +75,11 @@ ELSEWHERE = {
     },
     "treetap.psi.kernels": {"check_points": "blinded identifiers"},
 }
-#: Kernels that get a key, an exponent, or values in plain: never a cluster's without `cluster_holds_key`.
+#: Kernels that get a key, an exponent, or values in plain, or judge a key: never a cluster's without
+#: `cluster_holds_key`.
 WITH_SECRETS = {
-    "treetap.additive.sums.key_holder": {"_take_key", "_encrypt", "_open", "_open_numbers", "_forget"},
+    "treetap.additive.sums.key_holder": {"_take_key", "_prove", "_encrypt", "_open", "_open_numbers", "_forget"},
+    "treetap.additive.sums.public_keys": {"check_proof"},
     "treetap.additive.paillier.shared_sums": {"_encrypt", "_add", "_forget"},
     "treetap.additive.paillier.comparison": {"_encrypt", "_blind", "_open"},
     "treetap.lattice.histogram_key_holder": {"_open_job", "_encrypt", "_keep", "_open", "_forget"},

@@ -38,6 +38,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES as WORDS_BYTES
 from treetap.lattice.joint_seed import NONCE_BYTES, commitment, self_test
 from treetap.lattice.parameters import MOST_KEY_BYTES, PRIME_BITS, TOTAL_BITS
+from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.psi.group import POINT_BYTES
 from treetap.trees.candidates import Partition
 from treetap.trees.growing_tree import Made
@@ -121,7 +122,9 @@ def _stream(kind: str, size: int) -> list[Message]:
 #: Kind → its parts, or the longest of them.
 PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "public_key": lambda: [
-        setup_pb2.PublicKeyMessage(modulus=bytes(384), slot_widths=[64] * 100),
+        setup_pb2.PublicKeyMessage(
+            modulus=bytes(384), slot_widths=[64] * 100, proof=bytes(KeyKind(PAILLIER, 3072).proof_bytes)
+        ),
         setup_pb2.PublicKeyMessage(
             slot_widths=[64] * 100,
             candidates=2**31,

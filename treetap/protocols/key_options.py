@@ -1,6 +1,7 @@
 """The users' choices for a key: scheme, length, randomisation of ciphertexts; and the sizes that follow.
 
-Imports nothing. A scheme is one line of `SCHEMES` and one package, which has the modules `public_key` and `secret_key`.
+Imports nothing. A scheme is one line of `SCHEMES` and one package, which has the modules `public_key` and `secret_key`
+and, if its keys come with a proof of their form, `key_proof`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Scheme:
         plain_divisor: length of n by that of the number modulo which plaintexts are added.
         most_plain_bits: bits of a signed plaintext where there is no n; else 0.
         most_bins: of a column that is summed, beside that of missing values; 0: any number.
+        proof_rounds: rounds of the proof of a key's form; 0: the scheme has none.
         refused: randomisations that it does not have, each with the reason.
     """
 
@@ -36,6 +38,7 @@ class Scheme:
     plain_divisor: int = 1
     most_plain_bits: int = 0
     most_bins: int = 0
+    proof_rounds: int = 0
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def ciphertext_bytes(self, bits: int) -> int:
@@ -45,6 +48,10 @@ class Scheme:
     def plain_bits(self, bits: int) -> int:
         """Bits of a signed plaintext under a key of `bits` bits: two fewer than the number of which it is a residue."""
         return self.most_plain_bits or -(-bits // self.plain_divisor) - 2
+
+    def proof_bytes(self, bits: int) -> int:
+        """Bytes of the proof of a key's form: a number, then two numbers and two bits a round."""
+        return (1 + 2 * self.proof_rounds) * -(-bits // 8) + self.proof_rounds // 4 if self.proof_rounds else 0
 
     def offers(self, bits: int, *, allow_breakable: bool) -> bool:
         """True for a length that a key can have."""
@@ -66,6 +73,7 @@ SCHEMES: Mapping[str, Scheme] = {
         breakable_key_bits=(512,),
         ciphertext_factor=2,
         plain_divisor=1,
+        proof_rounds=128,
     ),
     OKAMOTO_UCHIYAMA: Scheme(
         package="treetap.additive.okamoto_uchiyama",
@@ -112,6 +120,11 @@ class KeyKind:
     def ciphertext_bytes(self) -> int:
         """Width of a ciphertext on the wire."""
         return SCHEMES[self.scheme].ciphertext_bytes(self.bits)
+
+    @property
+    def proof_bytes(self) -> int:
+        """Bytes of the proof that comes with a key; 0 where there is none."""
+        return SCHEMES[self.scheme].proof_bytes(self.bits)
 
     @property
     def plain_bits(self) -> int:

@@ -225,9 +225,9 @@ def each_stage(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, ra
 
 
 def key_with_layout(sizes: JobSizes, _series: Series) -> int:
-    """The key's modulus, and the layout of a plaintext with a slot for each bit at most."""
+    """The key's modulus, the proof of its form, and the layout of a plaintext with a slot for each bit at most."""
     assert sizes.key is not None
-    return sizes.key.bits // 8 + max(sizes.key.bits, sizes.key.plain_bits)
+    return sizes.key.bits // 8 + sizes.key.proof_bytes + max(sizes.key.bits, sizes.key.plain_bits)
 
 
 #: Of every job: empty results of steps, and accounts.

@@ -73,7 +73,7 @@ class PivodlSizes(JobSizes):
 
 
 def keys_of_party(sizes: PivodlSizes, series: Series) -> int:
-    """A Paillier modulus, an X25519 key and a SHA-256."""
+    """A Paillier modulus with the proof of its form, an X25519 key and a SHA-256."""
     return key_with_layout(sizes, series) + _MASK_KEY + _COMMITMENT
 
 

@@ -88,6 +88,11 @@ class SecretKey:
         p, q, g = (int.from_bytes(data[at : at + width], "big") for at in (0, width, 2 * width))
         return cls(p, q, g, allow_breakable=True)
 
+    def prove(self, bound_to: bytes) -> bytes:
+        """Nothing: the scheme has no proof of a key's form."""
+        del bound_to
+        return b""
+
     def prepare(self, kind: str, plain_bits: int = 0) -> None:
         """Build the tables of an obfuscation, and for plaintexts of `plain_bits` bits, now instead of at first use.
 

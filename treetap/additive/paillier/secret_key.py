@@ -20,6 +20,7 @@ from typing import NoReturn
 import gmpy2
 from gmpy2 import mpz
 
+from treetap.additive.paillier.key_proof import prove
 from treetap.additive.paillier.public_key import PublicKey, check_key_bits
 from treetap.additive.residues.batches import Batch, power
 from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, random_unit, residues
@@ -96,6 +97,10 @@ class SecretKey:
         """The key in the worker; its size was accepted where it was made."""
         half = len(data) // 2
         return cls(int.from_bytes(data[:half], "big"), int.from_bytes(data[half:], "big"), len(data) * 4 <= 512)
+
+    def prove(self, bound_to: bytes) -> bytes:
+        """A fresh proof that n is a Paillier–Blum modulus, as those of `generate` are; see `key_proof`."""
+        return prove(self._p, self._q, bound_to)
 
     def prepare(self, kind: str, plain_bits: int = 0) -> None:
         """Build the tables of an obfuscation now instead of at first use; plaintexts take none, whatever their length.

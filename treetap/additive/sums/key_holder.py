@@ -69,6 +69,10 @@ class KeyHolder:
         key = handed(self._secret)
         await call_all(self._engine, _take_key, self._name, key, self._slots, self._obfuscation)
 
+    async def prove(self, bound_to: bytes) -> bytes:
+        """The proof of the key's form, made in a worker; see `SecretKey.prove`."""
+        return await self._engine.call(0, _prove, self._name, bound_to)
+
     async def encrypt_blocks(
         self, columns: Sequence[npt.NDArray[np.int64]], block: int = BLOCK
     ) -> AsyncIterator[tuple[int, bytes]]:
@@ -159,6 +163,12 @@ def _take_key(state: dict[str, Any], name: str, key: HandedSecret, slots: Slots,
     secret = in_worker(key)
     secret.prepare(obfuscation, slots.bits)
     state[name] = (secret, slots, obfuscation)
+
+
+def _prove(state: dict[str, Any], name: str, bound_to: bytes) -> bytes:
+    secret, _, _ = state[name]
+    proof: bytes = secret.prove(bound_to)
+    return proof
 
 
 def _encrypt(state: dict[str, Any], name: str, columns: Sequence[npt.NDArray[np.int64]]) -> bytes:

@@ -88,6 +88,10 @@ class EntryKeyHolder:
         """Hand the key to every worker."""
         await self._owner.start()
 
+    async def prove(self, bound_to: bytes) -> bytes:
+        """The proof of the key's form; see `SecretKey.prove`."""
+        return await self._owner.prove(bound_to)
+
     async def encrypt(self, values: Ints) -> AsyncIterator[bytes]:
         """Encrypt entries (…, outputs) in the order of the array; ciphertexts come in blocks, few of them ahead."""
         columns = [np.ascontiguousarray(column) for column in values.reshape(-1, values.shape[-1]).T]

@@ -19,6 +19,7 @@ from gmpy2 import mpz
 
 from treetap.additive.residues.batches import Batch, Places, Powers, Residues
 from treetap.additive.residues.ciphertexts import Obfuscators
+from treetap.errors import Malformed
 from treetap.protocols.key_options import SCHEMES
 
 #: A public key on its way to a worker of the same party: scheme and bytes.
@@ -107,6 +108,15 @@ def handed(public: PublicKey) -> Handed:
 def in_worker(key: Handed) -> PublicKey:
     """The key in the worker, with its tables; its size was accepted where it was made or received."""
     return public_key(*key, allow_breakable=True)
+
+
+def check_proof(_state: dict[str, Any], key: Handed, proof: bytes, bound_to: bytes) -> None:
+    """Check the proof of a key's form in a worker; `Malformed` if it fits not this key, or not what it is bound to."""
+    scheme, data = key
+    if not SCHEMES[scheme].proof_rounds:
+        raise Malformed(f"scheme {scheme!r} has no proof of a key's form, and one came")
+    module: Any = import_module(f"{SCHEMES[scheme].package}.key_proof")
+    module.check(mpz.from_bytes(data, "big"), proof, bound_to)
 
 
 class Packer:

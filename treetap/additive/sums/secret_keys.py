@@ -25,6 +25,10 @@ class SecretKey(Protocol):
         """The key for a worker process of the same party, over its private pipe: the only way by which it leaves."""
         ...
 
+    def prove(self, bound_to: bytes) -> bytes:
+        """A fresh proof of the key's form, bound to what it is for; empty where the scheme has none."""
+        ...
+
     def prepare(self, kind: str, plain_bits: int) -> None:
         """Build the tables for an obfuscation, and for plaintexts of that length, now instead of at first use.
 

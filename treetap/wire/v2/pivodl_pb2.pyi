@@ -516,20 +516,24 @@ class PartyKeys(google.protobuf.message.Message):
     MODULUS_FIELD_NUMBER: builtins.int
     MASK_KEY_FIELD_NUMBER: builtins.int
     NONCE_COMMITMENT_FIELD_NUMBER: builtins.int
+    PROOF_FIELD_NUMBER: builtins.int
     modulus: builtins.bytes
     """A Paillier modulus."""
     mask_key: builtins.bytes
     """X25519, for pairwise masks."""
     nonce_commitment: builtins.bytes
     """SHA-256 of the nonce and its party: sent before any nonce is opened."""
+    proof: builtins.bytes
+    """The proof of the modulus's form, for this attempt and sender."""
     def __init__(
         self,
         *,
         modulus: builtins.bytes = ...,
         mask_key: builtins.bytes = ...,
         nonce_commitment: builtins.bytes = ...,
+        proof: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["mask_key", b"mask_key", "modulus", b"modulus", "nonce_commitment", b"nonce_commitment"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["mask_key", b"mask_key", "modulus", b"modulus", "nonce_commitment", b"nonce_commitment", "proof", b"proof"]) -> None: ...
 
 Global___PartyKeys: typing_extensions.TypeAlias = PartyKeys
 

@@ -565,6 +565,7 @@ class PublicKeyMessage(google.protobuf.message.Message):
     MERGES_BINS_FIELD_NUMBER: builtins.int
     KEEPS_SECOND_HALVES_FIELD_NUMBER: builtins.int
     HIDING_FIELD_NUMBER: builtins.int
+    PROOF_FIELD_NUMBER: builtins.int
     modulus: builtins.bytes
     label_slots: builtins.int
     """Of these, the last ones that hold the class of a record beside what the protocol sums."""
@@ -584,6 +585,8 @@ class PublicKeyMessage(google.protobuf.message.Message):
     keeps_second_halves: builtins.bool
     hiding: builtins.int
     """The most bits of hiding that a party's policy asks for."""
+    proof: builtins.bytes
+    """Of a Paillier modulus: the proof of its form, for this attempt and sender."""
     @property
     def slot_widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths in bits of the slots of one record's plaintext, least significant first."""
@@ -601,8 +604,9 @@ class PublicKeyMessage(google.protobuf.message.Message):
         merges_bins: builtins.bool = ...,
         keeps_second_halves: builtins.bool = ...,
         hiding: builtins.int = ...,
+        proof: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding", "keeps_second_halves", b"keeps_second_halves", "label_slots", b"label_slots", "merges_bins", b"merges_bins", "modulus", b"modulus", "own_rounds", b"own_rounds", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding", "keeps_second_halves", b"keeps_second_halves", "label_slots", b"label_slots", "merges_bins", b"merges_bins", "modulus", b"modulus", "own_rounds", b"own_rounds", "proof", b"proof", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
 
 Global___PublicKeyMessage: typing_extensions.TypeAlias = PublicKeyMessage
 

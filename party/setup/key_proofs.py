@@ -1,0 +1,47 @@
+"""Proofs of a key's form: made once an attempt where the key is, checked by every receiver before it uses the key.
+
+A proof is bound to the digest of the attempt, to its number and to the prover: one of another job, attempt or party is
+refused. Workers that may hold own keys check it, so that a cluster without them has no say in that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from party.runtime.context import StepContext
+from treetap.additive.sums.public_keys import PublicKey, check_proof, handed
+from treetap.errors import Malformed
+from treetap.protocols.key_options import SCHEMES
+
+
+async def make_proof(context: StepContext, prove: Callable[[bytes], Awaitable[bytes]]) -> bytes:
+    """The proof of the own key's form in this attempt; empty where the scheme has none.
+
+    `prove`: of the key's holder, which has a worker make it.
+    """
+    return await prove(_bound_to(context, context.party))
+
+
+async def check_key_proof(context: StepContext, prover: str, public: PublicKey, proof: bytes, worker: int = 0) -> None:
+    """Check another party's proof in one of the workers.
+
+    Raises:
+        Malformed: it does not fit the key, or it is of another job, attempt or party.
+    """
+    if not SCHEMES[public.scheme].proof_rounds and not proof:
+        return
+    try:
+        await context.key_engine.call(
+            worker % context.key_engine.workers, check_proof, handed(public), proof, _bound_to(context, prover)
+        )
+    except Malformed as failure:
+        raise Malformed(
+            f"{prover} sent a {public.scheme} modulus that its proof does not fit: {failure}; {context.party} has not "
+            f"used the key. Compare the releases of treetap at both: if they are the same, {prover} departs from the "
+            "protocol"
+        ) from failure
+
+
+def _bound_to(context: StepContext, prover: str) -> bytes:
+    """Parts of fixed lengths and a name."""
+    return context.digest + context.attempt.to_bytes(8, "big") + prover.encode()
