@@ -97,6 +97,47 @@ TARGET void FN(treetap_raise_points)(
     }
 }
 
+/* v of each raised point, signed: raised = (scalar*P).u and second = ((scalar + 1)*P).u of a ladder, with u and v of P,
+ * determine it (Okeya and Sakurai, "Efficient Elliptic Curve Cryptosystems from a Scalar Multiplication Algorithm with
+ * Recovery of the y-Coordinate on a Montgomery-Form Elliptic Curve", CHES 2001, corollary 2):
+ *
+ *     2*v*raised.v = (u*raised + 1)*(u + raised + 2*A) - 2*A - (u - raised)^2 * second
+ *
+ * `made` may be `roots`. No v of the group is 0. Where second is of the neutral element, which is -1 for a scalar modulo
+ * l, the result is wrong: 1 of 2^252 scalars. */
+TARGET void FN(treetap_recover_roots)(
+    const uint8_t *points, const uint8_t *roots, const uint8_t *raised, const uint8_t *seconds, uint8_t *made,
+    size_t count) {
+    static const uint64_t TWICE_A[WORDS] = {2 * CURVE_A, 0, 0, 0, 0};
+    element numerator[BATCH], inverse[BATCH];
+    const element twice_a = constant(TWICE_A), one = constant(ONE);
+    while (count) {
+        const size_t taken = count < BATCH * LANES ? count : BATCH * LANES, vectors = (taken + LANES - 1) / LANES;
+        for (size_t k = 0; k < vectors; k++) {
+            const uint8_t *const rows[4] = {points, roots, raised, seconds};
+            element of[4];
+            for (int i = 0; i < 4; i++) {
+                vector top;
+                const wide words = load(rows[i] + LANES * POINT_BYTES * k, POINT_BYTES, taken - LANES * k, &top);
+                of[i] = element_of(&words);
+            }
+            const element both = product(&of[0], &of[2]), left = sum(&both, &one), added = sum(&of[0], &of[2]);
+            const element right = sum(&added, &twice_a), first = product(&left, &right);
+            const element apart = difference(&of[0], &of[2]), apart2 = squared(&apart);
+            const element less = product(&apart2, &of[3]), rest = difference(&first, &twice_a);
+            numerator[k] = difference(&rest, &less);
+            inverse[k] = sum(&of[1], &of[1]);
+        }
+        invert(inverse, vectors);
+        for (size_t k = 0; k < vectors; k++) {
+            const element v = product(&numerator[k], &inverse[k]);
+            store(&v, made + LANES * POINT_BYTES * k, taken - LANES * k);
+        }
+        points += POINT_BYTES * taken, roots += POINT_BYTES * taken, raised += POINT_BYTES * taken;
+        seconds += POINT_BYTES * taken, made += POINT_BYTES * taken, count -= taken;
+    }
+}
+
 /* ---- checking: halving twice (the idea is Pornin's, "Point-Halving and Subgroup Membership in Twisted Edwards
  * Curves", IACR ePrint 2022/1164; here on the Montgomery form, by u alone).
  *
@@ -245,8 +286,8 @@ CALLED void elligator(const element *r, element *xn, element *xd, element *y, si
     }
 }
 
-/* The sum of two points times eight, as (numerator : denominator) of u. */
-CALLED void sum_times_eight(const edwards *p, const edwards *q, element *numerator, element *denominator) {
+/* The sum of two points times eight: u and v as ratios with one denominator. */
+CALLED void sum_times_eight(const edwards *p, const edwards *q, ratio *u, ratio *v) {
     element x, y, z;
     { /* addition, "add-2008-hwcd-3" of the Explicit-Formulas Database: complete on this curve */
         const element pm = difference(&p->y, &p->x), qm = difference(&q->y, &q->x), a = product(&pm, &qm);
@@ -262,15 +303,19 @@ CALLED void sum_times_eight(const edwards *p, const edwards *q, element *numerat
         const element f = sum(&c, &g);
         x = product(&e, &f), y = product(&g, &h), z = product(&f, &g);
     }
-    *numerator = sum(&z, &y), *denominator = difference(&z, &y);
+    /* u = (z + y)/(z - y), v = TO_EDWARDS*u*z/x */
+    const element above = sum(&z, &y), below = difference(&z, &y), above_z = product(&above, &z);
+    *u = (ratio){product(&above, &x), product(&below, &x)};
+    *v = (ratio){scaled(&above_z, TO_EDWARDS), u->z};
 }
 
 /* Points from rows of 64 uniform bytes: each half is mapped to the curve, its top bit is the sign of the Edwards x; the
- * sum of both times eight. The neutral element, for which no bytes can be found but by chance, becomes 0. */
-TARGET void FN(treetap_hash_points)(const uint8_t *uniform, uint8_t *points, size_t count) {
+ * sum of both times eight; with a v of each, unless `roots` is NULL. The neutral element, for which no bytes can be found
+ * but by chance, becomes 0. */
+TARGET void FN(treetap_hash_points)(const uint8_t *uniform, uint8_t *points, uint8_t *roots, size_t count) {
     enum { IDS = BATCH / 2 }; /* vectors of points of a batch */
     element xn[BATCH], xd[BATCH], y[BATCH], inverse[BATCH];
-    ratio u[IDS];
+    ratio u[IDS], v[IDS];
     vector sign[BATCH];
     while (count) {
         const size_t taken = count < IDS * LANES ? count : IDS * LANES, vectors = (taken + LANES - 1) / LANES;
@@ -297,9 +342,165 @@ TARGET void FN(treetap_hash_points)(const uint8_t *uniform, uint8_t *points, siz
                 two[half].x = product(&x_signed, &two[half].z);
                 two[half].t = product(&x_signed, &two[half].y);
             }
-            sum_times_eight(&two[0], &two[1], &u[k].x, &u[k].z);
+            sum_times_eight(&two[0], &two[1], &u[k], &v[k]);
         }
         store_ratios(u, points, taken);
+        if (roots) store_ratios(v, roots, taken), roots += POINT_BYTES * taken;
         uniform += 64 * taken, points += POINT_BYTES * taken, count -= taken;
+    }
+}
+
+/* ---- sums of multiples, of public points by public numbers (Pippenger, "On the evaluation of powers and related
+ * problems", FOCS 1976): addresses depend on them.
+ *
+ * A number is WINDOWS digits of a byte, from -128 to 127, the lowest first. Each window has a bucket for each absolute
+ * value of a digit, the sum of the points with that digit, and a lane of its own. */
+
+#define WINDOWS 16
+#define BUCKETS 129
+#define BUCKET_WORDS 24 /* x, y, z, t, and four unused ones */
+#if LANES > WINDOWS
+#error "a lane has no window"
+#endif
+
+/* The buckets of LANES windows, one of each, whose places are given. */
+INLINE edwards load_buckets(const uint64_t *const place[LANES]) {
+    vector words[BUCKET_WORDS];
+    for (int first = 0; first < BUCKET_WORDS; first += LANES) {
+        for (int lane = 0; lane < LANES; lane++) memcpy(&words[first + lane], place[lane] + first, sizeof(vector));
+#if LANES > 1
+        transpose(&words[first]);
+#endif
+    }
+    wide of[4];
+    memcpy(of, words, sizeof of);
+    return (edwards){element_of(&of[0]), element_of(&of[1]), element_of(&of[2]), element_of(&of[3])};
+}
+
+INLINE void store_buckets(const edwards *p, uint64_t *const place[LANES]) {
+    vector words[BUCKET_WORDS] = {SAME(0)};
+    const wide of[4] = {words_of(&p->x), words_of(&p->y), words_of(&p->z), words_of(&p->t)};
+    memcpy(words, of, sizeof of);
+    for (int first = 0; first < BUCKET_WORDS; first += LANES) {
+#if LANES > 1
+        transpose(&words[first]);
+#endif
+        for (int lane = 0; lane < LANES; lane++) memcpy(place[lane] + first, &words[first + lane], sizeof(vector));
+    }
+}
+
+typedef struct {
+    element plus, minus, t2d; /* y + x, y - x and 2*d*x*y of a point with z = 1 */
+} addend;
+
+/* "add-2008-hwcd-3" with t2d of the second point, and twice its z: complete on this curve */
+INLINE edwards added(const edwards *p, const addend *q, const wide *twice_z) {
+    const wide x = words_of(&p->x), y = words_of(&p->y);
+    const element pm = carry(subtract_wide(&y, &x, ELEMENT)), pp = carry(add_wide(&y, &x));
+    const wide a = multiply(&pm, &q->minus), b = multiply(&pp, &q->plus), c = multiply(&p->t, &q->t2d);
+    const element e = carry(subtract_wide(&b, &a, PRODUCT)), f = carry(subtract_wide(twice_z, &c, PRODUCT));
+    const element g = carry(add_wide(twice_z, &c)), h = carry(add_wide(&b, &a));
+    return (edwards){
+        carry(multiply(&e, &f)), carry(multiply(&g, &h)), carry(multiply(&f, &g)), carry(multiply(&e, &h))};
+}
+
+CALLED edwards sum_of(const edwards *p, const edwards *q) {
+    const element xy = scaled(&q->t, TWICE_D);
+    const wide zz = multiply(&p->z, &q->z), twice_z = add_wide(&zz, &zz);
+    const addend other = {sum(&q->y, &q->x), difference(&q->y, &q->x), xy};
+    return added(p, &other, &twice_z);
+}
+
+/* LANES * BATCH points at most as rows of the words of addends. `signs`: of each point a byte: 0 for the even v, 1 for
+ * the odd one, whichever `roots` has. */
+CALLED void store_addends(
+    const uint8_t *points, const uint8_t *roots, const uint8_t *signs, uint64_t (*rows)[3][WORDS], size_t count) {
+    const size_t vectors = (count + LANES - 1) / LANES;
+    const element one = constant(ONE);
+    element u[BATCH], v[BATCH], inverse[BATCH];
+    for (size_t k = 0; k < vectors; k++) {
+        const size_t here = count - LANES * k;
+        vector top;
+        uint64_t odd[LANES] ALIGNED;
+        const wide of_u = load(points + LANES * POINT_BYTES * k, POINT_BYTES, here, &top);
+        const wide of_v = load(roots + LANES * POINT_BYTES * k, POINT_BYTES, here, &top);
+        for (size_t lane = 0; lane < LANES; lane++) odd[lane] = lane < here ? signs[LANES * k + lane] : 0;
+        vector wanted;
+        memcpy(&wanted, odd, sizeof wanted);
+        u[k] = element_of(&of_u);
+        const element root = element_of(&of_v), other = negative(&root);
+        v[k] = choose(equal_words(freeze(&root).word[0] & SAME(1), wanted), &root, &other);
+        const element next = sum(&u[k], &one);
+        inverse[k] = product(&v[k], &next);
+    }
+    invert(inverse, vectors);
+    for (size_t k = 0; k < vectors; k++) {
+        const element next = sum(&u[k], &one), previous = difference(&u[k], &one);
+        const element over_v = product(&inverse[k], &next), over_next = product(&inverse[k], &v[k]);
+        const element y = product(&previous, &over_next), ratio_u = product(&u[k], &over_v);
+        const element x = scaled(&ratio_u, TO_EDWARDS), xy = product(&x, &y);
+        const element made[3] = {sum(&y, &x), difference(&y, &x), scaled(&xy, TWICE_D)};
+        for (int part = 0; part < 3; part++) {
+            uint64_t words[WORDS][LANES] ALIGNED;
+            const wide of = freeze(&made[part]);
+            memcpy(words, &of, sizeof words);
+            for (size_t lane = 0; lane < LANES && LANES * k + lane < count; lane++)
+                for (int i = 0; i < WORDS; i++) rows[LANES * k + lane][part][i] = words[i][lane];
+        }
+    }
+}
+
+/* Sums over all points, one for each of WINDOWS windows, of a point times its digit there: x, y, z and t of edwards25519,
+ * x of all windows first, 32 bytes each. `digits`: WINDOWS bytes for each point; `buckets`: a space of WINDOWS * BUCKETS *
+ * BUCKET_WORDS words. The points are of the group, with roots and signs as for `store_addends`. */
+TARGET void FN(treetap_sum_multiples)(
+    const uint8_t *points, const uint8_t *roots, const uint8_t *signs, const int8_t *digits, size_t count,
+    uint64_t *buckets, uint8_t *sums) {
+    uint64_t rows[BATCH * LANES][3][WORDS];
+    const element zero = constant(ZERO), one = constant(ONE);
+    const edwards neutral = {zero, one, one, zero};
+    uint64_t *place[LANES];
+    for (int bucket = 0; bucket < WINDOWS * BUCKETS; bucket += LANES) {
+        for (int lane = 0; lane < LANES; lane++) place[lane] = buckets + BUCKET_WORDS * (bucket + lane);
+        store_buckets(&neutral, place);
+    }
+    while (count) {
+        const size_t taken = count < BATCH * LANES ? count : BATCH * LANES;
+        store_addends(points, roots, signs, rows, taken);
+        for (size_t k = 0; k < taken; k++, digits += WINDOWS) {
+            const addend point = {constant(rows[k][0]), constant(rows[k][1]), constant(rows[k][2])};
+            const element turned = negative(&point.t2d);
+            for (int window = 0; window < WINDOWS; window += LANES) {
+                uint64_t below[LANES] ALIGNED;
+                for (int lane = 0; lane < LANES; lane++) {
+                    const int digit = digits[window + lane];
+                    below[lane] = 0 - (uint64_t)(digit < 0);
+                    place[lane] = buckets + BUCKET_WORDS * (WINDOWS * (digit < 0 ? -digit : digit) + window + lane);
+                }
+                vector minus;
+                memcpy(&minus, below, sizeof minus);
+                const addend signed_point = {
+                    choose(minus, &point.minus, &point.plus), choose(minus, &point.plus, &point.minus),
+                    choose(minus, &turned, &point.t2d)};
+                const edwards before = load_buckets((const uint64_t *const *)place);
+                const wide z = words_of(&before.z), twice_z = add_wide(&z, &z);
+                const edwards after = added(&before, &signed_point, &twice_z);
+                store_buckets(&after, place);
+            }
+        }
+        points += POINT_BYTES * taken, roots += POINT_BYTES * taken, signs += taken, count -= taken;
+    }
+    for (int window = 0; window < WINDOWS; window += LANES) {
+        edwards run = neutral, total = neutral; /* of the buckets from here on; and of all runs: digit times bucket */
+        for (int digit = BUCKETS - 1; digit > 0; digit--) {
+            for (int lane = 0; lane < LANES; lane++)
+                place[lane] = buckets + BUCKET_WORDS * (WINDOWS * digit + window + lane);
+            const edwards bucket = load_buckets((const uint64_t *const *)place);
+            run = sum_of(&run, &bucket);
+            total = sum_of(&total, &run);
+        }
+        const element *const parts[4] = {&total.x, &total.y, &total.z, &total.t};
+        for (int part = 0; part < 4; part++)
+            store(parts[part], sums + POINT_BYTES * (WINDOWS * part + window), LANES);
     }
 }
