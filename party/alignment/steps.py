@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from party.alignment.proofs import ListProofs
 from party.alignment.raised_lists import RaisedLists, own_steps
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
@@ -23,14 +24,14 @@ from party.runtime.step_order import StepId, step
 from party.setup.evaluated import check_evaluated
 from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.process.together import together
-from treetap.protocols.alignment import turns
+from treetap.protocols.alignment import AlignmentTurn, turns
 from treetap.protocols.messages import JobSizes
 from treetap.psi.group import Exponent
 from treetap.psi.lists import PointList
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin
-from treetap.wire.v2 import alignment_pb2
+from treetap.wire.v2 import alignment_pb2, control_pb2
 
 log = logging.getLogger(__name__)
 STORED = "alignment"
@@ -54,6 +55,12 @@ def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepI
     if mode == "psi":
         return own_steps(turns(len(members)), members.index(party))
     raise ConfigError(f"alignment = {mode!r}: this party supports psi and sorted-ids")
+
+
+def _passes_of_two(turns: Sequence[AlignmentTurn]) -> tuple[int, int]:
+    """The turns of two parties in which lists go to the other, and back; 0 where there are none."""
+    stages = [turn.stage for turn in turns if turn.step == "pass_ids"] or [0]
+    return stages[0], stages[-1]
 
 
 def begin_alignment(alignment: Alignment, records: JobRecords) -> int:
@@ -88,6 +95,14 @@ class Alignment(RaisedLists):
         self._records: Rows | None = None
         self._found: tuple[Rows, bytes] = (self._shuffle, b"")  # the label holder's result, until all parties agree
         self._fresh, self._once = Exponent.draw(), Exponent.draw()
+        self._first, self._last = _passes_of_two(self._turns)
+        self._proofs: ListProofs | None = None
+        self._proof: alignment_pb2.ListProof | None = None  # of the list that goes back
+        if mode == "psi" and len(self._members) == 2:
+            peer = self._members[1 - self._place]
+            self._proofs = ListProofs(context, self._lists, peer, self._exponent)
+            self._rooted = self._proofs.asks
+            self._lists.signed_at = self._last if self._rooted else None
 
     def begin(self, ids: Ids, rows: Rows, path: Origin, *, keep: bool, training: int | None = None) -> int:
         """Set the ids of the party's own table; returns the earlier attempt that aligned them, or 0.
@@ -150,13 +165,31 @@ class Alignment(RaisedLists):
     # ---- psi
 
     @step()
+    async def blind_ids(self) -> None:
+        """Of two parties, first send the other the key of this one's exponent; then as in a count."""
+        if self._proofs is not None:
+            await self._proofs.announce()
+        await super().blind_ids()
+
+    @step()
+    async def pass_ids(self, request: control_pb2.StepRequest) -> None:
+        """As in a count. Of two parties, receive the other's key before any list; and a proof goes after its list."""
+        if self._proofs is not None and request.stage == self._first:
+            await self._proofs.meet()
+            self._sent = self._held[0] if self._proofs.asks else None
+        await super().pass_ids(request)
+        if self._proofs is not None and self._proof is not None and request.stage == self._last:
+            await self._proofs.send(self._proof, self._last)
+
+    @step()
     async def raise_ids(self) -> None:
         """Raise the received list in its order: by the first exponent with two parties, by the fresh one in a ring."""
         (points,) = self._held
-        ring = len(self._members) > 2
-        raised = await self._lists.raised(points, self._fresh if ring else self._exponent)
-        if not ring:
+        ring, asked = self._proofs is None, self._proofs is not None and self._proofs.asked
+        raised = await self._lists.raised(points, self._fresh if ring else self._exponent, rooted=asked)
+        if self._proofs is not None:
             self._common = raised
+            self._proof = await self._proofs.prove(points, raised) if asked else None
         self._hold(raised)
 
     @step()
@@ -201,7 +234,11 @@ class Alignment(RaisedLists):
             self._hold(own)
             await self._lists.check(common)
         else:
-            await self._lists.check(own)
+            await self._lists.check(own, rooted=self._rooted)
+        if self._proofs is not None and self._sent is not None:
+            await self._proofs.check(self._sent, own, self._last)
+            self._sent.close()
+            self._sent = None
         state, parts = hashlib.sha256(), [np.zeros(0, dtype=np.int64)]
 
         def kept(points: bytes, places: Rows) -> None:

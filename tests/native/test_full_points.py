@@ -84,9 +84,7 @@ def test_sums_of_multiples(group: Curve, count: int) -> None:
     drawn = hashlib.shake_128(b"digits").digest(WINDOWS * count)
     digits = (bytes([0, 128, 127, 1, 255] * WINDOWS)[: WINDOWS * min(count, 5)] + drawn)[: WINDOWS * count]
     signs = bytes(number % 3 == 0 for number in range(count))
-    meant = [
-        minus(even(u)) if odd else even(u) for u, odd in zip(_numbers(points), signs, strict=True)
-    ]
+    meant = [minus(even(u)) if odd else even(u) for u, odd in zip(_numbers(points), signs, strict=True)]
     expected = []
     for window in range(WINDOWS):
         own = [int.from_bytes(digits[at : at + 1], signed=True) for at in range(window, len(digits), WINDOWS)]

@@ -106,7 +106,7 @@ class Curve:
         return raised, bytes(made)
 
     def sum_multiples(self, points: bytes, roots: bytes, signs: bytes, digits: bytes) -> bytes:
-        """WINDOWS sums over n points of the group, each point times its digit of the window; see `treetap_sum_multiples`.
+        """WINDOWS sums over n points of the group, each times its digit of the window; see `treetap_sum_multiples`.
 
         `signs`: n bytes, 0 where the v that is even is meant, 1 where it is odd, whichever of them `roots` has.
         `digits`: n·WINDOWS bytes. Returns x, y, z and t of edwards25519, x of all windows first, 32 bytes each.
@@ -116,9 +116,7 @@ class Curve:
         in_bounds(len(source) == len(root) == len(sign) == len(digit), "a root, a sign and digits for each point")
         buckets, sums = np.empty(_BUCKET_WORDS, dtype=np.uint64), bytearray(4 * WINDOWS * POINT_BYTES)
         blocks = [_at(rows, 0) for rows in (source, root, sign, digit)]
-        self._sum(
-            *blocks, ctypes.c_size_t(len(source)), ctypes.c_void_p(buckets.ctypes.data), _at(_view(sums, 1), 0)
-        )
+        self._sum(*blocks, ctypes.c_size_t(len(source)), ctypes.c_void_p(buckets.ctypes.data), _at(_view(sums, 1), 0))
         finish_unit()
         return bytes(sums)
 

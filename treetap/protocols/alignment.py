@@ -167,16 +167,38 @@ class Passes:
         return range(1), {turn.stage for turn in self.plan(len(parties)) if route in turn.routes}
 
     def points_of_ids(self, sizes: JobSizes, series: Series) -> int:
-        """A point for each id of the list's owner; of the common ids, no more than the receiver's own."""
+        """A point for each id of the list's owner, with a proof a bit more; of the common ids, no more than the own."""
         parties = sizes.members.parties
         place, sender = parties.index(series.receiver), parties.index(series.sender)
         owner = owners(self.plan(len(parties)), place).get((sender, series.stage))
         length = sizes.ids if owner is None or owner == place else sizes.lists.get(owner, MOST_IDS)
-        return POINT_BYTES * min(length, MOST_IDS)
+        signs = 0 if sizes.counted or owner != place or len(parties) > 2 else length // 8
+        return POINT_BYTES * min(length, MOST_IDS) + signs
 
     def row(self) -> MessageRow:
         """The row of the lists."""
         return MessageRow("blinded_ids", self.route, self.each_pass, self.points_of_ids, step="pass_ids")
+
+
+def between_two(members: Members) -> Pairs:
+    """Each of two parties to the other; none of more."""
+    return to_each_other(members) if len(members.parties) == 2 else ()
+
+
+def with_last_pass(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, list[int]]:
+    """In the turn in which two parties return each other's lists."""
+    rounds, stages = Passes(turns).each_pass(sizes, sender, receiver)
+    return rounds, [max(stages)]
+
+
+def a_point(_sizes: JobSizes, _series: Series) -> int:
+    """A point, and a switch."""
+    return 0  # as below
+
+
+def a_proof(_sizes: JobSizes, _series: Series) -> int:
+    """Two numbers of 32 bytes."""
+    return 0  # as below
 
 
 def digest_of_records(_sizes: JobSizes, _series: Series) -> int:
@@ -192,7 +214,9 @@ def one_number(_sizes: JobSizes, _series: Series) -> int:
 #: Method of record alignment → its contents; the first is the default.
 ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
     "psi": (
+        MessageRow("alignment_key", between_two, once, a_point, step="blind_ids"),
         Passes(turns).row(),
+        MessageRow("list_proof", between_two, with_last_pass, a_proof, step="pass_ids", by_tables=True),
         MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids"),
     ),
     "sorted-ids": (

@@ -1,9 +1,10 @@
-"""Points of Curve25519 with both coordinates, by the chord-and-tangent rule in integers: what proofs are compared with."""
+"""Points of Curve25519 with both coordinates, by the chord-and-tangent rule in integers; proofs are compared with it."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import reduce
 
 from tests.library.psi.naive import A
 from treetap.psi.group import ORDER, PRIME
@@ -23,9 +24,7 @@ def plus(p: Point, q: Point) -> Point:
     (u, v), (s, t) = p, q
     if u == s and (v + t) % PRIME == 0:
         return None
-    slope = (
-        (3 * u * u + 2 * A * u + 1) * pow(2 * v, -1, PRIME) if p == q else (t - v) * pow(s - u, -1, PRIME)
-    ) % PRIME
+    slope = ((3 * u * u + 2 * A * u + 1) * pow(2 * v, -1, PRIME) if p == q else (t - v) * pow(s - u, -1, PRIME)) % PRIME
     w = (slope * slope - A - u - s) % PRIME
     return w, (slope * (u - w) - v) % PRIME
 
@@ -54,6 +53,11 @@ def even(u: int) -> Point:
     v = v if v * v % PRIME == square else v * pow(2, (PRIME - 1) // 4, PRIME) % PRIME
     assert v * v % PRIME == square
     return u, v if v % 2 == 0 else PRIME - v
+
+
+def total(points: Sequence[Point]) -> Point:
+    """The sum of several points."""
+    return reduce(plus, points, None)
 
 
 def encoded(p: Point) -> bytes:

@@ -137,6 +137,8 @@ class AlignmentBody(google.protobuf.message.Message):
     BLINDED_IDS_FIELD_NUMBER: builtins.int
     LEAST_COUNT_FIELD_NUMBER: builtins.int
     SHARED_COUNT_FIELD_NUMBER: builtins.int
+    ALIGNMENT_KEY_FIELD_NUMBER: builtins.int
+    LIST_PROOF_FIELD_NUMBER: builtins.int
     @property
     def record_digest(self) -> Global___RecordDigest: ...
     @property
@@ -145,6 +147,10 @@ class AlignmentBody(google.protobuf.message.Message):
     def least_count(self) -> Global___LeastCount: ...
     @property
     def shared_count(self) -> Global___SharedCount: ...
+    @property
+    def alignment_key(self) -> Global___AlignmentKey: ...
+    @property
+    def list_proof(self) -> Global___ListProof: ...
     def __init__(
         self,
         *,
@@ -152,10 +158,12 @@ class AlignmentBody(google.protobuf.message.Message):
         blinded_ids: Global___BlindedIds | None = ...,
         least_count: Global___LeastCount | None = ...,
         shared_count: Global___SharedCount | None = ...,
+        alignment_key: Global___AlignmentKey | None = ...,
+        list_proof: Global___ListProof | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "record_digest", b"record_digest", "shared_count", b"shared_count"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "record_digest", b"record_digest", "shared_count", b"shared_count"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["record_digest", "blinded_ids", "least_count", "shared_count"] | None: ...
+    def HasField(self, field_name: typing.Literal["alignment_key", b"alignment_key", "blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "list_proof", b"list_proof", "record_digest", b"record_digest", "shared_count", b"shared_count"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["alignment_key", b"alignment_key", "blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "list_proof", b"list_proof", "record_digest", b"record_digest", "shared_count", b"shared_count"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["record_digest", "blinded_ids", "least_count", "shared_count", "alignment_key", "list_proof"] | None: ...
 
 Global___AlignmentBody: typing_extensions.TypeAlias = AlignmentBody
 
@@ -457,15 +465,65 @@ class BlindedIds(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     POINTS_FIELD_NUMBER: builtins.int
+    SIGNS_FIELD_NUMBER: builtins.int
     points: builtins.bytes
+    signs: builtins.bytes
+    """With a proof: a bit for each point, 0 where the sender's exponent makes the even v of it of the one that it raised
+    with an even v. To a reader who cannot find the exponent they are random, as the points are.
+    """
     def __init__(
         self,
         *,
         points: builtins.bytes = ...,
+        signs: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["points", b"points"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["points", b"points", "signs", b"signs"]) -> None: ...
 
 Global___BlindedIds: typing_extensions.TypeAlias = BlindedIds
+
+@typing.final
+class AlignmentKey(google.protobuf.message.Message):
+    """Between two parties, before any list: the base point times the sender's exponent. It depends on no data."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: builtins.int
+    ASKS_FIELD_NUMBER: builtins.int
+    key: builtins.bytes
+    """In the encoding of edwards25519; empty where the sender's arithmetic makes no proofs."""
+    asks: builtins.bool
+    """The sender's policy asks for a proof of the list that it gets back."""
+    def __init__(
+        self,
+        *,
+        key: builtins.bytes = ...,
+        asks: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asks", b"asks", "key", b"key"]) -> None: ...
+
+Global___AlignmentKey: typing_extensions.TypeAlias = AlignmentKey
+
+@typing.final
+class ListProof(google.protobuf.message.Message):
+    """Where the receiver asks: that the list which it got back is the one that it sent, raised by the exponent of the
+    sender's key (treetap/psi/proof.py). A proof without knowledge: its reader learns nothing else.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHALLENGE_FIELD_NUMBER: builtins.int
+    RESPONSE_FIELD_NUMBER: builtins.int
+    challenge: builtins.bytes
+    response: builtins.bytes
+    def __init__(
+        self,
+        *,
+        challenge: builtins.bytes = ...,
+        response: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["challenge", b"challenge", "response", b"response"]) -> None: ...
+
+Global___ListProof: typing_extensions.TypeAlias = ListProof
 
 @typing.final
 class LeastCount(google.protobuf.message.Message):
