@@ -1,4 +1,4 @@
-"""Points of Curve25519 with both coordinates, by the chord-and-tangent rule in integers; proofs are compared with it."""
+"""Points of Curve25519 with both coordinates, by the chord-and-tangent rule in integers: what proofs are checked by."""
 
 from __future__ import annotations
 
