@@ -50,8 +50,8 @@ class ListProofs:
             Malformed: the key is none of the group, or the own one.
         """
         me, peer = self._context.party, self._peer
-        async for message in self._context.mailbox.series(peer, "alignment_key", 0, 0):
-            self._peer_key, self.asked = message.alignment.alignment_key.key, message.alignment.alignment_key.asks
+        theirs: alignment_pb2.AlignmentKey = await self._context.mailbox.only(peer, "alignment_key")
+        self._peer_key, self.asked = theirs.key, theirs.asks
         for asks, asker, other, key in ((self.asks, me, peer, self._peer_key), (self.asked, peer, me, self._key)):
             if asks and not key:
                 raise Refused(
@@ -64,8 +64,10 @@ class ListProofs:
             raise Malformed(f"the key that {peer} sent {me} before its identifiers is {which}")
 
     async def prove(self, points: PointList, raised: PointList) -> alignment_pb2.ListProof:
-        """The proof of a raised list with signs, of which the first one has roots."""
+        """The proof of a raised list with signs, of which the first one has roots; `Malformed` if they are empty."""
         me = self._context.party
+        if not len(points):
+            raise Malformed(f"{self._peer} asks {me} for a proof of its list of identifiers, which is empty")
         claim, statement = await self._claim(me, self._peer, points, raised)
         source = await self._lists.summed(points, statement)
         challenge, response = proof.prove(self._exponent, claim, statement, source)
@@ -81,13 +83,11 @@ class ListProofs:
         Raises:
             Malformed: the list is not the one that was sent, raised by the exponent of the other party's key.
         """
-        given = (b"", b"")
-        async for message in self._context.mailbox.series(self._peer, "list_proof", 0, stage):
-            given = message.alignment.list_proof.challenge, message.alignment.list_proof.response
+        given: alignment_pb2.ListProof = await self._context.mailbox.only(self._peer, "list_proof", 0, stage)
         me, peer = self._context.party, self._peer
         claim, statement = await self._claim(peer, me, points, raised)
         sums = await self._lists.summed(points, statement), await self._lists.summed(raised, statement)
-        if not proof.holds(claim, statement, sums, given):
+        if not proof.holds(claim, statement, sums, (given.challenge, given.response)):
             raise Malformed(
                 f"{peer} did not return the blinded identifiers of {me} raised by one exponent, in their order: its "
                 f"proof does not hold; no record counts as common. {peer} runs another program than treetap or is not "
@@ -100,5 +100,5 @@ class ListProofs:
         claim = Claim(context.job, context.digest, context.attempt, prover, verifier, keys[prover], keys[verifier])
         assert raised.signs is not None
         lists: Sequence[PointList] = (points, raised, raised.signs)
-        digests = await context.offload(lambda: [each.digest() for each in lists], whole=True)
+        digests = await context.offload(lambda: [one.digest() for one in lists], whole=True)
         return claim, claim.statement(len(points), digests)

@@ -49,8 +49,8 @@ def _summed(statement: bytes, points: bytes, roots: bytes, signs: bytes, part: i
     """As a party sums a list, by calls of so many points."""
     sums = Sums()
     for first in range(0, len(signs), part):
-        block = (block[32 * first : 32 * (first + part)] for block in (points, roots))
-        sums.add(kernels.sum_multiples({}, statement, first, *block, signs[first : first + part]))
+        point, root = (block[32 * first : 32 * (first + part)] for block in (points, roots))
+        sums.add(kernels.sum_multiples({}, statement, first, point, root, signs[first : first + part]))
     return sums.encoded()
 
 
