@@ -84,8 +84,8 @@ class Policy(Strict):
     min_common_records: Annotated[int, Field(ge=1, le=MOST_IDS)] = 30
     """Fewest records common to all parties of a training; of a preview, below that only "fewer than"."""
     alignment_proof: bool = False
-    """Ask the other one of two parties to prove that it returns this party's blinded ids raised by one exponent; other
-    alignments, and previews of a count, are refused. Needs compiled kernels at both.
+    """Ask the other parties to prove that they return this party's blinded ids raised by one exponent; `sorted-ids` and
+    previews of a count are refused. Needs compiled kernels at all parties.
     """
     preview: Literal["off", "count", "records"] = "off"
     """Previews of an alignment in which the party takes part: none, of the count, or also of its own common rows."""
@@ -254,15 +254,14 @@ class Policy(Strict):
             return
         from treetap.native import arithmetic  # of alignments, as the rest of the mathematics
 
-        fault = "it has more than two parties" if parties > 2 else ""
-        fault = fault if alignment == "psi" else f"it is by {alignment}"
+        fault = "" if alignment == "psi" else f"it is by {alignment}"
         if not fault and arithmetic.form_in_use() is None:
             fault = f"the arithmetic of {party} has no compiled kernels, which make and check it"
         if fault:
             raise Refused(
                 f"{party} takes no part in this alignment: its policy says alignment_proof = true, and there is no "
-                f'proof, as {fault}; align two parties by alignment = "psi" and with arithmetic = "native" in their '
-                f"files, or, if {party} does without a proof, take the line out of its policy file and send {party} "
+                f'proof, as {fault}; align by alignment = "psi" and with arithmetic = "native" in the files of all '
+                f"parties, or, if {party} does without a proof, take the line out of its policy file and send {party} "
                 "SIGHUP"
             )
 

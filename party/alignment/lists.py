@@ -5,7 +5,7 @@ A list is in memory a few messages or calls at a time only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,7 +38,7 @@ class BlindedLists:
     def __init__(self, context: StepContext, plan: Plan, sizes: JobSizes) -> None:
         """`sizes`: take the lengths of the others' lists, once they have been here."""
         self._context, self._plan, self._sizes, self._members = context, plan, sizes, sizes.members.parties
-        self.signed_at: int | None = None  #: the turn whose lists come with signs, for a proof
+        self.signed_at: Collection[int] = ()  #: the turns whose lists come with signs, for a proof
 
     async def blinded(self, ids: Ids, order: Rows, exponent: Exponent, *, rooted: bool = False) -> PointList:
         """The ids at these places, in this order, hashed to the group and raised; `rooted`: with roots."""
@@ -58,7 +58,7 @@ class BlindedLists:
     async def raised(self, points: PointList, exponent: Exponent, *, rooted: bool = False) -> PointList:
         """A new list of all points, checked and raised, in their order.
 
-        `rooted`: the new list gets signs, the former one roots.
+        `rooted`: the new list gets signs, times those of the former one if that has some, and the former one roots.
         """
 
         def call(first: int, last: int) -> tuple[Any, ...]:
@@ -67,7 +67,15 @@ class BlindedLists:
         made, total = self._new(len(points)), len(points)
         if rooted:
             points.roots, made.signs = self._new(total), self._new(total, width=1)
-            put = _into(made, points.roots, made.signs)
+            write, before = _into(made, points.roots, made.signs), points.signs
+
+            def put(first: int, blocks: tuple[bytes, bytes, bytes]) -> None:
+                raised, roots, signs = blocks
+                if before is not None:
+                    earlier = np.frombuffer(before.take(first, len(signs)), dtype=np.uint8)
+                    signs = (earlier ^ np.frombuffer(signs, dtype=np.uint8)).tobytes()
+                write(first, (raised, roots, signs))
+
             await self._spread(self._secret_workers, kernels.raise_rooted, call, total, "raised identifiers", put)
         else:
             await self._spread(self._secret_workers, kernels.raise_points, call, total, "raised identifiers", made.put)
@@ -148,7 +156,7 @@ class BlindedLists:
 
     async def _take(self, sender: str, stage: int) -> PointList:
         made, rest = self.empty(), b""
-        if stage == self.signed_at:
+        if stage in self.signed_at:
             made.signs = PointList(self._context.scratch.file(), width=1)
         async for message in self._context.mailbox.series(sender, "blinded_ids", 0, stage):
             ids = message.alignment.blinded_ids

@@ -1,8 +1,8 @@
-"""Proofs between two parties that a returned list is the one that was sent, raised by one exponent.
+"""Proofs that a returned list is the one that was sent, raised by one exponent: keys of all parties, proofs of two.
 
-A policy asks for them (`alignment_proof`). Before any list each party tells the other its key, and whether it asks.
-Who is asked sends signs with the list that it returns, and a proof after it; who asks checks both before it compares
-lists. `treetap.psi.proof` says what holds then, docs/alignment.md what does not.
+A policy asks for them (`alignment_proof`). Before any list each party tells the others its key, and whether it asks.
+Of two, who is asked sends signs with the list that it returns, and a proof after it; who asks checks both before it
+compares lists. `treetap.psi.proof` says what holds then, docs/alignment.md what does not.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from party.alignment.lists import BlindedLists
-from party.runtime.context import StepContext
+from party.runtime.context import StepContext, required
 from treetap.errors import Malformed, Refused
 from treetap.native import arithmetic
+from treetap.process.together import together
 from treetap.psi import proof
 from treetap.psi.group import Exponent
 from treetap.psi.lists import PointList
@@ -20,55 +21,75 @@ from treetap.psi.proof import Claim
 from treetap.wire.v2 import alignment_pb2
 
 
-class ListProofs:
-    """One party's proofs to the other of two, and its checks of the other's, for one attempt at a job.
+class AnnouncedKeys:
+    """The keys that parties tell each other before any list, and who of them asks for proofs.
 
     Attributes:
         asks: this party wants a proof of the list that it gets back.
-        asked: the other does; known once it has been met.
+        asking: all parties that do; known once they have been met.
     """
 
-    asked = False
-
-    def __init__(self, context: StepContext, lists: BlindedLists, peer: str, exponent: Exponent) -> None:
-        self._context, self._lists, self._peer, self._exponent = context, lists, peer, exponent
-        self._key = b"" if arithmetic.form_in_use() is None else proof.key_of(exponent)
-        self._peer_key = b""
+    def __init__(self, context: StepContext, lists: BlindedLists, members: Sequence[str], exponent: Exponent) -> None:
+        """`exponent`: the one that raises the lists which are returned in their order."""
+        self._context, self._lists, self._members, self._exponent = context, lists, members, exponent
+        me = context.party
+        self._others = [party for party in members if party != me]
+        self._keys = {me: b"" if arithmetic.form_in_use() is None else proof.key_of(exponent)}
         self.asks = context.policy.alignment_proof
+        self.asking = {me} if self.asks else set[str]()
 
     async def announce(self) -> None:
-        """Send the other party the own key, and whether this one asks."""
-        await self._context.outbox.send(
-            self._peer, "alignment_key", [alignment_pb2.AlignmentKey(key=self._key, asks=self.asks)]
-        )
+        """Send every other party the own key, and whether this party asks."""
+        own = alignment_pb2.AlignmentKey(key=self._keys[self._context.party], asks=self.asks)
+        await together(*(self._context.outbox.send(party, "alignment_key", [own]) for party in self._others))
 
     async def meet(self) -> None:
-        """Receive the other party's key, and whether it asks.
+        """Receive the other parties' keys, and who asks.
 
         Raises:
-            Refused: one of both asks for a proof which the other's arithmetic does not make.
-            Malformed: the key is none of the group, or the own one.
+            Refused: a party asks for a proof which another's arithmetic does not make.
+            Malformed: a key is none of the group, or another party's too.
         """
-        me, peer = self._context.party, self._peer
-        theirs: alignment_pb2.AlignmentKey = await self._context.mailbox.only(peer, "alignment_key")
-        self._peer_key, self.asked = theirs.key, theirs.asks
-        for asks, asker, other, key in ((self.asks, me, peer, self._peer_key), (self.asked, peer, me, self._key)):
-            if asks and not key:
-                raise Refused(
-                    f"the policy of {asker} asks for proofs of alignments (alignment_proof), which {other} cannot "
-                    f'give: they need compiled kernels; set arithmetic = "native" in the file of {other}, or take the '
-                    f"line out of the policy of {asker}"
-                )
-        if self._peer_key and (self._peer_key == self._key or not proof.valid_key(self._peer_key)):
-            which = "this party's own" if self._peer_key == self._key else "no point of the group"
-            raise Malformed(f"the key that {peer} sent {me} before its identifiers is {which}")
+        for party in self._others:
+            theirs: alignment_pb2.AlignmentKey = await self._context.mailbox.only(party, "alignment_key")
+            if theirs.key and (theirs.key in self._keys.values() or not proof.valid_key(theirs.key)):
+                which = "another party's too" if theirs.key in self._keys.values() else "no point of the group"
+                raise Malformed(f"the key that {party} sent {self._context.party} before its identifiers is {which}")
+            self._keys[party] = theirs.key
+            self.asking |= {party} if theirs.asks else set()
+        lacking = [party for party, key in self._keys.items() if not key]
+        if self.asking and lacking:
+            raise Refused(
+                f"the policy of {min(self.asking)} asks for proofs of alignments (alignment_proof), which {lacking[0]} "
+                f'cannot give: they need compiled kernels; set arithmetic = "native" in the file of {lacking[0]}, or '
+                f"take the line out of the policy of {min(self.asking)}"
+            )
+
+    def _claim(self, prover: str, verifier: str) -> Claim:
+        """What a proof is about, beside the lists."""
+        context, keys = self._context, self._keys
+        return Claim(context.job, context.digest, context.attempt, prover, verifier, keys[prover], keys[verifier])
+
+
+class ListProofs(AnnouncedKeys):
+    """One party's proofs to the other of two, and its checks of the other's, for one attempt at a job."""
+
+    @property
+    def asked(self) -> bool:
+        """True if the other party asks; known once it has been met."""
+        return self._peer in self.asking
+
+    @property
+    def _peer(self) -> str:
+        return self._others[0]
 
     async def prove(self, points: PointList, raised: PointList) -> alignment_pb2.ListProof:
         """The proof of a raised list with signs, of which the first one has roots; `Malformed` if they are empty."""
         me = self._context.party
         if not len(points):
             raise Malformed(f"{self._peer} asks {me} for a proof of its list of identifiers, which is empty")
-        claim, statement = await self._claim(me, self._peer, points, raised)
+        claim = self._claim(me, self._peer)
+        statement = await self._statement(claim, points, raised)
         source = await self._lists.summed(points, statement)
         challenge, response = proof.prove(self._exponent, claim, statement, source)
         return alignment_pb2.ListProof(challenge=challenge, response=response)
@@ -85,7 +106,8 @@ class ListProofs:
         """
         given: alignment_pb2.ListProof = await self._context.mailbox.only(self._peer, "list_proof", 0, stage)
         me, peer = self._context.party, self._peer
-        claim, statement = await self._claim(peer, me, points, raised)
+        claim = self._claim(peer, me)
+        statement = await self._statement(claim, points, raised)
         sums = await self._lists.summed(points, statement), await self._lists.summed(raised, statement)
         if not proof.holds(claim, statement, sums, (given.challenge, given.response)):
             raise Malformed(
@@ -94,11 +116,8 @@ class ListProofs:
                 "honest: settle that with its operator before another job with it"
             )
 
-    async def _claim(self, prover: str, verifier: str, points: PointList, raised: PointList) -> tuple[Claim, bytes]:
-        """What a proof is about, and its statement."""
-        context, keys = self._context, {self._context.party: self._key, self._peer: self._peer_key}
-        claim = Claim(context.job, context.digest, context.attempt, prover, verifier, keys[prover], keys[verifier])
-        assert raised.signs is not None
-        lists: Sequence[PointList] = (points, raised, raised.signs)
-        digests = await context.offload(lambda: [one.digest() for one in lists], whole=True)
-        return claim, claim.statement(len(points), digests)
+    async def _statement(self, claim: Claim, points: PointList, raised: PointList) -> bytes:
+        """The statement of a claim about these lists, the second one with signs."""
+        lists = (points, raised, required(raised.signs))
+        digests = await self._context.offload(lambda: [one.digest() for one in lists], whole=True)
+        return claim.statement(len(points), digests)

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.alignment.test_protocol import NAMES, PARAMS, aligned, job, tables
 from tests.native.forms import HERE
 from tests.simulator import Federation, Message, run
 from treetap.native import arithmetic
+from treetap.protocols.alignment import turns
 from treetap.protocols.prediction import predict_request
 from treetap.psi.kernels import group
 from treetap.psi.lists import PointList
@@ -101,8 +103,7 @@ class Reflecting(Alignment):
     @step()
     async def blind_ids(self) -> None:
         """Points of nothing."""
-        assert self._proofs is not None
-        await self._proofs.announce()
+        await self._two.announce()
         self._shuffle, made = np.arange(len(self._ids)), self._lists.empty()
         made.append(group().hash_points(secrets.token_bytes(64 * len(self._ids))))
         self._hold(made)
@@ -114,19 +115,18 @@ class Reflecting(Alignment):
             await super().pass_ids(request)
             self.theirs = self._held[0]
             return
-        assert self._proofs is not None
         (answer,) = await self._lists.take_all([1], RETURN)
         answer.signs = PointList(self._context.scratch.file(), width=1)
         answer.signs.append(bytes(len(answer)))
         await self._lists.send(OTHER, answer, RETURN)
-        if self._proofs.asked:
+        if self._two.asked:
             theirs = await self._lists.raised(self.theirs, self._exponent, rooted=True)
             theirs.close()
-            await self._proofs.send(await self._proofs.prove(self.theirs, answer), RETURN)
+            await self._two.send(await self._two.prove(self.theirs, answer), RETURN)
         self.answer = answer
 
     @step()
-    async def raise_ids(self) -> None:
+    async def raise_ids(self, request: control_pb2.StepRequest) -> None:
         """Raise nothing."""
 
     @step()
@@ -234,7 +234,7 @@ def test_a_key_that_comes_back_is_refused(tmp_path: Path) -> None:
 
     status, found = trained(tmp_path, ASKS, tamper)
     assert (status.state, found) == ("failed", [])
-    assert "before its identifiers is this party's own" in status.error
+    assert "before its identifiers is another party's too" in status.error
 
 
 def test_a_party_that_is_asked_and_has_no_kernels_is_named(tmp_path: Path) -> None:
@@ -251,14 +251,13 @@ def test_a_party_that_is_asked_and_has_no_kernels_is_named(tmp_path: Path) -> No
     assert "has no compiled kernels" in status.error
 
 
-@pytest.mark.parametrize(("parties", "method"), [(3, "psi"), (2, "sorted-ids")])
-def test_an_alignment_without_proofs_is_refused(parties: int, method: str, tmp_path: Path) -> None:
-    """A ring and digests of ids have none: a policy that asks for one names that."""
+def test_an_alignment_without_proofs_is_refused(tmp_path: Path) -> None:
+    """Digests of ids have none: a policy that asks for one names that."""
 
     async def main() -> jobs_pb2.JobStatus:
-        federation = Federation(tmp_path, tables([COMMON] * parties), policies={OTHER: ASKS[OTHER]})
-        asked = job(parties)
-        asked.alignment = method
+        federation = Federation(tmp_path, tables([COMMON] * 2), policies={OTHER: ASKS[OTHER]})
+        asked = job(2)
+        asked.alignment = "sorted-ids"
         status = await federation.train(asked)
         await federation.close()
         return status
@@ -266,7 +265,7 @@ def test_an_alignment_without_proofs_is_refused(parties: int, method: str, tmp_p
     status = run(main())
     assert status.state == "failed"
     assert f"{OTHER} takes no part in this alignment" in status.error
-    assert ("more than two parties" if parties > 2 else "by sorted-ids") in status.error
+    assert "there is no proof, as it is by sorted-ids" in status.error
 
 
 def test_previews(tmp_path: Path) -> None:
@@ -298,3 +297,128 @@ def test_predictions_have_proofs_too(tmp_path: Path) -> None:
 
     run(main())
     assert sorted(proofs.values()) == [2, 2]
+
+
+# ---- a ring
+
+IN_RING = [[*COMMON, *(f"{place}-{number}" for number in range(4 + place))] for place in range(4)]
+
+
+@pytest.mark.parametrize("parties", [3, 4])
+@pytest.mark.parametrize("asking", [(), (0,), (1, 2), (0, 1, 2)], ids=str)
+def test_a_ring_proves_to_those_who_ask(parties: int, asking: tuple[int, ...], tmp_path: Path) -> None:
+    """All find the plain intersection; nobody gets a list that it did not get without, sums go around in its place."""
+    lists: set[tuple[str, str, int]] = set()
+    sums = Counter[int]()
+
+    def note(sender: str, to: str, parcel: Parcel) -> Parcel:
+        if name_of(parcel) == "blinded_ids":
+            lists.add((sender, to, parcel.stage))
+        if name_of(parcel) == "sum_of_list":
+            sums[len(parcel.alignment.sum_of_list.points)] += 1
+        return parcel
+
+    asks = {NAMES[place]: ASKS[NAMES[place]] for place in asking}
+    status, found = trained(tmp_path, asks, note, IN_RING[:parties])
+    assert (status.state, status.error) == ("finished", "")
+    assert sorted(found[0]) == COMMON
+    assert all(each == found[0] for each in found)
+    expected = {(NAMES[here], NAMES[there], turn.stage) for turn in turns(parties) for here, there in turn.routes}
+    assert lists == {(sender, to, stage) for sender, to, stage in expected if sender != to}
+    own = {length: len(asking) for length in range(1, parties + 1)}
+    assert {length: count for length, count in sums.items() if length} == (own if asking else {})
+
+
+def _exchange(parcel: Parcel) -> None:
+    """The signs are exchanged with the points: the list is merely in another order."""
+    ids = parcel.alignment.blinded_ids
+    signs = [ids.signs[0] >> 7 & 1, ids.signs[0] >> 6 & 1]
+    ids.points = ids.points[32:64] + ids.points[:32] + ids.points[64:]
+    ids.signs = bytes([ids.signs[0] & 63 | signs[1] << 7 | signs[0] << 6]) + ids.signs[1:]
+
+
+def _turn(parcel: Parcel) -> None:
+    ids = parcel.alignment.blinded_ids
+    ids.signs = bytes([ids.signs[0] ^ 128]) + ids.signs[1:]
+
+
+def _replace(parcel: Parcel, place: int) -> None:
+    parcel.alignment.sum_of_list.points[place] = bindings.crypto_scalarmult_ed25519_base_noclamp(bytes([9]) + bytes(31))
+
+
+def _spoil(parcel: Parcel) -> None:
+    proof = parcel.alignment.sum_of_list.proofs[-1]
+    proof.challenge = bytes([proof.challenge[0] ^ 1]) + proof.challenge[1:]
+
+
+def _clear(parcel: Parcel) -> None:
+    del parcel.alignment.sum_of_list.points[:]
+
+
+#: The last pass of a ring of three, in which lists return to their owners.
+LAST = [turn.stage for turn in turns(3) if turn.step == "pass_ids"][-1]
+RING_FAULTS: dict[str, tuple[str, Callable[[Parcel], None]]] = {
+    "two common ids exchanged": ("did not come back raised by one exponent of each party", _exchange),
+    "a sign turned": ("did not come back raised by one exponent of each party", _turn),
+    "another sum": ("did not come back from pharmacy", partial(_replace, place=0)),
+    "another raised sum": ("lab did not prove to clinic that it raised the sum", partial(_replace, place=1)),
+    "a changed proof": ("pharmacy did not prove to clinic", _spoil),
+    "no point at all": ("the sum of the identifiers of clinic did not come back from pharmacy", _clear),
+}
+
+
+@pytest.mark.parametrize("fault", RING_FAULTS)
+def test_what_the_last_party_of_a_ring_changes_is_told(fault: str, tmp_path: Path) -> None:
+    """By the owner that asks. A list in another order has all common points, and is not detected without a proof."""
+    expected, spoil = RING_FAULTS[fault]
+    kind = "blinded_ids" if "raised by one" in expected else "sum_of_list"
+
+    def tamper(_sender: str, to: str, parcel: Parcel) -> Parcel:
+        if to == FIRST and name_of(parcel) == kind and parcel.stage == (LAST if kind == "blinded_ids" else 2):
+            spoil(parcel)
+        return parcel
+
+    status, found = trained(tmp_path, {FIRST: ASKS[FIRST]}, tamper, [COMMON] * 3)
+    assert (status.state, found) == ("failed", [])
+    assert expected in status.error
+
+
+def test_a_reordered_list_of_a_ring_without_a_proof(tmp_path: Path) -> None:
+    """The job goes on, and one party takes records for others: what a proof prevents."""
+
+    def tamper(_sender: str, to: str, parcel: Parcel) -> Parcel:
+        if to == FIRST and name_of(parcel) == "blinded_ids" and parcel.stage == LAST:
+            points = parcel.alignment.blinded_ids.points
+            parcel.alignment.blinded_ids.points = points[32:64] + points[:32] + points[64:]
+        return parcel
+
+    status, found = trained(tmp_path, {}, tamper, [COMMON] * 3)
+    assert (status.state, status.error) == ("finished", "")
+    assert found[1] == found[2] != found[0]
+    assert sorted(found[0]) == COMMON
+
+
+@pytest.mark.parametrize("proven", [False, True])
+def test_points_that_are_sent_back_in_a_ring(proven: bool, tmp_path: Path) -> None:
+    """A party that returns the result of all as another's list calls nothing common, with a proof or without.
+
+    One-time exponents see to that: the owner takes its own off a list that never had it.
+    """
+    common: list[bytes] = []
+
+    def tamper(sender: str, to: str, parcel: Parcel) -> Parcel:
+        if name_of(parcel) == "blinded_ids" and sender == NAMES[2]:
+            if parcel.stage == _RESULT:
+                common.append(parcel.alignment.blinded_ids.points)
+            if parcel.stage == LAST and to == FIRST:
+                own = len(parcel.alignment.blinded_ids.points)
+                parcel.alignment.blinded_ids.points = (common[0] * 9)[:own]
+        return parcel
+
+    status, found = trained(tmp_path, ASKS if proven else {}, tamper, [COMMON] * 3)
+    assert (status.state, found) == ("failed", [])
+    assert "does not hold all of the common identifiers" in status.error
+
+
+#: The pass in which the last party of a ring of three sends the common points to all.
+_RESULT = next(turn.stage for turn in reversed(turns(3)) if turn.step == "pass_ids" and (2, 2) in turn.routes)

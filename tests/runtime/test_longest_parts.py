@@ -142,6 +142,11 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     ],
     "alignment_key": lambda: [alignment_pb2.AlignmentKey(key=bytes(32), asks=True)],
     "list_proof": lambda: [alignment_pb2.ListProof(challenge=bytes(32), response=bytes(32))],
+    "sum_of_list": lambda: [
+        alignment_pb2.SumOfList(
+            points=[bytes(32)] * 20, proofs=[alignment_pb2.ListProof(challenge=bytes(32), response=bytes(32))] * 19
+        )
+    ],
     "candidate_count": lambda: [
         setup_pb2.CandidateCount(
             candidates=LONG % 2**32, merges_bins=True, keeps_second_halves=True, hiding=LONG % 2**32
@@ -208,6 +213,7 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
 }
 #: Kinds of which a part is never long.
 SHORT = (
+    *("alignment_key", "list_proof", "sum_of_list"),
     "public_key",
     "record_digest",
     "least_count",

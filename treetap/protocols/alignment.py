@@ -125,7 +125,8 @@ def _around_a_ring(parties: int) -> Plan:
        hold.
     2. The common points go around once more, for fresh exponents, shuffled by each; the last party sends them to all.
     3. Every owner's list goes around under the fresh exponents, its order kept, back to its owner alone.
-    4. The first party compares the results of all.
+    4. Where a party asks, each proves to it how it has raised its list.
+    5. The first party compares the results of all.
     """
     places, last, ring = tuple(range(parties)), parties - 1, _ring(parties)
     number = count()
@@ -141,6 +142,7 @@ def _around_a_ring(parties: int) -> Plan:
         made.append(AlignmentTurn("raise_ids", next(number), places))
     made.append(AlignmentTurn("pass_ids", next(number), places, ring))
     made.append(AlignmentTurn("match_ids", next(number), places))
+    made.append(AlignmentTurn("prove_ids", next(number), places))
     made.append(AlignmentTurn("agree_ids", next(number), (0,)))
     return tuple(made)
 
@@ -172,7 +174,7 @@ class Passes:
         place, sender = parties.index(series.receiver), parties.index(series.sender)
         owner = owners(self.plan(len(parties)), place).get((sender, series.stage))
         length = sizes.ids if owner is None or owner == place else sizes.lists.get(owner, MOST_IDS)
-        signs = 0 if sizes.counted or owner != place or len(parties) > 2 else length // 8
+        signs = 0 if sizes.counted or owner is None else length // 8
         return POINT_BYTES * min(length, MOST_IDS) + signs
 
     def row(self) -> MessageRow:
@@ -189,6 +191,22 @@ def with_last_pass(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, 
     """In the turn in which two parties return each other's lists."""
     rounds, stages = Passes(turns).each_pass(sizes, sender, receiver)
     return rounds, [max(stages)]
+
+
+def to_the_next(members: Members) -> Pairs:
+    """Of three parties and more each to the next of the ring."""
+    parties = members.parties
+    return [(parties[here], parties[there]) for here, there in _ring(len(parties))] if len(parties) > 2 else ()
+
+
+def each_hop(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, range]:
+    """As often as there are parties."""
+    return range(1), range(len(sizes.members.parties))
+
+
+def points_of_a_ring(sizes: JobSizes, _series: Series) -> int:
+    """A point for each party, and a proof for each but one."""
+    return 128 * len(sizes.members.parties)
 
 
 def a_point(_sizes: JobSizes, _series: Series) -> int:
@@ -214,10 +232,11 @@ def one_number(_sizes: JobSizes, _series: Series) -> int:
 #: Method of record alignment → its contents; the first is the default.
 ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
     "psi": (
-        MessageRow("alignment_key", between_two, once, a_point, step="blind_ids"),
+        MessageRow("alignment_key", to_each_other, once, a_point, step="blind_ids"),
         Passes(turns).row(),
         MessageRow("list_proof", between_two, with_last_pass, a_proof, step="pass_ids", by_tables=True),
-        MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids"),
+        MessageRow("sum_of_list", to_the_next, each_hop, points_of_a_ring, step="prove_ids", by_tables=True),
+        MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids", also=("prove_ids",)),
     ),
     "sorted-ids": (
         MessageRow("record_digest", to_label_holder, once, digest_of_records, step="send_digest"),

@@ -129,10 +129,16 @@ def valid_key(key: bytes) -> bool:
     return len(key) == POINT_BYTES and bool(bindings.crypto_core_ed25519_is_valid_point(key))
 
 
+def raised_by(exponent: Exponent, source: bytes) -> bytes:
+    """A point of the group times the exponent's number, 32 bytes."""
+    raised: bytes = bindings.crypto_scalarmult_ed25519_noclamp(exponent.for_kernel(), source)
+    return raised
+
+
 def prove(exponent: Exponent, claim: Claim, statement: bytes, source: bytes) -> tuple[bytes, bytes]:
     """Challenge and response for S = `source`, 32 bytes each."""
     number, nonce = exponent.for_kernel(), (1 + secrets.randbelow(ORDER - 1)).to_bytes(SCALAR_BYTES, "little")
-    raised = bindings.crypto_scalarmult_ed25519_noclamp(number, source)
+    raised = raised_by(exponent, source)
     nonces = (
         bindings.crypto_scalarmult_ed25519_base_noclamp(nonce),
         bindings.crypto_scalarmult_ed25519_noclamp(nonce, source),
