@@ -422,3 +422,39 @@ def test_points_that_are_sent_back_in_a_ring(proven: bool, tmp_path: Path) -> No
 
 #: The pass in which the last party of a ring of three sends the common points to all.
 _RESULT = next(turn.stage for turn in reversed(turns(3)) if turn.step == "pass_ids" and (2, 2) in turn.routes)
+
+
+class LeavingItselfOut(Alignment):
+    """A combiner that calls common what all others hold."""
+
+    @step()
+    async def combine_ids(self) -> None:
+        """Without the own list, the one that came around."""
+        mine = next(points for points in self._held if len(points) == len(self._ids))
+        others = [points for points in self._held if points is not mine]
+        joint = self._lists.empty()
+        await self._lists.common(*others, kept=lambda points, _: joint.append(points))
+        self._hold(joint)
+        await self._refresh(joint)
+
+    @step()
+    async def match_ids(self) -> None:
+        """The common points are the own first records."""
+        assert self._common is not None
+        points = np.sort(np.frombuffer(self._common.take(0, len(self._common)), dtype="S32"))
+        self._found = np.arange(len(points)), hashlib.sha256(points.tobytes()).digest()
+
+
+def test_a_combiner_that_leaves_itself_out_is_not_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though all others ask for proofs: what a ring's first steps leave open."""
+
+    def made(context: Any, *args: Any, **named: Any) -> Alignment:
+        return (LeavingItselfOut if context.party == FIRST else Alignment)(context, *args, **named)
+
+    monkeypatch.setattr(label_holder_job, "Alignment", made)
+    shared = [f"patient {number}" for number in range(40)]
+    ids = [[f"nobody {number}" for number in range(50)], [*shared, "a"], [*shared, "b"]]
+    status, found = trained(tmp_path, {name: ASKS[name] for name in NAMES[1:3]}, ids=ids)
+    assert (status.state, status.error) == ("finished", "")
+    assert sorted(found[1]) == sorted(shared)
+    assert found[1] == found[2]
