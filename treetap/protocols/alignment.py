@@ -182,15 +182,10 @@ class Passes:
         return MessageRow("blinded_ids", self.route, self.each_pass, self.points_of_ids, step="pass_ids")
 
 
-def between_two(members: Members) -> Pairs:
-    """Each of two parties to the other; none of more."""
-    return to_each_other(members) if len(members.parties) == 2 else ()
-
-
-def with_last_pass(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, list[int]]:
-    """In the turn in which two parties return each other's lists."""
-    rounds, stages = Passes(turns).each_pass(sizes, sender, receiver)
-    return rounds, [max(stages)]
+def with_last_pass(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, list[int]]:
+    """In the turn in which two parties return each other's lists; never of more."""
+    parties = len(sizes.members.parties)
+    return range(1), [turn.stage for turn in turns(parties) if turn.routes][-1:] if parties == 2 else []
 
 
 def to_the_next(members: Members) -> Pairs:
@@ -234,7 +229,7 @@ ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
     "psi": (
         MessageRow("alignment_key", to_each_other, once, a_point, step="blind_ids"),
         Passes(turns).row(),
-        MessageRow("list_proof", between_two, with_last_pass, a_proof, step="pass_ids", by_tables=True),
+        MessageRow("list_proof", to_each_other, with_last_pass, a_proof, step="pass_ids", by_tables=True),
         MessageRow("sum_of_list", to_the_next, each_hop, points_of_a_ring, step="prove_ids", by_tables=True),
         MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids", also=("prove_ids",)),
     ),
