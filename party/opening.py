@@ -200,6 +200,7 @@ def checks_of_training(config: PartyConfig, spec: setup_pb2.JobSpec, members: Me
         params = params_of(spec)
         if isinstance(params, TreeParams) and (protocol.one_role or name != spec.aggregator):
             yield partial(policy.check_summed_bits, name, params.summed_bits)
+    yield lambda: policy.check_proof(name, spec.alignment, len(members.parties))
     yield lambda: policy.check_job(name, sent_in_training(spec, members.coordinator))
     yield lambda: check_own(
         name, config.defences, policy, config.table(spec.table), config.table(spec.eval_table), spec
@@ -230,6 +231,7 @@ class _Prediction(Kind[prediction_pb2.OpenModel]):
     def check(self, config: PartyConfig, opening: prediction_pb2.OpenModel, members: Members) -> None:
         check_prediction(opening)
         check_members(config, members, prediction(prediction_name(opening)).opens_sums)
+        config.policy.check_proof(config.name, opening.alignment, len(members.parties))
         config.policy.check_job(config.name, sent_in_prediction(opening, members.coordinator))
         require_library(prediction_name(opening), prediction(prediction_name(opening)), at_party=True)
 
@@ -258,6 +260,9 @@ class _Preview(Kind[alignment_pb2.OpenPreview]):
         from treetap.protocols.preview import sent_in_preview
 
         config.policy.check_preview(config.name, opening.answer)
+        config.policy.check_proof(
+            config.name, "psi" if opening.answer == "records" else "a count", len(opening.parties)
+        )
         check_members(config, members, lambda _: ())
         config.policy.check_job(config.name, sent_in_preview(opening, members.coordinator))
 

@@ -87,6 +87,10 @@ class Policy(Strict):
     """Label holder: take part with `grow_policy = "lossguide"`, whose order of splits tells others of gains."""
     min_common_records: Annotated[int, Field(ge=1, le=MOST_IDS)] = 30
     """Fewest records common to all parties of a training; of a preview, below that only "fewer than"."""
+    alignment_proof: bool = False
+    """Ask the other parties to prove that they return this party's blinded ids raised by one exponent; `sorted-ids` and
+    previews of a count are refused. Needs compiled kernels at all parties.
+    """
     preview: Literal["off", "count", "records"] = "off"
     """Previews of an alignment in which the party takes part: none, of the count, or also of its own common rows."""
     previews_per_day: Annotated[int, Field(ge=1, le=1000)] = 5
@@ -246,6 +250,23 @@ class Policy(Strict):
                 f"{party} takes no part in a preview that answers with {what}: its policy says preview = "
                 f'{json.dumps(self.preview)}; if it should, write preview = "{answer}" above the tables of {party}\'s '
                 f"policy file and send {party} SIGHUP"
+            )
+
+    def check_proof(self, party: str, alignment: str, parties: int) -> None:
+        """Raise `Refused` if the policy asks for a proof that an alignment by this method does not have, or a count."""
+        if not self.alignment_proof or parties == 1:
+            return
+        from treetap.native import arithmetic  # of alignments, as the rest of the mathematics
+
+        fault = "" if alignment == "psi" else f"it is by {alignment}"
+        if not fault and arithmetic.form_in_use() is None:
+            fault = f"the arithmetic of {party} has no compiled kernels, which make and check it"
+        if fault:
+            raise Refused(
+                f"{party} takes no part in this alignment: its policy says alignment_proof = true, and there is no "
+                f'proof, as {fault}; align by alignment = "psi" and with arithmetic = "native" in the files of all '
+                f"parties, or, if {party} does without a proof, take the line out of its policy file and send {party} "
+                "SIGHUP"
             )
 
     def check_parties(self, party: str, count: int) -> None:

@@ -5,10 +5,12 @@ A list is in memory a few messages or calls at a time only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, TypeVar
 
-from party.runtime.context import StepContext
+import numpy as np
+
+from party.runtime.context import StepContext, required
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.protocols.alignment import Plan, owners
@@ -16,10 +18,12 @@ from treetap.protocols.messages import JobSizes
 from treetap.psi import kernels
 from treetap.psi.group import POINT_BYTES, Exponent
 from treetap.psi.lists import PointList, Rows, common, shuffled
+from treetap.psi.proof import Sums
 from treetap.tables.record_ids import Ids
 from treetap.wire.v2 import alignment_pb2
 from treetap.workers.engines import Engine, KeyEngine
 
+T = TypeVar("T")
 #: Points in one message: 1 MiB.
 POINTS_PER_MESSAGE = 32_768
 #: Points in one call to a worker: some tenths of a second of work, so that progress is reported often.
@@ -34,34 +38,83 @@ class BlindedLists:
     def __init__(self, context: StepContext, plan: Plan, sizes: JobSizes) -> None:
         """`sizes`: take the lengths of the others' lists, once they have been here."""
         self._context, self._plan, self._sizes, self._members = context, plan, sizes, sizes.members.parties
+        self.signed_at: Collection[int] = ()  #: the turns whose lists come with signs, for a proof
 
-    async def blinded(self, ids: Ids, order: Rows, exponent: Exponent) -> PointList:
-        """The ids at these places, in this order, hashed to the group and raised."""
+    async def blinded(self, ids: Ids, order: Rows, exponent: Exponent, *, rooted: bool = False) -> PointList:
+        """The ids at these places, in this order, hashed to the group and raised; `rooted`: with roots."""
 
         def call(first: int, last: int) -> tuple[Any, ...]:
             return exponent.for_kernel(), *ids.take(order[first:last]).packed()
 
-        made = PointList(self._context.scratch.file(), len(order))
-        await self._spread(self._secret_workers, kernels.blind, call, len(order), "raised identifiers", made)
+        made = self._new(len(order))
+        if rooted:
+            made.roots, kernel = self._new(len(order)), kernels.blind_rooted
+            put = _into(made, made.roots)
+            await self._spread(self._secret_workers, kernel, call, len(order), "raised identifiers", put)
+        else:
+            await self._spread(self._secret_workers, kernels.blind, call, len(order), "raised identifiers", made.put)
         return made
 
-    async def raised(self, points: PointList, exponent: Exponent) -> PointList:
-        """A new list of all points, checked and raised, in their order."""
+    async def raised(self, points: PointList, exponent: Exponent, *, rooted: bool = False) -> PointList:
+        """A new list of all points, checked and raised, in their order.
+
+        `rooted`: the new list gets signs, times those of the former one if that has some, and the former one roots.
+        """
 
         def call(first: int, last: int) -> tuple[Any, ...]:
             return exponent.for_kernel(), points.take(first, last - first)
 
-        made = PointList(self._context.scratch.file(), len(points))
-        await self._spread(self._secret_workers, kernels.raise_points, call, len(points), "raised identifiers", made)
+        made, total = self._new(len(points)), len(points)
+        if rooted:
+            points.roots, made.signs = self._new(total), self._new(total, width=1)
+            write, before = _into(made, points.roots, made.signs), points.signs
+
+            def put(first: int, blocks: tuple[bytes, bytes, bytes]) -> None:
+                raised, roots, signs = blocks
+                if before is not None:
+                    earlier = np.frombuffer(before.take(first, len(signs)), dtype=np.uint8)
+                    signs = (earlier ^ np.frombuffer(signs, dtype=np.uint8)).tobytes()
+                write(first, (raised, roots, signs))
+
+            await self._spread(self._secret_workers, kernels.raise_rooted, call, total, "raised identifiers", put)
+        else:
+            await self._spread(self._secret_workers, kernels.raise_points, call, total, "raised identifiers", made.put)
         return made
 
-    async def check(self, points: PointList) -> None:
-        """Raise `Malformed` for invalid points, in lists that are only compared; raising a list checks it too."""
+    async def check(self, points: PointList, *, rooted: bool = False) -> None:
+        """Raise `Malformed` for invalid points, in lists that are only compared; raising a list checks it too.
+
+        `rooted`: give the list its roots.
+        """
 
         def call(first: int, last: int) -> tuple[Any, ...]:
             return (points.take(first, last - first),)
 
-        await self._spread(self._context.engine, kernels.check_points, call, len(points), "checked identifiers", None)
+        total = len(points)
+        if rooted:
+            points.roots = self._new(total)
+            put = points.roots.put
+            await self._spread(self._secret_workers, kernels.check_rooted, call, total, "checked identifiers", put)
+        else:
+            await self._spread(
+                self._context.engine, kernels.check_points, call, total, "checked identifiers", lambda _, __: None
+            )
+
+    async def summed(self, points: PointList, statement: bytes) -> bytes:
+        """The sum of all points, each with its sign and times its number, as 32 bytes of edwards25519."""
+        sums, roots, signs = Sums(), required(points.roots), points.signs
+
+        def call(first: int, last: int) -> tuple[Any, ...]:
+            count = last - first
+            own = bytes(count) if signs is None else signs.take(first, count)
+            return statement, first, points.take(first, count), roots.take(first, count), own
+
+        def put(_first: int, block: bytes) -> None:
+            sums.add(block)
+
+        workers, total = self._secret_workers, len(points)
+        await self._spread(workers, kernels.sum_multiples, call, total, "summed identifiers", put)
+        return sums.encoded()
 
     async def shuffled(self, points: PointList) -> PointList:
         """The points in a new order; the list is closed."""
@@ -84,10 +137,17 @@ class BlindedLists:
         return PointList(self._context.scratch.file())
 
     async def send(self, to: str, points: PointList | None, stage: int) -> list[PointList]:
-        """Send a list; returns none, so that sending and taking can be awaited together."""
-        blocks: Iterator[bytes] = iter(()) if points is None else points.blocks(POINTS_PER_MESSAGE)
-        bodies = (alignment_pb2.BlindedIds(points=block) for block in blocks)
-        await self._context.outbox.send(to, "blinded_ids", bodies, stage=stage)
+        """Send a list, with its signs; returns none, so that sending and taking can be awaited together."""
+
+        def bodies() -> Iterator[alignment_pb2.BlindedIds]:
+            if points is None:
+                return
+            for first in range(0, len(points), POINTS_PER_MESSAGE):
+                signs = b"" if points.signs is None else points.signs.take(first, POINTS_PER_MESSAGE)
+                packed = np.packbits(np.frombuffer(signs, dtype=np.uint8)).tobytes()
+                yield alignment_pb2.BlindedIds(points=points.take(first, POINTS_PER_MESSAGE), signs=packed)
+
+        await self._context.outbox.send(to, "blinded_ids", bodies(), stage=stage)
         return []
 
     async def take_all(self, senders: Sequence[int], stage: int) -> list[PointList]:
@@ -96,14 +156,24 @@ class BlindedLists:
 
     async def _take(self, sender: str, stage: int) -> PointList:
         made, rest = self.empty(), b""
+        if stage in self.signed_at:
+            made.signs = PointList(self._context.scratch.file(), width=1)
         async for message in self._context.mailbox.series(sender, "blinded_ids", 0, stage):
-            block = rest + message.alignment.blinded_ids.points
+            ids = message.alignment.blinded_ids
+            block = rest + ids.points
             whole = len(block) // POINT_BYTES * POINT_BYTES
             made.append(block[:whole])
             rest = block[whole:]
+            if made.signs is not None:
+                bits = np.unpackbits(np.frombuffer(ids.signs, dtype=np.uint8))
+                made.signs.append(bits[: len(made) - len(made.signs)].tobytes())
         if rest:
             size = len(made) * POINT_BYTES + len(rest)
             raise Malformed(f"{sender} sent {size} bytes of blinded identifiers, no whole number of points")
+        if made.signs is not None and len(made.signs) != len(made):
+            raise Malformed(
+                f"{sender} sent {len(made.signs)} signs for {len(made)} identifiers: a proof needs one each"
+            )
         place = self._members.index(self._context.party)
         owner = owners(self._plan, place).get((self._members.index(sender), stage))
         if owner is not None and owner != place:  # the own list is compared with the own ids
@@ -113,6 +183,9 @@ class BlindedLists:
                 raise Malformed(f"{sender} sent {len(made)} {whose}")
         return made
 
+    def _new(self, points: int, width: int = POINT_BYTES) -> PointList:
+        return PointList(self._context.scratch.file(), points, width)
+
     @property
     def _secret_workers(self) -> KeyEngine:
         """The workers that get ids and exponents."""
@@ -121,15 +194,16 @@ class BlindedLists:
     async def _spread(
         self,
         engine: Engine,
-        kernel: Callable[..., bytes],
+        kernel: Callable[..., T],
         call: Callable[[int, int], tuple[Any, ...]],
         total: int,
         operation: str,
-        made: PointList | None,
+        put: Callable[[int, T], None],
     ) -> None:
-        """Distribute `total` points over an engine's workers, write the results to their places, and report progress.
+        """Distribute `total` points over an engine's workers, and report progress.
 
-        `call`: the kernel's arguments for the points from the first to before the last.
+        `call`: the kernel's arguments for the points from the first to before the last. `put`: takes the place of the
+        first, and the kernel's result.
         """
         progress = self._context.progress
         progress.done, progress.total = 0, total
@@ -138,10 +212,18 @@ class BlindedLists:
         async def work(worker: int) -> None:
             for first in parts:
                 last = min(first + POINTS_PER_CALL, total)
-                block = await engine.call(worker, kernel, *call(first, last))
-                if made is not None:
-                    made.put(first, block)
+                put(first, await engine.call(worker, kernel, *call(first, last)))
                 progress.done += last - first
 
         await together(*(work(worker) for worker in range(engine.workers) for _ in range(CALLS_PER_WORKER)))
         self._context.costs.operations[operation] += total
+
+
+def _into(*lists: PointList) -> Callable[[int, Sequence[bytes]], None]:
+    """Write the blocks of a result to these lists, at a place."""
+
+    def put(first: int, blocks: Sequence[bytes]) -> None:
+        for points, block in zip(lists, blocks, strict=True):
+            points.put(first, block)
+
+    return put

@@ -44,6 +44,8 @@ class RaisedLists:
         self._shuffle: Rows = np.zeros(0, dtype=np.int64)
         self._held: list[PointList] = []  # between two turns
         self._common: PointList | None = None  # kept beside these, once it is known
+        self._sent: PointList | None = None  # likewise, the own list, until a proof of its return is checked
+        self._rooted = False  # the own list gets roots
         self._exponent = Exponent.draw()
         self._lists = BlindedLists(context, plan, sizes)
 
@@ -51,7 +53,7 @@ class RaisedLists:
     async def blind_ids(self) -> None:
         """Hash the party's own ids to the group and raise them, in a random order that the party keeps."""
         self._shuffle = await self._context.offload(lambda: permutation(len(self._ids)))
-        self._hold(await self._lists.blinded(self._ids, self._shuffle, self._exponent))
+        self._hold(await self._lists.blinded(self._ids, self._shuffle, self._exponent, rooted=self._rooted))
 
     @step()
     async def pass_ids(self, request: control_pb2.StepRequest) -> None:
@@ -77,8 +79,8 @@ class RaisedLists:
         self._hold(await self._lists.shuffled(raised))
 
     def _hold(self, *lists: PointList) -> None:
-        """Hold these lists; delete those that were held before, unless they are among them or the common one."""
+        """Hold these lists; delete those that were held before, unless they are among them or kept beside them."""
         for points in self._held:
-            if points is not self._common and points not in lists:
+            if points not in (self._common, self._sent, *lists):
                 points.close()
         self._held = list(lists)

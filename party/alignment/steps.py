@@ -16,21 +16,23 @@ from typing import Literal
 
 import numpy as np
 
+from party.alignment.proofs import AnnouncedKeys, ListProofs
 from party.alignment.raised_lists import RaisedLists, own_steps
+from party.alignment.ring_proofs import RingProofs
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.runtime.step_order import StepId, step
 from party.setup.evaluated import check_evaluated
 from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.process.together import together
-from treetap.protocols.alignment import turns
+from treetap.protocols.alignment import owners, turns
 from treetap.protocols.messages import JobSizes
 from treetap.psi.group import Exponent
 from treetap.psi.lists import PointList
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin
-from treetap.wire.v2 import alignment_pb2
+from treetap.wire.v2 import alignment_pb2, control_pb2
 
 log = logging.getLogger(__name__)
 STORED = "alignment"
@@ -88,6 +90,13 @@ class Alignment(RaisedLists):
         self._records: Rows | None = None
         self._found: tuple[Rows, bytes] = (self._shuffle, b"")  # the label holder's result, until all parties agree
         self._fresh, self._once = Exponent.draw(), Exponent.draw()
+        passes = [turn.stage for turn in self._turns if turn.step == "pass_ids"] or [0]
+        self._first, self._last = passes[0], passes[-1]
+        self._two = ListProofs(context, self._lists, self._members, self._exponent)
+        self._ring = RingProofs(context, self._lists, self._members, self._fresh)
+        self._proofs: AnnouncedKeys = self._ring if len(self._members) > 2 else self._two
+        self._proof: alignment_pb2.ListProof | None = None  # of two parties, of the list that goes back
+        self._rooted = self._proofs is self._two and self._proofs.asks
 
     def begin(self, ids: Ids, rows: Rows, path: Origin, *, keep: bool, training: int | None = None) -> int:
         """Set the ids of the party's own table; returns the earlier attempt that aligned them, or 0.
@@ -150,13 +159,32 @@ class Alignment(RaisedLists):
     # ---- psi
 
     @step()
-    async def raise_ids(self) -> None:
+    async def blind_ids(self) -> None:
+        """Send the others the key of this party's exponent; then as in a count."""
+        await self._proofs.announce()
+        await super().blind_ids()
+
+    @step()
+    async def pass_ids(self, request: control_pb2.StepRequest) -> None:
+        """As in a count; receive the others' keys before any list. Of two parties, a proof goes after its list."""
+        if request.stage == self._first:
+            await self._proofs.meet()
+            self._lists.signed_at = self._signed()
+            self._sent = self._held[0] if self._rooted else None
+        await super().pass_ids(request)
+        if self._proof is not None and request.stage == self._last:
+            await self._two.send(self._proof, self._last)
+
+    @step()
+    async def raise_ids(self, request: control_pb2.StepRequest) -> None:
         """Raise the received list in its order: by the first exponent with two parties, by the fresh one in a ring."""
         (points,) = self._held
+        asked = self._owner(request.stage - 1) in self._proofs.asking
         ring = len(self._members) > 2
-        raised = await self._lists.raised(points, self._fresh if ring else self._exponent)
+        raised = await self._lists.raised(points, self._fresh if ring else self._exponent, rooted=asked)
         if not ring:
             self._common = raised
+            self._proof = await self._two.prove(points, raised) if asked else None
         self._hold(raised)
 
     @step()
@@ -185,7 +213,9 @@ class Alignment(RaisedLists):
         points that the owner finally sees, and could find its own ids among them (docs/adr/0013-one-time-exponent.md).
         """
         (self._common,) = self._held
-        self._hold(await self._lists.blinded(self._ids, self._shuffle, self._once))
+        own = await self._lists.blinded(self._ids, self._shuffle, self._once, rooted=self._ring.asks)
+        self._sent = own if self._ring.asks else None
+        self._hold(own)
 
     @step()
     async def match_ids(self) -> None:
@@ -197,11 +227,18 @@ class Alignment(RaisedLists):
             )
         ring = len(self._members) > 2
         if ring:
-            own = await self._lists.raised(own, self._fresh.over(self._once))
+            raised = await self._lists.raised(own, self._fresh.over(self._once), rooted=self._ring.asks)
+            await self._ring.sum(self._sent, own)
+            own = raised
             self._hold(own)
             await self._lists.check(common)
         else:
-            await self._lists.check(own)
+            await self._lists.check(own, rooted=self._rooted)
+            if self._sent is not None:
+                await self._two.check(self._sent, own, self._last)
+        if self._sent is not None:
+            self._sent.close()
+            self._sent = None
         state, parts = hashlib.sha256(), [np.zeros(0, dtype=np.int64)]
 
         def kept(points: bytes, places: Rows) -> None:
@@ -214,10 +251,14 @@ class Alignment(RaisedLists):
             raise Malformed(f"{self._context.party} does not hold all of the common identifiers")
         self._enough_of(self._shuffle[places])
         self._found = self._shuffle[places], digest
-        if self._place:
-            body = alignment_pb2.RecordDigest(digest=digest, records=len(places))
-            await self._context.outbox.send(self._members[0], "record_digest", [body])
-            await self._agreed(self._shuffle[places])
+        if not ring:
+            await self._compare()
+
+    @step()
+    async def prove_ids(self) -> None:
+        """In a ring, prove the lists of those who ask; end the phase as `match_ids` does of two parties."""
+        await self._ring.go_around()
+        await self._compare()
 
     @step()
     async def agree_ids(self) -> None:
@@ -231,6 +272,29 @@ class Alignment(RaisedLists):
         await self._agreed(records)
 
     # ---- parts of the steps
+
+    async def _compare(self) -> None:
+        """Feature party: send the label holder the digest of the common points, and end the phase."""
+        records, digest = self._found
+        if self._place:
+            body = alignment_pb2.RecordDigest(digest=digest, records=len(records))
+            await self._context.outbox.send(self._members[0], "record_digest", [body])
+            await self._agreed(records)
+
+    def _owner(self, stage: int) -> str:
+        """Whose list this party gets from the one before it at a turn."""
+        place = owners(turns(len(self._members)), self._place)[(self._place - 1) % len(self._members), stage]
+        return self._members[required(place)]
+
+    def _signed(self) -> list[int]:
+        """The turns at which a list comes to this party that another one has raised, and its owner asks for a proof."""
+        started = [turn.stage for turn in self._turns if turn.step in ("blind_ids", "trace_ids")][-1]
+        passes = owners(turns(len(self._members)), self._place).items()
+        return [
+            stage
+            for (sender, stage), owner in passes
+            if stage > started and owner not in (None, sender) and self._members[required(owner)] in self._proofs.asking
+        ]
 
     async def _send_digest(self, to: str) -> None:
         digest = alignment_pb2.RecordDigest(digest=self._ids.digest(), records=len(self._ids))

@@ -81,7 +81,7 @@ def test_a_message_is_sent_in_a_step_of_its_sender(name: str) -> None:
     needs_library_of(name)
     for one in shown(name):
         steps = {step.step for step in one.steps}
-        phases = {"pass_ids", "match_ids", "send_digest", "compare_digests", "name_features"}
+        phases = {"blind_ids", "pass_ids", "match_ids", "prove_ids", "send_digest", "compare_digests", "name_features"}
         for message in one.messages:
             assert {message.step, *message.also} <= steps | phases or message.message in ("done", "accounted"), message
             assert message.at_most or message.often == "in answer", message

@@ -4,16 +4,21 @@
  * The field's functions get words at the ends of their bounds, which no point can bring about, and are compared with
  * sums modulo p. Results of kernels are compared with each other and with the multiple of RFC 7748, section 5.2: hashes
  * are of the group, raising commutes and gives points of the group, blocks of every length give what their points give
- * one by one, and encodings that are of no point, or of no point of the group, are refused at their places. */
+ * one by one, and encodings that are of no point, or of no point of the group, are refused at their places. Roots that
+ * are recovered after raising are those of a check, but for their sign, and sums do not depend on the points' order. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "../../treetap/native/curve_field.h"
 
 int FN(treetap_has)(void);
-void FN(treetap_hash_points)(const uint8_t *, uint8_t *, size_t);
+void FN(treetap_hash_points)(const uint8_t *, uint8_t *, uint8_t *, size_t);
 void FN(treetap_raise_points)(const uint8_t *, const uint8_t *, uint8_t *, uint8_t *, size_t);
 size_t FN(treetap_check_points)(const uint8_t *, uint8_t *, size_t);
+void FN(treetap_recover_roots)(
+    const uint8_t *, const uint8_t *, const uint8_t *, const uint8_t *, uint8_t *, size_t);
+void FN(treetap_sum_multiples)(
+    const uint8_t *, const uint8_t *, const uint8_t *, const int8_t *, size_t, uint64_t *, uint8_t *);
 void treetap_sha512(const uint8_t *, size_t, const uint8_t *, const int64_t *, size_t, uint8_t *);
 
 #define CHECK(holds)                                                        \
@@ -191,7 +196,8 @@ static void drive(size_t count) {
     for (size_t i = 0; i < 64 * count; i++) uniform[i] = (uint8_t)next();
     for (size_t i = 0; i < 64 * count && i < 64 * 6; i++) uniform[i] = i / 32 % 2 ? 0xff : 0; /* halves of extremes */
     for (size_t i = 0; i < count && i < 3; i++) uniform[64 * i + 17 * i] += 1;
-    FN(treetap_hash_points)(uniform, points, count);
+    FN(treetap_hash_points)(uniform, points, roots, count);
+    FN(treetap_hash_points)(uniform, points, NULL, count);
     CHECK(FN(treetap_check_points)(points, NULL, count) == count);
     clamped(first);
     clamped(second);
@@ -204,7 +210,7 @@ static void drive(size_t count) {
     CHECK(!memcmp(one, other, 32 * count));
     if (count) {
         const size_t last = count - 1;
-        FN(treetap_hash_points)(uniform + 64 * last, other, 1);
+        FN(treetap_hash_points)(uniform + 64 * last, other, NULL, 1);
         CHECK(!memcmp(other, points + 32 * last, 32));
         /* 0, 1 (of order 4), the largest number, and a point with its top bit set */
         for (int fault = 0; fault < 4; fault++) {
@@ -217,6 +223,61 @@ static void drive(size_t count) {
         }
     }
     free(uniform), free(points), free(one), free(other), free(roots);
+}
+
+static number of_bytes(const uint8_t *row) {
+    number made;
+    memcpy(&made, row, sizeof made);
+    return made;
+}
+
+/* Sums of points in one order and in the other: the same ratios x/z and y/z of every window. */
+static void sums(size_t count) {
+    enum { WINDOWS = 16, SPACE = WINDOWS * 129 * 24 };
+    uint8_t *uniform = bytes(64 * count), *points = bytes(32 * count), *roots = bytes(32 * count);
+    uint8_t *raised = bytes(32 * count), *seconds = bytes(32 * count), *even = bytes(32 * count), *signs = bytes(count);
+    int8_t *digits = (int8_t *)bytes(WINDOWS * count);
+    uint64_t *buckets = (uint64_t *)bytes(8 * SPACE);
+    uint8_t *made[2] = {bytes(4 * 32 * WINDOWS), bytes(4 * 32 * WINDOWS)}, scalar[32];
+    for (size_t i = 0; i < 64 * count; i++) uniform[i] = (uint8_t)next();
+    for (size_t i = 0; i < WINDOWS * count; i++) digits[i] = (int8_t)(i % 5 ? next() : 127 + i % 2);
+    FN(treetap_hash_points)(uniform, points, roots, count);
+    clamped(scalar);
+    FN(treetap_raise_points)(scalar, points, raised, seconds, count);
+    FN(treetap_recover_roots)(points, roots, raised, seconds, roots, count); /* in place */
+    CHECK(FN(treetap_check_points)(raised, even, count) == count);
+    for (size_t i = 0; i < count; i++) {
+        const number v = of_bytes(roots + 32 * i), e = of_bytes(even + 32 * i), both = plus(v, e);
+        signs[i] = roots[32 * i] & 1;
+        CHECK(signs[i] ? !(both.word[0] | both.word[1] | both.word[2] | both.word[3]) : !memcmp(&v, &e, sizeof v));
+    }
+    FN(treetap_sum_multiples)(raised, even, signs, digits, count, buckets, made[0]);
+    for (size_t i = 0, k = count; i + 1 < k--; i++)
+        for (size_t byte = 0; byte < 32; byte++) {
+            uint8_t *const blocks[3] = {raised, roots, (uint8_t *)digits};
+            for (int block = 0; block < 3; block++) {
+                const size_t width = block < 2 ? 32 : WINDOWS;
+                if (byte >= width) continue;
+                const uint8_t kept = blocks[block][width * i + byte];
+                blocks[block][width * i + byte] = blocks[block][width * k + byte];
+                blocks[block][width * k + byte] = kept;
+            }
+            if (!byte) {
+                const uint8_t kept = signs[i];
+                signs[i] = signs[k], signs[k] = kept;
+            }
+        }
+    FN(treetap_sum_multiples)(raised, roots, signs, digits, count, buckets, made[1]);
+    for (size_t window = 0; window < WINDOWS; window++)
+        for (size_t part = 0; part < 2; part++) {
+            const number a = times(of_bytes(made[0] + 32 * (WINDOWS * part + window)),
+                                   of_bytes(made[1] + 32 * (WINDOWS * 2 + window)));
+            const number b = times(of_bytes(made[1] + 32 * (WINDOWS * part + window)),
+                                   of_bytes(made[0] + 32 * (WINDOWS * 2 + window)));
+            CHECK(!memcmp(&a, &b, sizeof a));
+        }
+    free(uniform), free(points), free(roots), free(raised), free(seconds), free(even), free(signs), free(digits);
+    free(buckets), free(made[0]), free(made[1]);
 }
 
 /* Digests of texts at every place of a block, in memory that ends with them. */
@@ -243,7 +304,7 @@ int main(void) {
     published();
     digests();
     static const size_t counts[] = {0, 1, 7, 8, 9, 16, 17, 129, 257};
-    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) drive(counts[k]);
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) drive(counts[k]), sums(counts[k]);
     puts("points: all kernels");
     return 0;
 }

@@ -138,8 +138,17 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "least_count": lambda: [alignment_pb2.LeastCount(records=LONG)],
     "shared_count": lambda: [alignment_pb2.SharedCount(common=types_pb2.CommonCount(records=LONG, fewer_than=LONG))],
     "blinded_ids": lambda: [
-        alignment_pb2.BlindedIds(points=bytes(min(MESSAGE_BYTES, 3_000_000 - at)))
+        alignment_pb2.BlindedIds(
+            points=bytes(min(MESSAGE_BYTES, 3_000_000 - at)), signs=bytes(min(MESSAGE_BYTES, 3_000_000 - at) // 256 + 1)
+        )
         for at in range(0, 3_000_000, MESSAGE_BYTES)
+    ],
+    "alignment_key": lambda: [alignment_pb2.AlignmentKey(key=bytes(32), asks=True)],
+    "list_proof": lambda: [alignment_pb2.ListProof(challenge=bytes(32), response=bytes(32))],
+    "sum_of_list": lambda: [
+        alignment_pb2.SumOfList(
+            points=[bytes(32)] * 20, proofs=[alignment_pb2.ListProof(challenge=bytes(32), response=bytes(32))] * 19
+        )
     ],
     "candidate_count": lambda: [
         setup_pb2.CandidateCount(
@@ -207,6 +216,7 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
 }
 #: Kinds of which a part is never long.
 SHORT = (
+    *("alignment_key", "list_proof", "sum_of_list"),
     "public_key",
     "record_digest",
     "least_count",

@@ -97,6 +97,47 @@ TARGET void FN(treetap_raise_points)(
     }
 }
 
+/* v of each raised point, signed: raised = (scalar*P).u and second = ((scalar + 1)*P).u of a ladder, with u and v of P,
+ * determine it (Okeya and Sakurai, "Efficient Elliptic Curve Cryptosystems from a Scalar Multiplication Algorithm with
+ * Recovery of the y-Coordinate on a Montgomery-Form Elliptic Curve", CHES 2001, corollary 2):
+ *
+ *     2*v*raised.v = (u*raised + 1)*(u + raised + 2*A) - 2*A - (u - raised)^2 * second
+ *
+ * `made` may be `roots`. No v of the group is 0. Where second is of the neutral element, which is -1 for a scalar modulo
+ * l, the result is wrong: 1 of 2^252 scalars. */
+TARGET void FN(treetap_recover_roots)(
+    const uint8_t *points, const uint8_t *roots, const uint8_t *raised, const uint8_t *seconds, uint8_t *made,
+    size_t count) {
+    static const uint64_t TWICE_A[WORDS] = {2 * CURVE_A, 0, 0, 0, 0};
+    element numerator[BATCH], inverse[BATCH];
+    const element twice_a = constant(TWICE_A), one = constant(ONE);
+    while (count) {
+        const size_t taken = count < BATCH * LANES ? count : BATCH * LANES, vectors = (taken + LANES - 1) / LANES;
+        for (size_t k = 0; k < vectors; k++) {
+            const uint8_t *const rows[4] = {points, roots, raised, seconds};
+            element of[4];
+            for (int i = 0; i < 4; i++) {
+                vector top;
+                const wide words = load(rows[i] + LANES * POINT_BYTES * k, POINT_BYTES, taken - LANES * k, &top);
+                of[i] = element_of(&words);
+            }
+            const element both = product(&of[0], &of[2]), left = sum(&both, &one), added = sum(&of[0], &of[2]);
+            const element right = sum(&added, &twice_a), first = product(&left, &right);
+            const element apart = difference(&of[0], &of[2]), apart2 = squared(&apart);
+            const element less = product(&apart2, &of[3]), rest = difference(&first, &twice_a);
+            numerator[k] = difference(&rest, &less);
+            inverse[k] = sum(&of[1], &of[1]);
+        }
+        invert(inverse, vectors);
+        for (size_t k = 0; k < vectors; k++) {
+            const element v = product(&numerator[k], &inverse[k]);
+            store(&v, made + LANES * POINT_BYTES * k, taken - LANES * k);
+        }
+        points += POINT_BYTES * taken, roots += POINT_BYTES * taken, raised += POINT_BYTES * taken;
+        seconds += POINT_BYTES * taken, made += POINT_BYTES * taken, count -= taken;
+    }
+}
+
 /* ---- checking: halving twice (the idea is Pornin's, "Point-Halving and Subgroup Membership in Twisted Edwards
  * Curves", IACR ePrint 2022/1164; here on the Montgomery form, by u alone).
  *
@@ -245,8 +286,8 @@ CALLED void elligator(const element *r, element *xn, element *xd, element *y, si
     }
 }
 
-/* The sum of two points times eight, as (numerator : denominator) of u. */
-CALLED void sum_times_eight(const edwards *p, const edwards *q, element *numerator, element *denominator) {
+/* The sum of two points times eight: u and v as ratios with one denominator. */
+CALLED void sum_times_eight(const edwards *p, const edwards *q, ratio *u, ratio *v) {
     element x, y, z;
     { /* addition, "add-2008-hwcd-3" of the Explicit-Formulas Database: complete on this curve */
         const element pm = difference(&p->y, &p->x), qm = difference(&q->y, &q->x), a = product(&pm, &qm);
@@ -262,15 +303,19 @@ CALLED void sum_times_eight(const edwards *p, const edwards *q, element *numerat
         const element f = sum(&c, &g);
         x = product(&e, &f), y = product(&g, &h), z = product(&f, &g);
     }
-    *numerator = sum(&z, &y), *denominator = difference(&z, &y);
+    /* u = (z + y)/(z - y), v = TO_EDWARDS*u*z/x */
+    const element above = sum(&z, &y), below = difference(&z, &y), above_z = product(&above, &z);
+    *u = (ratio){product(&above, &x), product(&below, &x)};
+    *v = (ratio){scaled(&above_z, TO_EDWARDS), u->z};
 }
 
 /* Points from rows of 64 uniform bytes: each half is mapped to the curve, its top bit is the sign of the Edwards x; the
- * sum of both times eight. The neutral element, for which no bytes can be found but by chance, becomes 0. */
-TARGET void FN(treetap_hash_points)(const uint8_t *uniform, uint8_t *points, size_t count) {
+ * sum of both times eight; with a v of each, unless `roots` is NULL. The neutral element, for which no bytes can be found
+ * but by chance, becomes 0. */
+TARGET void FN(treetap_hash_points)(const uint8_t *uniform, uint8_t *points, uint8_t *roots, size_t count) {
     enum { IDS = BATCH / 2 }; /* vectors of points of a batch */
     element xn[BATCH], xd[BATCH], y[BATCH], inverse[BATCH];
-    ratio u[IDS];
+    ratio u[IDS], v[IDS];
     vector sign[BATCH];
     while (count) {
         const size_t taken = count < IDS * LANES ? count : IDS * LANES, vectors = (taken + LANES - 1) / LANES;
@@ -297,9 +342,12 @@ TARGET void FN(treetap_hash_points)(const uint8_t *uniform, uint8_t *points, siz
                 two[half].x = product(&x_signed, &two[half].z);
                 two[half].t = product(&x_signed, &two[half].y);
             }
-            sum_times_eight(&two[0], &two[1], &u[k].x, &u[k].z);
+            sum_times_eight(&two[0], &two[1], &u[k], &v[k]);
         }
         store_ratios(u, points, taken);
+        if (roots) store_ratios(v, roots, taken), roots += POINT_BYTES * taken;
         uniform += 64 * taken, points += POINT_BYTES * taken, count -= taken;
     }
 }
+
+#include "curve_sums.h"

@@ -20,6 +20,10 @@ from treetap.process.signs_of_life import finish_unit
 POINT_BYTES = 32
 UNIFORM_BYTES = 64
 SCALAR_BYTES = 32
+#: A number of a sum of multiples is so many digits of a byte with a sign, -128 to 127, the lowest first.
+WINDOWS = 16
+#: Words of the space that a sum of multiples needs: WINDOWS * BUCKETS * BUCKET_WORDS of curve.c.
+_BUCKET_WORDS = WINDOWS * 129 * 24
 #: Points of one call: some milliseconds, of the plain form some tens; a multiple of what shares an inversion.
 UNIT = 1_024
 
@@ -36,6 +40,8 @@ class Curve:
         self._raise = getattr(kernels, f"treetap_raise_points_{form}")
         self._check = getattr(kernels, f"treetap_check_points_{form}")
         self._check.restype = ctypes.c_size_t
+        self._recover = getattr(kernels, f"treetap_recover_roots_{form}")
+        self._sum = getattr(kernels, f"treetap_sum_multiples_{form}")
 
     def hash_ids(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
         """n points: of the SHA-512 of a prefix and each of n texts; `ends`: the n+1 places, 64-bit numbers."""
@@ -49,12 +55,23 @@ class Curve:
 
     def hash_points(self, uniform: bytes) -> bytes:
         """n points from n·64 uniform bytes; see `treetap_hash_points`."""
+        return self._hashed(uniform, rooted=False)[0]
+
+    def hash_rooted(self, uniform: bytes) -> tuple[bytes, bytes]:
+        """The points of `hash_points`, and v of each, 32 bytes."""
+        return self._hashed(uniform, rooted=True)
+
+    def _hashed(self, uniform: bytes, rooted: bool) -> tuple[bytes, bytes]:
         source = _view(uniform, UNIFORM_BYTES)
-        parts = []
+        parts, roots = [], []
         for first, last in _units(len(source)):
             parts.append(part := bytearray((last - first) * POINT_BYTES))
-            self._hash(_at(source, first), _at(_view(part, 1), 0), ctypes.c_size_t(last - first))
-        return b"".join(parts)
+            root = None
+            if rooted:
+                roots.append(bytearray(len(part)))
+                root = _at(_view(roots[-1], 1), 0)
+            self._hash(_at(source, first), _at(_view(part, 1), 0), root, ctypes.c_size_t(last - first))
+        return b"".join(parts), b"".join(roots)
 
     def raise_points(self, scalar: bytes, points: bytes) -> bytes:
         """n points times one clamped scalar, n·32 bytes; see `treetap_raise_points`. The points have been checked."""
@@ -76,6 +93,32 @@ class Curve:
                 second = _at(_view(seconds[-1], 1), 0)
             self._raise(scalar, _at(source, first), _at(_view(part, 1), 0), second, ctypes.c_size_t(last - first))
         return b"".join(parts), b"".join(seconds)
+
+    def raise_rooted(self, scalar: bytes, points: bytes, roots: bytes) -> tuple[bytes, bytes]:
+        """The points of `raise_points`, and v of each, 32 bytes; `roots`: v of each point before."""
+        raised, seconds = self.raise_twice(scalar, points)
+        rows = [_view(block, POINT_BYTES) for block in (points, roots, raised, seconds)]
+        in_bounds(len(rows[1]) == len(rows[0]), "a root for each point")
+        made = bytearray(len(raised))
+        for first, last in _units(len(rows[0])):
+            places = [_at(row, first) for row in (*rows, _view(made, POINT_BYTES))]
+            self._recover(*places, ctypes.c_size_t(last - first))
+        return raised, bytes(made)
+
+    def sum_multiples(self, points: bytes, roots: bytes, signs: bytes, digits: bytes) -> bytes:
+        """WINDOWS sums over n points of the group, each times its digit of the window; see `treetap_sum_multiples`.
+
+        `signs`: n bytes, 0 where the v that is even is meant, 1 where it is odd, whichever of them `roots` has.
+        `digits`: n·WINDOWS bytes. Returns x, y, z and t of edwards25519, x of all windows first, 32 bytes each.
+        """
+        source, root = _view(points, POINT_BYTES), _view(roots, POINT_BYTES)
+        sign, digit = _view(signs, 1), _view(digits, WINDOWS)
+        in_bounds(len(source) == len(root) == len(sign) == len(digit), "a root, a sign and digits for each point")
+        buckets, sums = np.empty(_BUCKET_WORDS, dtype=np.uint64), bytearray(4 * WINDOWS * POINT_BYTES)
+        blocks = [_at(rows, 0) for rows in (source, root, sign, digit)]
+        self._sum(*blocks, ctypes.c_size_t(len(source)), ctypes.c_void_p(buckets.ctypes.data), _at(_view(sums, 1), 0))
+        finish_unit()
+        return bytes(sums)
 
     def leading_valid(self, points: bytes) -> int:
         """The number of leading points of n·32 bytes that are of the group; see `treetap_check_points`."""

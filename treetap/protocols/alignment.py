@@ -125,7 +125,8 @@ def _around_a_ring(parties: int) -> Plan:
        hold.
     2. The common points go around once more, for fresh exponents, shuffled by each; the last party sends them to all.
     3. Every owner's list goes around under the fresh exponents, its order kept, back to its owner alone.
-    4. The first party compares the results of all.
+    4. Where a party asks, each proves to it how it has raised its list.
+    5. The first party compares the results of all.
     """
     places, last, ring = tuple(range(parties)), parties - 1, _ring(parties)
     number = count()
@@ -141,6 +142,7 @@ def _around_a_ring(parties: int) -> Plan:
         made.append(AlignmentTurn("raise_ids", next(number), places))
     made.append(AlignmentTurn("pass_ids", next(number), places, ring))
     made.append(AlignmentTurn("match_ids", next(number), places))
+    made.append(AlignmentTurn("prove_ids", next(number), places))
     made.append(AlignmentTurn("agree_ids", next(number), (0,)))
     return tuple(made)
 
@@ -167,16 +169,49 @@ class Passes:
         return range(1), {turn.stage for turn in self.plan(len(parties)) if route in turn.routes}
 
     def points_of_ids(self, sizes: JobSizes, series: Series) -> int:
-        """A point for each id of the list's owner; of the common ids, no more than the receiver's own."""
+        """A point for each id of the list's owner, with a proof a bit more; of the common ids, no more than the own."""
         parties = sizes.members.parties
         place, sender = parties.index(series.receiver), parties.index(series.sender)
         owner = owners(self.plan(len(parties)), place).get((sender, series.stage))
         length = sizes.ids if owner is None or owner == place else sizes.lists.get(owner, MOST_IDS)
-        return POINT_BYTES * min(length, MOST_IDS)
+        signs = 0 if sizes.counted or owner is None else length // 8
+        return POINT_BYTES * min(length, MOST_IDS) + signs
 
     def row(self) -> MessageRow:
         """The row of the lists."""
         return MessageRow("blinded_ids", self.route, self.each_pass, self.points_of_ids, step="pass_ids")
+
+
+def with_last_pass(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, list[int]]:
+    """In the turn in which two parties return each other's lists; never of more."""
+    parties = len(sizes.members.parties)
+    return range(1), [turn.stage for turn in turns(parties) if turn.routes][-1:] if parties == 2 else []
+
+
+def to_the_next(members: Members) -> Pairs:
+    """Of three parties and more each to the next of the ring."""
+    parties = members.parties
+    return [(parties[here], parties[there]) for here, there in _ring(len(parties))] if len(parties) > 2 else ()
+
+
+def each_hop(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, range]:
+    """As often as there are parties."""
+    return range(1), range(len(sizes.members.parties))
+
+
+def points_of_a_ring(sizes: JobSizes, _series: Series) -> int:
+    """A point for each party, and a proof for each but one."""
+    return 128 * len(sizes.members.parties)
+
+
+def a_point(_sizes: JobSizes, _series: Series) -> int:
+    """A point, and a switch."""
+    return 0  # as below
+
+
+def a_proof(_sizes: JobSizes, _series: Series) -> int:
+    """Two numbers of 32 bytes."""
+    return 0  # as below
 
 
 def digest_of_records(_sizes: JobSizes, _series: Series) -> int:
@@ -192,8 +227,11 @@ def one_number(_sizes: JobSizes, _series: Series) -> int:
 #: Method of record alignment → its contents; the first is the default.
 ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
     "psi": (
+        MessageRow("alignment_key", to_each_other, once, a_point, step="blind_ids"),
         Passes(turns).row(),
-        MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids"),
+        MessageRow("list_proof", to_each_other, with_last_pass, a_proof, step="pass_ids", by_tables=True),
+        MessageRow("sum_of_list", to_the_next, each_hop, points_of_a_ring, step="prove_ids", by_tables=True),
+        MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids", also=("prove_ids",)),
     ),
     "sorted-ids": (
         MessageRow("record_digest", to_label_holder, once, digest_of_records, step="send_digest"),

@@ -9,6 +9,7 @@ y = (u - 1)/(u + 1), which GMP computes; a u does not say which of two points ±
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -18,8 +19,9 @@ from nacl import bindings
 
 from treetap.errors import Malformed
 from treetap.native import arithmetic
-from treetap.native.curve import Curve
+from treetap.native.curve import Curve, digests
 from treetap.psi.group import DOMAIN, POINT_BYTES, PRIME, UNIFORM_BYTES, Group
+from treetap.psi.proof import digits_of
 
 _P = mpz(PRIME)
 
@@ -90,8 +92,60 @@ def check_points(_state: dict[str, Any], block: bytes) -> bytes:
     Raises:
         Malformed: not a whole number of points, or one that is not of the group.
     """
+    return _checked(block, lambda: POINT_BYTES * group().leading_valid(block))
+
+
+def _checked(block: bytes, valid: Callable[[], int]) -> bytes:
+    """The block, once its length is known to be one of points; `valid`: how many bytes of it are of valid ones."""
     if len(block) % POINT_BYTES:
         raise Malformed(f"{len(block)} bytes are not a whole number of blinded identifiers")
-    if group().leading_valid(block) * POINT_BYTES < len(block):
+    if valid() < len(block):
         raise Malformed("a blinded identifier is not a point of the group")
     return block
+
+
+# ---- with both coordinates, for proofs (`treetap.psi.proof`): by compiled kernels alone
+
+
+def blind_rooted(_state: dict[str, Any], scalar: bytes, texts: bytes, ends: bytes) -> tuple[bytes, bytes]:
+    """Kernel: as `blind`, and v of each point, 32 bytes."""
+    points = _curve()
+    hashed = points.hash_rooted(digests(DOMAIN, texts, np.frombuffer(ends, dtype=np.int64)))
+    return points.raise_rooted(scalar, *hashed)
+
+
+def raise_rooted(_state: dict[str, Any], scalar: bytes, block: bytes) -> tuple[bytes, bytes, bytes]:
+    """Kernel: as `raise_points`; also the even v of each point of the block, and a byte for each point.
+
+    That is 1 where the point with the even v becomes one with the odd v.
+    """
+    roots = check_rooted(_state, block)
+    raised, made = _curve().raise_rooted(scalar, block, roots)
+    signs = np.frombuffer(made, dtype=np.uint8)[::POINT_BYTES] & 1
+    return raised, roots, signs.tobytes()
+
+
+def check_rooted(_state: dict[str, Any], block: bytes) -> bytes:
+    """Kernel: v of every point, 32 bytes, once each is known to be in the group; raises as `check_points`."""
+    roots = bytearray()
+
+    def valid() -> int:
+        roots.extend(_curve().leading_roots(block))
+        return len(roots)
+
+    _checked(block, valid)
+    return bytes(roots)
+
+
+def sum_multiples(
+    _state: dict[str, Any], statement: bytes, first: int, points: bytes, roots: bytes, signs: bytes
+) -> bytes:
+    """Kernel: the sums of points from place `first` on, each times its number: see `Curve.sum_multiples`."""
+    return _curve().sum_multiples(points, roots, signs, digits_of(statement, first, first + len(signs)))
+
+
+def _curve() -> Curve:
+    """The compiled arithmetic of this process."""
+    points = group()
+    assert isinstance(points, Curve)  # as `party.alignment.proofs` has checked
+    return points

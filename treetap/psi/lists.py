@@ -8,6 +8,7 @@ a list of which far too many begin alike is refused.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Iterator
 from typing import IO
@@ -33,37 +34,55 @@ SPARE = 4096
 
 
 class PointList:
-    """Points in a file, which this object owns."""
+    """Points in a file, which this object owns.
 
-    def __init__(self, file: IO[bytes], points: int = 0) -> None:
-        """`points`: the length of a list that will be written by `put`."""
-        self._file, self._points = file, points
+    Attributes:
+        roots: v of each point, in a list of its own, where a proof needs it.
+        signs: beside a list with a proof, a byte for each point, in a list of its own: see `treetap.psi.proof`.
+    """
+
+    roots: PointList | None = None
+    signs: PointList | None = None
+
+    def __init__(self, file: IO[bytes], points: int = 0, width: int = POINT_BYTES) -> None:
+        """`points`: the length of a list that will be written by `put`. `width`: bytes of each."""
+        self._file, self._points, self._width = file, points, width
 
     def __len__(self) -> int:
         return self._points
 
     def append(self, block: bytes) -> None:
         """Add whole points at the end."""
-        write_at(self._file, block, self._points * POINT_BYTES)
-        self._points += len(block) // POINT_BYTES
+        write_at(self._file, block, self._points * self._width)
+        self._points += len(block) // self._width
 
     def put(self, first: int, block: bytes) -> None:
         """Write the points from place `first` on."""
-        write_at(self._file, block, first * POINT_BYTES)
+        write_at(self._file, block, first * self._width)
 
     def take(self, first: int, count: int) -> bytes:
         """`count` points from place `first` on, fewer at the end."""
         count = min(count, self._points - first)
-        return read_at(self._file, first * POINT_BYTES, count * POINT_BYTES)
+        return read_at(self._file, first * self._width, count * self._width)
 
     def blocks(self, count: int = BLOCK) -> Iterator[bytes]:
         """All points in order, `count` at a time."""
         for first in range(0, self._points, count):
             yield self.take(first, count)
 
+    def digest(self) -> bytes:
+        """SHA-256 of all points, 32 bytes."""
+        state = hashlib.sha256()
+        for block in self.blocks():
+            state.update(block)
+        return state.digest()
+
     def close(self) -> None:
-        """Delete the file."""
+        """Delete the file, and those of roots and signs."""
         self._file.close()
+        for beside in (self.roots, self.signs):
+            if beside is not None:
+                beside.close()
 
 
 def shuffled(points: PointList, files: Open) -> PointList:

@@ -45,6 +45,7 @@ class AlignmentStep(google.protobuf.message.Message):
     COUNT_IDS_FIELD_NUMBER: builtins.int
     TAKE_COUNT_FIELD_NUMBER: builtins.int
     WRITE_ROWS_FIELD_NUMBER: builtins.int
+    PROVE_IDS_FIELD_NUMBER: builtins.int
     @property
     def send_digest(self) -> Global___SendDigest: ...
     @property
@@ -77,6 +78,8 @@ class AlignmentStep(google.protobuf.message.Message):
     def take_count(self) -> Global___TakeCount: ...
     @property
     def write_rows(self) -> Global___WriteRows: ...
+    @property
+    def prove_ids(self) -> Global___ProveIds: ...
     def __init__(
         self,
         *,
@@ -96,10 +99,11 @@ class AlignmentStep(google.protobuf.message.Message):
         count_ids: Global___CountIds | None = ...,
         take_count: Global___TakeCount | None = ...,
         write_rows: Global___WriteRows | None = ...,
+        prove_ids: Global___ProveIds | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agree_ids", b"agree_ids", "blind_ids", b"blind_ids", "charge_preview", b"charge_preview", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "count_ids", b"count_ids", "match_ids", b"match_ids", "open_preview", b"open_preview", "pass_ids", b"pass_ids", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "take_count", b"take_count", "trace_ids", b"trace_ids", "write_rows", b"write_rows"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agree_ids", b"agree_ids", "blind_ids", b"blind_ids", "charge_preview", b"charge_preview", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "count_ids", b"count_ids", "match_ids", b"match_ids", "open_preview", b"open_preview", "pass_ids", b"pass_ids", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "take_count", b"take_count", "trace_ids", b"trace_ids", "write_rows", b"write_rows"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "agree_ids", "open_preview", "charge_preview", "count_ids", "take_count", "write_rows"] | None: ...
+    def HasField(self, field_name: typing.Literal["agree_ids", b"agree_ids", "blind_ids", b"blind_ids", "charge_preview", b"charge_preview", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "count_ids", b"count_ids", "match_ids", b"match_ids", "open_preview", b"open_preview", "pass_ids", b"pass_ids", "prove_ids", b"prove_ids", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "take_count", b"take_count", "trace_ids", b"trace_ids", "write_rows", b"write_rows"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agree_ids", b"agree_ids", "blind_ids", b"blind_ids", "charge_preview", b"charge_preview", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "count_ids", b"count_ids", "match_ids", b"match_ids", "open_preview", b"open_preview", "pass_ids", b"pass_ids", "prove_ids", b"prove_ids", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "take_count", b"take_count", "trace_ids", b"trace_ids", "write_rows", b"write_rows"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "agree_ids", "open_preview", "charge_preview", "count_ids", "take_count", "write_rows", "prove_ids"] | None: ...
 
 Global___AlignmentStep: typing_extensions.TypeAlias = AlignmentStep
 
@@ -137,6 +141,9 @@ class AlignmentBody(google.protobuf.message.Message):
     BLINDED_IDS_FIELD_NUMBER: builtins.int
     LEAST_COUNT_FIELD_NUMBER: builtins.int
     SHARED_COUNT_FIELD_NUMBER: builtins.int
+    ALIGNMENT_KEY_FIELD_NUMBER: builtins.int
+    LIST_PROOF_FIELD_NUMBER: builtins.int
+    SUM_OF_LIST_FIELD_NUMBER: builtins.int
     @property
     def record_digest(self) -> Global___RecordDigest: ...
     @property
@@ -145,6 +152,12 @@ class AlignmentBody(google.protobuf.message.Message):
     def least_count(self) -> Global___LeastCount: ...
     @property
     def shared_count(self) -> Global___SharedCount: ...
+    @property
+    def alignment_key(self) -> Global___AlignmentKey: ...
+    @property
+    def list_proof(self) -> Global___ListProof: ...
+    @property
+    def sum_of_list(self) -> Global___SumOfList: ...
     def __init__(
         self,
         *,
@@ -152,10 +165,13 @@ class AlignmentBody(google.protobuf.message.Message):
         blinded_ids: Global___BlindedIds | None = ...,
         least_count: Global___LeastCount | None = ...,
         shared_count: Global___SharedCount | None = ...,
+        alignment_key: Global___AlignmentKey | None = ...,
+        list_proof: Global___ListProof | None = ...,
+        sum_of_list: Global___SumOfList | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "record_digest", b"record_digest", "shared_count", b"shared_count"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "record_digest", b"record_digest", "shared_count", b"shared_count"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["record_digest", "blinded_ids", "least_count", "shared_count"] | None: ...
+    def HasField(self, field_name: typing.Literal["alignment_key", b"alignment_key", "blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "list_proof", b"list_proof", "record_digest", b"record_digest", "shared_count", b"shared_count", "sum_of_list", b"sum_of_list"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["alignment_key", b"alignment_key", "blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "list_proof", b"list_proof", "record_digest", b"record_digest", "shared_count", b"shared_count", "sum_of_list", b"sum_of_list"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["record_digest", "blinded_ids", "least_count", "shared_count", "alignment_key", "list_proof", "sum_of_list"] | None: ...
 
 Global___AlignmentBody: typing_extensions.TypeAlias = AlignmentBody
 
@@ -275,7 +291,9 @@ Global___TraceIds: typing_extensions.TypeAlias = TraceIds
 
 @typing.final
 class MatchIds(google.protobuf.message.Message):
-    """Find the own members of the intersection; every feature party sends the label holder a digest of the common points."""
+    """Find the own members of the intersection; of two parties, the feature party sends the label holder a digest of the
+    common points.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -284,6 +302,18 @@ class MatchIds(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___MatchIds: typing_extensions.TypeAlias = MatchIds
+
+@typing.final
+class ProveIds(google.protobuf.message.Message):
+    """In a ring, prove lists to those who ask; then every feature party sends that digest."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ProveIds: typing_extensions.TypeAlias = ProveIds
 
 @typing.final
 class AgreeIds(google.protobuf.message.Message):
@@ -457,15 +487,90 @@ class BlindedIds(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     POINTS_FIELD_NUMBER: builtins.int
+    SIGNS_FIELD_NUMBER: builtins.int
     points: builtins.bytes
+    signs: builtins.bytes
+    """With a proof: a bit for each point, 0 where the sender's exponent makes the even v of it of the one that it raised
+    with an even v. To a reader who cannot find the exponent they are random, as the points are.
+    """
     def __init__(
         self,
         *,
         points: builtins.bytes = ...,
+        signs: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["points", b"points"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["points", b"points", "signs", b"signs"]) -> None: ...
 
 Global___BlindedIds: typing_extensions.TypeAlias = BlindedIds
+
+@typing.final
+class AlignmentKey(google.protobuf.message.Message):
+    """Before any list: the base point times the sender's exponent of lists that keep their order. It depends on no data."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: builtins.int
+    ASKS_FIELD_NUMBER: builtins.int
+    key: builtins.bytes
+    """In the encoding of edwards25519; empty where the sender's arithmetic makes no proofs."""
+    asks: builtins.bool
+    """The sender's policy asks for a proof of the list that it gets back."""
+    def __init__(
+        self,
+        *,
+        key: builtins.bytes = ...,
+        asks: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asks", b"asks", "key", b"key"]) -> None: ...
+
+Global___AlignmentKey: typing_extensions.TypeAlias = AlignmentKey
+
+@typing.final
+class ListProof(google.protobuf.message.Message):
+    """Of two parties, where the receiver asks: that the list which it got back is the one that it sent, raised by the exponent of the
+    sender's key (treetap/psi/proof.py). A proof without knowledge: its reader learns nothing else.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHALLENGE_FIELD_NUMBER: builtins.int
+    RESPONSE_FIELD_NUMBER: builtins.int
+    challenge: builtins.bytes
+    response: builtins.bytes
+    def __init__(
+        self,
+        *,
+        challenge: builtins.bytes = ...,
+        response: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["challenge", b"challenge", "response", b"response"]) -> None: ...
+
+Global___ListProof: typing_extensions.TypeAlias = ListProof
+
+@typing.final
+class SumOfList(google.protobuf.message.Message):
+    """In a ring where a party asks: the sum of its list, each point times a number that it drew, and what each party on the
+    way made of it, with proofs. To a reader who knows neither numbers nor exponents they are random points; empty for an
+    owner that does not ask.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POINTS_FIELD_NUMBER: builtins.int
+    PROOFS_FIELD_NUMBER: builtins.int
+    @property
+    def points(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]: ...
+    @property
+    def proofs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ListProof]: ...
+    def __init__(
+        self,
+        *,
+        points: collections.abc.Iterable[builtins.bytes] | None = ...,
+        proofs: collections.abc.Iterable[Global___ListProof] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["points", b"points", "proofs", b"proofs"]) -> None: ...
+
+Global___SumOfList: typing_extensions.TypeAlias = SumOfList
 
 @typing.final
 class LeastCount(google.protobuf.message.Message):
