@@ -17,6 +17,7 @@ from treetap.errors import Refused
 from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES
 from treetap.protocols.alignment import MOST_IDS
 from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
+from treetap.protocols.limits import Limits, Partner
 from treetap.protocols.messages import Sent
 from treetap.strict import ProcessName, Strict
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
@@ -142,6 +143,10 @@ class Policy(Strict):
     """Feature party: take part with `instance_spaces = "withheld"`, without knowing how few records a sum is about."""
     cluster_holds_key: bool = False
     """With `engine = "ray"`: keys and plain values go to the cluster too, whose operator can read them."""
+    limits: Limits = Limits()
+    """Limits on the parameters of trainings."""
+    partners: dict[ProcessName | Literal["*"], Partner] = {}
+    """Limits on a partner, by its name; "*" has those of all parties without a table of their own."""
     emits: dict[str, list[str]] = {}
     """Receivers by disclosure class: certificate names, "parties", "coordinators", "clients" or "*". A class that is
     not named keeps its default.

@@ -96,16 +96,18 @@ class BlindedLists:
 
     async def _take(self, sender: str, stage: int) -> PointList:
         made, rest = self.empty(), b""
+        place = self._members.index(self._context.party)
+        owner = owners(self._plan, place).get((self._members.index(sender), stage))
         async for message in self._context.mailbox.series(sender, "blinded_ids", 0, stage):
             block = rest + message.alignment.blinded_ids.points
             whole = len(block) // POINT_BYTES * POINT_BYTES
             made.append(block[:whole])
             rest = block[whole:]
+            if owner is not None:
+                self._context.ledger.check_list(self._members[owner], len(made))
         if rest:
             size = len(made) * POINT_BYTES + len(rest)
             raise Malformed(f"{sender} sent {size} bytes of blinded identifiers, no whole number of points")
-        place = self._members.index(self._context.party)
-        owner = owners(self._plan, place).get((self._members.index(sender), stage))
         if owner is not None and owner != place:  # the own list is compared with the own ids
             before = self._sizes.lists.setdefault(owner, len(made))
             if len(made) != before:

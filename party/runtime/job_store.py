@@ -5,6 +5,7 @@
                           network epochs-even.npz, epochs-odd.npz, best.npz and private.npz, a key
     state/models/<job>/   job.json and the shard, copied there with manifest.json: appears whole, by one rename, when
                           the job is done; at the label holder also names.json, features that other parties have named
+    state/ledger.jsonl    what data were charged for (`party.runtime.ledger`)
     state/attempts.json   which attempts are over (`party.runtime.attempts`); a damaged one is to be removed
 
 All files but the published shards, of which the manifest has the digests, have checksums.

@@ -74,7 +74,7 @@ def faults_of_draws(states: dict[str, Path], used: Used, here: Stage, hits: int)
 
 
 def _draws_of(states: dict[str, Path]) -> list[tuple[str, Path]]:
-    names = ("label_budget.jsonl", "noisy_labels")
+    names = ("ledger.jsonl", "noisy_labels")
     return [(party, state / name) for party, state in states.items() for name in names if (state / name).exists()]
 
 
