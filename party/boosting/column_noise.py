@@ -20,7 +20,7 @@ from party.growth.feature_party import OwnTree
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from treetap.errors import ConfigError, Malformed, Refused
-from treetap.models.store import COLUMN_PRIVACY
+from treetap.models.store import COLUMN_PRIVACY, TREES
 from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, drawn_sums
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
@@ -74,32 +74,36 @@ class ColumnNoise:
     def __init__(
         self, context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, params: BoostingParams
     ) -> None:
-        own = config.defences.column_privacy
-        self.privacy = None if own is None else ColumnPrivacy(own.epsilon, own.delta, own.trees)
+        """Look at the budget, unless the job has stored trees: then none may be left to sum.
+
+        Raises:
+            Refused: the budget is spent; `ColumnNoise.of` refuses the first sums where it is spent by then.
+        """
+        table = config.defences.column_privacy
+        self.privacy = None if table is None else ColumnPrivacy(table.epsilon, table.delta, table.trees)
         self._context, self._spec, self._params = context, spec, params
         self._budget = ColumnBudget(config.state, config.policy.column_budget)
         self._others: Mapping[str, ColumnPrivacy] = {}
         self.noise: SumNoise | None = None
+        if (own := self.privacy) is not None:
+            said = setup_pb2.NoisedSums(epsilon=own.epsilon, delta=own.delta, trees=own.trees)
+            context.costs.noised_sums = [said]
+            if not context.store.published and not context.store.has(TREES):
+                self._budget.check(context.party, spec.table, own)
         self._trees: set[int] = set()  # whose sums were sent in this attempt
         self._spaces: dict[int, Rows] = {}  # of the nodes of the tree that were summed
 
-    async def announce(self, shapes: Sequence[Shape], stored: int) -> None:
-        """Tell the other parties of the noise, if there is any.
-
-        `shapes`: of the columns. `stored`: trees of the job that are on disk; where there are some, none may be left
-        to sum, and the budget is looked at with the first sums.
+    async def announce(self, shapes: Sequence[Shape]) -> None:
+        """Tell the other parties of the noise, if there is any. `shapes`: of the columns.
 
         Raises:
             ConfigError: a column has more bins than the noise is for, or sums of single ones; or an earlier attempt had
                 other noise, or none.
-            Refused: the budget is spent.
         """
         self._bind()
         if self.privacy is None:
             return
         party, most = self._context.party, self._params.max_bin + 1
-        if not stored:
-            self._budget.check(party, self._spec.table, self.privacy)
         for shape in shapes:
             if shape.single:
                 raise ConfigError(
@@ -113,9 +117,9 @@ class ColumnNoise:
                 )
         if sum(shape.sums for shape in shapes) > MOST_SUMS:
             raise ConfigError(f"column_privacy of {party} is for at most {MOST_SUMS} sums of a node")
-        said = setup_pb2.NoisedSums(epsilon=self.privacy.epsilon, delta=self.privacy.delta, trees=self.privacy.trees)
         others = [self._spec.aggregator, *(name for name in self._spec.feature_parties if name != party)]
-        await together(*(self._context.outbox.send(other, "noised_sums", [said]) for other in others))
+        said = self._context.costs.noised_sums
+        await together(*(self._context.outbox.send(other, "noised_sums", said) for other in others))
 
     async def take_others(self) -> None:
         """Receive what other parties say of theirs."""

@@ -22,6 +22,7 @@ from party.growth.messages import take_sampled
 from party.runtime.context import StepContext
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import check_drawn
+from treetap.models.store import COLUMN_PRIVACY
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as
 from treetap.trees.ensemble import ROOT
@@ -48,7 +49,7 @@ class FeatureParty:
     async def bin(self) -> Outcome:
         """Select the common records, and bin their columns; tell of the noise on their sums, if there is any."""
         outcome = await self._job.bin()
-        await self._noise.announce(self._job.shapes, self._job.stored.count)
+        await self._noise.announce(self._job.shapes)
         return outcome
 
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT), Next("publish"))
@@ -76,7 +77,8 @@ class FeatureParty:
     @step(*AFTER_STORING)
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Step 7 of a tree: store this party's part of it before answering, and release the tree's ciphertexts."""
-        await self._growth.store(request.round, takes_part=self._job.takes_part(request.round))
+        noised = {COLUMN_PRIVACY: self._job.noised} if self._job.noised else {}
+        await self._growth.store(request.round, noised, takes_part=self._job.takes_part(request.round))
         self._growth.forget()
         await self._sums.drop()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from party.runtime.context import StepContext
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, step
 from treetap.errors import Malformed, OutOfOrder
+from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
 from treetap.trees.candidates import Partition
 from treetap.trees.ensemble import ROOT
@@ -188,8 +189,11 @@ class FeaturePartyGrowth:
         sent = child_messages(((node, handle, left()) for node, handle, left in children), tree.total)
         await self._context.outbox.send(self._label_holder, "children", sent, round=t, stage=stage)
 
-    async def store(self, t: int, *, takes_part: bool) -> None:
-        """Store this party's part of a tree: its splits, and its branches on the path to each leaf."""
+    async def store(self, t: int, noised: Line | None = None, *, takes_part: bool) -> None:
+        """Store this party's part of a tree: its splits, and its branches on the path to each leaf.
+
+        `noised`: the entry on the noise of its sums, if they have any.
+        """
         splits = self._growing(t).splits if takes_part else []
         leaves: list[list[list[int]]] = []
         async for message in self._context.mailbox.series(self._label_holder, "leaf_paths", t, 0):
@@ -197,8 +201,8 @@ class FeaturePartyGrowth:
                 [[branch.handle, int(branch.left)] for branch in leaf.branches]
                 for leaf in message.growth.leaf_paths.leaves
             ]
-        line: dict[str, Any] = {"tree": t, "splits": [split.to_dict() for split in splits], "leaves": leaves}
-        self._stored.add(t, line)
+        line: Line = {"tree": t, "splits": [split.to_dict() for split in splits], "leaves": leaves}
+        self._stored.add(t, line | (noised or {}))
         self.forget()
         self._context.mailbox.forget(t)
 

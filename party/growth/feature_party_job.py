@@ -15,7 +15,7 @@ from party.defences.column_account import ColumnAccount, LeftSetsAlone
 from party.growth.continuation import BaseModel
 from party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
 from party.growth.split_table import SplitTable
-from party.growth.stored_trees import StoredTrees
+from party.growth.stored_trees import StoredTrees, entry_of
 from party.growth.withheld import BlindTree, UncountedCells, mode_of
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Conditions, Next, Outcome, step
@@ -57,7 +57,7 @@ class FeaturePartyJob:
         stored: the trees on disk.
         account: of what the label holder can read in the columns.
         kind: of its trees while they grow.
-        noised: the manifest's entry on the noise of its sums, if they have any.
+        noised: the entry of trees and manifest on the noise of its sums; empty without, and until the key has come.
         shapes: of all columns, each with the most bins that a node has; known once they are binned.
     """
 
@@ -78,7 +78,7 @@ class FeaturePartyJob:
         self._config, self._context, self._spec, self._params = config, context, spec, params
         self._implied = implied
         self.shapes: Sequence[Shape] = ()
-        self.noised: dict[str, float] | None = None
+        self.noised: dict[str, float] = {}
         own = config.defences
         self.min_cell_records = own.min_cell_records or 0
         self.stored = StoredTrees(context, "splits")
@@ -166,14 +166,15 @@ class FeaturePartyJob:
     async def publish(self) -> None:
         """Publish the stored trees as a model."""
         if not self._context.store.published:
+            lines = await self.stored.read()
             manifest = {
                 "role": "feature_party",
                 "label_holder": self._spec.aggregator,
-                "trees": self.stored.count,
+                "trees": len(lines),
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
                 **described(self._spec),
                 **({CELLS: self.min_cell_records} if self.min_cell_records else {}),
-                **({COLUMN_PRIVACY: self.noised} if self.noised else {}),
+                **entry_of(COLUMN_PRIVACY, lines[self.base_trees :]),
                 **mode_of(self._params, self._base.manifest if self._base else None),
             }
             self._context.store.publish(manifest, (TREES,))

@@ -7,7 +7,7 @@ and the trees.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from party.defences.repair import ReachedLeaves, Repair, published_values
 from party.growth.continuation import BaseModel, keep_continuation
 from party.growth.label_state import LabelState, published_model, stored_rounds, stored_trees
 from party.growth.split_table import SplitTable
-from party.growth.stored_trees import StoredTrees
+from party.growth.stored_trees import StoredTrees, entry_of
 from party.growth.withheld import mode_of
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Next, Outcome, step
@@ -263,8 +263,8 @@ class LabelHolderJob:
             # a withdrawn leaf must not show by an entry that differs from record to record
             **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
-            **_of_parties(CELLS, lines[self.base_trees :]),
-            **_of_parties(COLUMN_PRIVACY, lines[self.base_trees :]),
+            **entry_of(CELLS, lines[self.base_trees :]),
+            **entry_of(COLUMN_PRIVACY, lines[self.base_trees :]),
             **mode_of(self._params, self._base.manifest if self._base else None),
             **(self._base.described() if self._base else {}),
             **state.summary(),
@@ -308,11 +308,3 @@ class LabelHolderJob:
         for number, line in enumerate(lines):
             kept.put(line, number)
         return [Tree.from_dict(line[published_values(self._config.defences)]) for line in lines]
-
-
-def _of_parties(key: str, lines: Sequence[Line]) -> Line:
-    """The entry of the manifest, by feature party, of what trees have of the parties whose sums are not plain."""
-    entry: Line = {}
-    for line in lines:
-        entry |= line.get(key, {})
-    return {key: entry} if entry else {}

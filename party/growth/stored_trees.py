@@ -5,11 +5,13 @@ Handles number these: each tree continues after the stored ones, so a regrown tr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 from party.runtime.context import StepContext
 from treetap.errors import DataError
+from treetap.models.line_file import Line
 from treetap.models.store import TREES
 
 
@@ -53,3 +55,11 @@ class StoredTrees:
         """Put a tree on disk, dropping what an interrupted attempt left at or after it."""
         self._lines.put(content, index)
         self._first[index + 1 :] = [self._first[index] + len(content[self._own])]
+
+
+def entry_of(key: str, lines: Sequence[Line]) -> Line:
+    """The entry of the manifest of what stored trees have, under `key`, of sums that are not plain; empty without."""
+    entry: Line = {}
+    for line in lines:
+        entry |= line.get(key, {})
+    return {key: entry} if entry else {}

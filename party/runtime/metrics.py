@@ -184,7 +184,11 @@ log = logging.getLogger(__name__)
 
 
 class CostAccount:
-    """Counters of one party for one job; they add to the process's metrics too."""
+    """Counters of one party for one job; they add to the process's metrics too.
+
+    Attributes:
+        noised_sums: the noise of the party's own sums, if they have any.
+    """
 
     def __init__(self, party: str, workers: Mapping[str, Usage], metrics: PartyMetrics | None = None) -> None:
         self.party = party
@@ -192,6 +196,7 @@ class CostAccount:
         self.byte_counts = ByteCounts(party, self._metrics.sent)
         self.operations: Counter[str] = self._metrics.operations()
         self.ciphertexts: Counter[str] = self._metrics.ciphertexts()
+        self.noised_sums: list[setup_pb2.NoisedSums] = []
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._start = measure(), workers
         self.level = logging.INFO  #: log level of the ends of steps
@@ -217,7 +222,7 @@ class CostAccount:
             log.log(self.level, "%s: %s after %.3f s", what, outcome, seconds, extra={"seconds": seconds})
 
     def account(self, workers: Mapping[str, Usage]) -> setup_pb2.Accounted:
-        """All counts in the form sent to the coordinator: sizes and times only."""
+        """All counts in the form sent to the coordinator: sizes and times, and a setting of the party's file."""
         own = measure()
         first, of_workers = self._start
         now = {self.party: own} | {f"{self.party} {worker}": used for worker, used in workers.items()}
@@ -232,4 +237,5 @@ class CostAccount:
                 types_pb2.NamedAmount(name=name, amount=used.cpu_seconds - before[name].cpu_seconds)
                 for name, used in now.items()
             ],
+            noised_sums=self.noised_sums,
         )

@@ -6,11 +6,9 @@ import asyncio
 import math
 import re
 import threading
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,26 +30,22 @@ from party.growth.offered_candidates import OfferedCandidates
 from party.policy import Policy
 from party.runtime.ledger import Occasion
 from tests.attacks.recorded import transcript
+from tests.boosting.drawn_noise import DrawnNoise, assert_drawn_model
 from tests.commands.command import treetap_here, write
-from tests.library.trees.repairs import by_number
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.errors import ConfigError, Malformed, OutOfOrder, Refused
-from treetap.models.own_split import OwnSplit
-from treetap.models.store import read_model
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.privacy.zcdp import epsilon_of
 from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig
-from treetap.trees import centralised, noised_sums
-from treetap.trees.binning import bin_table
+from treetap.trees import noised_sums
 from treetap.trees.boosting_criterion import BoostingCriterion
-from treetap.trees.ensemble import Tree
 from treetap.trees.growing_tree import Choice, GrowingTree
-from treetap.trees.noised_sums import NoisedParty, SumNoise
+from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
@@ -85,31 +79,6 @@ CASES: dict[str, tuple[dict[str, Any], BoostingParams, tuple[float, ...]]] = {
 }
 
 
-class DrawnNoise:
-    """The noise that parties have drawn, by party, tree and node: (candidates, S) in the canonical order."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sums: dict[tuple[str, int, int], np.ndarray] = {}
-        self.attempts: dict[str, list[int]] = {}
-        draw = ColumnNoise.of
-
-        async def drawn(noise: ColumnNoise, tree: OwnTree, stage: int, nodes: list[int]) -> Any:
-            added = await draw(noise, tree, stage, nodes)
-            party = noise._context.party
-            if added is not None:
-                order, places = tree.columns.order(1), added.reshape(len(nodes), -1, added.shape[1])
-                for node, of_node in zip(nodes, places, strict=True):
-                    self.sums[party, tree.index, node] = np.empty_like(of_node)
-                    self.sums[party, tree.index, node][order] = of_node
-                self.attempts.setdefault(party, []).append(noise._context.attempt)
-            return added
-
-        monkeypatch.setattr(ColumnNoise, "of", drawn)
-
-    def of(self, party: str, t: int, node: int) -> np.ndarray:
-        return self.sums[party, t, node]
-
-
 def _defences(epsilons: tuple[float, ...], trees: int = 3) -> dict[str, Defences]:
     return {
         party: Defences(column_privacy=ColumnPrivacyTable(epsilon=epsilon, delta=1e-6, trees=trees))
@@ -124,23 +93,6 @@ def _federation(folder: Path, here: World, defences: dict[str, Defences], **poli
 
 def _spec(params: TreeParams, parties: int = 3) -> Any:
     return spec(params, key_bits=512, obfuscation="standard", parties=parties)
-
-
-def _central(
-    here: World, params: BoostingParams, defences: Mapping[str, Defences], drawn: DrawnNoise
-) -> centralised.CentralModel:
-    """The model of all columns at hand with the noise that was drawn."""
-    tables = []
-    for name, block in here.parties:
-        tables.append((name, bin_table(block, [str(j) for j in range(block.shape[1])], params.max_bin)))
-    outputs = params.outputs_per_tree(here.classes)
-    noised = {}
-    for party, own in defences.items():
-        table = own.column_privacy
-        assert table is not None
-        noise = ColumnPrivacy(table.epsilon, table.delta, table.trees).noise(params, outputs)
-        noised[party] = NoisedParty(noise, partial(drawn.of, party))
-    return centralised.train(tables, here.y, params, here.classes, noised=noised)
 
 
 @pytest.mark.second_tier(but=2)
@@ -160,17 +112,7 @@ def test_the_federation_finds_the_trees_of_the_drawn_noise(
         return federation.states
 
     states = run(main())
-    central = _central(here, params, defences, drawn)
-    shards = {party: read_model(states[party] / "models" / "job")[1] for party in PARTIES}
-    trees = [Tree.from_dict(line["tree"]) for line in shards[LABEL_HOLDER]]
-    assert [by_number(tree) for tree in trees] == [by_number(tree) for tree in central.ensemble.trees]
-    for party, lines in shards.items():
-        kept = [
-            OwnSplit.from_dict(split) for line in lines for split in line["own" if party == LABEL_HOLDER else "splits"]
-        ]
-        assert [(split.feature, split.bin, split.missing_left) for split in kept] == [
-            (candidate.feature, candidate.bin, candidate.missing_left) for candidate, _ in central.splits[party]
-        ]
+    trees = assert_drawn_model(states, here, params, defences, drawn)
     told = manifest(states[LABEL_HOLDER])["column_privacy"]
     for party, epsilon in zip(PARTIES[1:], epsilons, strict=False):
         assert told[party] == manifest(states[party])["column_privacy"]
@@ -279,7 +221,7 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
         await federation.close()
 
     run(main())
-    assert set(drawn.attempts[FEATURE]) == {1, 3}
+    assert drawn.attempts(FEATURE) == {1, 3}
 
 
 @pytest.mark.parametrize(
@@ -553,11 +495,8 @@ def test_a_split_that_leaves_a_side_without_records_is_none(
 
     states = run(main())
     of_federation = len(undone)
-    central = _central(here, params, defences, drawn)
+    assert_drawn_model(states, here, params, defences, drawn)
     assert of_federation == len(undone) - of_federation > 0
-    lines = read_model(states[LABEL_HOLDER] / "models" / "job")[1]
-    trees = [Tree.from_dict(line["tree"]) for line in lines]
-    assert [by_number(tree) for tree in trees] == [by_number(tree) for tree in central.ensemble.trees]
 
 
 def test_sums_beyond_the_room_for_noise_are_refused() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.disk import CRASHES
 from tests.campaign.label_draws import Used, label_draws
+from tests.campaign.noised_sums import noised_sums
 from tests.campaign.plans import Plan
 from tests.campaign.rig import Rig
 from tests.campaign.stages import playable, stage
@@ -34,15 +35,21 @@ def operations(name: str) -> dict[str, int]:
             await rig.federation.close()
         return {name: rig.disks.of[name].operations for name in (*PARTIES, COORDINATOR)}
 
-    with tempfile.TemporaryDirectory() as folder, ciphers(KeysMade(), transparent=True), nonces(0), label_draws(Used()):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ciphers(KeysMade(), transparent=True),
+        nonces(0),
+        label_draws(Used()),
+        noised_sums(),
+    ):
         return run(main(Path(folder)))
 
 
-def points(count: int) -> Iterator[Plan]:
+def points(count: int, names: tuple[str, ...] = STAGES) -> Iterator[Plan]:
     """`count` plans with one crash each, spread evenly over all processes, operations and ways to crash."""
     every = [
         (name, who, at, how)
-        for name in filter(playable, STAGES)
+        for name in filter(playable, names)
         for who, most in operations(name).items()
         for at in range(most)
         for how in CRASHES

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.campaign.cipher import KeysMade, ciphers
+from tests.campaign.noised_sums import noised_sums
 from tests.campaign.plans import Plan
 from tests.campaign.rig import Rig
 from tests.campaign.stages import playable, stage
@@ -38,7 +39,7 @@ def messages(name: str = STAGES[0]) -> list[Message]:
             await rig.federation.close()
         return rig.federation.log
 
-    with tempfile.TemporaryDirectory() as folder, ciphers(KeysMade(), transparent=True), nonces(0):
+    with tempfile.TemporaryDirectory() as folder, ciphers(KeysMade(), transparent=True), nonces(0), noised_sums():
         return run(main(Path(folder)))
 
 

@@ -15,6 +15,7 @@ from tests.campaign import checks, defended, stages, stories
 from tests.campaign.checks import Findings
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.label_draws import Used, label_draws
+from tests.campaign.noised_sums import noised_sums
 from tests.campaign.plans import Plan
 from tests.campaign.rig import SILENCE_S, Rig
 from tests.pivodl.small_job import nonces
@@ -59,12 +60,19 @@ def carry_out(plan: Plan, folder: Path) -> Outcome:
                 await _leave_nothing(rig, made, found)
                 here, states = stages.stage(plan.stage), rig.federation.states
                 found.extend(defended.faults_of_draws(states, labels, here, rig.hits))
+                found.extend(sums.found(here, states, rig.hits))
             finally:
                 numbers.update(hits=rig.hits, killed=rig.killed, virtual=asyncio.get_running_loop().time())
                 await _close(rig, found)
 
     draws = plan.asked.get("draws", plan.seed)
-    with checks.logged() as log, ciphers(made, transparent=not plan.real), nonces(draws), label_draws(labels):
+    with (
+        checks.logged() as log,
+        ciphers(made, transparent=not plan.real),
+        nonces(draws),
+        label_draws(labels),
+        noised_sums(draws) as sums,
+    ):
         try:
             run(main())
         except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - any is a finding

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from party.config import ServeConfig
-from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
+from party.defences.settings import ColumnPrivacyTable, Defences, IdLmid, LabelDp, ReducedLeakage
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.label_draws import Used, label_draws
 from tests.campaign.plans import SECOND
@@ -40,6 +40,7 @@ class Stage:
     Attributes:
         model: the oracle's trees; none of a network, see `tests.splitnn.small_job`.
         budget: the most ε that its policy has for noisy labels; None without these.
+        of_columns: the second party's defences.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Stage:
     model: OracleModel
     defences: Defences = field(default_factory=Defences)
     budget: float | None = None
+    of_columns: Defences = field(default_factory=Defences)
 
     @cached_property
     def scores(self) -> npt.NDArray[np.float64]:
@@ -74,6 +76,8 @@ UNTIED = world(16, (1, 1, 1), seed=31, fresh=6)
 WITHHELD = Defences(id_lmid=IdLmid(xi=0.15), reduced_leakage=ReducedLeakage(trees=1))
 #: Noisy labels, and repairs of which the published model uses the grafts.
 NOISY = Defences(label_dp=LabelDp(epsilon=0.5), grafting=True)
+#: Weak enough that noised candidates win on a small table, and an ε for as many attempts as a job has.
+NOISED, MOST_NOISED = Defences(column_privacy=ColumnPrivacyTable(epsilon=20_000.0, delta=1e-6, trees=2)), 1e6
 #: For the draw and for those that crashes make void: each of these costs as much.
 BUDGET = 30.0
 
@@ -83,10 +87,12 @@ def stage(name: str) -> Stage:
     """A stage by its name in `plans.STAGES`. Of one with noise the model is not known before."""
     if name == "splitnn":
         return Stage(name, HERE, network.PARAMS, network.JOB, OracleModel([], 0))
-    here, more, own = HERE, {}, Defences()
+    here, more, own, of_columns = HERE, {}, Defences(), Defences()
     params: TreeParams = PARAMS
     if name == "boosting-psi":
         here, more = UNTIED, {"alignment": "psi"}
+    elif name == "boosting-noised":
+        of_columns = NOISED
     elif name == "stopping":
         params = replace(PARAMS, n_estimators=4, early_stopping_rounds=1, validation_share=0.3)
     elif name == "forest":
@@ -108,7 +114,7 @@ def stage(name: str) -> Stage:
     elif name == "pivodl-noise":
         here, params = small_job.HERE, replace(small_job.PARAMS, epsilon=8.0)
     job, budget = spec(params, obfuscation="standard", **more), BUDGET if own.label_dp else None
-    return Stage(name, here, params, job, oracle(here, params), own, budget)
+    return Stage(name, here, params, job, oracle(here, params), own, budget, of_columns)
 
 
 def playable(name: str) -> bool:
@@ -120,12 +126,15 @@ def federation(folder: Path, name: str, *, record: bool, **more: Any) -> Federat
     """The stage's parties, their coordinator and a second one whom they obey too."""
     here = stage(name)
     needed = policies(here.job) or {party: {"emits": {"EXPLANATION": ["parties"]}} for party in PARTIES[1:]}
+    own: dict[str, dict[str, Any]] = {PARTIES[0]: {"label_budget": here.budget}} if here.budget else {}
+    if here.of_columns.column_privacy is not None:
+        own = {PARTIES[0]: {"noised_sums": True}, PARTIES[1]: {"column_budget": MOST_NOISED}}
     return Federation(
         folder,
         here.here.tables,
         record="both" if record else "off",
-        policies={**needed, **({PARTIES[0]: {"label_budget": here.budget}} if here.budget else {})},
-        defences={PARTIES[0]: here.defences},
+        policies={**needed, **own},
+        defences={PARTIES[0]: here.defences, PARTIES[1]: here.of_columns},
         serve={PARTIES[0]: ServeConfig(clients=[CLIENT], listen="127.0.0.1:0")},
         coordinators=(COORDINATOR, SECOND),
         **more,

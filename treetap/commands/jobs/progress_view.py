@@ -18,7 +18,7 @@ from treetap.names import visible
 from treetap.protocols.registry import TRAINING, TrainingProtocol, training
 from treetap.terminal import plain, size, table, text
 from treetap.wire import metric_history
-from treetap.wire.v2 import jobs_pb2, serving_pb2
+from treetap.wire.v2 import jobs_pb2, serving_pb2, setup_pb2
 
 #: Behind metrics by noisy labels.
 _NOISY = f" (by noisy labels; by clean ones: {CLEAN_METRICS} at the label holder)"
@@ -226,6 +226,11 @@ def _times(figures: serving_pb2.ServingFigures) -> str:
     return f", p50 {figures.p50_s * 1000:.0f} ms, p99 {figures.p99_s * 1000:.0f} ms" if figures.requests else ""
 
 
+def _noised(party: str, said: setup_pb2.NoisedSums) -> str:
+    privacy = f"epsilon {said.epsilon:g}, delta {said.delta:g} in an attempt of at most {_count(said.trees, 'tree')}"
+    return f"sums of {party} have noise (column_privacy): {privacy}"
+
+
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
@@ -261,11 +266,13 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         used = words(**rounds(status))
         computed = backends_line(backends(status))
         own = [f"{row.party}: own rows in {row.path}" for row in status.rows]
+        noised = [_noised(row.party, said) for row in status.accounts for said in row.account.noised_sums]
         for line in (
             common_records(status),
             *own,
             metrics,
             used,
+            *noised,
             *files,
             unlike,
             withheld,

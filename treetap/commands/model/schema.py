@@ -121,6 +121,7 @@ class _FeatureParty(_Model):
     role: Literal["feature_party"]
     label_holder: str
     importance: dict[str, list[_Rank]]
+    column_privacy: dict[str, dict[str, float]] = {}
     trees: list[_ListedTree]
 
 

@@ -19,9 +19,19 @@ from treetap.errors import BadInput, DataError
 from treetap.models.durable import write_whole
 from treetap.models.history import Metrics, csv_of, names_in, read_history
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import WEIGHTS, Names, read_manifest, read_model, read_names, read_repaired, read_weights
+from treetap.models.store import (
+    COLUMN_PRIVACY,
+    WEIGHTS,
+    Names,
+    read_manifest,
+    read_model,
+    read_names,
+    read_repaired,
+    read_weights,
+)
 from treetap.models.valued_trees import valued_trees
 from treetap.names import did_you_mean
+from treetap.privacy.column_privacy import sentences
 from treetap.terminal import text
 
 Json = dict[str, Any]
@@ -124,6 +134,7 @@ def _feature_party(manifest: Json, shards: list[Json]) -> Json:
     ranked = sorted(counts.items(), key=lambda item: -item[1])
     return {
         "label_holder": manifest["label_holder"],
+        **({COLUMN_PRIVACY: {manifest["party"]: manifest[COLUMN_PRIVACY]}} if COLUMN_PRIVACY in manifest else {}),
         "importance": {"own_features": [{"name": name, "weight": weight} for name, weight in ranked]},
         "trees": trees,
     }
@@ -154,6 +165,7 @@ def print_model(described: Json) -> None:
         lines += tree_view.label_holder_headline(described)
     else:
         lines.append(f"label holder {described['label_holder']}; gains and leaf weights are known there alone")
+        lines += sentences(described.get(COLUMN_PRIVACY, {}))
     for line in lines:
         terminal.out.print(text(line))
     if "networks" in described:

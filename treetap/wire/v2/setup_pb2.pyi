@@ -440,6 +440,7 @@ class Accounted(google.protobuf.message.Message):
     SECONDS_FIELD_NUMBER: builtins.int
     PEAK_RSS_MB_FIELD_NUMBER: builtins.int
     CPU_SECONDS_FIELD_NUMBER: builtins.int
+    NOISED_SUMS_FIELD_NUMBER: builtins.int
     @property
     def traffic(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.TrafficRow]: ...
     @property
@@ -458,6 +459,10 @@ class Accounted(google.protobuf.message.Message):
 
     @property
     def cpu_seconds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedAmount]: ...
+    @property
+    def noised_sums(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NoisedSums]:
+        """Of a feature party with `column_privacy`: one, as it has told the other parties; a setting of its file."""
+
     def __init__(
         self,
         *,
@@ -467,8 +472,9 @@ class Accounted(google.protobuf.message.Message):
         seconds: collections.abc.Iterable[treetap.wire.v2.types_pb2.NamedAmount] | None = ...,
         peak_rss_mb: collections.abc.Iterable[treetap.wire.v2.types_pb2.NamedAmount] | None = ...,
         cpu_seconds: collections.abc.Iterable[treetap.wire.v2.types_pb2.NamedAmount] | None = ...,
+        noised_sums: collections.abc.Iterable[Global___NoisedSums] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["ciphertexts", b"ciphertexts", "cpu_seconds", b"cpu_seconds", "operations", b"operations", "peak_rss_mb", b"peak_rss_mb", "seconds", b"seconds", "traffic", b"traffic"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ciphertexts", b"ciphertexts", "cpu_seconds", b"cpu_seconds", "noised_sums", b"noised_sums", "operations", b"operations", "peak_rss_mb", b"peak_rss_mb", "seconds", b"seconds", "traffic", b"traffic"]) -> None: ...
 
 Global___Accounted: typing_extensions.TypeAlias = Accounted
 
