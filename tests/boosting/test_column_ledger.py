@@ -30,7 +30,7 @@ from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.commands.model.card import card
 from treetap.commands.model.view import describe
-from treetap.models import line_file
+from treetap.models.durable import append
 from treetap.models.line_file import LineFile
 from treetap.privacy.column_privacy import ColumnPrivacy, sentences
 from treetap.privacy.zcdp import epsilon_of
@@ -263,7 +263,6 @@ def _planted(what: str, patched: pytest.MonkeyPatch) -> str:
         patched.setattr(ColumnNoise, "of", old)
         return "the same noise was drawn twice"
     assert what == "a charge that is not durable"
-    append = line_file.append
 
     def appended(path: Path, content: bytes) -> Any:
         if path.name != LEDGER:
@@ -272,7 +271,7 @@ def _planted(what: str, patched: pytest.MonkeyPatch) -> str:
             file.write(content)
         return path.stat()
 
-    patched.setattr(line_file, "append", appended)
+    patched.setattr("treetap.models.line_file.append", appended)
     return "it is not charged"
 
 

@@ -115,7 +115,7 @@ class Disk:
     def writes(self, path: str, inode: int) -> None:
         """The content of a file is about to change."""
         if inode not in self._durable:
-            self._durable[inode] = _read(path)
+            self._durable[inode] = SYSTEM.read(path)
 
     def synced(self, inode: int) -> None:
         """A file or folder was fsynced."""
@@ -149,7 +149,7 @@ class Disk:
         inode = os.stat(path).st_ino
         self._durable.pop(inode, None)
         self._replacing.discard(inode)
-        return _read(path)
+        return SYSTEM.read(path)
 
     def power_off(self, *, strict: bool) -> None:
         """Take what is not durable, as chance has it."""
@@ -210,12 +210,6 @@ class Disk:
             SYSTEM.write(path, name.content)
 
 
-def _read(path: str) -> bytes:
-    with SYSTEM.open(path, "rb") as file:
-        content: bytes = file.read()
-    return content
-
-
 class _System:
     """The system's own operations, kept from before they were replaced."""
 
@@ -223,6 +217,11 @@ class _System:
     os_open, fdopen, fsync = staticmethod(os.open), staticmethod(os.fdopen), staticmethod(os.fsync)
     replace, unlink, mkdir, rmdir = (staticmethod(each) for each in (os.replace, os.unlink, os.mkdir, os.rmdir))
     ftruncate = staticmethod(os.ftruncate)
+
+    def read(self, path: str | Path) -> bytes:
+        with self.open(path, "rb") as file:
+            content: bytes = file.read()
+        return content
 
     def write(self, path: Path, content: bytes) -> None:
         with self.open(path, "wb") as file:

@@ -32,8 +32,7 @@ def charges_on_disk(state: Path) -> list[Charge]:
     path = state / LEDGER
     if not path.is_file():
         return []
-    with SYSTEM.open(path, "rb") as file:
-        bodies, _ = bodies_of(path, whole_lines(file.read()), SEED)
+    bodies, _ = bodies_of(path, whole_lines(SYSTEM.read(path)), SEED)
     charges = [Charge.of(parse_json(body)) for body in bodies]
     return [charge for charge in charges if charge.kind is Kind.NOISED_SUMS]
 
