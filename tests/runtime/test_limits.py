@@ -101,7 +101,7 @@ def test_all_limits_that_a_job_breaks_are_named_at_once() -> None:
 @pytest.mark.parametrize("protocol", TRAINING)
 def test_the_checks_of_an_opening_have_the_limits(protocol: str, tmp_path: Path) -> None:
     """Of every protocol, at every party."""
-    params = JOBS[protocol]
+    params: Any = JOBS[protocol]
     limit = {"epochs": 1} if protocol == "splitnn" else {"max_depth": 1}
     job = spec(replace(params, **({"epochs": 2} if protocol == "splitnn" else {"max_depth": 2})))
     for party in PARTIES:
@@ -117,8 +117,8 @@ def test_the_checks_of_an_opening_have_the_limits(protocol: str, tmp_path: Path)
                     faults.append(str(fault))
             said.append([fault for fault in faults if "[limits]" in fault])
         assert said[0] == []
-        (fault,) = said[1]
-        assert fault.startswith(f"{party} takes no part in a job with {next(iter(limit))} = 2")
+        (refused,) = said[1]
+        assert refused.startswith(f"{party} takes no part in a job with {next(iter(limit))} = 2")
 
 
 async def _checked(federation: Federation, name: str = "job") -> dict[str, str]:
