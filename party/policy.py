@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from treetap.errors import Refused
-from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES
+from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES, did_you_mean
 from treetap.protocols.alignment import MOST_IDS
 from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
 from treetap.protocols.limits import Limits, Partner
@@ -181,6 +181,11 @@ class Policy(Strict):
         for name in (*self.label_holders, *self.peers):
             if name in self.coordinators:
                 raise ValueError(f"{name!r} is under coordinators: a coordinator is never a party, take it out of one")
+        known = (*self.label_holders, *self.peers, *self.coordinators)
+        for name in self.partners.keys() - {ALL, *known}:  # a limit that bounds no one would go unnoticed
+            raise ValueError(
+                f"partners.{name}: is not among label_holders, peers and coordinators{did_you_mean(name, known)}"
+            )
         return self
 
     def check_address(self, party: str, peer: str, location: str) -> None:

@@ -16,11 +16,12 @@ from tests.commands.command import refused, treetap, write
 from treetap.tables.record_ids import Ids
 
 POLICY: dict[str, Any] = {
+    "peers": ["shop", "telco"],
     "partners": {
         "shop": {"jobs_per_day": 3, "records_per_day": 500, "queries_per_record": 4},
         "*": {"predictions_per_day": 2},
         "coordinator": {"jobs_per_day": 10},
-    }
+    },
 }
 CREDIT = Occasion("loans", ("shop",), "coordinator", "credit", 1)
 NEW = Occasion("new", ("telco", "shop"), "coordinator", "scores", 2)

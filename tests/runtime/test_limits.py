@@ -17,10 +17,12 @@ from party.policy import Policy
 from party.runtime.ledger import DAY_S, Kind, ledger_of
 from tests.pivodl import small_job
 from tests.pivodl.jobs import PARAMS as PIVODL
-from tests.pivodl.jobs import policies
 from tests.replay import HERE, JOB, PARAMS
 from tests.simulator import COORDINATOR, Federation, run
+from tests.splitnn.small_job import INSTALLED
+from tests.splitnn.small_job import JOB as NETWORK
 from tests.splitnn.small_job import PARAMS as SPLITNN
+from tests.trainings import policies
 from tests.worlds import PARTIES, spec
 from treetap.errors import Refused
 from treetap.protocols.limits import PARAMETERS, Limits
@@ -296,14 +298,59 @@ def test_predictions_and_queries_are_limited(protocol: str, tmp_path: Path) -> N
     [
         ({"limits": {"tree": 3}}, "tree"),
         ({"limits": {"trees": 0}}, "greater than or equal to 1"),
-        ({"partners": {"bank": {"protocols": ["bosting"]}}}, "did you mean 'boosting'"),
+        ({"partners": {"*": {"protocols": ["bosting"]}}}, "did you mean 'boosting'"),
+        ({"peers": ["bank"], "partners": {"bnak": {}}}, "partners.bnak: is not among .*; did you mean 'bank'"),
         ({"partners": {"Bank!": {}}}, "partners"),
-        ({"partners": {"bank": {"jobs_per_day": -1}}}, "greater than or equal to 0"),
+        ({"partners": {"*": {"jobs_per_day": -1}}}, "greater than or equal to 0"),
     ],
 )
 def test_a_wrong_limit_is_no_limit_that_is_ignored(policy: dict[str, Any], fault: str) -> None:
     with pytest.raises(ValidationError, match=fault):
         Policy.model_validate(policy)
+
+
+STORIES: Mapping[str, tuple[Any, Any]] = {
+    "boosting": (HERE, JOB),
+    "forest": (HERE, spec(JOBS["forest"], obfuscation="standard")),
+    "pivodl": (small_job.HERE, small_job.JOB),
+    "splitnn": (HERE, NETWORK),
+}
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        pytest.param(
+            name, marks=pytest.mark.skipif(name == "splitnn" and not INSTALLED, reason="needs treetap[neural]")
+        )
+        for name in TRAINING
+    ],
+)
+def test_every_protocol_charges_its_attempts_and_records(protocol: str, tmp_path: Path) -> None:
+    """At every party, by the table's name, and a limit of none stops the second job of each."""
+    here, job = STORIES[protocol]
+
+    async def main() -> None:
+        own = policies(job)
+        limit = {"partners": {COORDINATOR: {"jobs_per_day": 1}}}
+        federation = Federation(
+            tmp_path, here.tables, policies={party: {**own.get(party, {}), **limit} for party in PARTIES}
+        )
+        status = await federation.train(job)
+        assert (status.state, status.error) == ("finished", "")
+        for party in PARTIES:
+            charges = ledger_of(federation.state(party)).charges(Kind.TRAINING, Kind.RECORDS)
+            assert [(str(one.kind), one.amount, one.occasion.table) for one in charges] == [
+                ("training", 1, "train"),
+                ("records", len(here.y), "train"),
+            ]
+        before = len(federation.log)
+        status = await federation.train(job, "again")
+        assert "takes no part: the jobs_per_day of its policy are used up" in status.error
+        assert {message.sender for message in federation.log[before:]} == {COORDINATOR}
+        await federation.close()
+
+    run(main())
 
 
 def test_noise_on_leaf_weights_is_charged_once_for_a_job(tmp_path: Path) -> None:
