@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -14,11 +15,11 @@ from pydantic import ValidationError
 from party.config import PartyConfig
 from party.opening import checks_of_training
 from party.policy import Policy
-from party.runtime.ledger import DAY_S, Kind, ledger_of
+from party.runtime.ledger import DAY_S, Kind, Ledger, ledger_of
 from tests.pivodl import small_job
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.replay import HERE, JOB, PARAMS
-from tests.simulator import COORDINATOR, Federation, run
+from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.splitnn.small_job import INSTALLED
 from tests.splitnn.small_job import JOB as NETWORK
 from tests.splitnn.small_job import PARAMS as SPLITNN
@@ -31,7 +32,8 @@ from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import TRAINING, training
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import ForestParams
-from treetap.wire.v2 import jobs_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 JOBS: Mapping[str, JobParams] = {
@@ -371,3 +373,44 @@ def test_noise_on_leaf_weights_is_charged_once_for_a_job(tmp_path: Path) -> None
         await federation.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("alignment", ["psi", "sorted-ids"])
+def test_nothing_leaves_before_its_charge_is_on_disk(alignment: str, tmp_path: Path) -> None:
+    """Of any party, in each attempt: blinded ids after that of the attempt, the rest after that of the records."""
+    killed, seen = list[str](), set[tuple[str, int, bool]]()
+    job = spec(PARAMS, alignment=alignment)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def look(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            charges = Ledger(federation.state(sender)).charges()  # as another process reads it
+            own = {one.kind for one in charges if one.occasion.attempt == parcel.attempt}
+            aligning = parcel.WhichOneof("body") == "alignment"
+            assert own == {Kind.TRAINING, Kind.RECORDS} or (aligning and own == {Kind.TRAINING}), name_of(parcel)
+            seen.add((sender, parcel.attempt, aligning))
+            return parcel
+
+        def kill(message: Message) -> None:
+            if message.sender == FEATURE and message.word in {"blinded_ids", "candidate_sums"} - {*killed}:
+                killed.append(message.word)
+                federation.kill(FEATURE)
+                federation.start(FEATURE)
+
+        federation.tamper, federation.hook = look, kill
+        status = await federation.train(job)
+        while status.state == "interrupted":
+            await asyncio.sleep(200)
+            status = await federation.resume("job")
+        assert (status.state, status.error) == ("finished", "")
+        for party in PARTIES:
+            charges = ledger_of(federation.state(party)).charges(Kind.TRAINING)
+            attempts = [one.occasion.attempt for one in charges]
+            assert attempts == sorted(set(attempts))
+            assert {attempt for sender, attempt, _ in seen if sender == party} <= set(attempts)
+        await federation.close()
+
+    run(main())
+    assert killed[-1] == "candidate_sums"
+    assert {party for party, _, aligning in seen if not aligning} == {*PARTIES}
