@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from party.runtime.job_store import QUERIES
 from party.runtime.messages import Rows
 from treetap.errors import DataError, Refused
 from treetap.models.line_file import LineFile
@@ -27,8 +28,6 @@ from treetap.tables.record_ids import Ids
 if TYPE_CHECKING:
     from party.runtime.context import StepContext
 
-#: The folder of counts in a party's state.
-FOLDER = "queries"
 #: Lines of a file that are merged into one.
 MOST_LINES = 1024
 _HASH_BYTES, _KEY_BYTES = 8, 32
@@ -41,7 +40,7 @@ class QueryCounts:
     """The counts of one partner; see `counts_of`."""
 
     def __init__(self, state: Path, partner: str) -> None:
-        self.path, self._partner = state / FOLDER / f"{partner}.jsonl", partner
+        self.path, self._partner = state / QUERIES / f"{partner}.jsonl", partner
         self._lines = LineFile(self.path, lambda: f"queries of {partner}")
         self._key = b""
         self._hashes: Hashes = np.zeros(0, dtype=np.uint64)  # (R,) ascending

@@ -34,6 +34,7 @@ def configuration(folder: Path, policy: dict[str, Any]) -> Path:
     ledger.enter(Charge(Kind.TRAINING, CREDIT, 1, {}, now))
     ledger.enter(Charge(Kind.RECORDS, CREDIT, 450, {}, now))
     ledger.enter(Charge(Kind.PREDICTION, NEW, 1, {}, now))
+    ledger.enter(Charge(Kind.ANSWER, NEW, 0, {"of": 0, "told": "12"}, now))
     counts_of(folder / "state", "shop").enter("bank", Ids.of(["r1", "r2"]).take(np.array([0, 1])), 4)
     write(folder / "policy.toml", policy)
     return write(folder / "bank.toml", {"name": "bank", "state": "state", "insecure": True, "policy": "policy.toml"})
@@ -49,6 +50,7 @@ def test_the_ledger_as_json(tmp_path: Path) -> None:
         ("training", "credit", 1, 1),
         ("records", "credit", 1, 450),
         ("prediction", "scores", 2, 1),
+        ("preview's answer", "scores", 2, 0),
     ]
     assert [(row["table"], row["partner"], row["kind"], row["charges"], row["sum"]) for row in document["sums"]] == [
         ("loans", "coordinator", "records", 1, 450),
@@ -81,7 +83,7 @@ def test_the_ledger_as_a_table_and_a_csv_file(tmp_path: Path) -> None:
     ]
     with file.open(newline="", encoding="utf-8") as opened:
         rows = list(csv.DictReader(opened))
-    assert [row["parties"] for row in rows] == ["shop", "shop", "shop", "telco shop"]
+    assert [row["parties"] for row in rows] == ["shop", "shop", "shop", "telco shop", "telco shop"]
     assert rows[0] == {
         **{"at": "2001-09-09 01:46:40 UTC", "kind": "training", "amount": "1", "table": "loans", "parties": "shop"},
         **{"coordinator": "coordinator", "job": "credit", "attempt": "1", "details": "{}"},

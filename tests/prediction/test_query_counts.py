@@ -9,6 +9,7 @@ import pytest
 
 from party.prediction import query_counts
 from party.prediction.query_counts import QueryCounts, counts_of
+from party.runtime.job_store import Store
 from treetap.errors import DataError, Refused
 from treetap.models import line_file
 from treetap.tables.record_ids import Ids
@@ -101,6 +102,14 @@ def test_a_kill_at_a_write_loses_no_count_that_was_answered(
     assert counts.most() == most
     counts.enter("shop", IDS.take(np.array([2])), 9)
     assert QueryCounts(tmp_path, "bank").most() == most + 1
+
+
+def test_a_start_deletes_the_draft_of_a_file_that_was_merged(tmp_path: Path) -> None:
+    """The file itself stays."""
+    _enter(tmp_path, [1])
+    (tmp_path / "queries" / "bank.jsonl.part").write_bytes(b"{")
+    Store(tmp_path)
+    assert [path.name for path in (tmp_path / "queries").iterdir()] == ["bank.jsonl"]
 
 
 @pytest.mark.parametrize("line", [0, 1, 2])

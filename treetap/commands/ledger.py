@@ -123,9 +123,14 @@ def _words(row: dict[str, Any]) -> str:
 
 
 def _sums(charges: list[Charge]) -> list[dict[str, Any]]:
-    """The charges by table, partner and kind: how many there are, the sum of their amounts, and the last one's time."""
+    """The charges by table, partner and kind: how many there are, the sum of their amounts, and the last one's time.
+
+    What a preview told is no charge of its own.
+    """
+    from party.runtime.ledger import Kind
+
     sums: dict[tuple[str, str, str], list[Charge]] = {}
-    for charge in charges:
+    for charge in (one for one in charges if one.kind is not Kind.ANSWER):
         for partner in charge.occasion.partners:
             sums.setdefault((charge.occasion.table, partner, str(charge.kind)), []).append(charge)
     return [
