@@ -59,7 +59,7 @@ class JobLedger:
                         f"policy says {key} = {json.dumps(allowed)} under [partners.{partner}]; if it should, add the "
                         f"name there and send {self.party} SIGHUP"
                     )
-        for counted in (kind, Kind.RECORDS):
+        for counted in (kind,) if kind is Kind.PREVIEW else (kind, Kind.RECORDS):  # a count has no records
             self._check_day(Charge(counted, self.occasion))
 
     def check_list(self, owner: str, ids: int) -> None:

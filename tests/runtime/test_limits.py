@@ -319,17 +319,13 @@ STORIES: Mapping[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        pytest.param(
-            name, marks=pytest.mark.skipif(name == "splitnn" and not INSTALLED, reason="needs treetap[neural]")
-        )
-        for name in TRAINING
-    ],
-)
+NEURAL = [pytest.mark.skipif(not INSTALLED, reason="needs treetap[neural]"), pytest.mark.second_tier]
+
+
+@pytest.mark.parametrize("protocol", ["boosting", "forest", "pivodl", pytest.param("splitnn", marks=NEURAL)])
 def test_every_protocol_charges_its_attempts_and_records(protocol: str, tmp_path: Path) -> None:
     """At every party, by the table's name, and a limit of none stops the second job of each."""
+    assert set(STORIES) == set(TRAINING)
     here, job = STORIES[protocol]
 
     async def main() -> None:
@@ -414,3 +410,30 @@ def test_nothing_leaves_before_its_charge_is_on_disk(alignment: str, tmp_path: P
     run(main())
     assert killed[-1] == "candidate_sums"
     assert {party for party, _, aligning in seen if not aligning} == {*PARTIES}
+
+
+@pytest.mark.parametrize("answer", ["count", "records"])
+def test_a_partners_previews_have_limits_of_their_own(answer: str, tmp_path: Path) -> None:
+    """Fewer than the policy lets all; rows that a preview finds count as records, a count does not."""
+    own = {"previews_per_day": 2, "records_per_day": 2 * len(HERE.y)}
+    policy = {"preview": "records", "min_common_records": 1, "previews_per_day": 5}
+
+    async def main() -> None:
+        policies = dict.fromkeys(PARTIES, policy)
+        policies[FEATURE] = {**policy, "partners": {LABEL_HOLDER: own, OTHER: {"tables": ["loans"]}}}
+        federation = Federation(tmp_path, HERE.tables, policies=policies)
+
+        async def asked(name: str, *parties: str) -> str:
+            return str((await federation.preview(*parties, job=name, answer=answer, table="train")).error)
+
+        two = (LABEL_HOLDER, FEATURE)
+        assert [await asked("one", *two), await asked("two", *two)] == ["", ""]
+        charges = ledger_of(federation.state(FEATURE)).charges(Kind.RECORDS)
+        assert [one.amount for one in charges] == ([len(HERE.y)] * 2 if answer == "records" else [])
+        said = f"{FEATURE} takes no part: the previews_per_day of its policy are used up"
+        assert said in await asked("three", *two)
+        assert f"in a job with {OTHER} that uses table 'train'" in await asked("four", OTHER, FEATURE)
+        assert await asked("five", LABEL_HOLDER, OTHER) == ""
+        await federation.close()
+
+    run(main())
