@@ -17,7 +17,10 @@ from party.defences.checks import check_own
 from party.protocols import PredictionJob, role_for_prediction, role_for_training
 from party.runtime.attempts import Attempts, Session, submission_of
 from party.runtime.context import Offload, Role, Scratch, StepContext, Untried
+from party.runtime.job_ledger import JobLedger
 from party.runtime.job_store import Store
+from party.runtime.ledger import Kind as Charged
+from party.runtime.ledger import Occasion, ledger_of
 from party.runtime.mailbox import Mailbox, expected_of
 from party.runtime.metrics import CostAccount, PartyMetrics
 from party.runtime.outbox import Outbox
@@ -80,32 +83,40 @@ class Opener:
             submission, digest = submission_of(request, kind), job_digest(request.job, opening)
             self.attempts.check(request.job, submission, request.attempt, digest.hex())
             peers = [Address(peer.name, peer.address) for peer in opening.peers]
-            context = self.context(caller, request, peers, digest, attempt_digest(digest, opening))
+            others = tuple(party for party in members.parties if party != name)
+            occasion = Occasion(kind_of_job.table(opening), others, caller, request.job, request.attempt)
+            ledger = self.ledger(occasion)
+            kind_of_job.check_partners(ledger, opening)
+            context = self.context(ledger, peers, digest, attempt_digest(digest, opening))
             role = kind_of_job.role(self, context, opening)
+            if kind_of_job.charged_when_opened:
+                ledger.enter(kind_of_job.charged)
         except BadInput as failure:
             raise failure.at(name) from None
         context.mailbox.expect(expected_of(kind_of_job.rows(opening), name, role.sizes))
-        others = frozenset(members.parties) - {name}
-        return Session(context, role, caller, others, content, submission)
+        return Session(context, role, caller, frozenset(others), content, submission)
 
-    def context(
-        self, caller: str, request: control_pb2.StepRequest, peers: list[Address], digest: bytes, compared: bytes
-    ) -> StepContext:
+    def ledger(self, occasion: Occasion) -> JobLedger:
+        """The ledger of this party for one attempt."""
+        return JobLedger(ledger_of(self.config.state), occasion, self.config.name, self.config.policy)
+
+    def context(self, ledger: JobLedger, peers: list[Address], digest: bytes, compared: bytes) -> StepContext:
         """The tools for one attempt. `digest`: of the job; `compared`: of the attempt, as peers must have it."""
         costs = CostAccount(self.config.name, self.workers.usage(), self.metrics)
-        recorder = self.recorders.of(request.job)
+        job, attempt = ledger.occasion.job, ledger.occasion.attempt
+        recorder = self.recorders.of(job)
         engine, key_engine = self.workers.lease()
         by_name = {peer.name: peer for peer in peers}
         return StepContext(
             party=self.config.name,
-            coordinator=caller,
-            job=request.job,
-            attempt=request.attempt,
+            coordinator=ledger.occasion.coordinator,
+            job=job,
+            attempt=attempt,
             digest=digest,
             mailbox=Mailbox(self.config.silence_s, self.config.state, self.metrics.waiting),
             outbox=Outbox(
-                request.job,
-                request.attempt,
+                job,
+                attempt,
                 compared,
                 by_name,
                 self.dialer,
@@ -119,7 +130,8 @@ class Opener:
             recorder=recorder,
             engine=engine,
             key_engine=key_engine,
-            store=self.store.job(request.job),
+            store=self.store.job(job),
+            ledger=ledger,
             scratch=Scratch(self.config.state),
             progress=control_pb2.Progress(),
             policy=self.config.policy,
@@ -134,7 +146,15 @@ Content = TypeVar("Content", bound=Opening)
 
 
 class Kind(ABC, Generic[Content]):
-    """A kind of job, by the step that opens it."""
+    """A kind of job, by the step that opens it.
+
+    Attributes:
+        charged: the kind of the charge of an attempt.
+        charged_when_opened: the charge is made when the job opens, not by a later step.
+    """
+
+    charged: Charged
+    charged_when_opened = True
 
     @abstractmethod
     def content(self, request: control_pb2.StepRequest) -> Content:
@@ -143,6 +163,14 @@ class Kind(ABC, Generic[Content]):
     @abstractmethod
     def members(self, opening: Content, coordinator: str) -> Members:
         """All parties, those that are away included."""
+
+    @abstractmethod
+    def table(self, opening: Content) -> str:
+        """The name of the table that each party uses."""
+
+    @abstractmethod
+    def check_partners(self, ledger: JobLedger, opening: Content) -> None:
+        """Raise `Refused` if the limits on a partner forbid the job."""
 
     @abstractmethod
     def rows(self, opening: Content) -> list[MessageRow]:
@@ -160,11 +188,20 @@ class Kind(ABC, Generic[Content]):
 class _Training(Kind[setup_pb2.Prepare]):
     """A training, which `prepare` opens."""
 
+    charged = Charged.TRAINING
+
     def content(self, request: control_pb2.StepRequest) -> setup_pb2.Prepare:
         return request.setup.prepare
 
     def members(self, opening: setup_pb2.Prepare, coordinator: str) -> Members:
         return members_of(opening.spec, coordinator)
+
+    def table(self, opening: setup_pb2.Prepare) -> str:
+        return opening.spec.table
+
+    def check_partners(self, ledger: JobLedger, opening: setup_pb2.Prepare) -> None:
+        tables = [name for name in (opening.spec.table, opening.spec.eval_table) if name]
+        ledger.check_opening(self.charged, training_name(opening.spec), tables)
 
     def rows(self, opening: setup_pb2.Prepare) -> list[MessageRow]:
         return rows_of_training(opening.spec)
@@ -205,6 +242,7 @@ def checks_of_training(config: PartyConfig, spec: setup_pb2.JobSpec, members: Me
     yield lambda: check_own(
         name, config.defences, policy, config.table(spec.table), config.table(spec.eval_table), spec
     )
+    yield lambda: policy.limits.check(name, params_of(spec))
     yield lambda: require_library(training_name(spec), protocol, at_party=True)
 
 
@@ -219,11 +257,19 @@ def _check_lattice(name: str, policy: Policy) -> None:
 class _Prediction(Kind[prediction_pb2.OpenModel]):
     """A prediction or serving, which `open_model` opens."""
 
+    charged = Charged.PREDICTION
+
     def content(self, request: control_pb2.StepRequest) -> prediction_pb2.OpenModel:
         return request.prediction.open_model
 
     def members(self, opening: prediction_pb2.OpenModel, coordinator: str) -> Members:
         return members_of(opening, coordinator)
+
+    def table(self, opening: prediction_pb2.OpenModel) -> str:
+        return opening.table
+
+    def check_partners(self, ledger: JobLedger, opening: prediction_pb2.OpenModel) -> None:
+        ledger.check_opening(self.charged, prediction_name(opening), [opening.table])
 
     def rows(self, opening: prediction_pb2.OpenModel) -> list[MessageRow]:
         return rows_of_prediction(opening)
@@ -242,6 +288,8 @@ class _Prediction(Kind[prediction_pb2.OpenModel]):
 class _Preview(Kind[alignment_pb2.OpenPreview]):
     """A preview of an alignment, which `open_preview` opens; its modules are read when one comes."""
 
+    charged, charged_when_opened = Charged.PREVIEW, False
+
     def content(self, request: control_pb2.StepRequest) -> alignment_pb2.OpenPreview:
         return request.alignment.open_preview
 
@@ -250,6 +298,12 @@ class _Preview(Kind[alignment_pb2.OpenPreview]):
 
         check_preview(opening)
         return members_of_preview(opening, coordinator)
+
+    def table(self, opening: alignment_pb2.OpenPreview) -> str:
+        return opening.table
+
+    def check_partners(self, ledger: JobLedger, opening: alignment_pb2.OpenPreview) -> None:
+        ledger.check_opening(self.charged, "", [opening.table])
 
     def rows(self, opening: alignment_pb2.OpenPreview) -> list[MessageRow]:
         from treetap.protocols.preview import rows_of_preview
@@ -293,10 +347,12 @@ async def check_job(opener: Opener, caller: str, request: control_pb2.StepReques
     asked = request.setup.check_job
     job = setup_pb2.Prepare(spec=asked.spec, peers=asked.peers)
     try:
-        _check_policy(opener, caller, request.job, job)
+        others = tuple(party for party in members_of(job.spec, caller).parties if party != opener.config.name)
+        ledger = opener.ledger(Occasion(job.spec.table, others, caller, request.job, request.attempt))
+        _check_policy(opener, ledger, job)
         opener.store.job(request.job).check_free()
         context = replace(
-            opener.context(caller, request, [], job_digest(request.job, job), b""),
+            opener.context(ledger, [], job_digest(request.job, job), b""),
             recorder=Recorder(opener.recorders, request.job, "off"),
             job=f"{request.job} (check)",  # whose workers hold nothing of a job of that name that is under way
             trial=True,
@@ -309,9 +365,10 @@ async def check_job(opener: Opener, caller: str, request: control_pb2.StepReques
     return setup_pb2.CheckedJob(without_columns=without_columns)
 
 
-def _check_policy(opener: Opener, caller: str, name: str, job: setup_pb2.Prepare) -> None:
-    """Raise one error with all that the policy and the file have against a job."""
-    config, members = opener.config, members_of(job.spec, caller)
+def _check_policy(opener: Opener, ledger: JobLedger, job: setup_pb2.Prepare) -> None:
+    """Raise one error with all that the policy, the file and the ledger have against a job."""
+    config, name = opener.config, ledger.occasion.job
+    members = members_of(job.spec, ledger.occasion.coordinator)
     if config.name not in members.parties:
         raise Refused(f"{config.name} is not a party of job {name}")
     check_spec(job.spec)
@@ -327,7 +384,8 @@ def _check_policy(opener: Opener, caller: str, name: str, job: setup_pb2.Prepare
     named = config.under(config.policy.model_copy(update={"label_holders": openers, "peers": peers}))
     faults: list[BadInput | Refused] = []
     admitted: Check = partial(check_members, config, members, opens_sums)
-    for check in (*addresses, admitted, *checks_of_training(named, job.spec, members)):
+    of_partners: Check = partial(KINDS["prepare"].check_partners, ledger, job)
+    for check in (*addresses, admitted, of_partners, *checks_of_training(named, job.spec, members)):
         try:
             check()
         except (BadInput, Refused) as fault:

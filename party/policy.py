@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from treetap.errors import Refused
-from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES
+from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES, did_you_mean
 from treetap.protocols.alignment import MOST_IDS
 from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
+from treetap.protocols.limits import Limits, Partner
 from treetap.protocols.messages import Sent
 from treetap.strict import ProcessName, Strict
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
@@ -150,6 +151,10 @@ class Policy(Strict):
     """Feature party: take part with `instance_spaces = "withheld"`, without knowing how few records a sum is about."""
     cluster_holds_key: bool = False
     """With `engine = "ray"`: keys and plain values go to the cluster too, whose operator can read them."""
+    limits: Limits = Limits()
+    """Limits on the parameters of trainings."""
+    partners: dict[ProcessName | Literal["*"], Partner] = {}
+    """Limits on a partner, by its name; "*" has those of all parties without a table of their own."""
     emits: dict[str, list[str]] = {}
     """Receivers by disclosure class: certificate names, "parties", "coordinators", "clients" or "*". A class that is
     not named keeps its default.
@@ -184,6 +189,11 @@ class Policy(Strict):
         for name in (*self.label_holders, *self.peers):
             if name in self.coordinators:
                 raise ValueError(f"{name!r} is under coordinators: a coordinator is never a party, take it out of one")
+        known = (*self.label_holders, *self.peers, *self.coordinators)
+        for name in self.partners.keys() - {ALL, *known}:  # a limit that bounds no one would go unnoticed
+            raise ValueError(
+                f"partners.{name}: is not among label_holders, peers and coordinators{did_you_mean(name, known)}"
+            )
         return self
 
     def check_address(self, party: str, peer: str, location: str) -> None:

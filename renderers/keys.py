@@ -37,6 +37,7 @@ from treetap.commands.jobs.job_file import JobFile, JobTableOfFederation
 from treetap.errors import ConfigError
 from treetap.neural.params import Bottom, Top
 from treetap.process.config import TlsConfig
+from treetap.protocols.limits import Limits, Partner
 from treetap.protocols.registry import TRAINING, training
 from treetap.tables.config import TableConfig
 from treetap.trees import job_params
@@ -68,7 +69,9 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
         "[defences.dp_sgd]": (DpSgdTable, ""),
     },
     "Policy file": {
-        "": (Policy, "The file that a party's `policy` names: what the party is willing to do and to show.")
+        "": (Policy, "The file that a party's `policy` names: what the party is willing to do and to show."),
+        "[limits]": (Limits, "A job that breaks one is refused, also by `treetap train --check`."),
+        "[partners.NAME]": (Partner, "Counted by `ledger.jsonl` in the state folder; `treetap ledger` shows it."),
     },
     "Coordinator file": {"": (CoordinatorConfig, "`treetap coordinator --config FILE`.")},
     "Operator file": {

@@ -158,6 +158,8 @@ class BlindedLists:
         made, rest = self.empty(), b""
         if stage in self.signed_at:
             made.signs = PointList(self._context.scratch.file(), width=1)
+        place = self._members.index(self._context.party)
+        owner = owners(self._plan, place).get((self._members.index(sender), stage))
         async for message in self._context.mailbox.series(sender, "blinded_ids", 0, stage):
             ids = message.alignment.blinded_ids
             block = rest + ids.points
@@ -167,6 +169,8 @@ class BlindedLists:
             if made.signs is not None:
                 bits = np.unpackbits(np.frombuffer(ids.signs, dtype=np.uint8))
                 made.signs.append(bits[: len(made) - len(made.signs)].tobytes())
+            if owner is not None:
+                self._context.ledger.check_list(self._members[owner], len(made))
         if rest:
             size = len(made) * POINT_BYTES + len(rest)
             raise Malformed(f"{sender} sent {size} bytes of blinded identifiers, no whole number of points")
@@ -174,8 +178,6 @@ class BlindedLists:
             raise Malformed(
                 f"{sender} sent {len(made.signs)} signs for {len(made)} identifiers: a proof needs one each"
             )
-        place = self._members.index(self._context.party)
-        owner = owners(self._plan, place).get((self._members.index(sender), stage))
         if owner is not None and owner != place:  # the own list is compared with the own ids
             before = self._sizes.lists.setdefault(owner, len(made))
             if len(made) != before:

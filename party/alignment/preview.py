@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from party.alignment.preview_account import Charge, PreviewAccount
 from party.alignment.raised_lists import RaisedLists
 from party.alignment.steps import ALIGNMENT, Alignment
 from party.config import PartyConfig
 from party.runtime.context import StepContext, required
 from party.runtime.job_store import PREVIEWED
+from party.runtime.ledger import Kind
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, Next, role, step, steps_of
 from party.setup.steps import load_table, table_config
@@ -160,7 +160,7 @@ class Preview:
     def __init__(self, config: PartyConfig, context: StepContext, opening: alignment_pb2.OpenPreview) -> None:
         self._config, self._context, self._opening = config, context, opening
         self.sizes = JobSizes(members=members_of_preview(opening, context.coordinator))
-        self._account, self._number = PreviewAccount(config.state), 0
+        self._number = 0
         self._table: Table | None = None
         self._part: Count | PreviewedRecords
         self._part = (Count if opening.answer == "count" else PreviewedRecords)(context, self.sizes, self._told)
@@ -182,14 +182,11 @@ class Preview:
     @step(Next(ALIGNMENT))
     async def charge_preview(self) -> None:
         """Enter the preview among those of the day, before any identifier leaves."""
-        me, policy, asked = self._config.name, self._context.policy, self._opening
-        partners = [party for party in asked.parties if party != me]
-        self._number = self._account.charge(
-            me,
-            policy.previews_per_day,
-            Charge.now(self._context.job, self._context.coordinator, asked.answer, asked.table, partners),
+        ledger, answer = self._context.ledger, self._opening.answer
+        self._number = ledger.enter(Kind.PREVIEW, answer=answer)
+        log.info(
+            "job %s: a preview (%s) with %s is charged", ledger.occasion.job, answer, ", ".join(ledger.occasion.parties)
         )
-        log.info("job %s: a preview (%s) with %s is charged", self._context.job, asked.answer, ", ".join(partners))
         await self._part.send_least()
 
     @step()
@@ -213,7 +210,7 @@ class Preview:
         readers = [] if alone and common.fewer_than else others
         if alone or common.fewer_than or self._opening.answer == "count":
             readers.append("the coordinator")
-        self._account.told(self._number, _words(common))
+        self._context.ledger.enter(Kind.ANSWER, 0, of=self._number, told=_words(common))
         self._leak(common, *readers)
 
     def _leak(self, common: types_pb2.CommonCount, *readers: str) -> None:

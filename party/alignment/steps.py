@@ -20,6 +20,7 @@ from party.alignment.proofs import AnnouncedKeys, ListProofs
 from party.alignment.raised_lists import RaisedLists, own_steps
 from party.alignment.ring_proofs import RingProofs
 from party.runtime.context import StepContext, required
+from party.runtime.ledger import Kind
 from party.runtime.messages import Rows
 from party.runtime.step_order import StepId, step
 from party.setup.evaluated import check_evaluated
@@ -368,5 +369,7 @@ class Alignment(RaisedLists):
         self._shuffle, self._found = np.zeros(0, dtype=np.int64), (np.zeros(0, dtype=np.int64), b"")
 
     def _set_records(self, records: Rows) -> None:
+        """Charge and set the outcome, before anything of these records is sent."""
+        self._context.ledger.enter(Kind.RECORDS, len(records))
         self._records = records
         self._context.recorder.own_alignment(self._context.attempt, self._rows[records])

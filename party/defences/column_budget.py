@@ -1,4 +1,4 @@
-"""The ledger of a feature party's columns: what attempts at jobs with `column_privacy` have cost, by table.
+"""The budget of a feature party's columns: what attempts at jobs with `column_privacy` have cost, by table.
 
 An attempt adds its ρ, whatever job, label holder or model it is for (docs/column-privacy.md); the sum is converted with
 the δ of the party's file. A charge is on disk before a sum leaves. A crash after it costs it again.
@@ -7,68 +7,37 @@ the δ of the party's file. A charge is on disk before a sum leaves. A crash aft
 from __future__ import annotations
 
 import math
-import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.errors import Refused
-from treetap.models.line_file import LineFile
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.privacy.zcdp import epsilon_of, rho_of
 
-#: The ledger in a party's state folder.
-LEDGER = "column_budget.jsonl"
-SEED = "column budget"
 #: What a sum of floating-point ρ may exceed a budget by, as a share of it.
 _ROUNDING = 1e-9
-
-#: Held from the look into the ledger until a charge is on disk: two jobs may begin at once.
-_one_at_a_time = threading.Lock()
-
-
-@dataclass(frozen=True)
-class ColumnCharge:
-    """One attempt.
-
-    Attributes:
-        at: when, in UTC.
-        table: its name in the party's file.
-        label_holder, job, attempt: whose sums they are.
-        epsilon, delta, trees: of the party's file then.
-        rho: ρ of the attempt.
-    """
-
-    at: str
-    table: str
-    label_holder: str
-    job: str
-    attempt: int
-    epsilon: float
-    delta: float
-    trees: int
-    rho: float
 
 
 class ColumnBudget:
     """The ledger in a state folder; `budget`: the most ε of a table, None: that of one attempt."""
 
     def __init__(self, state: Path, budget: float | None) -> None:
-        self.path, self.budget = state / LEDGER, budget
-        self._lines = LineFile(self.path, lambda: SEED)
+        self._ledger, self.budget = ledger_of(state), budget
 
-    def charges(self, table: str | None = None) -> list[ColumnCharge]:
+    def charges(self, table: str | None = None) -> list[Charge]:
         """Those of a table, or all, the first one first. Raises `DataError` if the ledger is damaged."""
-        every = [ColumnCharge(**line) for line in self._lines.read()]
-        return [charge for charge in every if table in (None, charge.table)]
+        every = self._ledger.charges(Kind.NOISED_SUMS)
+        return [charge for charge in every if table in (None, charge.occasion.table)]
 
     def spent(self, table: str) -> float:
         """Σ ρ of a table's attempts."""
-        return math.fsum(charge.rho for charge in self.charges(table))
+        return math.fsum(charge.amount for charge in self.charges(table))
 
     def account(self, table: str, privacy: ColumnPrivacy | None) -> dict[str, Any]:
         """ε that is spent on a table, with the δ of the party's file or that of the last attempt, and what is left."""
-        delta = self.charges(table)[-1].delta if privacy is None else privacy.delta
+        delta = self.charges(table)[-1].details["delta"] if privacy is None else privacy.delta
         left = None if privacy is None else epsilon_of(self._left(table, privacy), delta)
         return {"table": table, "spent": epsilon_of(self.spent(table), delta), "left": left}
 
@@ -86,12 +55,11 @@ class ColumnBudget:
             raise Refused(
                 f"{party} sends no sums of table {table!r} in this attempt: it costs ε = {privacy.epsilon:g} by "
                 f"column_privacy, earlier ones have cost ε = {epsilon_of(spent, privacy.delta):.4g} together, and its "
-                f"policy {says}, which leaves ε = {left:.4g} ('treetap labels' at {party} lists them); another job "
+                f"policy {says}, which leaves ε = {left:.4g} ('treetap ledger' at {party} lists them); another job "
                 f"needs a smaller epsilon, or this one a greater column_budget in {party}'s policy file"
             )
 
-    def charge(self, party: str, charge: ColumnCharge, privacy: ColumnPrivacy) -> None:
+    def charge(self, party: str, occasion: Occasion, privacy: ColumnPrivacy) -> None:
         """Enter an attempt, durably. Raises `Refused` as `check` does, and `OSError` if it cannot be written."""
-        with _one_at_a_time:
-            self.check(party, charge.table, privacy)
-            self._lines.put(asdict(charge), self._lines.count())
+        charge = Charge(Kind.NOISED_SUMS, occasion, privacy.rho, asdict(privacy))
+        self._ledger.enter(charge, lambda: self.check(party, occasion.table, privacy))

@@ -1,4 +1,4 @@
-"""The ledgers of a party's labels: what draws of noisy ones have cost, what may be spent, and what left by clean ones.
+"""The budget of a party's labels: what draws of noisy ones have cost, by the party's ledger, and what may be spent.
 
 A draw adds its ε, whatever table or model it is for: by basic composition all that was ever computed from noisy labels
 is Σ ε-differentially private in the label of each record. A charge is on disk before the labels are. A crash between
@@ -7,30 +7,21 @@ the two charges for labels that no party has seen; nothing is used that was not 
 
 from __future__ import annotations
 
-import threading
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 
 from party.runtime.job_store import DRAWS
+from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.errors import DataError, Refused
-from treetap.models.line_file import LineFile
-
-#: The ledger in a party's state folder, and that of what was computed from labels as they are, for others.
-LEDGER, RELEASED = "label_budget.jsonl", "label_releases.jsonl"
-SEED, RELEASED_SEED = "label budget", "label releases"
-
-#: Held while a release is numbered and written: two evaluations may end at once.
-_one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Charge:
-    """One draw.
+class LabelCharge:
+    """One draw: the details of its charge.
 
     Attributes:
-        at: when, in UTC.
-        table: path of the table, and `column` its label column, as they were then.
+        path: of the table, and `column` its label column, as they were then.
         records: of the table, with labels of `classes` classes.
         epsilon: ε, of LP-MST with `stages` stages.
         mechanism: what was drawn, with its version.
@@ -39,8 +30,7 @@ class Charge:
         labels: SHA-256 of the file of noisy labels.
     """
 
-    at: str
-    table: str
+    path: str
     column: str
     records: int
     classes: int
@@ -52,67 +42,28 @@ class Charge:
     labels: str
 
 
-@dataclass(frozen=True)
-class Release:
-    """Measures by labels as they are that left a party which protects these; no ε bounds what they tell.
-
-    Attributes:
-        at: when, in UTC.
-        job: the prediction, with model `model` on table `table`.
-        records: the labels that they were computed from.
-        measures: their names.
-    """
-
-    at: str
-    job: str
-    model: str
-    table: str
-    records: int
-    measures: list[str]
-
-
-class LabelReleases:
-    """The releases of a state folder."""
-
-    def __init__(self, state: Path) -> None:
-        self.path = state / RELEASED
-        self._lines = LineFile(self.path, lambda: RELEASED_SEED)
-
-    def all(self) -> list[Release]:
-        """The first one first; `DataError` if the file is damaged."""
-        return [Release(**line) for line in self._lines.read()]
-
-    def note(self, release: Release) -> None:
-        """Enter one, durably and before it leaves. Raises `OSError` if it cannot be written."""
-        with _one_at_a_time:
-            self._lines.put(asdict(release), len(self._lines.read()))
-
-
 class LabelBudget:
     """The ledger in a state folder; `budget`: the most that may be spent, None: no limit."""
 
     def __init__(self, state: Path, budget: float | None) -> None:
-        self.path = state / LEDGER
-        self.budget = budget
+        self.ledger, self.budget = ledger_of(state), budget
         self._draws = state / DRAWS
-        self._lines = LineFile(self.path, lambda: SEED)
 
     def labels_of(self, number: int) -> Path:
         """The file of a draw's noisy labels, which a crash after the charge has kept from being written."""
         return self._draws / f"{number}.npz"
 
-    def charges(self) -> list[Charge]:
+    def charges(self) -> list[LabelCharge]:
         """All draws, the first one first.
 
         Raises:
             DataError: the ledger is damaged, or there are noisy labels that it does not have.
         """
-        charges = [Charge(**line) for line in self._lines.read()]
+        charges = [LabelCharge(**charge.details) for charge in self.ledger.charges(Kind.NOISY_LABELS)]
         stored = [int(path.stem) for path in self._draws.glob("*.npz") if path.stem.isdigit()]
         if max(stored, default=-1) >= len(charges):
-            raise DataError(
-                f"{self.path}: lacks the charge of {self.labels_of(max(stored))}; bring a back-up of the file back"
-            )
+            file = self.labels_of(max(stored))
+            raise DataError(f"{self.ledger.path}: lacks the charge of {file}; bring a back-up of the file back")
         return charges
 
     def spent(self) -> Decimal:
@@ -134,11 +85,9 @@ class LabelBudget:
                 f"needs a smaller epsilon, or a greater label_budget in {party}'s policy file"
             )
 
-    def charge(self, charge: Charge) -> int:
+    def charge(self, charge: LabelCharge, occasion: Occasion) -> int:
         """Enter a draw, durably; returns its number, from 0. Raises `OSError` if it cannot be written."""
-        number = len(self.charges())
-        self._lines.put(asdict(charge), number)
-        return number
+        return self.ledger.enter(Charge(Kind.NOISY_LABELS, occasion, charge.epsilon, asdict(charge)))
 
 
 def _exact(number: float) -> Decimal:

@@ -17,14 +17,14 @@ import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from party.defences.label_budget import Charge, LabelBudget
+from party.defences.label_budget import LabelBudget, LabelCharge
 from party.defences.settings import LabelDp
 from party.runtime.job_store import DRAWS
+from party.runtime.ledger import Occasion
 from treetap.errors import DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.durable import make_folder, write_whole
@@ -79,8 +79,10 @@ class NoisyLabels:
         """
         return self._stored(self._charge(table, labels, ""), labels)
 
-    def of(self, table: Table, labels: Labels, column: str) -> Draw:
+    def of(self, table: Table, labels: Labels, column: str, occasion: Occasion) -> Draw:
         """The noisy labels of a table's records, drawn and charged unless they are stored; on disk when this returns.
+
+        `occasion`: the attempt that a draw is charged for.
 
         Raises:
             Refused: a draw would exceed the budget.
@@ -92,19 +94,19 @@ class NoisyLabels:
             draw = self._stored(charge, labels)
             if draw is None:
                 self.budget.check(self._party, charge.epsilon)
-                self._draw(table, labels, charge)
+                self._draw(table, labels, charge, occasion)
                 draw = self._stored(charge, labels)
             assert draw is not None
             return draw
 
-    def _stored(self, charge: Charge, labels: Labels) -> Draw | None:
+    def _stored(self, charge: LabelCharge, labels: Labels) -> Draw | None:
         for number, held in enumerate(self.budget.charges()):
             path = self.budget.labels_of(number)
             if held.key == charge.key and path.is_file():
                 return Draw(replace(labels, values=_read(path, held)), held.labels)
         return None
 
-    def _draw(self, table: Table, labels: Labels, charge: Charge) -> None:
+    def _draw(self, table: Table, labels: Labels, charge: LabelCharge, occasion: Occasion) -> None:
         settings, classes = self._settings, len(labels.classes)
         if len(labels.values) < settings.stages:
             raise DataError(
@@ -118,19 +120,18 @@ class NoisyLabels:
             log.warning("%s: noisy labels charged for are not in %s: they are drawn anew", table.path, self._folder)
         make_folder(self._folder)
         digest = hashlib.sha256(content.getvalue()).hexdigest()
-        number = self.budget.charge(replace(charge, labels=digest))  # first: no labels without their charge
+        number = self.budget.charge(replace(charge, labels=digest), occasion)  # first: no labels without it
         write_whole(self.budget.labels_of(number), content.getvalue())
         log.info("%s: noisy labels drawn, ε = %g; in all %s spent", table.path, charge.epsilon, self.budget.spent())
 
-    def _charge(self, table: Table, labels: Labels, column: str) -> Charge:
+    def _charge(self, table: Table, labels: Labels, column: str) -> LabelCharge:
         """The entry of a draw, which has no labels yet."""
         settings = self._settings
         priors = self._own_priors(table, len(labels.classes)).source if settings.stages > 1 else ""
         classes = [MECHANISM, settings.epsilon, settings.stages, priors, labels.classes]
         key = hashlib.sha256(table.digest() + json.dumps(classes).encode() + labels.values.astype("<i8").tobytes())
-        return Charge(
-            at=datetime.now(UTC).isoformat(timespec="seconds"),
-            table=str(table.path),
+        return LabelCharge(
+            path=str(table.path),
             column=column,
             records=len(labels.values),
             classes=len(labels.classes),
@@ -143,7 +144,7 @@ class NoisyLabels:
         )
 
 
-def _read(path: Path, charge: Charge) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _read(path: Path, charge: LabelCharge) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != charge.labels:
         raise DataError(f"{path}: is damaged; bring a back-up of it back, or remove it, and a new draw is charged")

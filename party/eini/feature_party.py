@@ -68,8 +68,8 @@ class FeatureParty:
         3. apply these to the ciphertexts as they come (equation 13) and pass each on re-randomised while others come;
            the last of the chain sums them (equation 14) and returns the sums, so that they tell nothing of the masks.
         """
-        total = len(self._opened.aligned.ids)
-        self._rows = await take_block(self._context, self._place.label_holder, request.round, total)
+        ids = self._opened.aligned.ids
+        self._rows = await take_block(self._context, self._place.label_holder, request.round, ids)
         await self._mask(request.round, self._end.scores)
 
     @step(Next("mask_block", NEXT_ROUND))

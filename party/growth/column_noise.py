@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import NoReturn, Protocol
 
 import numpy as np
 
 from party.config import PartyConfig
 from party.defences.checks import check_noised_trees, refuse_classes
-from party.defences.column_budget import ColumnBudget, ColumnCharge
+from party.defences.column_budget import ColumnBudget
 from party.growth.feature_party import OwnTree
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
@@ -305,17 +304,4 @@ class ColumnNoise:
             self._spaces[node] = rows
 
     def _charge(self) -> None:
-        assert self.privacy is not None
-        own, context = self.privacy, self._context
-        charge = ColumnCharge(
-            at=datetime.now(UTC).isoformat(timespec="seconds"),
-            table=self._spec.table,
-            label_holder=self._spec.aggregator,
-            job=context.job,
-            attempt=context.attempt,
-            epsilon=own.epsilon,
-            delta=own.delta,
-            trees=own.trees,
-            rho=own.rho,
-        )
-        self._budget.charge(context.party, charge, own)
+        self._budget.charge(self._context.party, self._context.ledger.occasion, required(self.privacy))

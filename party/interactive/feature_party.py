@@ -10,6 +10,7 @@ import numpy as np
 from party.alignment.steps import ALIGNMENT
 from party.prediction.feature_names import NamesSent
 from party.prediction.opened_model import OpenedModel
+from party.prediction.query_counts import charge_queries
 from party.prediction.steps import NAMES, OPENING_ROWS, steps_asked_for
 from party.prediction.tree_model import OwnSplits
 from party.protocols import PredictionJob
@@ -40,6 +41,7 @@ class FeatureParty:
         self._splits = OwnSplits.of_feature_party(self._opened, self.sizes)
         self.sizes.stages = asked_stages(self.sizes.trees)
         self._block = 0  # the last one with an answer
+        self._asked: Rows = np.zeros(0, dtype=np.int64)  # its records that were charged
         phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: NamesSent(job, self._splits.names())}
         steps = steps_of(self, self._opened, phases=phases)
         self.steps = steps_asked_for(job.opening, steps, served=["answer_block"])
@@ -67,6 +69,7 @@ class FeatureParty:
     async def _answer_stage(self, block: int, level: int) -> None:
         if block > self._block:
             self._context.mailbox.forget(self._block)
+            self._asked = np.zeros(0, dtype=np.int64)
         label_holder = self._opening.recipient
         messages = self._context.mailbox.series(label_holder, "route_queries", block, level)
         bits = await self._answer(messages)
@@ -84,6 +87,7 @@ class FeatureParty:
         """The bits of a whole answer.
 
         Raises:
+            Refused: the policy permits no further query of one of the records.
             Malformed: unknown splits, or more records than a block can have at the splits of a stage.
         """
         queries, wanted = await _take_queries(messages)
@@ -94,6 +98,7 @@ class FeatureParty:
         if wanted > most:
             raise Malformed(f"{label_holder} asks for {wanted} directions, its queries can have {most}")
         bits, end = np.zeros(wanted, dtype=bool), 0
+        asked = [self._asked]
         decoded: dict[bytes, Rows] = {}  # small sets come again: the empty one, and those of a few records
         for handle, chunks in queries:
             coded = chunks[0].SerializeToString() if len(chunks) == 1 and chunks[0].ByteSize() <= SMALL_SET else b""
@@ -106,6 +111,10 @@ class FeatureParty:
                 raise Malformed(f"{label_holder} asks for {wanted} directions, its queries name more records")
             bits[end : end + len(rows)] = self._splits.goes_left(handle, rows)
             end += len(rows)
+            asked.append(rows)
+        every = np.unique(np.concatenate(asked))
+        await charge_queries(self._context, self._opened.aligned.ids, np.setdiff1d(every, self._asked))
+        self._asked = every
         return bits
 
 

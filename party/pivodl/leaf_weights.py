@@ -28,6 +28,7 @@ from party.pivodl.labels import OwnLabels
 from party.pivodl.participant import Participant
 from party.pivodl.split_party import Opened
 from party.runtime.job_store import JobStore
+from party.runtime.ledger import Kind
 from party.runtime.messages import batches
 from treetap.errors import Malformed
 from treetap.privacy.discrete_gaussian import RandBelow, discrete_gaussian
@@ -134,6 +135,9 @@ class Settlement:
         """The weight with the noise with which the source gets it, drawn once for a leaf of the job."""
         if self._noise is None:
             return weight
+        params = self._me.params
+        if not self._noise.draws:  # all of a job cost its ε together, drawn once over its attempts
+            self._me.context.ledger.enter(Kind.NOISED_WEIGHTS, params.epsilon or 0.0, delta=params.delta)
         released = self._noise.released(self._tree.index, leaf, weight)
         self._tree.released[leaf] = released
         return released

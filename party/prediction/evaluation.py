@@ -11,17 +11,16 @@ import json
 import logging
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from party.defences.clean_labels import LabelRules, Use, read_some
-from party.defences.label_budget import LabelReleases, Release
 from party.prediction.opened_model import OpenedModel
 from party.prediction.scores_on_disk import ScoreStore
 from party.protocols import PredictionJob
+from party.runtime.ledger import Kind
 from party.runtime.messages import Rows
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError, Refused
@@ -106,16 +105,8 @@ class EvaluatedPrediction:
             )  # fmt: skip
 
     def _note(self, records: int, measures: list[types_pb2.NamedMetric]) -> None:
-        LabelReleases(self._config.state).note(
-            Release(
-                at=datetime.now(UTC).isoformat(timespec="seconds"),
-                job=self._context.job,
-                model=self._opening.model,
-                table=self._opening.table,
-                records=records,
-                measures=[measure.name for measure in measures],
-            )
-        )
+        names = [measure.name for measure in measures]
+        self._context.ledger.enter(Kind.CLEAN_LABELS, records, model=self._opening.model, measures=names)
 
     def _document(self, known: Rows, scored: ScoreStore) -> dict[str, Any]:
         labels = self._labels.take(known)

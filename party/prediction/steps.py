@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from party.alignment.steps import ALIGNMENT
+from party.prediction.query_counts import charge_queries
 from party.runtime.context import StepContext
 from party.runtime.messages import Rows, as_chunk, counted_bodies, counted_items
 from party.runtime.step_order import (
@@ -26,6 +27,7 @@ from treetap.errors import Incompatible, Malformed
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.registry import prediction
+from treetap.tables.record_ids import Ids
 from treetap.wire.records import most_bytes, rows_of
 from treetap.wire.v2 import prediction_pb2, types_pb2
 
@@ -103,14 +105,19 @@ async def send_block(context: StepContext, parties: Sequence[str], number: int, 
     await together(*(context.outbox.send(party, "block_records", chunks, round=number) for party in parties))
 
 
-async def take_block(context: StepContext, label_holder: str, number: int, total: int) -> Rows:
-    """Feature party: take the records of a block; progress begins anew with them."""
+async def take_block(context: StepContext, label_holder: str, number: int, ids: Ids) -> Rows:
+    """Feature party: take the records of a block, of the common ones with these ids; progress begins anew with them.
+
+    Raises:
+        Refused: the policy permits no further query of one of them.
+    """
     chunks: list[types_pb2.RecordChunk] = []
     async for message in context.mailbox.series(label_holder, "block_records", number, 0):
         chunks += message.prediction.block_records.chunks
-    rows = rows_of(chunks, total)
+    rows = rows_of(chunks, len(ids))
     if not len(rows):
         raise Malformed(f"{label_holder}, block {number}: a block of no records")
+    await charge_queries(context, ids, rows)
     context.progress.done, context.progress.total = 0, len(rows)
     return rows
 

@@ -20,6 +20,7 @@ from treetap.workers.engines import Engine, KeyEngine
 
 if TYPE_CHECKING:  # types of tools that a role is given
     from party.policy import Policy
+    from party.runtime.job_ledger import JobLedger
     from party.runtime.job_store import JobStore
     from party.runtime.mailbox import Mailbox
     from party.runtime.metrics import CostAccount, PartyMetrics
@@ -63,6 +64,7 @@ class StepContext:
     engine: Engine
     key_engine: KeyEngine
     store: JobStore
+    ledger: JobLedger
     scratch: Scratch
     progress: control_pb2.Progress
     offload: Offload

@@ -5,6 +5,7 @@
                           network epochs-even.npz, epochs-odd.npz, best.npz and private.npz, a key
     state/models/<job>/   job.json and the shard, copied there with manifest.json: appears whole, by one rename, when
                           the job is done; at the label holder also names.json, features that other parties have named
+    state/ledger.jsonl    what data were charged for (`party.runtime.ledger`)
     state/attempts.json   which attempts are over (`party.runtime.attempts`); a damaged one is to be removed
 
 All files but the published shards, of which the manifest has the digests, have checksums.
@@ -54,6 +55,8 @@ DRAFT = "model"
 DRAWS = "noisy_labels"
 #: The folder of counted cells: see `party.defences.column_account`.
 COLUMN_LEAKAGE = "column_leakage"
+#: The folder of counted queries of records: see `party.prediction.query_counts`.
+QUERIES = "queries"
 #: The folder of rows that previews have found: see `party.alignment.preview`.
 PREVIEWED = "previews"
 
@@ -287,7 +290,16 @@ def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path
     """Delete files of crashes, and progress whose model is published; returns the paths."""
     whole = [
         folder
-        for folder in (state, state / DRAWS, state / COLUMN_LEAKAGE, state / PREVIEWED, predictions, jobs, models)
+        for folder in (
+            state,
+            state / DRAWS,
+            state / COLUMN_LEAKAGE,
+            state / QUERIES,
+            state / PREVIEWED,
+            predictions,
+            jobs,
+            models,
+        )
         if folder.is_dir()
     ]
     left = [path for folder in whole for path in folder.iterdir() if remnant(path)]

@@ -122,7 +122,7 @@ async def _as_trained(
         noisy.budget.check(context.party, settings.epsilon)
         raise Untried
     _bind(context, table, known.digest if known else "")  # before a draw is charged
-    drawn = await context.offload(lambda: noisy.of(table, labels, column), whole=True)
+    drawn = await context.offload(lambda: noisy.of(table, labels, column, context.ledger.occasion), whole=True)
     _bind(context, table, drawn.digest)
     _check_noisy(drawn.labels, table)
     return LabelledTable(context.party, table, drawn.labels, column, objective, clean)

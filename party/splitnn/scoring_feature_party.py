@@ -42,7 +42,7 @@ class FeatureParty:
         2. compute their embeddings piece after piece, and send them.
         """
         number, context, opened = request.round, self._context, self._opened
-        rows = await take_block(context, self._opening.recipient, number, len(opened.aligned.ids))
+        rows = await take_block(context, self._opening.recipient, number, opened.aligned.ids)
         if not self._taken:
             await context.offload(lambda: self._network.take(opened.aligned))
             self._taken = True

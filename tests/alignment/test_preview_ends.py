@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from coordinator.runtime.progress import Progress
-from party.alignment.preview_account import PreviewAccount
+from party.runtime.ledger import ledger_of
 from tests.alignment.previews import COUNTS, drawn_ids
 from tests.alignment.test_protocol import NAMES, tables
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
@@ -52,7 +52,7 @@ def test_a_table_that_a_job_would_refuse(tmp_path: Path) -> None:
         status = await federation.preview(job="p2", table="tran")
         assert (status.state, status.bad_input) == ("failed", True)
         assert "has no table 'tran'" in status.error
-        assert not any(PreviewAccount(state).charges() for state in federation.states.values())
+        assert not any(ledger_of(state).previews() for state in federation.states.values())
         await federation.close()
 
     run(main())
@@ -105,7 +105,7 @@ def test_a_bad_network_charges_once(seed: int, tmp_path: Path) -> None:
         federation = Federation(tmp_path, tables(ids), policies=COUNTS, faults=faults)
         status = await federation.preview()
         assert (status.state, status.error, status.common.records) == ("finished", "", len(common))
-        assert [len(PreviewAccount(state).charges()) for state in federation.states.values()] == [1] * len(ids)
+        assert [len(ledger_of(state).previews()) for state in federation.states.values()] == [1] * len(ids)
         await federation.close()
 
     run(main())
@@ -126,7 +126,7 @@ def test_a_party_with_too_many_jobs_has_a_preview_wait(tmp_path: Path, monkeypat
         monkeypatch.setattr(federation.node(NAMES[1]), "_check_room", full)
         status = await federation.preview()
         assert (status.state, status.attempt, status.common.records) == ("finished", 2, 8)
-        assert [len(PreviewAccount(state).charges()) for state in federation.states.values()] == [1, 1]
+        assert [len(ledger_of(state).previews()) for state in federation.states.values()] == [1, 1]
         await federation.close()
 
     run(main())

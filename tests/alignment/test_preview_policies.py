@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from party.alignment.preview_account import DAY_S, PreviewAccount
 from party.policy import Policy
+from party.runtime.ledger import DAY_S, ledger_of
 from tests.alignment.previews import COUNTS, ROWS, asked, drawn_ids
 from tests.alignment.test_protocol import NAMES, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
@@ -31,7 +31,7 @@ def test_a_policy_permits_previews_up_to_its_own(preview: str, answer: str, tmp_
         federation = Federation(tmp_path, tables(ids), policies=policies)
         status = await federation.preview(answer=answer)
         words.update(message.word for message in federation.log)
-        assert not PreviewAccount(federation.state(NAMES[0])).charges() or status.state == "finished"
+        assert not ledger_of(federation.state(NAMES[0])).previews() or status.state == "finished"
         await federation.close()
         return status
 
@@ -64,7 +64,7 @@ def test_below_the_greatest_minimum_no_number_leaves_the_combiner(number: int, t
 
         federation.tamper = look
         status = await federation.preview()
-        told = {PreviewAccount(state).charges()[0][1] for state in federation.states.values()}
+        told = {ledger_of(state).previews()[0][1] for state in federation.states.values()}
         assert told == {"30" if number == 30 else "fewer than 30"}
         await federation.close()
         return status
@@ -97,7 +97,7 @@ def test_rows_below_the_greatest_minimum_show_no_number(
 
     async def act(federation: Observed) -> tuple[jobs_pb2.JobStatus, list[str]]:
         status = await federation.preview(answer="records")
-        return status, [PreviewAccount(state).charges()[0][1] for state in federation.states.values()]
+        return status, [ledger_of(state).previews()[0][1] for state in federation.states.values()]
 
     def with_common(number: int) -> tuple[list[Crossed], tuple[jobs_pb2.JobStatus, list[str]]]:
         ids = [
@@ -165,7 +165,7 @@ def test_a_damaged_account_is_no_empty_one(tmp_path: Path) -> None:
     async def main() -> None:
         federation = Federation(tmp_path, tables(ids), policies=COUNTS)
         assert (await federation.preview(job="p1")).state == "finished"
-        path = PreviewAccount(federation.state(NAMES[1])).path
+        path = ledger_of(federation.state(NAMES[1])).path
         path.write_text(path.read_text().replace('"count"', '"no one"'))
         status = await federation.preview(job="p2")
         assert (status.state, status.bad_input) == ("failed", True)

@@ -11,7 +11,7 @@ import pytest
 
 from party.alignment import lists as work
 from party.alignment import raised_lists
-from party.alignment.preview_account import PreviewAccount
+from party.runtime.ledger import ledger_of
 from tests.alignment.previews import COUNTS, ROWS, drawn_ids
 from tests.alignment.test_protocol import NAMES, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
@@ -274,9 +274,9 @@ def test_each_end_says_what_it_has_learnt(tmp_path: Path, caplog: pytest.LogCapt
         assert (await federation.preview()).state == "finished"
         await federation.close()
         for name, state in federation.states.items():
-            ((charge, told),) = PreviewAccount(state).charges()
+            ((charge, told),) = ledger_of(state).previews()
             assert told == str(len(common))
-            assert sorted([name, *charge.partners]) == sorted(NAMES[:3])
+            assert sorted([name, *charge.occasion.parties]) == sorted(NAMES[:3])
             leaks = [row for row in summarise(state / "transcripts" / "p")["rows"] if row["class"] == "OVERLAP"]
             assert {row["step"] for row in leaks} == {"shared_count"}
             assert {row["kind"] for row in leaks} == {"sent" if name == NAMES[0] else "received"}

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.defences.column_budget import LEDGER, ColumnBudget
+from party.defences.column_budget import ColumnBudget
 from party.growth.column_noise import ColumnNoise
+from party.runtime.ledger import LEDGER, Kind, ledger_of
 from tests.campaign import stages
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.crash_points import points
@@ -30,7 +31,7 @@ from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.commands.model.card import card
 from treetap.commands.model.view import describe
-from treetap.models.durable import write_whole
+from treetap.models.durable import append
 from treetap.models.line_file import LineFile
 from treetap.privacy.column_privacy import ColumnPrivacy, sentences
 from treetap.privacy.zcdp import epsilon_of
@@ -79,7 +80,7 @@ def _operations_of_the_charge(folder: Path) -> range:
         def noted(file: LineFile, content: dict[str, Any], index: int) -> None:
             before = rig.disks.of[FEATURE].operations
             put(file, content, index)
-            if file.path.name == LEDGER:
+            if file.path.name == LEDGER and content["kind"] == Kind.NOISED_SUMS:
                 numbers.extend((before, rig.disks.of[FEATURE].operations))
 
         with rig.active(), pytest.MonkeyPatch.context() as patched:
@@ -145,13 +146,13 @@ def test_jobs_of_a_table_add_up_until_the_budget_is_spent(tmp_path: Path) -> Non
                 assert status.state != "finished"
                 assert watch.sent[FEATURE] == before
         assert (status.state, status.error) == ("finished", "")
-        assert [(charge.job, charge.attempt) for charge in ledger.charges()] == [
+        assert [(charge.occasion.job, charge.occasion.attempt) for charge in ledger.charges()] == [
             ("one", 1), ("one", 2), ("two", 1), ("two", 3)
         ]  # fmt: skip
-        assert watch.sent[FEATURE] == {(charge.job, charge.attempt) for charge in ledger.charges()}
+        assert watch.sent[FEATURE] == {(charge.occasion.job, charge.occasion.attempt) for charge in ledger.charges()}
         assert ledger.spent("train") == pytest.approx(4 * OWN.rho)
 
-        begun, disk = len(federation.log), ledger.path.read_bytes()
+        begun, disk = len(federation.log), ledger_of(federation.state(FEATURE)).path.read_bytes()
         asked = jobs_pb2.SubmitRequest(job="three", spec=JOB)
         replies = [answer async for reply in federation.jobs.check(asked) for answer in reply.answers]
         said = {answer.party: answer.error for answer in replies}
@@ -160,7 +161,7 @@ def test_jobs_of_a_table_add_up_until_the_budget_is_spent(tmp_path: Path) -> Non
         assert "column_budget = " in said[FEATURE]
         assert {party for party, error in said.items() if error} == {FEATURE}
         assert not [message for message in federation.log[begun:] if message.sender == FEATURE]
-        assert ledger.path.read_bytes() == disk
+        assert ledger_of(federation.state(FEATURE)).path.read_bytes() == disk
         await federation.close()
         assert watch.found(stages.stage(STAGE), federation.states, 2) == []
 
@@ -269,13 +270,14 @@ def _planted(what: str, patched: pytest.MonkeyPatch) -> str:
         return "the same noise was drawn twice"
     assert what == "a charge that is not durable"
 
-    def written(path: Path, content: bytes) -> None:
-        if path.name == LEDGER:
-            path.write_bytes(content)
-        else:
-            write_whole(path, content)
+    def appended(path: Path, content: bytes) -> Any:
+        if path.name != LEDGER:
+            return append(path, content)
+        with path.open("ab") as file:
+            file.write(content)
+        return path.stat()
 
-    patched.setattr("treetap.models.line_file.write_whole", written)
+    patched.setattr("treetap.models.line_file.append", appended)
     return "it is not charged"
 
 

@@ -21,12 +21,13 @@ from scipy import stats
 from attacks.view.view import read_label_holder
 from party.defences.checks import check_own
 from party.defences.column_account import SUMS, AccountFile
-from party.defences.column_budget import ColumnBudget, ColumnCharge
+from party.defences.column_budget import ColumnBudget
 from party.defences.settings import ColumnPrivacyTable, Defences, IdLmid
 from party.growth.column_noise import ColumnNoise, NoisedParties
 from party.growth.feature_party import OwnTree
 from party.growth.offered_candidates import OfferedCandidates
 from party.policy import Policy
+from party.runtime.ledger import Occasion
 from tests.attacks.recorded import transcript
 from tests.boosting.drawn_noise import DrawnNoise, assert_drawn_model
 from tests.commands.command import treetap_here, write
@@ -117,7 +118,8 @@ def test_the_federation_finds_the_trees_of_the_drawn_noise(
         assert told[party] == manifest(states[party])["column_privacy"]
         assert told[party]["epsilon"] == epsilon
         (charge,) = ColumnBudget(states[party], None).charges()
-        assert (charge.table, charge.job, charge.epsilon) == ("train", "job", epsilon)
+        assert (charge.occasion.table, charge.occasion.job) == ("train", "job")
+        assert charge.details["epsilon"] == epsilon
     assert any(split.owner in defences for tree in trees for split in tree.splits)
 
 
@@ -188,7 +190,7 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
 
         def kill(message: Message) -> None:
             if (message.word, message.sender, message.served) == ("candidate_sums", FEATURE, False):
-                assert ledger.charges()[-1].attempt == (3 if killed else 1)  # before any sum
+                assert ledger.charges()[-1].occasion.attempt == (3 if killed else 1)  # before any sum
                 if not killed:
                     killed.append(message)
                     federation.kill(FEATURE)
@@ -209,13 +211,13 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
                 await asyncio.sleep(200)
         assert (status.state, status.error) == ("finished", "")
         charges = ledger.charges("train")
-        assert [(charge.job, charge.attempt) for charge in charges] == [("job", 1), ("job", 3)]
+        assert [(charge.occasion.job, charge.occasion.attempt) for charge in charges] == [("job", 1), ("job", 3)]
         assert ledger.spent("train") == pytest.approx(2 * one.rho)
         status = await federation.train(_spec(BASE), "another")
         assert status.state == "failed"
         assert re.search(
             "feature-b sends no sums of table 'train' in this attempt: it costs ε = 500 .* column_budget = 1000, which "
-            r"leaves ε = [\d.]+ \('treetap labels' at feature-b lists them\)",
+            r"leaves ε = [\d.]+ \('treetap ledger' at feature-b lists them\)",
             status.error,
         ), status.error
         assert len(ledger.charges()) == 2
@@ -274,8 +276,7 @@ def test_jobs_that_begin_at_once_are_charged_one_after_the_other(tmp_path: Path)
         budget.check("shop", "train", privacy)
         gate.wait()
         try:
-            charge = ColumnCharge("2026", "train", "bank", f"job-{number}", 1, 1.0, 1e-6, 2, privacy.rho)
-            budget.charge("shop", charge, privacy)
+            budget.charge("shop", Occasion("train", ("bank",), "coordinator", f"job-{number}", 1), privacy)
         except Refused:
             return False
         return True
@@ -467,11 +468,10 @@ def test_the_command_shows_what_is_spent(tmp_path: Path, capsys: pytest.CaptureF
     own = {"column_privacy": WEAK.model_dump()}
     config = write(tmp_path / "shop.toml", {"name": "shop", "state": "state", "insecure": True, "defences": own})
     privacy = ColumnPrivacy(WEAK.epsilon, WEAK.delta, WEAK.trees)
-    charge = ColumnCharge("2026-11-26T10:00:00+00:00", "train", "bank", "credit", 1, 500.0, 1e-6, 2, privacy.rho)
-    ColumnBudget(tmp_path / "state", None).charge("shop", charge, privacy)
-    assert treetap_here("labels", "--config", str(config)) == 0
+    occasion = Occasion("train", ("bank",), "coordinator", "credit", 1)
+    ColumnBudget(tmp_path / "state", None).charge("shop", occasion, privacy)
+    assert treetap_here("ledger", "--config", str(config)) == 0
     shown = capsys.readouterr().out
-    assert "attempt 1 of credit had noised sums of table train for bank, ε 500, ρ" in shown
     assert "shop: columns of table train: ε 500 spent, 0 left" in shown
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from party.defences.label_budget import LabelBudget
+from party.runtime.ledger import Kind, ledger_of
 from tests.campaign import stages
 from tests.campaign.label_draws import Used
 from tests.campaign.stages import Stage
@@ -52,7 +53,7 @@ def faults_of_draws(states: dict[str, Path], used: Used, here: Stage, hits: int)
     """
     own = here.defences.label_dp
     if own is None:
-        return [f"{party} has {path.name}" for party, path in _draws_of(states)]
+        return [f"{party} has noisy labels" for party, state in states.items() if _draws_of(state)]
     budget, found = LabelBudget(states[HOLDER], here.budget), []
     charges, files = budget.charges(), sorted((states[HOLDER] / "noisy_labels").glob("*.npz"))
     taken = used.of[states[HOLDER]]
@@ -73,9 +74,8 @@ def faults_of_draws(states: dict[str, Path], used: Used, here: Stage, hits: int)
     return found
 
 
-def _draws_of(states: dict[str, Path]) -> list[tuple[str, Path]]:
-    names = ("label_budget.jsonl", "noisy_labels")
-    return [(party, state / name) for party, state in states.items() for name in names if (state / name).exists()]
+def _draws_of(state: Path) -> bool:
+    return (state / "noisy_labels").exists() or bool(ledger_of(state).charges(Kind.NOISY_LABELS))
 
 
 def assert_noisy_model(states: dict[str, Path], here: Stage, job: str) -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from party.defences.noisy_labels import Draw, NoisyLabels
 from party.defences.settings import LabelDp
+from party.runtime.ledger import Occasion
 from party.setup import labelled_table
 from treetap.protocols.own_priors import OwnPriors
 from treetap.tables.labels import Labels
@@ -48,9 +49,9 @@ def label_draws(used: Used, seed: int = 0) -> Iterator[Used]:
             super().__init__(party, state, settings, budget, own_priors, chance.randrange)
             self._state = state
 
-        def of(self, table: Table, labels: Labels, column: str) -> Draw:
+        def of(self, table: Table, labels: Labels, column: str, occasion: Occasion) -> Draw:
             """See `NoisyLabels.of`."""
-            found = super().of(table, labels, column)
+            found = super().of(table, labels, column, occasion)
             used.of[self._state][found.digest] = found.labels.values
             return found
 

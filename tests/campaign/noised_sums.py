@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from party.defences.column_budget import LEDGER, SEED, ColumnBudget, ColumnCharge
 from party.growth import column_noise
+from party.runtime.ledger import LEDGER, SEED, Charge, Kind, ledger_of
 from tests.boosting.drawn_noise import DrawnNoise, assert_drawn_model
 from tests.campaign.disk import SYSTEM
 from tests.campaign.stages import Stage
@@ -27,13 +27,14 @@ from treetap.wire.ports import Address
 from treetap.wire.v2 import exchange_pb2
 
 
-def charges_on_disk(state: Path) -> list[ColumnCharge]:
+def charges_on_disk(state: Path) -> list[Charge]:
     """The ledger as the disk has it: read past the disks of the campaign, which count what a party does."""
     path = state / LEDGER
     if not path.is_file():
         return []
     bodies, _ = bodies_of(path, whole_lines(SYSTEM.read(path)), SEED)
-    return [ColumnCharge(**parse_json(body)) for body in bodies]
+    charges = [Charge.of(parse_json(body)) for body in bodies]
+    return [charge for charge in charges if charge.kind is Kind.NOISED_SUMS]
 
 
 class NoisedSums(DrawnNoise):
@@ -67,7 +68,9 @@ class NoisedSums(DrawnNoise):
 
     def _leave(self, federation: Federation, party: str, message: exchange_pb2.PeerMessage, wire: bytes) -> None:
         attempt = message.job, message.attempt
-        charged = [(charge.job, charge.attempt) for charge in charges_on_disk(federation.state(party))]
+        charged = [
+            (charge.occasion.job, charge.occasion.attempt) for charge in charges_on_disk(federation.state(party))
+        ]
         if (times := charged.count(attempt)) != 1:
             self.faults.append(f"sums of {attempt} left {party}, which has charged it {times} times")
         self.sent[party].add(attempt)
@@ -82,8 +85,8 @@ class NoisedSums(DrawnNoise):
         if own is None:
             return []
         faults, party = list(self.faults), PARTIES[1]
-        charges = ColumnBudget(states[party], None).charges()
-        charged = Counter((charge.job, charge.attempt) for charge in charges)
+        charges = ledger_of(states[party]).charges(Kind.NOISED_SUMS)
+        charged = Counter((charge.occasion.job, charge.occasion.attempt) for charge in charges)
         faults += [f"{attempt} was charged {times} times" for attempt, times in charged.items() if times > 1]
         faults += [f"sums of {attempt} left, and it is not charged" for attempt in self.sent[party] - charged.keys()]
         if len(charged.keys() - self.sent[party]) > hits:

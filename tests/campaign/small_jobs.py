@@ -16,9 +16,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from party.alignment.preview_account import PreviewAccount
 from party.config import ServeConfig
 from party.defences.settings import ColumnPrivacyTable, Defences
+from party.runtime.ledger import ledger_of
 from tests.boosting.categories import categorical_world
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
@@ -216,10 +216,10 @@ def wrong(federation: Federation, story: str) -> str:
 def _check_preview(federation: Federation, answer: str) -> None:
     """Fail unless every party's account has the number of common records, and its file, if it wrote one, its rows."""
     for name, state in federation.states.items():
-        charge, told = PreviewAccount(state).charges()[-1]
+        charge, told = ledger_of(state).previews()[-1]
         assert told == str(len(COMMON)), f"{name} was told {told}"
         if answer == "records":
-            written = pacsv.read_csv(state / "previews" / f"{charge.job}.csv")
+            written = pacsv.read_csv(state / "previews" / f"{charge.occasion.job}.csv")
             ids = PARTLY[name][1]["train"].column("id").to_pylist()
             assert [ids[row] for row in written.column("row").to_pylist()] == written.column("id").to_pylist()
             assert sorted(written.column("id").to_pylist()) == sorted(COMMON)

@@ -146,7 +146,7 @@ def _planted_in_a_defence(what: str, monkeypatch: pytest.MonkeyPatch) -> str:
         return "2 are stored"
     if what == "a charge without a draw":
         charge = LabelBudget.charge
-        monkeypatch.setattr(LabelBudget, "charge", lambda self, entry: (charge(self, entry), charge(self, entry))[1])
+        monkeypatch.setattr(LabelBudget, "charge", lambda self, *given: (charge(self, *given), charge(self, *given))[1])
         return "2 charges after 0 faults"
     if what == "another repair":
         lines = Repair.lines

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from party.defences.label_budget import LabelReleases, Release
 from party.defences.noisy_labels import NoisyLabels
 from party.defences.settings import LabelDp
+from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from tests.commands.command import refused, treetap, treetap_here, write
 from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.features import Held
@@ -19,6 +18,7 @@ from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 
+JOB = Occasion("loans", ("shop",), "coordinator", "credit", 1)
 TABLE = Table(Path("own.csv"), Ids.of(f"r{i}" for i in range(20)), ["a"], Held(np.zeros((20, 1))), None, np.arange(20))
 
 
@@ -26,7 +26,7 @@ def configuration(folder: Path, policy: dict[str, Any] | None = None) -> Path:
     """A bank's files, and two draws in its state folder, of which one has lost its labels."""
     for epsilon, values in ((1.0, [0, 1] * 10), (0.5, [0, 1, 2, 0] * 5)):
         drawn = NoisyLabels("bank", folder / "state", LabelDp(epsilon=epsilon), None, by_own_trees)
-        drawn.of(TABLE, Labels(np.array(values), ["a", "b", "c"][: max(values) + 1]), "y")
+        drawn.of(TABLE, Labels(np.array(values), ["a", "b", "c"][: max(values) + 1]), "y", JOB)
     (folder / "state" / "noisy_labels" / "1.npz").rename(folder / "0.npz")
     content = {"name": "bank", "state": "state", "insecure": True}
     if policy is not None:
@@ -43,8 +43,8 @@ def test_the_ledger_as_json(tmp_path: Path) -> None:
     assert (found["party"], found["budget"], found["spent"], found["left"]) == ("bank", 4.0, 1.5, 2.5)
     shown = ("table", "column", "records", "classes", "epsilon", "stages", "mechanism", "stored")
     assert [tuple(draw[key] for key in shown) for draw in found["draws"]] == [
-        ("own.csv", "y", 20, 2, 1.0, 1, "RRWithPrior/1", True),
-        ("own.csv", "y", 20, 3, 0.5, 1, "RRWithPrior/1", False),
+        ("loans", "y", 20, 2, 1.0, 1, "RRWithPrior/1", True),
+        ("loans", "y", 20, 3, 0.5, 1, "RRWithPrior/1", False),
     ]
 
 
@@ -53,8 +53,8 @@ def test_the_ledger_as_a_table(tmp_path: Path, capsys: Any) -> None:
     assert treetap_here("labels", "--config", str(configuration(tmp_path))) == 0
     out = capsys.readouterr().out
     assert "bank: ε 1.5 spent, its policy has no label_budget" in out
-    first, second = [line.split() for line in out.splitlines() if "own.csv" in line]
-    assert first[1:] == ["own.csv", "y", "20", "2", "1.0", "1", "RRWithPrior/1", "yes"]
+    first, second = [line.split() for line in out.splitlines() if "loans" in line]
+    assert first[3:] == ["loans", "y", "20", "2", "1.0", "1", "RRWithPrior/1", "yes"]
     assert second[-1] == "no"
 
 
@@ -65,8 +65,6 @@ def test_without_draws_nothing_is_spent(tmp_path: Path, capsys: Any) -> None:
     assert json.loads(capsys.readouterr().out) == {
         **{"party": "bank", "budget": None, "spent": 0.0, "left": None},
         "draws": [],
-        "attempts": [],
-        "columns": [],
         "releases": [],
     }
     assert not (tmp_path / "state").exists()
@@ -75,10 +73,14 @@ def test_without_draws_nothing_is_spent(tmp_path: Path, capsys: Any) -> None:
 def test_releases_by_labels_as_they_are_are_listed(tmp_path: Path, capsys: Any) -> None:
     """With their measures, the number of labels and the table; no label is kept."""
     config = write(tmp_path / "bank.toml", {"name": "bank", "state": "state", "insecure": True})
-    release = Release("2026-11-26T10:00:00+00:00", "new", "first", "loans", 240, ["auc", "logloss"])
-    LabelReleases(tmp_path / "state").note(release)
+    measures = {"model": "first", "measures": ["auc", "logloss"]}
+    occasion = Occasion("loans", ("shop",), "coordinator", "new", 1)
+    release = Charge(Kind.CLEAN_LABELS, occasion, 240, measures)
+    ledger_of(tmp_path / "state").enter(release)
     assert treetap_here("labels", "--config", str(config), "--json") == 0
-    assert json.loads(capsys.readouterr().out)["releases"] == [asdict(release)]
+    assert json.loads(capsys.readouterr().out)["releases"] == [
+        {"at": release.at, "job": "new", "table": "loans", "records": 240, **measures}
+    ]
     assert treetap_here("labels", "--config", str(config)) == 0
     assert "new released auc, logloss by 240 labels as they are, of table loans" in capsys.readouterr().out
 
@@ -86,6 +88,6 @@ def test_releases_by_labels_as_they_are_are_listed(tmp_path: Path, capsys: Any) 
 def test_a_damaged_ledger_is_bad_input(tmp_path: Path) -> None:
     """The file is named."""
     config = configuration(tmp_path)
-    ledger = tmp_path / "state" / "label_budget.jsonl"
+    ledger = tmp_path / "state" / "ledger.jsonl"
     ledger.write_bytes(ledger.read_bytes().replace(b'"epsilon":1.0', b'"epsilon":0.1'))
     assert refused(treetap("labels", "--config", config)).startswith(f"{ledger}: line 1 is damaged")

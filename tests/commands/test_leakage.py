@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from party.alignment.preview_account import Charge, PreviewAccount
 from party.defences.column_account import LEFT_SETS, SUMS, AccountFile, CountedCells
 from party.runtime.job_store import JobStore
+from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from tests.commands.command import refused, treetap
 from treetap.models.store import LEAKAGE, MODEL_FORMAT, read_leakage
 from treetap.tables.record_ids import Ids
@@ -106,11 +106,12 @@ def test_a_damaged_account_of_columns_is_named(tmp_path: Path) -> None:
 
 def test_a_party_has_the_account_of_its_previews(tmp_path: Path) -> None:
     """All of them, or the one of a name: with whom, and what it told; one that broke down has no answer."""
-    config, account = _party(tmp_path), PreviewAccount(tmp_path / "state")
+    config, ledger = _party(tmp_path), ledger_of(tmp_path / "state")
     for name, told in (("align-1", "fewer than 30"), ("align-2", "")):
-        number = account.charge("bank", 5, Charge.now(name, "coordinator", "count", "train", ["shop", "telco"]))
+        occasion = Occasion("train", ("shop", "telco"), "coordinator", name, 1)
+        number = ledger.enter(Charge(Kind.PREVIEW, occasion, details={"answer": "count"}))
         if told:
-            account.told(number, told)
+            ledger.enter(Charge(Kind.ANSWER, occasion, 0, {"of": number, "told": told}))
     found = json.loads(treetap("leakage", "--config", config, "--json").out)["previews"]
     assert [(row["job"], row["partners"], row["told"]) for row in found] == [
         ("align-1", ["shop", "telco"], "fewer than 30"),
@@ -121,5 +122,5 @@ def test_a_party_has_the_account_of_its_previews(tmp_path: Path) -> None:
         assert text in shown
     assert "align-2" not in shown
     assert "no answer" in treetap("leakage", "align-2", "--config", config).out
-    account.path.write_text(account.path.read_text().replace("shop", "shot"))
-    assert "previews.jsonl" in refused(treetap("leakage", "--config", config))
+    ledger.path.write_text(ledger.path.read_text().replace("shop", "shot"))
+    assert "ledger.jsonl" in refused(treetap("leakage", "--config", config))

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from party.defences.clean_labels import CleanLabels, LabelRules, Use
-from party.defences.label_budget import LabelReleases, Release
 from party.defences.settings import Defences, LabelDp
+from party.runtime.ledger import Kind, ledger_of
 from tests.simulator import Federation, run
 from tests.trainings import policies
 from tests.worlds import PARTIES, spec, world
@@ -119,10 +118,10 @@ def test_an_evaluation_answers_nobody_about_a_clean_label(
         assert kept[0] != kept[1]
         assert bool(told[0]) == leaves
         assert (told[0] != told[1]) == leaves
-        released = LabelReleases(federation.state(LABEL_HOLDER)).all()
-        assert [each.job for each in released] == (["again", "flipped"] if noisy and leaves else [])
+        released = ledger_of(federation.state(LABEL_HOLDER)).charges(Kind.CLEAN_LABELS)
+        assert [each.occasion.job for each in released] == (["again", "flipped"] if noisy and leaves else [])
         for each in released:
-            assert (each.records, set(each.measures)) == (60, set(told[0]))
+            assert (each.amount, set(each.details["measures"])) == (60, set(told[0]))
 
     run(main())
 
@@ -152,17 +151,6 @@ def test_an_error_tells_no_row_of_a_label(
     assert told in error
     assert bool(re.search(r"row \d", error)) == evaluate
     assert "none of the model's classes" in caplog.text
-
-
-def test_releases_that_end_at_once_are_all_noted(tmp_path: Path) -> None:
-    """Evaluations run in threads of one process."""
-
-    def note(number: int) -> None:
-        LabelReleases(tmp_path).note(Release("now", f"job-{number}", "model", "table", 60, ["auc"]))
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(note, range(40)))
-    assert len(LabelReleases(tmp_path).all()) == 40
 
 
 @pytest.mark.second_tier

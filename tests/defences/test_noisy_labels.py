@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from party.defences import noisy_labels
-from party.defences.label_budget import LEDGER, LabelBudget
+from party.defences.label_budget import LabelBudget
 from party.defences.noisy_labels import NoisyLabels
 from party.defences.settings import LabelDp
 from party.runtime.job_store import Store
+from party.runtime.ledger import LEDGER, Occasion
 from treetap.errors import DataError, Refused
 from treetap.privacy.label_dp import staged
 from treetap.protocols.own_priors import by_own_trees
@@ -26,6 +27,7 @@ from treetap.tables.record_ids import Ids
 
 N = 80
 OWN = LabelDp(epsilon=1.0, stages=2)
+JOB = Occasion(table="loans", parties=("b",), coordinator="c", job="credit", attempt=1)
 
 
 def table(changed: int | None = None, shift: float = 0.0) -> tuple[Table, Labels]:
@@ -45,7 +47,7 @@ def table(changed: int | None = None, shift: float = 0.0) -> tuple[Table, Labels
 def noisy(state: Path, own: LabelDp = OWN, budget: float | None = None, **changes: Any) -> list[int]:
     """The noisy labels of a table, by a party that has just started."""
     found: list[int] = (
-        NoisyLabels("a", state, own, budget, by_own_trees).of(*table(**changes), "y").labels.values.tolist()
+        NoisyLabels("a", state, own, budget, by_own_trees).of(*table(**changes), "y", JOB).labels.values.tolist()
     )
     return found
 
@@ -149,7 +151,7 @@ def test_fewer_records_than_stages_are_refused_and_cost_nothing(tmp_path: Path) 
     few = np.arange(3)
     with pytest.raises(DataError, match=r"own.csv: has fewer records than label_dp has stages \(4\): set stages = 1"):
         NoisyLabels("a", tmp_path, LabelDp(epsilon=1.0, stages=4), None, by_own_trees).of(
-            whole.take(few), labels.at(few), "y"
+            whole.take(few), labels.at(few), "y", JOB
         )
     assert spent(tmp_path) == 0.0
 

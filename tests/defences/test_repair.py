@@ -177,7 +177,7 @@ def test_a_resumed_job_repairs_the_same_trees(word: str, tmp_path: Path) -> None
     async def main() -> dict[str, Path]:
         federation = Federation(tmp_path / "killed", here.tables, defences={HOLDER: REPAIRED})
         shutil.copytree(states[HOLDER] / "noisy_labels", federation.state(HOLDER) / "noisy_labels")
-        shutil.copy(states[HOLDER] / "label_budget.jsonl", federation.state(HOLDER))
+        shutil.copy(states[HOLDER] / "ledger.jsonl", federation.state(HOLDER))
         met = 0
 
         def kill(message: Message) -> None:

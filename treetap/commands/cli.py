@@ -103,7 +103,12 @@ class Commands(LazyGroup):
         ),
         "labels": Row(
             "treetap.commands.labels",
-            "Show a party's ledgers: noisy labels drawn, ε left, measures released by clean ones, noised sums.",
+            "Show what a party's labels were used for: noisy ones drawn, ε left, measures released by clean ones.",
+            PRIVACY,
+        ),
+        "ledger": Row(
+            "treetap.commands.ledger",
+            "Show what this party's data were charged for over all jobs, and what its limits leave.",
             PRIVACY,
         ),
         "transcript": Row(

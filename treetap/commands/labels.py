@@ -31,7 +31,7 @@ def labels(
     config: Annotated[Path, typer.Option(help="The party's own configuration file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:
-    """Show a party's ledgers: noisy labels drawn, ε left, measures released by clean ones, noised sums."""
+    """Show what a party's labels were used for: noisy ones drawn, ε left, measures released by clean ones."""
     ledger = _ledger(config)
     if as_json:
         print(json.dumps(ledger, indent=1), flush=True)
@@ -49,17 +49,6 @@ def labels(
     for release in ledger["releases"]:
         measures, counted = ", ".join(release["measures"]), f"{release['records']} labels as they are"
         text = f"{release['at']}: {release['job']} released {measures} by {counted}, of table {release['table']}"
-        terminal.out.print(terminal.text(text), soft_wrap=True)
-
-    for charge in ledger["attempts"]:
-        text = (
-            f"{charge['at']}: attempt {charge['attempt']} of {charge['job']} had noised sums of table "
-            f"{charge['table']} for {charge['label_holder']}, ε {charge['epsilon']:g}, ρ {charge['rho']:.4g}"
-        )
-        terminal.out.print(terminal.text(text), soft_wrap=True)
-    for row in ledger["columns"]:
-        left = "its file has no column_privacy" if row["left"] is None else f"{row['left']:.4g} left"
-        text = f"{ledger['party']}: columns of table {row['table']}: ε {row['spent']:.4g} spent, {left}"
         terminal.out.print(terminal.text(text), soft_wrap=True)
 
 
@@ -104,35 +93,38 @@ def leakage(
 def _ledger(config: Path) -> dict[str, Any]:
     """The ledger as JSON types. Raises `BadInput` if a file is wrong, damaged or cannot be read."""
     from party.config import read
-    from party.defences.column_budget import ColumnBudget
-    from party.defences.label_budget import LabelBudget, LabelReleases
+    from party.defences.label_budget import LabelBudget
+    from party.runtime.ledger import Kind
     from treetap.commands.model.view import reading
-    from treetap.privacy.column_privacy import ColumnPrivacy
 
     party = read(config)
-    ledger = LabelBudget(party.state, party.policy.label_budget)
+    budget = LabelBudget(party.state, party.policy.label_budget)
+    ledger = budget.ledger
     with reading(ledger.path):
+        charged = zip(budget.charges(), ledger.charges(Kind.NOISY_LABELS), strict=True)
         draws = [
-            {**asdict(charge), "stored": ledger.labels_of(number).is_file()}
-            for number, charge in enumerate(ledger.charges())
+            {
+                "at": charge.at,
+                "table": charge.occasion.table,
+                **asdict(draw),
+                "stored": budget.labels_of(number).is_file(),
+            }
+            for number, (draw, charge) in enumerate(charged)
         ]
-        spent, left = ledger.spent(), ledger.left()
-    released = LabelReleases(party.state)
-    with reading(released.path):
-        releases = [asdict(release) for release in released.all()]
-    columns = ColumnBudget(party.state, party.policy.column_budget)
-    with reading(columns.path):
-        attempts = columns.charges()
-        own = party.defences.column_privacy
-        spent_columns = [
-            columns.account(table, None if own is None else ColumnPrivacy(own.epsilon, own.delta, own.trees))
-            for table in sorted({charge.table for charge in attempts})
+        releases = [
+            {
+                "at": charge.at,
+                "job": charge.occasion.job,
+                "table": charge.occasion.table,
+                "records": int(charge.amount),
+                **charge.details,
+            }
+            for charge in ledger.charges(Kind.CLEAN_LABELS)
         ]
+        spent, left = budget.spent(), budget.left()
     return {
-        "attempts": [asdict(charge) for charge in attempts],
-        "columns": spent_columns,
         "party": party.name,
-        "budget": ledger.budget,
+        "budget": budget.budget,
         "spent": float(spent),
         "left": None if left is None else float(left),
         "draws": draws,

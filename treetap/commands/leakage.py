@@ -8,7 +8,6 @@ alignments have told how many of its records others have.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +129,9 @@ def account(job: str | None, config: Path) -> Account | OwnAccounts:
 
 def _own(job: str | None, config: Path) -> OwnAccounts:
     """The accounts of columns to which the job has added and of the preview of that name, or all."""
-    from party.alignment.preview_account import PreviewAccount
     from party.config import read
     from party.defences.column_account import LEFT_SETS, SUMS, AccountFile
+    from party.runtime.ledger import ledger_of
     from treetap.commands.model.view import reading
 
     party, tables = read(config), []
@@ -155,16 +154,27 @@ def _own(job: str | None, config: Path) -> OwnAccounts:
                     jobs=cells.jobs,
                 )
             )
-    previews = PreviewAccount(party.state)
-    with reading(previews.path):
-        rows = [{**asdict(charge), "told": told} for charge, told in previews.charges()]
-    named = [row for row in rows if job is None or row["job"] == job]
+    ledger = ledger_of(party.state)
+    with reading(ledger.path):
+        previews = [
+            Previewed(
+                at=charge.at,
+                job=charge.occasion.job,
+                coordinator=charge.occasion.coordinator,
+                answer=charge.details["answer"],
+                table=charge.occasion.table,
+                partners=list(charge.occasion.parties),
+                told=told,
+            )
+            for charge, told in ledger.previews()
+            if job in (None, charge.occasion.job)
+        ]
     return OwnAccounts(
         party=party.name,
         limit=party.policy.max_column_leakage,
         tables=tables,
         previews_per_day=party.policy.previews_per_day,
-        previews=[Previewed(**{name: row[name] for name in Previewed.model_fields}) for row in named],
+        previews=previews,
     )
 
 

@@ -21,6 +21,7 @@ from attacks.view.own_table import one_hot
 from party.defences.noisy_labels import NoisyLabels
 from party.defences.settings import LabelDp
 from party.growth.split_table import SplitTable
+from party.runtime.ledger import Occasion
 from treetap.commands.experiment import joint_model
 from treetap.commands.experiment.experiment_file import AuditTable
 from treetap.commands.experiment.joined_table import ID, labels_of, split
@@ -297,7 +298,8 @@ def _meaning(model: CentralTrees) -> joint_model.Meaning:
 def noisy_labels(party: str, table: Table, labels: Labels, column: str, settings: LabelDp, folder: Path) -> Labels:
     """Noisy labels of all records, drawn as the party would, under a ledger of their own in a folder."""
     make_folder(folder)
-    return NoisyLabels(party, folder, settings, None, by_own_trees).of(table, labels, column).labels
+    alone = Occasion(table=str(table.path), parties=(), coordinator="", job="frontier", attempt=1)
+    return NoisyLabels(party, folder, settings, None, by_own_trees).of(table, labels, column, alone).labels
 
 
 def repaired(

@@ -1,0 +1,153 @@
+"""Counts of predictions by record and partner: `queries_per_record` of a party's policy.
+
+`state/queries/PARTNER.jsonl` begins with a random key. A record is known by a hash of its id under that key, 8 bytes:
+without the key an id cannot be looked up. A line has the hashes of one block of records, and is on disk before the
+block is answered. Counts go on over predictions, models and jobs. Memory and file have a number for each record that
+was asked for, which are at most those of the party's own tables: lines are merged from time to time.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import threading
+from functools import lru_cache, partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from party.runtime.job_store import QUERIES
+from party.runtime.messages import Rows
+from treetap.errors import DataError, Refused
+from treetap.models.line_file import LineFile
+from treetap.tables.record_ids import Ids
+
+if TYPE_CHECKING:
+    from party.runtime.context import StepContext
+
+#: Lines of a file that are merged into one.
+MOST_LINES = 1024
+_HASH_BYTES, _KEY_BYTES = 8, 32
+_one_at_a_time = threading.Lock()
+Hashes = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.int64]
+
+
+class QueryCounts:
+    """The counts of one partner; see `counts_of`."""
+
+    def __init__(self, state: Path, partner: str) -> None:
+        self.path, self._partner = state / QUERIES / f"{partner}.jsonl", partner
+        self._lines = LineFile(self.path, lambda: f"queries of {partner}")
+        self._key = b""
+        self._hashes: Hashes = np.zeros(0, dtype=np.uint64)  # (R,) ascending
+        self._counts: Counts = np.zeros(0, dtype=np.int64)  # (R,)
+        self._stamp: tuple[int, ...] | None = None  # of the file that was read; None: it was not read yet
+
+    def most(self) -> int:
+        """The queries of the record that was asked for most often. Raises `DataError` if the file is damaged."""
+        with _one_at_a_time:
+            self._read()
+            return int(self._counts.max(initial=0))
+
+    def enter(self, party: str, ids: Ids, most: int) -> None:
+        """Count a query of each of these records, durably.
+
+        Raises:
+            Refused: one of them has been asked for `most` times; none is counted.
+            DataError: the file is damaged.
+            OSError: it cannot be written.
+        """
+        with _one_at_a_time:
+            self._read()
+            key = self._key or secrets.token_bytes(_KEY_BYTES)
+            texts = (blake2b(text.encode(), digest_size=_HASH_BYTES, key=key).digest() for text in ids)
+            asked = np.frombuffer(b"".join(texts), dtype="<u8").astype(np.uint64)
+            if over := int((self._of(asked) >= most).sum()):
+                raise Refused(
+                    f"{party} answers {self._partner} no more about {over} of the records that are asked for: its "
+                    f"policy says queries_per_record = {most} under [partners.{self._partner}]; predict other records, "
+                    f"or change it in {party}'s policy file and send {party} SIGHUP"
+                )
+            self._stamp = None  # where the writing fails, the file is read again
+            number = self._lines.count()
+            if 0 < number < MOST_LINES:
+                self._lines.put({"queries": _text(asked)}, number)
+                self._key = key
+                self._add(asked)
+            else:
+                self._key = key
+                self._add(asked)
+                merged = {"hashes": _text(self._hashes), "counts": _text(self._counts.astype(np.uint64))}
+                self._lines.fill([{"key": key.hex()}, merged])
+            self._stamp = self._now()
+
+    def _of(self, asked: Hashes) -> Counts:
+        """The counts (n,) of these records."""
+        places = np.searchsorted(self._hashes, asked)
+        known = places < len(self._hashes)
+        known[known] = self._hashes[places[known]] == asked[known]
+        counts = np.zeros(len(asked), dtype=np.int64)
+        counts[known] = self._counts[places[known]]
+        return counts
+
+    def _add(self, asked: Hashes) -> None:
+        """Count a query of each of these records, which are different ones."""
+        fresh = np.sort(asked[self._of(asked) == 0])
+        places = np.searchsorted(self._hashes, fresh)
+        self._hashes = np.insert(self._hashes, places, fresh)
+        self._counts = np.insert(self._counts, places, 0)
+        self._counts[np.searchsorted(self._hashes, asked)] += 1
+
+    def _now(self) -> tuple[int, ...]:
+        """It changes whenever the file does; empty without a file."""
+        if not self.path.is_file():
+            return ()
+        state = self.path.stat()
+        return state.st_ino, state.st_mtime_ns, state.st_size
+
+    def _read(self) -> None:
+        """Read the file, unless it is as this object has last read or written it."""
+        stamp = self._now()
+        if stamp == self._stamp:
+            return
+        self._key, self._stamp = b"", None
+        self._hashes, self._counts = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
+        try:
+            for number, line in enumerate(self._lines.read()):
+                if number == 0:
+                    self._key = bytes.fromhex(line["key"])
+                elif "queries" in line:
+                    self._add(_numbers(line["queries"]))
+                else:
+                    self._hashes, self._counts = _numbers(line["hashes"]), _numbers(line["counts"]).astype(np.int64)
+        except (KeyError, TypeError, ValueError):
+            raise DataError(f"{self.path}: is damaged; bring a back-up of the file back") from None
+        self._stamp = stamp
+
+
+@lru_cache(maxsize=256)
+def counts_of(state: Path, partner: str) -> QueryCounts:
+    """The counts of a partner in a state folder: one for all jobs of a process."""
+    return QueryCounts(state, partner)
+
+
+async def charge_queries(context: StepContext, ids: Ids, rows: Rows) -> None:
+    """Count a query of the records at these places, each there once, for each partner with a limit.
+
+    Raises as `QueryCounts.enter` does.
+    """
+    for partner, most in context.ledger.queries_per_record():
+        counts = counts_of(context.ledger.ledger.path.parent, partner)
+        await context.offload(partial(counts.enter, context.party, ids.take(rows), most), whole=True)
+
+
+def _text(numbers: Hashes) -> str:
+    return base64.b64encode(numbers.astype("<u8").tobytes()).decode()
+
+
+def _numbers(text: Any) -> Hashes:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u8").astype(np.uint64)

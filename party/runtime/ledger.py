@@ -1,0 +1,182 @@
+"""The ledger of a party: what its data were charged for over all jobs, by table, partner, job, attempt and kind.
+
+`state/ledger.jsonl` has a line a charge. A line is only ever added, and is on disk before what it charges for is sent,
+so a crash between the two costs the charge and tells nothing. Its checksums find a line that was changed, moved or
+taken out of the middle; an older copy of the whole file is not found.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from treetap.errors import DataError
+from treetap.models.line_file import LineFile
+
+#: The ledger in a party's state folder.
+LEDGER, SEED = "ledger.jsonl", "ledger"
+#: Ledgers of earlier versions.
+EARLIER = ("label_budget.jsonl", "label_releases.jsonl", "column_budget.jsonl", "previews.jsonl")
+#: Seconds for which a charge counts for a limit a day.
+DAY_S = 86_400.0
+#: Held from a look into a ledger until a charge is on disk: jobs begin at once, and some of their steps in threads.
+_one_at_a_time = threading.RLock()
+
+
+class Kind(StrEnum):
+    """Kinds of charges, and the meaning of an amount."""
+
+    TRAINING = "training"  #: 1: an attempt
+    PREDICTION = "prediction"  #: 1: an attempt
+    PREVIEW = "preview"  #: 1
+    ANSWER = "preview's answer"  #: 0: what a preview told this party is among the details
+    RECORDS = "records"  #: records that all parties of a training or a prediction have
+    NOISY_LABELS = "noisy labels"  #: ε of a draw
+    CLEAN_LABELS = "measures by clean labels"  #: labels that they were computed from
+    NOISED_SUMS = "noised sums"  #: ρ of an attempt
+    NOISED_WEIGHTS = "noised leaf weights"  #: ε of a job of PIVODL
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """What a charge is for.
+
+    Attributes:
+        table: its name in the party's configuration.
+        parties: the other parties of the job; with `coordinator` the partners.
+        job, attempt: the job's name, and the number of the attempt.
+    """
+
+    table: str
+    parties: tuple[str, ...]
+    coordinator: str
+    job: str
+    attempt: int
+
+    @property
+    def partners(self) -> tuple[str, ...]:
+        """The other parties and the coordinator."""
+        return (*self.parties, self.coordinator)
+
+
+def _seconds() -> float:
+    return time.time()
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A line of the ledger.
+
+    Attributes:
+        kind: see `Kind`.
+        occasion: what it is for.
+        amount: see `Kind`.
+        details: further figures of the kind, as JSON types.
+        seconds: when, since 1970.
+    """
+
+    kind: Kind
+    occasion: Occasion
+    amount: float = 1
+    details: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = field(default_factory=_seconds)
+
+    @property
+    def at(self) -> str:
+        """The time in UTC."""
+        return utc(self.seconds)
+
+    @classmethod
+    def of(cls, line: dict[str, Any]) -> Charge:
+        """The charge of a stored line."""
+        kind, details, amount, seconds = (line.pop(name) for name in ("kind", "details", "amount", "seconds"))
+        occasion = Occasion(**{**line, "parties": tuple(line["parties"])})
+        return cls(Kind(kind), occasion, amount, details, seconds)
+
+    def plain(self) -> dict[str, Any]:
+        """The line, as JSON types."""
+        own = {"seconds": self.seconds, "kind": str(self.kind), "amount": self.amount}
+        return {**own, **asdict(self.occasion), "details": dict(self.details)}
+
+
+class Ledger:
+    """The ledger of a state folder; see `ledger_of`."""
+
+    def __init__(self, state: Path) -> None:
+        self._state, self.path = state, state / LEDGER
+        self._lines = LineFile(self.path, lambda: SEED)
+        self._held: list[Charge] = []
+        self._stamp: tuple[int, ...] | None = None  # of the file that was read; None: it was not read yet
+
+    def charges(self, *kinds: Kind) -> list[Charge]:
+        """The charges of these kinds, or all, the first one first.
+
+        Raises:
+            DataError: the ledger is damaged, or the state folder has one of an earlier version.
+        """
+        with _one_at_a_time:
+            if self._stamp != self._now():
+                self._read()
+            return [charge for charge in self._held if not kinds or charge.kind in kinds]
+
+    def enter(self, charge: Charge, check: Callable[[], None] = lambda: None) -> int:
+        """Enter a charge, durably; returns the number of earlier ones of its kind.
+
+        `check`: raises if there is no room for it; no other charge comes between.
+
+        Raises:
+            DataError: as `charges`.
+            OSError: the disk refuses it.
+        """
+        with _one_at_a_time:
+            number = len(self.charges(charge.kind))
+            check()
+            self._stamp = None  # where the writing fails, the file is read again
+            self._lines.put(charge.plain(), len(self._held))
+            self._held.append(charge)
+            self._stamp = self._now()
+            return number
+
+    def previews(self) -> list[tuple[Charge, str]]:
+        """All previews, the first one first, each with what it told this party; empty: nothing. Raises as `charges`."""
+        told = {charge.details["of"]: charge.details["told"] for charge in self.charges(Kind.ANSWER)}
+        return [(charge, told.get(number, "")) for number, charge in enumerate(self.charges(Kind.PREVIEW))]
+
+    def _now(self) -> tuple[int, ...]:
+        """It changes whenever the file does; empty without a file."""
+        if not self.path.is_file():
+            return ()
+        state = self.path.stat()
+        return state.st_ino, state.st_mtime_ns, state.st_size
+
+    def _read(self) -> None:
+        for name in EARLIER:
+            if (self._state / name).exists():
+                raise DataError(
+                    f"{self._state / name}: is a ledger of an earlier version, whose charges {LEDGER} does not have; "
+                    "go on with that version, or move the file away, and its charges do not count any more"
+                )
+        stamp = self._now()
+        try:
+            self._held = [Charge.of(line) for line in self._lines.read()]
+        except (KeyError, TypeError, ValueError):
+            raise DataError(f"{self.path}: is damaged; bring a back-up of the file back") from None
+        self._stamp = stamp
+
+
+@lru_cache(maxsize=64)
+def ledger_of(state: Path) -> Ledger:
+    """The ledger of a state folder: one for all jobs of a process, so that the file is read once."""
+    return Ledger(state)
+
+
+def utc(seconds: float) -> str:
+    """A time, in seconds since 1970, as text."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

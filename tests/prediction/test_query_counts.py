@@ -1,0 +1,127 @@
+"""Counts of predictions by record: exact, durable, by partner, under a key, no larger than the records asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from party.prediction import query_counts
+from party.prediction.query_counts import QueryCounts, counts_of
+from party.runtime.job_store import Store
+from treetap.errors import DataError, Refused
+from treetap.models import line_file
+from treetap.tables.record_ids import Ids
+
+IDS = Ids.of(f"r{number:05d}" for number in range(50))
+
+
+class PowerCut(BaseException):
+    """Stands for the moment at which a process ends."""
+
+
+def _enter(state: Path, places: list[int], most: int = 2, partner: str = "bank") -> None:
+    QueryCounts(state, partner).enter("shop", IDS.take(np.array(places)), most)
+
+
+def test_each_record_has_its_own_count_and_partner(tmp_path: Path) -> None:
+    """At the edge, over processes: a refused block counts for none of its records, another partner has its own."""
+    for _ in range(2):
+        _enter(tmp_path, [3, 4])
+    with pytest.raises(Refused, match=r"shop answers bank no more about 1 of the .* queries_per_record = 2 under"):
+        _enter(tmp_path, [4, 5])
+    _enter(tmp_path, [5, 6])
+    _enter(tmp_path, [5])
+    with pytest.raises(Refused, match="about 1 of"):
+        _enter(tmp_path, [5])
+    _enter(tmp_path, [3, 4, 5], most=3)
+    _enter(tmp_path, [4], partner="telco")
+    assert QueryCounts(tmp_path, "bank").most() == 3
+    assert QueryCounts(tmp_path, "telco").most() == 1
+    assert QueryCounts(tmp_path, "shop").most() == 0
+
+
+def test_ids_are_not_in_the_file_and_keys_differ(tmp_path: Path) -> None:
+    """The same records of two partners, or of two parties, have other hashes; the file is the party's user's alone."""
+    lines = []
+    for state in (tmp_path / "a", tmp_path / "b"):
+        for partner in ("bank", "telco"):
+            _enter(state, [0, 1], partner=partner)
+            path = QueryCounts(state, partner).path
+            assert b"r00000" not in path.read_bytes()
+            assert path.stat().st_mode & 0o077 == 0
+            lines.append(path.read_bytes().splitlines()[1])
+    assert len(set(lines)) == 4
+
+
+def test_lines_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has a number for each record, however often it is asked for; counts stay."""
+    monkeypatch.setattr(query_counts, "MOST_LINES", 5)
+    counts = counts_of(tmp_path, "bank")
+    expected = np.zeros(len(IDS), dtype=np.int64)
+    rng, lines = np.random.default_rng(3), []
+    for _ in range(30):
+        places = np.sort(rng.choice(len(IDS), 7, replace=False))
+        counts.enter("shop", IDS.take(places), 100)
+        expected[places] += 1
+        lines.append(len(counts.path.read_bytes().splitlines()))
+    assert max(lines) == 5
+    again = QueryCounts(tmp_path, "bank")
+    assert again.most() == counts.most() == expected.max()
+    for place, count in enumerate(expected.tolist()):
+        with pytest.raises(Refused):
+            again.enter("shop", IDS.take(np.array([place])), count)
+        again.enter("shop", IDS.take(np.array([place])), count + 1)
+    assert counts_of(tmp_path, "bank") is counts
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("call", ["append", "write_whole"])
+def test_a_kill_at_a_write_loses_no_count_that_was_answered(
+    call: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block counts whole or not at all, also where lines are merged, and the process that goes on agrees."""
+    if call == "write_whole":
+        monkeypatch.setattr(query_counts, "MOST_LINES", 2)
+    counts = QueryCounts(tmp_path, "bank")
+    counts.enter("shop", IDS.take(np.array([1, 2])), 9)
+    write = getattr(line_file, call)
+
+    def killed(*given: object) -> None:
+        if after:
+            write(*given)
+        raise PowerCut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(line_file, call, killed)
+        with pytest.raises(PowerCut):
+            counts.enter("shop", IDS.take(np.array([2, 3])), 9)
+    most = QueryCounts(tmp_path, "bank").most()
+    assert most == (2 if after else 1)
+    assert counts.most() == most
+    counts.enter("shop", IDS.take(np.array([2])), 9)
+    assert QueryCounts(tmp_path, "bank").most() == most + 1
+
+
+def test_a_start_deletes_the_draft_of_a_file_that_was_merged(tmp_path: Path) -> None:
+    """The file itself stays."""
+    _enter(tmp_path, [1])
+    (tmp_path / "queries" / "bank.jsonl.part").write_bytes(b"{")
+    Store(tmp_path)
+    assert [path.name for path in (tmp_path / "queries").iterdir()] == ["bank.jsonl"]
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+def test_damage_is_found(line: int, tmp_path: Path) -> None:
+    """No block is answered by counts that are not what was written."""
+    counts = QueryCounts(tmp_path, "bank")
+    for _ in range(2):
+        counts.enter("shop", IDS, 9)
+    lines = counts.path.read_bytes().splitlines(keepends=True)
+    changed = bytearray(lines[line])
+    changed[12] ^= 1
+    counts.path.write_bytes(b"".join([*lines[:line], bytes(changed), *lines[line + 1 :]]))
+    for reader in (counts, QueryCounts(tmp_path, "bank")):
+        with pytest.raises(DataError, match=f"bank.jsonl: line {line + 1} is damaged"):
+            reader.enter("shop", IDS, 9)
