@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from coordinator.attempt import Parties
-from coordinator.runtime.job_record import Submitted, new_submission, to_base64
+from coordinator.runtime.job_record import Submitted, to_base64
 from coordinator.runtime.roster import Roster, answered
 from treetap.errors import BadInput, Incompatible, Overloaded, Refused, TreetapError
+from treetap.protocols.drafts import new_submission
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 #: Seconds between two answers to an operator who waits for parties that read their tables.

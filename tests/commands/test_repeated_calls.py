@@ -107,8 +107,8 @@ def test_what_changes_nothing_twice_is_asked_again(call: str, flaky: Flaky, oper
     ("call", "begin", "look"),
     [
         ("submit", lambda asked: asked.submit(jobs_pb2.SubmitRequest(job="job")), "treetap status job"),
-        ("submit", lambda asked: asked.submit(jobs_pb2.SubmitRequest()), "treetap status"),
-        ("predict", lambda asked: asked.predict(jobs_pb2.PredictRequest(model="model")), "treetap status"),
+        ("submit", lambda asked: asked.submit(jobs_pb2.SubmitRequest()), "treetap status [a-z]+-[a-z-]*[0-9a-f]{8}"),
+        ("predict", lambda asked: asked.predict(jobs_pb2.PredictRequest(model="model")), "treetap status [a-z]+-[a-z-]*[0-9a-f]{8}"),
         ("resume", lambda asked: asked.resume("job"), "treetap status job"),
     ],
 )

@@ -26,7 +26,7 @@ from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__
 from treetap.wire.v2 import types_pb2 as treetap_dot_wire_dot_v2_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftreetap/wire/v2/alignment.proto\x12\x0ftreetap.wire.v2\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/types.proto\"\xa1\x07\n\rAlignmentStep\x12\x38\n\x0bsend_digest\x18\x01 \x01(\x0b\x32\x1b.treetap.wire.v2.SendDigestB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0f\x63ompare_digests\x18\x02 \x01(\x0b\x32\x1f.treetap.wire.v2.CompareDigestsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tblind_ids\x18\x03 \x01(\x0b\x32\x19.treetap.wire.v2.BlindIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x32\n\x08pass_ids\x18\x04 \x01(\x0b\x32\x18.treetap.wire.v2.PassIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\traise_ids\x18\x05 \x01(\x0b\x32\x19.treetap.wire.v2.RaiseIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\trelay_ids\x18\x06 \x01(\x0b\x32\x19.treetap.wire.v2.RelayIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0b\x63ombine_ids\x18\x07 \x01(\x0b\x32\x1b.treetap.wire.v2.CombineIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0brefresh_ids\x18\x08 \x01(\x0b\x32\x1b.treetap.wire.v2.RefreshIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\ttrace_ids\x18\t \x01(\x0b\x32\x19.treetap.wire.v2.TraceIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tmatch_ids\x18\n \x01(\x0b\x32\x19.treetap.wire.v2.MatchIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tagree_ids\x18\x0b \x01(\x0b\x32\x19.treetap.wire.v2.AgreeIdsB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0copen_preview\x18\x0c \x01(\x0b\x32\x1c.treetap.wire.v2.OpenPreviewB\x04\xa8\xd4\x18\x01H\x00\x12>\n\x0e\x63harge_preview\x18\r \x01(\x0b\x32\x1e.treetap.wire.v2.ChargePreviewB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tcount_ids\x18\x0e \x01(\x0b\x32\x19.treetap.wire.v2.CountIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\ntake_count\x18\x0f \x01(\x0b\x32\x1a.treetap.wire.v2.TakeCountB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nwrite_rows\x18\x10 \x01(\x0b\x32\x1a.treetap.wire.v2.WriteRowsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"\x91\x01\n\x0f\x41lignmentResult\x12\x38\n\x0b\x63ounted_ids\x18\x01 \x01(\x0b\x32\x1b.treetap.wire.v2.CountedIdsB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0cwritten_rows\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v2.WrittenRowsB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"\x85\x02\n\rAlignmentBody\x12<\n\rrecord_digest\x18\x01 \x01(\x0b\x32\x1d.treetap.wire.v2.RecordDigestB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0b\x62linded_ids\x18\x02 \x01(\x0b\x32\x1b.treetap.wire.v2.BlindedIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0bleast_count\x18\x03 \x01(\x0b\x32\x1b.treetap.wire.v2.LeastCountB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0cshared_count\x18\x04 \x01(\x0b\x32\x1c.treetap.wire.v2.SharedCountB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"\x0c\n\nSendDigest\"\x10\n\x0e\x43ompareDigests\"\n\n\x08\x42lindIds\"\t\n\x07PassIds\"\n\n\x08RaiseIds\"\n\n\x08RelayIds\"\x0c\n\nCombineIds\"\x0c\n\nRefreshIds\"\n\n\x08TraceIds\"\n\n\x08MatchIds\"\n\n\x08\x41greeIds\"\x95\x01\n\x0bOpenPreview\x12\x14\n\x06\x61nswer\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07parties\x18\x03 \x03(\tB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x04 \x03(\x0b\x32\x15.treetap.wire.v2.PeerB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x01\"\x0f\n\rChargePreview\"\n\n\x08\x43ountIds\"\x0b\n\tTakeCount\"\x0b\n\tWriteRows\"@\n\nCountedIds\x12\x32\n\x06\x63ommon\x18\x01 \x01(\x0b\x32\x1c.treetap.wire.v2.CommonCountB\x04\xa8\xd4\x18\x01\"U\n\x0bWrittenRows\x12\x12\n\x04path\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x32\n\x06\x63ommon\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v2.CommonCountB\x04\xa8\xd4\x18\x01\";\n\x0cRecordDigest\x12\x14\n\x06\x64igest\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x05\x12\x15\n\x07records\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x05\"\"\n\nBlindedIds\x12\x14\n\x06points\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x05\"#\n\nLeastCount\x12\x15\n\x07records\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"A\n\x0bSharedCount\x12\x32\n\x06\x63ommon\x18\x01 \x01(\x0b\x32\x1c.treetap.wire.v2.CommonCountB\x04\xa8\xd4\x18\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftreetap/wire/v2/alignment.proto\x12\x0ftreetap.wire.v2\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/types.proto\"\xa1\x07\n\rAlignmentStep\x12\x38\n\x0bsend_digest\x18\x01 \x01(\x0b\x32\x1b.treetap.wire.v2.SendDigestB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0f\x63ompare_digests\x18\x02 \x01(\x0b\x32\x1f.treetap.wire.v2.CompareDigestsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tblind_ids\x18\x03 \x01(\x0b\x32\x19.treetap.wire.v2.BlindIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x32\n\x08pass_ids\x18\x04 \x01(\x0b\x32\x18.treetap.wire.v2.PassIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\traise_ids\x18\x05 \x01(\x0b\x32\x19.treetap.wire.v2.RaiseIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\trelay_ids\x18\x06 \x01(\x0b\x32\x19.treetap.wire.v2.RelayIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0b\x63ombine_ids\x18\x07 \x01(\x0b\x32\x1b.treetap.wire.v2.CombineIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0brefresh_ids\x18\x08 \x01(\x0b\x32\x1b.treetap.wire.v2.RefreshIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\ttrace_ids\x18\t \x01(\x0b\x32\x19.treetap.wire.v2.TraceIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tmatch_ids\x18\n \x01(\x0b\x32\x19.treetap.wire.v2.MatchIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tagree_ids\x18\x0b \x01(\x0b\x32\x19.treetap.wire.v2.AgreeIdsB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0copen_preview\x18\x0c \x01(\x0b\x32\x1c.treetap.wire.v2.OpenPreviewB\x04\xa8\xd4\x18\x01H\x00\x12>\n\x0e\x63harge_preview\x18\r \x01(\x0b\x32\x1e.treetap.wire.v2.ChargePreviewB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tcount_ids\x18\x0e \x01(\x0b\x32\x19.treetap.wire.v2.CountIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\ntake_count\x18\x0f \x01(\x0b\x32\x1a.treetap.wire.v2.TakeCountB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nwrite_rows\x18\x10 \x01(\x0b\x32\x1a.treetap.wire.v2.WriteRowsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"\x91\x01\n\x0f\x41lignmentResult\x12\x38\n\x0b\x63ounted_ids\x18\x01 \x01(\x0b\x32\x1b.treetap.wire.v2.CountedIdsB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0cwritten_rows\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v2.WrittenRowsB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"\x85\x02\n\rAlignmentBody\x12<\n\rrecord_digest\x18\x01 \x01(\x0b\x32\x1d.treetap.wire.v2.RecordDigestB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0b\x62linded_ids\x18\x02 \x01(\x0b\x32\x1b.treetap.wire.v2.BlindedIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0bleast_count\x18\x03 \x01(\x0b\x32\x1b.treetap.wire.v2.LeastCountB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0cshared_count\x18\x04 \x01(\x0b\x32\x1c.treetap.wire.v2.SharedCountB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"\x0c\n\nSendDigest\"\x10\n\x0e\x43ompareDigests\"\n\n\x08\x42lindIds\"\t\n\x07PassIds\"\n\n\x08RaiseIds\"\n\n\x08RelayIds\"\x0c\n\nCombineIds\"\x0c\n\nRefreshIds\"\n\n\x08TraceIds\"\n\n\x08MatchIds\"\n\n\x08\x41greeIds\"\xc4\x01\n\x0bOpenPreview\x12\x14\n\x06\x61nswer\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07parties\x18\x03 \x03(\tB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x04 \x03(\x0b\x32\x15.treetap.wire.v2.PeerB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x01\x12-\n\x06signed\x18\x06 \x01(\x0b\x32\x17.treetap.wire.v2.SignedB\x04\xa8\xd4\x18\x01\"\x0f\n\rChargePreview\"\n\n\x08\x43ountIds\"\x0b\n\tTakeCount\"\x0b\n\tWriteRows\"@\n\nCountedIds\x12\x32\n\x06\x63ommon\x18\x01 \x01(\x0b\x32\x1c.treetap.wire.v2.CommonCountB\x04\xa8\xd4\x18\x01\"U\n\x0bWrittenRows\x12\x12\n\x04path\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x32\n\x06\x63ommon\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v2.CommonCountB\x04\xa8\xd4\x18\x01\";\n\x0cRecordDigest\x12\x14\n\x06\x64igest\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x05\x12\x15\n\x07records\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x05\"\"\n\nBlindedIds\x12\x14\n\x06points\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x05\"#\n\nLeastCount\x12\x15\n\x07records\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"A\n\x0bSharedCount\x12\x32\n\x06\x63ommon\x18\x01 \x01(\x0b\x32\x1c.treetap.wire.v2.CommonCountB\x04\xa8\xd4\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -87,6 +87,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPENPREVIEW'].fields_by_name['peers']._serialized_options = b'\250\324\030\001'
   _globals['_OPENPREVIEW'].fields_by_name['submission']._loaded_options = None
   _globals['_OPENPREVIEW'].fields_by_name['submission']._serialized_options = b'\250\324\030\001'
+  _globals['_OPENPREVIEW'].fields_by_name['signed']._loaded_options = None
+  _globals['_OPENPREVIEW'].fields_by_name['signed']._serialized_options = b'\250\324\030\001'
   _globals['_COUNTEDIDS'].fields_by_name['common']._loaded_options = None
   _globals['_COUNTEDIDS'].fields_by_name['common']._serialized_options = b'\250\324\030\001'
   _globals['_WRITTENROWS'].fields_by_name['path']._loaded_options = None
@@ -132,25 +134,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AGREEIDS']._serialized_start=1587
   _globals['_AGREEIDS']._serialized_end=1597
   _globals['_OPENPREVIEW']._serialized_start=1600
-  _globals['_OPENPREVIEW']._serialized_end=1749
-  _globals['_CHARGEPREVIEW']._serialized_start=1751
-  _globals['_CHARGEPREVIEW']._serialized_end=1766
-  _globals['_COUNTIDS']._serialized_start=1768
-  _globals['_COUNTIDS']._serialized_end=1778
-  _globals['_TAKECOUNT']._serialized_start=1780
-  _globals['_TAKECOUNT']._serialized_end=1791
-  _globals['_WRITEROWS']._serialized_start=1793
-  _globals['_WRITEROWS']._serialized_end=1804
-  _globals['_COUNTEDIDS']._serialized_start=1806
-  _globals['_COUNTEDIDS']._serialized_end=1870
-  _globals['_WRITTENROWS']._serialized_start=1872
-  _globals['_WRITTENROWS']._serialized_end=1957
-  _globals['_RECORDDIGEST']._serialized_start=1959
-  _globals['_RECORDDIGEST']._serialized_end=2018
-  _globals['_BLINDEDIDS']._serialized_start=2020
-  _globals['_BLINDEDIDS']._serialized_end=2054
-  _globals['_LEASTCOUNT']._serialized_start=2056
-  _globals['_LEASTCOUNT']._serialized_end=2091
-  _globals['_SHAREDCOUNT']._serialized_start=2093
-  _globals['_SHAREDCOUNT']._serialized_end=2158
+  _globals['_OPENPREVIEW']._serialized_end=1796
+  _globals['_CHARGEPREVIEW']._serialized_start=1798
+  _globals['_CHARGEPREVIEW']._serialized_end=1813
+  _globals['_COUNTIDS']._serialized_start=1815
+  _globals['_COUNTIDS']._serialized_end=1825
+  _globals['_TAKECOUNT']._serialized_start=1827
+  _globals['_TAKECOUNT']._serialized_end=1838
+  _globals['_WRITEROWS']._serialized_start=1840
+  _globals['_WRITEROWS']._serialized_end=1851
+  _globals['_COUNTEDIDS']._serialized_start=1853
+  _globals['_COUNTEDIDS']._serialized_end=1917
+  _globals['_WRITTENROWS']._serialized_start=1919
+  _globals['_WRITTENROWS']._serialized_end=2004
+  _globals['_RECORDDIGEST']._serialized_start=2006
+  _globals['_RECORDDIGEST']._serialized_end=2065
+  _globals['_BLINDEDIDS']._serialized_start=2067
+  _globals['_BLINDEDIDS']._serialized_end=2101
+  _globals['_LEASTCOUNT']._serialized_start=2103
+  _globals['_LEASTCOUNT']._serialized_end=2138
+  _globals['_SHAREDCOUNT']._serialized_start=2140
+  _globals['_SHAREDCOUNT']._serialized_end=2205
 # @@protoc_insertion_point(module_scope)
