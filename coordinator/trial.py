@@ -62,9 +62,10 @@ async def _answers(roster: Roster, spec: setup_pb2.JobSpec) -> AsyncIterator[lis
                 if task not in done:
                     continue
                 try:
-                    if answered(party, task.result(), "checked_job").without_columns:
+                    checked = answered(party, task.result(), "checked_job")
+                    if checked.without_columns:
                         bare.append(party)
-                    answers.append(jobs_pb2.Checked(party=party))
+                    answers.append(jobs_pb2.Checked(party=party, would_wait=checked.would_wait))
                 except TreetapError as fault:
                     answers.append(_fault(party, fault))
             yield answers

@@ -169,7 +169,8 @@ class Federation:
     with `key`; `y` is the label, `w` the weight.
     `encode`: its columns of text; `drop_constant`: all parties train without constant columns; `serve`: party → whom it
     answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means; `engine`: party → what
-    computes for it, `key_engine`: what does so with its keys, by default the same; `defences`, `constraints`: by party; `tls`: party → certificates, by which it only signs.
+    computes for it, `key_engine`: what does so with its keys, by default the same; `defences`, `constraints`: by party.
+    `tls`: party → certificates, by which it only signs.
     """
 
     def __init__(
@@ -238,6 +239,7 @@ class Federation:
         process.alive = False
         if process.jobs is not None:
             process.tasks.update(process.jobs._running.values())
+            process.tasks.update(process.jobs._questions._tasks.values())
         if process.node is not None:
             for session in process.node._sessions.values():
                 process.tasks.update(session.book._tasks.values())

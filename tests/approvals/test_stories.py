@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.approvals.people import ANN, B, C, LABEL_HOLDER, MANUAL, approvals, approve, begin, certify, the_one, waiting
+from tests.approvals.people import ANN, LABEL_HOLDER, MANUAL, B, C, approvals, approve, begin, certify, the_one, waiting
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, play, trained, training_of, wrong
 from tests.simulator import COORDINATOR, Federation, Message, run
 from treetap.wire.tls import TlsFiles
@@ -57,9 +57,7 @@ def test_a_job_waits_for_two_parties_people_and_ends_right(
 
 
 @pytest.mark.parametrize("story", ["boosting", "interactive", "preview of a count"])
-def test_a_refusal_ends_the_job_with_its_reason(
-    story: str, tmp_path: Path, certificates: dict[str, TlsFiles]
-) -> None:
+def test_a_refusal_ends_the_job_with_its_reason(story: str, tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
     """It is the input of a person: exit status 2."""
 
     async def main() -> None:
@@ -106,9 +104,7 @@ def test_a_wait_survives_both_restarts(tmp_path: Path, certificates: dict[str, T
     run(main())
 
 
-def test_an_interrupted_job_resumes_without_another_approval(
-    tmp_path: Path, certificates: dict[str, TlsFiles]
-) -> None:
+def test_an_interrupted_job_resumes_without_another_approval(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
     """Its digest is the same; once the approval has expired, it waits again."""
 
     async def main() -> None:
@@ -143,14 +139,15 @@ def test_other_jobs_go_on_and_a_wait_has_an_end(tmp_path: Path, certificates: di
 
     async def main() -> None:
         federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
+        federation.jobs._approval_days = 0.1
         playing = asyncio.ensure_future(play(federation, "boosting"))
         await waiting(federation, "job", B)
         with_c = await federation.preview(LABEL_HOLDER, C)
         assert "preview" in with_c.error  # it began, and the policy has its word
-        await asyncio.sleep(7 * 86_400)
+        await asyncio.sleep(0.1 * 86_400)
         status = await playing
         assert status.state == "interrupted"
-        assert status.error.startswith(f"has waited 7 days for people: waiting for approval of {B}; then: treetap resume")
+        assert status.error.startswith(f"has waited 0.1 days for people: waiting for approval of {B}; then")
         lines = (tmp_path / COORDINATOR / "journal" / "job.jsonl").read_text().splitlines()
         assert len(lines) == 4  # submitted, attempt, waiting, ended: no line a question
         assert (await federation.jobs.cancel("job")).state == "cancelled"
