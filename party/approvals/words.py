@@ -76,8 +76,8 @@ def _purpose(job: Job, me: str) -> str:
     who, table = ("You want" if first == me else f"{first} wants"), f"table {shown(document['table'])}"
     kind = job.asked.kind
     if kind == "align":
-        answer = shown(document["answer"])
-        return f"{who} to know of {table} which records are common with {with_whom}, as a preview: {answer}."
+        which = "how many" if document["answer"] == "count" else "which"
+        return f"{who} to know {which} records of {table} are common with {with_whom}: a preview."
     protocol = document["protocol"]
     if kind != "train":
         does = "to serve clients the scores of" if kind == "serve" else "to score"

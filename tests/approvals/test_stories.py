@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from tests.approvals.people import ANN, LABEL_HOLDER, MANUAL, B, C, approvals, approve, begin, certify, the_one, waiting
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, play, trained, training_of, wrong
 from tests.simulator import COORDINATOR, Federation, Message, run
+from treetap.wire.disclosure import CLASSES, bytes_by_class
 from treetap.wire.tls import TlsFiles
+from treetap.wire.v2 import exchange_pb2
 
 STORIES = [*TRAININGS, *PREDICTIONS, *PREVIEWS, "serving"]
 
@@ -33,12 +36,22 @@ def _assert_nothing_held(federation: Federation) -> None:
 def test_a_job_waits_for_two_parties_people_and_ends_right(
     story: str, tmp_path: Path, certificates: dict[str, TlsFiles]
 ) -> None:
-    """It has no session anywhere while it waits, and its result is that of a job that did not wait."""
+    """It has no session anywhere while it waits, and its result is that of a job that did not wait.
+
+    All that can be read of what a party then sends to another stood in the words that its people were shown.
+    """
     if story not in (*TRAININGS, *PREVIEWS):
         trained(training_of(story))
 
     async def main() -> None:
         federation = begin(tmp_path, story, certificates, dict.fromkeys((B, C), MANUAL))
+        sent: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+
+        def seen(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            sent[sender, receiver] |= {name for name in bytes_by_class(parcel) if CLASSES[name].kind == "open"}
+            return parcel
+
+        federation.tamper = seen
         playing = asyncio.ensure_future(play(federation, story))
         await waiting(federation, _job(story), B, C)
         _assert_nothing_held(federation)
@@ -51,9 +64,17 @@ def test_a_job_waits_for_two_parties_people_and_ends_right(
         assert status.state == ("cancelled" if story == "serving" else "finished"), status.error
         assert approvals(federation, B).state(the_one(federation, B)) == "approved"
         assert wrong(federation, story) == ""
+        for (sender, receiver), classes in sent.items():
+            if sender in (B, C):
+                words = " ".join(line for line in the_one(federation, sender).words if _sends(line, receiver))
+                assert [name for name in classes if CLASSES[name].tells not in words] == []
         await federation.close()
 
     run(main())
+
+
+def _sends(line: str, receiver: str) -> bool:
+    return line.startswith("You send ") and receiver in line
 
 
 @pytest.mark.parametrize("story", ["boosting", "interactive", "preview of a count"])
