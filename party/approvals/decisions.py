@@ -100,7 +100,7 @@ class Asked:
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Asked:
         """The job in a file; TypeError or KeyError for another content."""
-        verdicts = tuple(Verdict(**each) for each in plain["verdicts"])
+        verdicts = tuple(Verdict(**verdict) for verdict in plain["verdicts"])
         return cls(**{**plain, "words": tuple(plain["words"]), "verdicts": verdicts})
 
 

@@ -52,7 +52,7 @@ class Desk:
     def standing(self, caller: str, request: approvals_pb2.AskedJobs) -> list[approvals_pb2.StandingApproval]:
         """The standing approval of a name, or all."""
         self._admit(caller)
-        return [_standing(each) for each in self._approvals.standing(request.name)]
+        return [_standing(kept) for kept in self._approvals.standing(request.name)]
 
     def revoke(self, caller: str, request: approvals_pb2.RevokeRequest) -> approvals_pb2.StandingApproval:
         """End a standing approval."""

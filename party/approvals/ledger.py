@@ -192,7 +192,7 @@ class Approvals:
 
     def standing(self, name: str = "") -> list[Standing]:
         """The standing approval of that name, or all."""
-        return [each for each in self._standing.values() if name in ("", each.name)]
+        return [kept for kept in self._standing.values() if name in ("", kept.name)]
 
     def revoke(self, approver: str, name: str) -> Standing:
         """End a standing approval: no job opens by it any more, and none that it let in resumes."""

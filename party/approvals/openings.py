@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from party.approvals.decisions import Asked, Kind
 from party.approvals.ledger import Approvals
-from party.approvals.operators import operator_of
 from party.config import PartyConfig
-from treetap.protocols.agreement import Opening, job_document
+from party.policy import Policy
+from treetap.errors import Malformed, Refused
+from treetap.protocols.agreement import Opening, job_document, statement
+from treetap.protocols.job_spec import continued_from
 from treetap.protocols.messages import Members, MessageRow
+from treetap.wire.roles import Role
+from treetap.wire.signatures import verified
+from treetap.wire.tls import Insecure, Transport
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
 
@@ -42,7 +49,8 @@ def admit(
     def words() -> tuple[str, ...]:
         from party.approvals.words import Job, words_of  # for a job that is shown to people
 
-        return words_of(Job(asked, members, rows), config)
+        base = continued_from(opening.spec) if isinstance(opening, setup_pb2.Prepare) else ""
+        return words_of(Job(asked, members, rows, base), config)
 
     approvals.admit(policy, asked, words)
 
@@ -51,6 +59,42 @@ def would_wait(approvals: Approvals, config: PartyConfig, job: str, opening: Ope
     """True if a job would wait for one of this party's people."""
     asked = Asked(job, kind_of(opening), "", members.coordinator, document=job_document(job, opening))
     return approvals.would_wait(config.policy, asked)
+
+
+class Operator(NamedTuple):
+    """An operator whose signature of a job counts here; both empty: the job is not signed."""
+
+    name: str = ""
+    fingerprint: str = ""
+
+
+def operator_of(
+    party: str, job: str, opening: Opening, digest: bytes, transport: Transport, policy: Policy
+) -> Operator:
+    """The operator that signed a job's digest; in plain text nobody has.
+
+    Raises:
+        Refused: the signature does not count, or is of an operator whom the policy does not name, or is lacking where
+            it names some.
+    """
+    here = f"{party} takes no part in job {job}"
+    named = f"{party}'s policy says operators = {json.dumps(policy.operators)}"
+    if isinstance(transport, Insecure) or not opening.HasField("signed"):
+        if policy.operators:
+            raise Refused(
+                f"{here}, which no operator has signed: {named}; submit it with certificates and this release"
+            )
+        return Operator()
+    try:
+        operator = Operator(*verified(transport, opening.signed, statement(digest), Role.OPERATOR))
+    except Malformed as fault:
+        raise Refused(f"{here}, whose operator's signature does not count: {fault}") from None
+    if policy.operators and operator.name not in policy.operators:
+        raise Refused(
+            f"{here}, which {operator.name} has signed: {named}; if it should, name {operator.name!r} there and send "
+            f"{party} SIGHUP"
+        )
+    return operator
 
 
 def kind_of(opening: Opening) -> Kind:

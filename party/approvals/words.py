@@ -29,11 +29,13 @@ class Job:
 
     Attributes:
         rows: of all messages that its parties send.
+        base: the model from which a training goes on; empty: from none.
     """
 
     asked: Asked
     members: Members
     rows: Sequence[MessageRow]
+    base: str = ""
 
 
 def words_of(job: Job, config: PartyConfig) -> tuple[str, ...]:
@@ -88,7 +90,7 @@ def _purpose(job: Job, me: str) -> str:
         amount = f"trees to depth {parameters['max_depth']} in {_counted(parameters['n_estimators'], 'round')}"
     else:
         amount = f"a network for {_counted(parameters['epochs'], 'epoch')}"
-    more = f", going on from model {shown(document['base_model'])}" if document["base_model"] else ""
+    more = f", going on from model {shown(job.base)}" if job.base else ""
     return f"{who} to train {amount} ({protocol}) on {table} with {with_whom}{more}."
 
 

@@ -17,6 +17,7 @@ from party.policy import Policy
 from tests.approvals.people import ANN, BEN, MANUAL, B, C, certify
 from treetap.errors import BadInput, Conflict, DataError, Overloaded, Pending, Refused, UnknownJob
 from treetap.models.checksums import with_checksum
+from treetap.models.durable import write_whole
 from treetap.models.store import read_json
 from treetap.wire.tls import Insecure, TlsFiles
 
@@ -347,14 +348,14 @@ def test_a_kill_at_any_write_counts_no_job_too_little(
     nth: int, after: bool, again: Callable[[], Approvals], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No more jobs are let in than the standing approval allows, and what was said to be decided stays so."""
-    written, write = 0, ledger.write_whole
+    written = 0
 
     def dying(path: Path, content: bytes) -> None:
         nonlocal written
         written += 1
         if written == nth + 1 and not after:
             raise Killed
-        write(path, content)
+        write_whole(path, content)
         if written == nth + 1:
             raise Killed
 

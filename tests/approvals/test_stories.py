@@ -66,8 +66,8 @@ def test_a_job_waits_for_two_parties_people_and_ends_right(
         assert wrong(federation, story) == ""
         for (sender, receiver), classes in sent.items():
             if sender in (B, C):
-                words = " ".join(line for line in the_one(federation, sender).words if _sends(line, receiver))
-                assert [name for name in classes if CLASSES[name].tells not in words] == []
+                said = " ".join(line for line in the_one(federation, sender).words if _sends(line, receiver))
+                assert [name for name in classes if CLASSES[name].tells not in said] == []
         await federation.close()
 
     run(main())

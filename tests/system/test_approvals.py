@@ -17,7 +17,7 @@ from treetap.commands.certs.authority import issue
 from treetap.commands.jobs import client
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Refused
-from treetap.protocols.drafts import statement
+from treetap.protocols.agreement import statement
 from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role

@@ -26,6 +26,7 @@ from treetap.wire.v2 import alignment_pb2, prediction_pb2, setup_pb2
 Opening: TypeAlias = setup_pb2.Prepare | prediction_pb2.OpenModel | alignment_pb2.OpenPreview
 #: Fields of an opening that are no part of the job: parsed on their own, of one attempt at it, or its signature.
 _APART = frozenset({"parameters", "peers", "away", "signed"})
+_PURPOSE = b"treetap job\n"  # no other signature of the same key is of bytes that begin so
 
 
 def job_document(job: str, opening: Opening) -> dict[str, Any]:
@@ -62,6 +63,11 @@ def job_digest(job: str, opening: Opening) -> bytes:
     """SHA-256 of the document as sorted JSON, 32 bytes; raises as `job_document` does."""
     text = json.dumps(job_document(job, opening), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).digest()
+
+
+def statement(digest: bytes) -> bytes:
+    """The bytes that an operator signs with their time: a purpose, and the job's digest (32 bytes)."""
+    return _PURPOSE + digest
 
 
 def attempt_digest(digest: bytes, opening: Opening) -> bytes:

@@ -18,7 +18,6 @@ from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 Request: TypeAlias = jobs_pb2.SubmitRequest | jobs_pb2.PredictRequest | jobs_pb2.AlignRequest
 Asked = TypeVar("Asked", jobs_pb2.SubmitRequest, jobs_pb2.PredictRequest, jobs_pb2.AlignRequest)
-_PURPOSE = b"treetap job\n"  # no other signature of the same key is of bytes that begin so
 #: Fields of a prediction's opening that the coordinator fills in where the request leaves them open.
 _FILLED = frozenset(
     {
@@ -28,11 +27,6 @@ _FILLED = frozenset(
 )
 #: Most characters of a made-up name before its random end.
 _PREFIX = 50
-
-
-def statement(job_digest: bytes) -> bytes:
-    """The bytes that an operator signs with their time: a purpose, and the job's digest (32 bytes)."""
-    return _PURPOSE + job_digest
 
 
 def new_submission() -> str:

@@ -42,13 +42,13 @@ def jobs(
     if job and not asked:
         raise BadInput(f"the party was asked for no job {job!r}")
     if as_json:
-        _print_json({"jobs": [_job(each) for each in asked], "standing": [_standing(each) for each in standing]})
+        _print_json({"jobs": [_job(one) for one in asked], "standing": [_standing(kept) for kept in standing]})
         return
-    for each in asked:
-        if job or each.state == "waiting":
-            _show(each)
+    for one in asked:
+        if job or one.state == "waiting":
+            _show(one)
         else:
-            typer.echo(f"{each.job}: {each.state} (digest {each.digest.hex()[:LEAST_DIGITS]})")
+            typer.echo(f"{one.job}: {one.state} (digest {one.digest.hex()[:LEAST_DIGITS]})")
     for approval in standing:
         typer.echo(_standing_line(approval))
 
@@ -125,10 +125,10 @@ def _shown(client: Approver, job: str, digest: str, *, quiet: bool) -> approvals
     if digest:
         if len(digest) < LEAST_DIGITS:
             raise BadInput(f"--digest: give at least {LEAST_DIGITS} digits of it")
-        asked = [each for each in asked if each.digest.hex().startswith(digest.lower())]
+        asked = [one for one in asked if one.digest.hex().startswith(digest.lower())]
     if not asked:
         raise BadInput(f"the party was asked for no job {job!r}" + (f" of digest {digest}" if digest else ""))
-    shown = [each for each in asked if each.state == "waiting"][-1:] or asked[-1:]
+    shown = [one for one in asked if one.state == "waiting"][-1:] or asked[-1:]
     if not quiet:
         _show(shown[0])
     return shown[0]

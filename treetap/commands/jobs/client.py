@@ -19,8 +19,8 @@ from treetap.commands.ending import run, tell
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
 from treetap.names import check_name
 from treetap.process.config import Process
-from treetap.protocols.agreement import job_digest
-from treetap.protocols.drafts import checked, named, statement, to_draft
+from treetap.protocols.agreement import job_digest, statement
+from treetap.protocols.drafts import checked, named, to_draft
 from treetap.strict import Address as AddressText
 from treetap.strict import Name, load
 from treetap.wire import rpc
