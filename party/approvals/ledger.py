@@ -2,7 +2,8 @@
 
 `state/approvals` has one file a job, JOB's digest, and one a standing approval, each whole or not there. A decision is
 on disk before it has an effect; so is the count of a standing approval, which a crash can make too small and never too
-large. Approvals are verified whenever a job opens: what an editor of these files writes counts for nothing.
+large. Both are countersigned and verified whenever a job opens: an approval that an editor of these files writes counts
+for nothing. An older state that is brought back is not noticed.
 """
 
 from __future__ import annotations
@@ -80,26 +81,27 @@ class Approvals:
             BadInput: it was refused.
             Overloaded: too many jobs wait already.
         """
-        manual, known = policy.approval == "manual", self._asked.get(asked.digest)
-        if not manual and (known is not None or not asked.operator):
-            return
+        known = self._asked.get(asked.digest)
         job = known or replace(asked, since=self.clock())
-        if manual and (verdict := job.last) is not None:
+        if policy.approval == "none":
+            if known.waits if known is not None else asked.operator:
+                self._keep(replace(job, words=words(), waits=False))
+            return
+        if (verdict := job.last) is not None:
             if verdict.decision == REFUSED:
                 why = f": {verdict.why}" if verdict.why else ""
                 refused = f"{self._party} has refused job {job.job}{why} (by {verdict.approver})"
                 raise BadInput(refused, party=self._party)
             if self.holds(job):
                 return
-        if manual and self._let_in(job):
+        if self._let_in(job):
             return
-        if known is None and manual and sum(map(self._waits, self._asked.values())) >= MOST_WAITING:
+        if known is None and sum(map(self._waits, self._asked.values())) >= MOST_WAITING:
             raise Overloaded(f"at {self._party} {MOST_WAITING} jobs wait for approval already")
-        shown = replace(job, words=words(), waits=manual)
+        shown = replace(job, words=words(), waits=True)
         if shown != known:
             self._keep(shown)
-        if manual:
-            raise Pending(f"waiting for approval of {self._party}")
+        raise Pending(f"waiting for approval of {self._party}")
 
     def withdraw(self, coordinator: str, job: str, submission: str) -> None:
         """Forget a job that waits and whose coordinator has given it up."""
@@ -187,8 +189,7 @@ class Approvals:
             raise BadInput(f"name = {made.name!r}: there is a standing approval of that name; choose another")
         if len(self._standing) >= MOST_STANDING:
             raise BadInput(f"there are {MOST_STANDING} standing approvals: none more is kept")
-        signature = countersigned(self._transport, made.statement(self._party), self._nanos())
-        return self._keep_standing(replace(made, countersigned=signature))
+        return self._keep_standing(made)
 
     def standing(self, name: str = "") -> list[Standing]:
         """The standing approval of that name, or all."""
@@ -254,6 +255,8 @@ class Approvals:
         return asked
 
     def _keep_standing(self, standing: Standing) -> Standing:
+        signature = countersigned(self._transport, standing.statement(self._party), self._nanos())
+        standing = replace(standing, countersigned=signature)
         self._write(f"{_STANDING}{standing.name}", standing.plain())
         self._standing[standing.name] = standing
         return standing

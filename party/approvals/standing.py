@@ -109,8 +109,8 @@ class Standing:
     countersigned: str = ""
 
     def statement(self, party: str) -> bytes:
-        """The bytes that the party countersigns: all but what changes."""
-        own = {name: getattr(self, name) for name in ("name", "text", "approver", "since", "until", "count")}
+        """The bytes that the party countersigns, anew after each job."""
+        own = {name: value for name, value in asdict(self).items() if name != "countersigned"}
         return statement("standing approval", {"party": party, **own})
 
     def fault(self, asked: Asked, party: str, now: float) -> str:

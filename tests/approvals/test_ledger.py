@@ -156,6 +156,20 @@ def test_only_approvers_of_the_policy_decide(again: Callable[[], Approvals]) -> 
         approvals.check_approver(POLICY, "eve")
 
 
+def test_signed_jobs_are_kept_where_no_approval_is_asked(again: Callable[[], Approvals]) -> None:
+    """A policy that asks for none any more lets a job in that waited; an unsigned job leaves no file."""
+    free = Policy()
+    again().admit(free, JOB, _words)
+    assert again().listed() == []
+    again().admit(free, replace(JOB, operator="operator", signed="c2ln"), _words)
+    _waits(again(), OTHER)
+    again().admit(free, OTHER, _words)
+    approvals = again()
+    assert [approvals.state(asked) for asked in approvals.listed()] == ["open", "open"]
+    assert approvals.listed()[0].signed == "c2ln"
+    _waits(approvals)
+
+
 # ---- countersignatures
 
 
@@ -327,12 +341,18 @@ def test_what_is_no_standing_approval_is_refused(text: str, says: str, again: Ca
     assert again().standing() == []
 
 
-def test_a_forged_standing_approval_lets_in_nothing(tmp_path: Path, again: Callable[[], Approvals]) -> None:
-    """Its count and its text are signed."""
+@pytest.mark.parametrize("forged", [{"count": 3}, {"used": []}, {"revoked": ""}, {"until": NOW * 2}])
+def test_a_forged_standing_approval_lets_in_nothing(
+    forged: dict[str, Any], tmp_path: Path, again: Callable[[], Approvals]
+) -> None:
+    """Its bounds, the jobs that it has let in and its end are signed."""
     again().stand(ANN, STANDING)
+    _admitted(again(), OTHER)
+    if "revoked" in forged:
+        again().revoke(BEN, "weekly")
     (path,) = tmp_path.glob("standing-*.json")
     plain = {key: value for key, value in read_json(path).items() if key != "sha256"}
-    path.write_text(json.dumps(with_checksum({**plain, "count": 3}, SEED)))
+    path.write_text(json.dumps(with_checksum({**plain, **forged}, SEED)))
     _waits(again())
     with pytest.raises(BadInput, match="there is a standing approval of that name"):
         again().stand(ANN, STANDING)
