@@ -74,13 +74,13 @@ def kind_of(path: Path) -> str:
         return "coordinator"
     if "coordinator" in keys:
         return "operator"
-    if "party" in keys:
+    if "party_name" in keys:
         return "approver"
     if "state" in keys or "tables" in keys:
         return "party"
     raise BadInput(
         f"{path}: is no file of a party (state, tables), a coordinator (parties), an operator (coordinator) or an "
-        "approver (party)"
+        "approver (party_name)"
     )
 
 
