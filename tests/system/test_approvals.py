@@ -122,6 +122,20 @@ def test_standing_approvals_are_kept_shown_and_ended(federation: LocalFederation
     assert ended.rstrip().endswith("ended by ann")
 
 
+def test_doctor_and_a_check_know_of_approvals(federation: LocalFederation, approver: Path) -> None:
+    """The approver's own file is one of doctor's, and a check says who would wait."""
+    assert f"ok       {PARTY}" in _done(treetap("doctor", "--config", approver))
+    said = treetap("doctor", "--config", federation.folder / PARTY / "config.toml").out
+    assert "every job waits for approval by ann" in said
+    job = approver.with_name("job.toml")
+    others = json.dumps([name for name in PARTIES if name != "label-holder"])
+    job.write_text(f'[job]\nlabel_holder = "label-holder"\nfeature_parties = {others}\nkey_bits = 1024\n')
+    operator = federation.write_operator_file()
+    checked = _done(treetap("train", job, "--check", "--operator", operator))
+    assert f"{PARTY}: the job would wait for approval here" in checked
+    assert "feature-c: the job could begin here" in checked
+
+
 async def _listed(federation: LocalFederation, files: TlsFiles) -> None:
     dialer = GrpcDialer(files)
     try:
