@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
-from party.approvals.ledger import Approvals
 from party.config import PartyConfig
 from party.runtime.attempts import SUBMISSIONS, Attempts, Session, check_latest, submission_of
 from party.runtime.context import Offload, empty_result
@@ -34,6 +33,8 @@ from treetap.wire.ports import Dialer
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 
 if TYPE_CHECKING:
+    from party.approvals.desk import Desk
+    from party.approvals.ledger import Approvals
     from party.opening import Opener
     from party.policy import Policy
 
@@ -64,7 +65,6 @@ class PartyNode:
         self._recorders = recorders
         self._store = Store(config.state)
         self._attempts = Attempts(config.state / "attempts.json")
-        self.approvals = Approvals(config.name, config.state / "approvals", config.transport())  #: of jobs, by people
         self.served_models = ServedModels(config, self._metrics)  #: answers clients of served models
         self._sessions: dict[str, Session] = {}
         # No opening or leaving of a job may run between the old session's end and the new one.
@@ -90,6 +90,20 @@ class PartyNode:
             self.served_models,
             self.approvals,
         )
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        """What this party's people have decided, read when a job opens or an approver asks; `DataError` if damaged."""
+        from party.approvals.ledger import Approvals
+
+        return Approvals(self._config.name, self._config.state / "approvals", self._config.transport())
+
+    @cached_property
+    def desk(self) -> Desk:
+        """What answers this party's approvers."""
+        from party.approvals.desk import Desk
+
+        return Desk(self._config.name, self.approvals, lambda: self._config.policy)
 
     @property
     def config(self) -> PartyConfig:

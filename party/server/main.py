@@ -9,7 +9,6 @@ from pathlib import Path
 
 from grpc_health.v1 import health_pb2
 
-from party.approvals.desk import Desk
 from party.config import PartyConfig, check_folders, read
 from party.node import PartyNode
 from party.runtime.metrics import PartyMetrics
@@ -108,7 +107,7 @@ async def _serve(
     callers = Callers(config.name, config.transport(), node.served_models.own_paths)
     server, credentials = rpc.server(callers)
     register(server, callers, node)
-    register_for_approvers(server, callers, Desk(config.name, node.approvals, lambda: node.config.policy))
+    register_for_approvers(server, callers, lambda: node.desk)
     status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"

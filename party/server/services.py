@@ -8,13 +8,12 @@ down.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
 
-from party.approvals.desk import Desk
 from party.config import PartyConfig
 from party.server.http_json import IDLE_S, MOST_BODY
 from party.serving.registry import ServedModels
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     import grpc.aio
     from aiohttp.web import AppRunner
 
+    from party.approvals.desk import Desk
+
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[object, object]
 
@@ -64,34 +65,34 @@ class PartyService(control_pb2_grpc.ControlServicer):
 
 
 class ApprovalsService(approvals_pb2_grpc.ApprovalsServicer):
-    """The service for the party's approvers."""
+    """The service for the party's approvers. `desk`: what answers, imported when one calls."""
 
-    def __init__(self, callers: Callers, desk: Desk) -> None:
+    def __init__(self, callers: Callers, desk: Callable[[], Desk]) -> None:
         self._callers, self._desk = callers, desk
 
     async def List(self, request: approvals_pb2.AskedJobs, context: Context) -> AsyncIterator[approvals_pb2.AskedJob]:
         async with answering(context, self._callers):
-            for asked in self._desk.jobs(self._callers.named(context, Role.APPROVER), request):
+            for asked in self._desk().jobs(self._callers.named(context, Role.APPROVER), request):
                 yield asked
 
     async def Decide(self, request: approvals_pb2.DecideRequest, context: Context) -> approvals_pb2.AskedJob:
         async with answering(context, self._callers):
-            return self._desk.decide(self._callers.named(context, Role.APPROVER), request)
+            return self._desk().decide(self._callers.named(context, Role.APPROVER), request)
 
     async def Stand(self, request: approvals_pb2.StandRequest, context: Context) -> approvals_pb2.StandingApproval:
         async with answering(context, self._callers):
-            return self._desk.stand(self._callers.named(context, Role.APPROVER), request)
+            return self._desk().stand(self._callers.named(context, Role.APPROVER), request)
 
     async def ListStanding(
         self, request: approvals_pb2.AskedJobs, context: Context
     ) -> AsyncIterator[approvals_pb2.StandingApproval]:
         async with answering(context, self._callers):
-            for standing in self._desk.standing(self._callers.named(context, Role.APPROVER), request):
+            for standing in self._desk().standing(self._callers.named(context, Role.APPROVER), request):
                 yield standing
 
     async def Revoke(self, request: approvals_pb2.RevokeRequest, context: Context) -> approvals_pb2.StandingApproval:
         async with answering(context, self._callers):
-            return self._desk.revoke(self._callers.named(context, Role.APPROVER), request)
+            return self._desk().revoke(self._callers.named(context, Role.APPROVER), request)
 
 
 class ServingService(serving_pb2_grpc.ServingServicer):
@@ -119,7 +120,7 @@ def register(server: grpc.aio.Server, callers: Callers, port: PartyPort) -> None
     refuse_other_versions(server, callers)
 
 
-def register_for_approvers(server: grpc.aio.Server, callers: Callers, desk: Desk) -> None:
+def register_for_approvers(server: grpc.aio.Server, callers: Callers, desk: Callable[[], Desk]) -> None:
     """Add the service for approvers of a party to a server."""
     approvals_pb2_grpc.add_ApprovalsServicer_to_server(ApprovalsService(callers, desk), server)
 

@@ -119,7 +119,7 @@ class _Behind:
 
 def _party(server: Any, callers: Callers, behind: Any) -> None:
     services.register(server, callers, behind)
-    services.register_for_approvers(server, callers, behind)
+    services.register_for_approvers(server, callers, lambda: behind)
 
 
 @asynccontextmanager

@@ -91,6 +91,9 @@ def test_a_job_is_shown_approved_and_trained(federation: LocalFederation, approv
     (decided,) = json.loads(_done(treetap("jobs", "shown", "--approver", approver, "--json")))["jobs"]
     assert decided["document"]["parameters"]["n_estimators"] == 1
     assert decided["decisions"][0]["signature"]
+    for name in PARTIES:  # each keeps whose job it was
+        (kept,) = (federation.state(name) / "approvals").glob(f"{listed['digest']}.json")
+        assert json.loads(kept.read_text())["operator"] == "operator"
 
 
 def test_a_refusal_ends_the_operators_command(federation: LocalFederation, approver: Path) -> None:
