@@ -103,6 +103,10 @@ class Approvals:
             self._keep(shown)
         raise Pending(f"waiting for approval of {self._party}")
 
+    def knows(self, digest: str) -> bool:
+        """True if this party keeps a job."""
+        return digest in self._asked
+
     def withdraw(self, coordinator: str, job: str, submission: str) -> None:
         """Forget a job that waits and whose coordinator has given it up."""
         for asked in self.listed(job):

@@ -32,7 +32,8 @@ def admit(
 ) -> None:
     """Return if a job that the policy lets in may open; raises as `operator_of` and `Approvals.admit` do."""
     policy = config.policy
-    operator = operator_of(config.name, job, opening, digest, config.transport(), policy)
+    new = not approvals.knows(digest.hex())
+    operator = operator_of(config.name, job, opening, digest, config.transport(), policy, new=new)
     if policy.approval == "none" and not operator.name:
         return
     asked = Asked(
@@ -69,9 +70,9 @@ class Operator(NamedTuple):
 
 
 def operator_of(
-    party: str, job: str, opening: Opening, digest: bytes, transport: Transport, policy: Policy
+    party: str, job: str, opening: Opening, digest: bytes, transport: Transport, policy: Policy, *, new: bool
 ) -> Operator:
-    """The operator that signed a job's digest; in plain text nobody has.
+    """The operator that signed a job's digest; in plain text nobody has. `new`: see `verified`.
 
     Raises:
         Refused: the signature does not count, or is of an operator whom the policy does not name, or is lacking where
@@ -86,7 +87,7 @@ def operator_of(
             )
         return Operator()
     try:
-        operator = Operator(*verified(transport, opening.signed, statement(digest), Role.OPERATOR))
+        operator = Operator(*verified(transport, opening.signed, statement(digest), Role.OPERATOR, new=new))
     except Malformed as fault:
         raise Refused(f"{here}, whose operator's signature does not count: {fault}") from None
     if policy.operators and operator.name not in policy.operators:

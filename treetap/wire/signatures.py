@@ -121,8 +121,11 @@ def signed(files: TlsFiles, statement: bytes, what: str, unix_nanos: int) -> Sig
     return Signed(certificate=certificate, signature=signature, unix_nanos=unix_nanos)
 
 
-def verified(files: TlsFiles, made: Signed, statement: bytes, role: Role) -> tuple[str, str]:
+def verified(files: TlsFiles, made: Signed, statement: bytes, role: Role, *, new: bool = False) -> tuple[str, str]:
     """The name of the process of that role that made a signature, and its certificate's fingerprint.
+
+    `new`: it is seen for the first time, so that its certificate must count now, too: a thief of a key that was revoked
+    may have written an earlier time.
 
     Raises:
         Malformed: the signature does not count, by the authority of `files`; the message says why.
@@ -135,8 +138,9 @@ def verified(files: TlsFiles, made: Signed, statement: bytes, role: Role) -> tup
     if made.unix_nanos > time.time_ns() + int(AHEAD_S * 1e9):
         raise Malformed(f"the signature of {name!r} is of a time to come, {date(moment)}; set the clocks")
     since = revoked_since(certificate, authorities, files.revocations(authorities))
-    if fault := time_fault(certificate, moment, authorities, since):
-        raise Malformed(f"the signature of {name!r}: {fault}")
+    for at in (moment, datetime.now(UTC)) if new else (moment,):
+        if fault := time_fault(certificate, at, authorities, since):
+            raise Malformed(f"the signature of {name!r}: {fault}")
     return name, fingerprint(certificate)
 
 
