@@ -16,11 +16,8 @@ from coordinator import retention
 from coordinator.approvals import DAY_S, Questions
 from coordinator.attempt import Attempt, Parties, next_attempt
 from coordinator.config import APPROVAL_DAYS, MOST_JOBS, WAITING_S
-from coordinator.prediction import opening_of
-from coordinator.preview import preview_of
 from coordinator.runtime.job_record import (
     CANCELLED,
-    Submitted,
     again_by,
     attempts,
     attempts_before,
@@ -32,24 +29,21 @@ from coordinator.runtime.job_record import (
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
+from coordinator.submissions import Submissions
 from coordinator.trial import Trials
 from coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
-from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError, UnknownJob
-from treetap.names import did_you_mean
+from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError
 from treetap.process.limits import collect_ended
 from treetap.protocols.drafts import Request
-from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
 from treetap.wire.ports import Dialer
 from treetap.wire.status_parts import UNDER_WAY
-from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
+from treetap.wire.v2 import jobs_pb2
 
 log = logging.getLogger(__name__)
 #: Phases in which a job can no longer be cancelled: it is about to finish.
 LATE_PHASES = ("publish", "write")
 #: Seconds that a cancelled serving job may take to report its last figures.
 SETTLE_S = 3.0
-#: Most digits of a nonce: those of 64 bits.
-LONGEST_NONCE = 20
 #: Most attempts, a second apart, to cancel a job's task.
 MOST_STOPS = 10
 
@@ -86,6 +80,7 @@ class Jobs:
         self._trying: asyncio.TimerHandle | None = None
         self._freeing: set[asyncio.Task[Any]] = set()
         self._trials = Trials(self._parties)
+        self._submissions = Submissions(self._parties, journal, self._state)
 
     def count(self) -> None:
         """Have the metrics count the jobs of the journal, before any of them runs.
@@ -102,17 +97,14 @@ class Jobs:
             ConfigError: no federation could do it.
             UnknownJob: there is no model to continue from.
         """
-        _fixed(request)
-        spec = self._continued(request.spec)
-        self._free(request.job)
-        return self._accept(request, "train", spec, operator)
+        return self._accept(request, "train", self._submissions.training(request), operator)
 
     def check(self, request: jobs_pb2.SubmitRequest) -> AsyncIterator[jobs_pb2.CheckReply]:
         """Have every party check a training job, and keep nothing of it; raises as `submit` does, but for the name."""
-        spec, taken, job = self._continued(request.spec), None, request.job
+        spec, taken, job = self._submissions.continued(request.spec), None, request.job
         try:
             if job:
-                self._free(job)
+                self._submissions.check_free(job)
         except ConfigError as fault:
             job, taken = "", fault
         return self._trials.check(job or retention.made_up("check"), spec, taken)
@@ -122,61 +114,16 @@ class Jobs:
 
         Raises as `submit`, `predict` and `align` do.
         """
-        if request.HasField("train"):
-            train = request.train
-            prepare = setup_pb2.Prepare(spec=self._continued(train.spec), submission=train.submission)
-            return jobs_pb2.Drafted(prepare=prepare)
-        if request.HasField("align"):
-            return jobs_pb2.Drafted(open_preview=preview_of(request.align))
-        return jobs_pb2.Drafted(open_model=self._opening_of(request.predict))
-
-    def _continued(self, asked: setup_pb2.JobSpec) -> setup_pb2.JobSpec:
-        """A copy of a job that some federation could do, with the submission of the model that it continues from."""
-        spec = setup_pb2.JobSpec()
-        spec.CopyFrom(asked)
-        check_spec(spec)
-        self._parties.check([spec.aggregator, *spec.feature_parties])
-        spec.base_submission = ""
-        if name := continued_from(spec):
-            base = self._trained(name)
-            check_continuation(spec, base.protocol, base.members)
-            spec.base_submission = base.submission
-        return spec
+        return self._submissions.draft(request)
 
     def predict(self, request: jobs_pb2.PredictRequest, operator: str = "") -> str:
         """Accept a prediction with a model that this coordinator trained."""
-        _fixed(request)
-        opening = self._opening_of(request)
-        self._free(request.job)
+        opening = self._submissions.prediction(request)
         return self._accept(request, "serve" if opening.serve else "predict", opening, operator)
 
     def align(self, request: jobs_pb2.AlignRequest, operator: str = "") -> str:
         """Accept a preview of an alignment; `ConfigError` where no federation could do it."""
-        _fixed(request)
-        opening = preview_of(request)
-        self._parties.check(opening.parties)
-        self._free(request.job)
-        return self._accept(request, "align", opening, operator)
-
-    def _opening_of(self, request: jobs_pb2.PredictRequest) -> prediction_pb2.OpenModel:
-        model = self._trained(request.model)
-        return opening_of(request, model.spec, model.submission, request.submission)
-
-    def _trained(self, name: str) -> Submitted:
-        """The finished training that made a model; `UnknownJob` if there is none."""
-        if not self._journal.has(name):
-            finished = (job for job in self._journal.listed() if job.state == "finished")
-            models = [job.job for job in finished if job.kind == "train"]
-            raise UnknownJob(
-                f"there is no model {name!r}: a model has the name of the training job that made it, which "
-                f"treetap status lists{did_you_mean(name, models)}"
-            )
-        model = self._journal.submitted(name)
-        if model.kind != "train":
-            raise UnknownJob(f"there is no model {name!r}: the job of that name is no training")
-        if (state := self._state(name).state) != "finished":
-            raise UnknownJob(f"there is no model {name!r}: its training is {state}")
-        return model
+        return self._accept(request, "align", self._submissions.preview(request), operator)
 
     def go_on(self) -> None:
         """Go on where the coordinator stopped: jobs that served, and those that waited, as far as it is their turn.
@@ -475,10 +422,6 @@ class Jobs:
             self._waiting.hurry()
         self._admit()
 
-    def _free(self, job: str) -> None:
-        """`ConfigError` for what is no name of a job, or the name of one that keeps it."""
-        retention.check_free(job, self._state(job) if self._journal.has(job) else None)
-
     def _list_entry(self, listed: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
         """The live status of a running job, else that of the journal."""
         if listed.job in self._running:
@@ -497,12 +440,6 @@ class Jobs:
         if job in self._waiting:
             status.error = self._waiting.sentence(job, self._most)
         return status
-
-
-def _fixed(request: Request) -> None:
-    """`ConfigError` for a job without a nonce of its submission: its operator fixes both before it signs."""
-    if not (request.submission.isdecimal() and len(request.submission) <= LONGEST_NONCE):
-        raise ConfigError("the job has no nonce of its submission: submit it with the coordinator's release of treetap")
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

@@ -15,7 +15,8 @@ from treetap.wire.disclosure import CLASSES, bytes_by_class
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import exchange_pb2
 
-STORIES = [*TRAININGS, *PREDICTIONS, *PREVIEWS, "serving"]
+STORIES = ["boosting", "interactive", "preview of a count", "serving"]
+STORIES += [story for story in (*TRAININGS, *PREDICTIONS, *PREVIEWS) if story not in STORIES]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,7 @@ def _assert_nothing_held(federation: Federation) -> None:
         assert not federation.node(name)._sessions
 
 
+@pytest.mark.second_tier(but=4)
 @pytest.mark.parametrize("story", STORIES)
 def test_a_job_waits_for_two_parties_people_and_ends_right(
     story: str, tmp_path: Path, certificates: dict[str, TlsFiles]
