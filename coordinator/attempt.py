@@ -29,6 +29,7 @@ from treetap.errors import (
     Incompatible,
     Interrupted,
     Overloaded,
+    Pending,
     Refused,
     TreetapError,
     UnknownJob,
@@ -118,7 +119,8 @@ class Attempt:
         self._byte_counts = parties.byte_counts()
         self._first = progress.status.attempt if is_first_try(journal.read(job)) else 0
         self._cpu_before = measure().cpu_seconds
-        self.put_off = ""  #: why the job has to wait after all: a party has as many others as it takes
+        self.put_off = ""  #: why the job has to wait after all: a party has as many others as it takes, or asks people
+        self.for_people = False  #: it waits for the latter
 
     async def run(self) -> None:
         """Run the attempt to its end; every failure becomes a state and a message.
@@ -138,11 +140,11 @@ class Attempt:
             else:
                 self._progress.end("interrupted", "the coordinator stopped")
             raise
-        except Overloaded as busy:
+        except (Overloaded, Pending) as busy:
             log.info("job %s is put off: %s", job, busy)
             number = self._progress.status.attempt
             await self._parties.leave(job, number, self._submitted, discard=False)
-            self.put_off = str(busy)
+            self.put_off, self.for_people = str(busy), isinstance(busy, Pending)
         except (Interrupted, UnknownJob) as error:  # a person must mend an incompatibility
             kind = self._submitted.kind
             mend, bad = f"{error}; then: {again_by(kind, job)}", isinstance(error, Incompatible)
@@ -164,7 +166,7 @@ class Attempt:
         spec, progress = self._submitted.spec, self._progress
         roster = self._roster([spec.aggregator, *spec.feature_parties], progress)
         progress.phase("prepare")
-        stored = await setup.prepare(roster, spec, self._submitted.submission)
+        stored = await setup.prepare(roster, self._submitted.prepare)
         model = stored.model
         progress.measured_before(stored.history)
         if spec.aggregator not in stored.published:

@@ -12,6 +12,8 @@ from treetap.strict import Address, Name, ProcessName, load
 
 #: Trainings and predictions under way at once, and seconds that a further one waits for its turn.
 MOST_JOBS, WAITING_S = 2, 86_400.0
+#: Days for which a job waits for people.
+APPROVAL_DAYS = 7.0
 
 
 class CoordinatorConfig(Process):
@@ -37,6 +39,9 @@ class CoordinatorConfig(Process):
     """Trainings, predictions and previews under way at once; others wait. Served models do not count."""
     waiting_s: Annotated[float, Field(gt=0, le=31_536_000)] = WAITING_S
     """Seconds for which a job waits for its turn; then it is interrupted, and can be resumed."""
+
+    approval_days: Annotated[float, Field(gt=0, le=366)] = APPROVAL_DAYS
+    """Days for which a job waits for people of its parties; then it is interrupted, and can be resumed."""
 
     def addresses(self) -> dict[str, str]:
         metrics = {"metrics": self.metrics} if self.metrics else {}

@@ -7,38 +7,37 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import Message
 
 from coordinator import retention
+from coordinator.approvals import DAY_S, Questions
 from coordinator.attempt import Attempt, Parties, next_attempt
-from coordinator.config import MOST_JOBS, WAITING_S
-from coordinator.prediction import opening_of
-from coordinator.preview import preview_of
+from coordinator.config import APPROVAL_DAYS, MOST_JOBS, WAITING_S
 from coordinator.runtime.job_record import (
     CANCELLED,
-    Submitted,
     again_by,
     attempts,
     attempts_before,
+    awaits_approval,
     for_a_list,
-    new_submission,
     state_after_break,
     to_base64,
 )
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
+from coordinator.submissions import Submissions
 from coordinator.trial import Trials
 from coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
-from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError, UnknownJob
-from treetap.names import did_you_mean
+from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError
 from treetap.process.limits import collect_ended
-from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
+from treetap.protocols.drafts import Request
 from treetap.wire.ports import Dialer
 from treetap.wire.status_parts import UNDER_WAY
-from treetap.wire.v2 import jobs_pb2, setup_pb2
+from treetap.wire.v2 import jobs_pb2
 
 log = logging.getLogger(__name__)
 #: Phases in which a job can no longer be cancelled: it is about to finish.
@@ -62,20 +61,26 @@ class Jobs:
         metrics: CoordinatorMetrics | None = None,
         most_jobs: int = MOST_JOBS,
         waiting_s: float = WAITING_S,
+        approval_days: float = APPROVAL_DAYS,
     ) -> None:
-        """`most_jobs`: jobs under way at once, but served models; `waiting_s`: the longest that others wait."""
+        """`most_jobs`: jobs under way at once, but served models; `waiting_s`: the longest that others wait.
+
+        `approval_days`: the longest that a job waits for people.
+        """
         self._metrics = metrics or CoordinatorMetrics(name)
         self._parties = Parties(name, parties, dialer, silence_s, self._metrics)
         self._journal = journal
         self._running: dict[str, asyncio.Task[None]] = {}
         self._progress: dict[str, Progress] = {}
         self._closing = False
-        self._most, self._waiting_s = most_jobs, waiting_s
+        self._most, self._waiting_s, self._approval_days = most_jobs, waiting_s, approval_days
+        self._questions = Questions(self._parties)
         self._counted: dict[str, str] = {}  # job under way that counts → its operator
         self._waiting = Waiting()
         self._trying: asyncio.TimerHandle | None = None
         self._freeing: set[asyncio.Task[Any]] = set()
         self._trials = Trials(self._parties)
+        self._submissions = Submissions(self._parties, journal, self._state)
 
     def count(self) -> None:
         """Have the metrics count the jobs of the journal, before any of them runs.
@@ -92,63 +97,33 @@ class Jobs:
             ConfigError: no federation could do it.
             UnknownJob: there is no model to continue from.
         """
-        spec = self._continued(request.spec)
-        job = self._new_name(request.job, "job")
-        return self._accept(job, "train", spec, new_submission(), operator)
+        return self._accept(request, "train", self._submissions.training(request), operator)
 
     def check(self, request: jobs_pb2.SubmitRequest) -> AsyncIterator[jobs_pb2.CheckReply]:
         """Have every party check a training job, and keep nothing of it; raises as `submit` does, but for the name."""
-        spec, taken = self._continued(request.spec), None
+        spec, taken, job = self._submissions.continued(request.spec), None, request.job
         try:
-            job = self._new_name(request.job, "check")
+            if job:
+                self._submissions.check_free(job)
         except ConfigError as fault:
-            job, taken = self._new_name("", "check"), fault
-        return self._trials.check(job, spec, taken)
+            job, taken = "", fault
+        return self._trials.check(job or retention.made_up("check"), spec, taken)
 
-    def _continued(self, asked: setup_pb2.JobSpec) -> setup_pb2.JobSpec:
-        """A copy of a job that some federation could do, with the submission of the model that it continues from."""
-        spec = setup_pb2.JobSpec()
-        spec.CopyFrom(asked)
-        check_spec(spec)
-        self._parties.check([spec.aggregator, *spec.feature_parties])
-        spec.base_submission = ""
-        if name := continued_from(spec):
-            base = self._trained(name)
-            check_continuation(spec, base.protocol, base.members)
-            spec.base_submission = base.submission
-        return spec
+    def draft(self, request: jobs_pb2.DraftRequest) -> jobs_pb2.Drafted:
+        """The opening of a job as its parties would get it, for the operator to sign; nothing of it is kept.
+
+        Raises as `submit`, `predict` and `align` do.
+        """
+        return self._submissions.draft(request)
 
     def predict(self, request: jobs_pb2.PredictRequest, operator: str = "") -> str:
         """Accept a prediction with a model that this coordinator trained."""
-        model = self._trained(request.model)
-        submission = new_submission()
-        opening = opening_of(request, model.spec, model.submission, submission)
-        kind = "serve" if opening.serve else "predict"
-        job = self._new_name(request.job, f"{kind}-{request.model}"[:50])
-        return self._accept(job, kind, opening, submission, operator)
+        opening = self._submissions.prediction(request)
+        return self._accept(request, "serve" if opening.serve else "predict", opening, operator)
 
     def align(self, request: jobs_pb2.AlignRequest, operator: str = "") -> str:
         """Accept a preview of an alignment; `ConfigError` where no federation could do it."""
-        submission = new_submission()
-        opening = preview_of(request, submission)
-        self._parties.check(opening.parties)
-        return self._accept(self._new_name(request.job, "align"), "align", opening, submission, operator)
-
-    def _trained(self, name: str) -> Submitted:
-        """The finished training that made a model; `UnknownJob` if there is none."""
-        if not self._journal.has(name):
-            finished = (job for job in self._journal.listed() if job.state == "finished")
-            models = [job.job for job in finished if job.kind == "train"]
-            raise UnknownJob(
-                f"there is no model {name!r}: a model has the name of the training job that made it, which "
-                f"treetap status lists{did_you_mean(name, models)}"
-            )
-        model = self._journal.submitted(name)
-        if model.kind != "train":
-            raise UnknownJob(f"there is no model {name!r}: the job of that name is no training")
-        if (state := self._state(name).state) != "finished":
-            raise UnknownJob(f"there is no model {name!r}: its training is {state}")
-        return model
+        return self._accept(request, "align", self._submissions.preview(request), operator)
 
     def go_on(self) -> None:
         """Go on where the coordinator stopped: jobs that served, and those that waited, as far as it is their turn.
@@ -158,7 +133,8 @@ class Jobs:
         self.serve_on()
         for job, operator, since in self._journal.waiting():
             if job not in self._waiting:
-                self._queue(job, operator, waited_s=max(0.0, time.time() - since))
+                approval = awaits_approval(self._journal.read(job))
+                self._queue(job, operator, waited_s=max(0.0, time.time() - since), approval=approval)
         for job in set(self._journal.cut_off("train", "predict", "align")) - set(self._running):
             submitted, number = self._journal.submitted(job), attempts(self._journal.read(job))
             leaving = asyncio.ensure_future(self._parties.leave(job, number, submitted, discard=False))
@@ -212,6 +188,7 @@ class Jobs:
         if before != "running":  # else `_forget` counts it
             self._metrics.job("cancelled", before)
         self._waiting.remove(job)
+        self._questions.end(job)
         events = self._journal.read(job)
         if before == "waiting" and attempts(events) == attempts_before(events):  # no party has heard of it
             return self._state(job)
@@ -283,6 +260,7 @@ class Jobs:
             self._trying.cancel()
         for leaving in self._freeing:
             leaving.cancel()
+        await self._questions.close()
         await asyncio.gather(*(_stop(task) for task in list(self._running.values())))
 
     async def wait(self, job: str) -> jobs_pb2.JobStatus:
@@ -294,14 +272,15 @@ class Jobs:
                 await self._waiting.moved()
         return self._state(job)
 
-    def _accept(self, job: str, kind: str, message: Message, submission: str, operator: str) -> str:
+    def _accept(self, request: Request, kind: str, message: Message, operator: str) -> str:
         """Write the submission to the journal, then begin; until an attempt begins, the job counts as interrupted.
 
         It takes the place of a job of that name which every party has discarded, and counts attempts on.
         """
+        job, signed = request.job, request.signed if request.HasField("signed") else None
         taken = self._journal.has(job)
         before = attempts(self._journal.read(job)) if taken else 0
-        self._journal.write_submitted(job, kind, message, submission, attempts_before=before)
+        self._journal.write_submitted(job, kind, message, request.submission, signed, attempts_before=before)
         if taken:
             log.warning("job %s takes the name of one that failed; attempts under it so far: %d", job, before)
             self._metrics.forget("failed")
@@ -319,17 +298,39 @@ class Jobs:
         self._admit()
         return job
 
-    def _wait(self, job: str, before: str, operator: str, why: str = "", *, put_off: bool = False) -> None:
-        self._journal.write_waiting(job, operator, put_off=put_off)
+    def _wait(
+        self, job: str, before: str, operator: str, why: str = "", *, put_off: bool = False, approval: bool = False
+    ) -> None:
+        self._journal.write_waiting(job, operator, put_off=put_off, approval=approval)
         self._metrics.job("waiting", before)
-        self._queue(job, operator, why=why)
+        self._queue(job, operator, why=why, approval=approval)
 
-    def _queue(self, job: str, operator: str, *, waited_s: float = 0.0, why: str = "") -> None:
-        """Put a job that waits, as the journal says, behind the others."""
-        left = max(0.0, self._waiting_s - waited_s)
+    def _queue(self, job: str, operator: str, *, waited_s: float = 0.0, why: str = "", approval: bool = False) -> None:
+        """Put a job that waits, as the journal says, behind the others; one that waits for people: aside."""
+        left = max(0.0, (self._approval_days * DAY_S if approval else self._waiting_s) - waited_s)
         expiry = asyncio.get_running_loop().call_later(left, self._expire, job)
-        self._waiting.add(Place(job, operator, expiry, why))
+        why = why or ("waiting for approval" if approval else "")
+        self._waiting.add(Place(job, operator, expiry, why, approval=approval))
         log.info("job %s waits: %s", job, self._waiting.sentence(job, self._most))
+        if approval:
+            submitted, attempt = self._journal.submitted(job), attempts(self._journal.read(job))
+            tell = partial(self._waiting.tell, job)
+            self._questions.begin(job, submitted, attempt, tell, partial(self._decided, job))
+
+    def _decided(self, job: str) -> None:
+        """Let a job go on of which no party's people are to decide any more; a served model waits for no turn."""
+        if self._closing or job not in self._waiting:
+            return
+        self._waiting.decided(job)
+        if self._journal.submitted(job).kind != "serve":
+            self._admit()
+            return
+        try:
+            self._start(job, "waiting")
+        except TreetapError as failure:  # such as a full disk; the journal says that it waits
+            log.error("job %s is not served: %s", job, failure)
+            return
+        self._waiting.remove(job, turn=True)
 
     def _admit(self) -> None:
         """Begin the jobs whose turn it is."""
@@ -356,7 +357,10 @@ class Jobs:
         """End a job that has waited for too long; it can be resumed."""
         status = self._state(job)
         status.state, again = state_after_break(status.kind), again_by(status.kind, job)
-        status.error = f"has waited {self._waiting_s:g} s for its turn: {status.error}; then: {again}"
+        waited = f"{self._waiting_s:g} s for its turn"
+        if self._waiting.for_people(job):
+            waited = f"{self._approval_days:g} days for people"
+        status.error = f"has waited {waited}: {status.error}; then: {again}"
         try:
             self._journal.write(job, "ended", attempt=status.attempt, status=to_base64(status))
         except TreetapError as failure:
@@ -364,6 +368,7 @@ class Jobs:
             return
         log.warning("job %s %s", job, status.error)
         self._waiting.remove(job)
+        self._questions.end(job)
         self._metrics.job(status.state, "waiting")
 
     def _start(self, job: str, before: str) -> str:
@@ -385,9 +390,17 @@ class Jobs:
         try:
             await attempt.run()
         finally:
-            self._forget(job, asyncio.current_task(), attempt.put_off, operator)
+            self._forget(job, asyncio.current_task(), attempt.put_off, operator, approval=attempt.for_people)
 
-    def _forget(self, job: str, task: asyncio.Task[None] | None, put_off: str = "", operator: str = "") -> None:
+    def _forget(
+        self,
+        job: str,
+        task: asyncio.Task[None] | None,
+        put_off: str = "",
+        operator: str = "",
+        *,
+        approval: bool = False,
+    ) -> None:
         """Release the state of a running job; from here on its status comes from the journal.
 
         `put_off`: the reason why it has to wait after all; else the next ones may begin.
@@ -402,15 +415,12 @@ class Jobs:
         self._metrics.job(state, "running")
         if put_off and state != "cancelled" and not self._closing:
             try:
-                self._wait(job, state, operator, put_off, put_off=not begun)
+                self._wait(job, state, operator, put_off, put_off=not begun, approval=approval)
             except TreetapError as failure:
                 log.error("job %s stays interrupted: %s", job, failure)
         else:
             self._waiting.hurry()
         self._admit()
-
-    def _new_name(self, asked: str, prefix: str) -> str:
-        return retention.new_name(asked, prefix, self._state(asked) if self._journal.has(asked) else None)
 
     def _list_entry(self, listed: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
         """The live status of a running job, else that of the journal."""

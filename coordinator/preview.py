@@ -18,13 +18,13 @@ from treetap.wire.v2 import alignment_pb2, jobs_pb2
 log = logging.getLogger(__name__)
 
 
-def preview_of(request: jobs_pb2.AlignRequest, submission: str) -> alignment_pb2.OpenPreview:
+def preview_of(request: jobs_pb2.AlignRequest) -> alignment_pb2.OpenPreview:
     """The opening of a preview; `ConfigError` where no federation could do it."""
     opening = alignment_pb2.OpenPreview(
         answer=request.answer or "count",
         table=request.table or "train",
         parties=request.parties,
-        submission=submission,
+        submission=request.submission,
     )
     check_preview(opening)
     return opening

@@ -70,18 +70,21 @@ def is_over(status: jobs_pb2.JobStatus) -> bool:
     return status.state in ("finished", "cancelled") or (status.state == "failed" and nothing_kept)
 
 
-def new_name(asked: str, prefix: str, holder: jobs_pb2.JobStatus | None) -> str:
-    """The name for a job, made up where none is asked for. `holder`: the job that has it, which may give it back.
+def made_up(prefix: str) -> str:
+    """A name that no job has."""
+    return f"{prefix}-{secrets.token_hex(4)}"
+
+
+def check_free(job: str, holder: jobs_pb2.JobStatus | None) -> None:
+    """Raise unless a new job may have a name. `holder`: the job that has it, which may give it back.
 
     Raises:
         ConfigError: it is no name, or that job keeps it.
     """
-    job = asked or f"{prefix}-{secrets.token_hex(4)}"
     if not NAME.match(job):
         raise ConfigError(f"{job!r} is not a name for a job: lower-case letters, digits and inner hyphens, at most 63")
     if holder is not None and not holder.released:
         raise ConfigError(f"there is a job {job!r} already ({holder.state}); {_cure(holder)}")
-    return job
 
 
 def _cure(status: jobs_pb2.JobStatus) -> str:

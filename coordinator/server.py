@@ -48,9 +48,8 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     journal = Journal(config.state / "journal")
     metrics = CoordinatorMetrics(config.name)
     measured = metrics.serve(config.metrics)
-    jobs = Jobs(
-        config.name, config.parties, dialer, journal, config.silence_s, metrics, config.most_jobs, config.waiting_s
-    )
+    waits_s = {"waiting_s": config.waiting_s, "approval_days": config.approval_days}
+    jobs = Jobs(config.name, config.parties, dialer, journal, config.silence_s, metrics, config.most_jobs, **waits_s)
     if measured:
         jobs.count()
     callers = Callers("the coordinator", config.transport())
@@ -89,6 +88,11 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
     async def Submit(self, request: jobs_pb2.SubmitRequest, context: Context) -> jobs_pb2.JobAccepted:
         async with answering(context, self._callers):
             return jobs_pb2.JobAccepted(job=self._jobs.submit(request, self._admit(context)))
+
+    async def Draft(self, request: jobs_pb2.DraftRequest, context: Context) -> jobs_pb2.Drafted:
+        async with answering(context, self._callers):
+            self._admit(context)
+            return self._jobs.draft(request)
 
     async def Check(self, request: jobs_pb2.SubmitRequest, context: Context) -> AsyncIterator[jobs_pb2.CheckReply]:
         async with answering(context, self._callers):

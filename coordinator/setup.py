@@ -65,9 +65,10 @@ class Plan:
     own_rounds: int
 
 
-async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> Found:
+async def prepare(roster: Roster, job: setup_pb2.Prepare) -> Found:
     """Have every party load its table; returns the state on the disks, from which the job continues."""
-    body = setup_pb2.Prepare(spec=spec, peers=roster.peers(), submission=submission)
+    spec, body = job.spec, setup_pb2.Prepare(peers=roster.peers())
+    body.MergeFrom(job)
     results = await roster.ask_all(roster.names, "prepare", body)
     answers = {party: answered(party, result, "prepared") for party, result in results.items()}
     if all(answer.without_columns for answer in answers.values()):

@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from coordinator.attempt import Parties
-from coordinator.runtime.job_record import Submitted, new_submission, to_base64
+from coordinator.runtime.job_record import Submitted, to_base64
 from coordinator.runtime.roster import Roster, answered
 from treetap.errors import BadInput, Incompatible, Overloaded, Refused, TreetapError
+from treetap.protocols.drafts import new_submission
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 #: Seconds between two answers to an operator who waits for parties that read their tables.
@@ -61,9 +62,10 @@ async def _answers(roster: Roster, spec: setup_pb2.JobSpec) -> AsyncIterator[lis
                 if task not in done:
                     continue
                 try:
-                    if answered(party, task.result(), "checked_job").without_columns:
+                    checked = answered(party, task.result(), "checked_job")
+                    if checked.without_columns:
                         bare.append(party)
-                    answers.append(jobs_pb2.Checked(party=party))
+                    answers.append(jobs_pb2.Checked(party=party, would_wait=checked.would_wait))
                 except TreetapError as fault:
                     answers.append(_fault(party, fault))
             yield answers

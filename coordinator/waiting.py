@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,13 +15,20 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 
 @dataclass
 class Place:
-    """A job's place. `why`: a party's word that it is too busy; `again_at`: the loop's time of the next attempt."""
+    """A job's place.
+
+    Attributes:
+        why: a party's word that it is too busy, or whose people are to decide.
+        again_at: the loop's time of the next attempt.
+        approval: it waits for people, and for no turn.
+    """
 
     job: str
     operator: str
     expiry: asyncio.TimerHandle
     why: str = ""
     again_at: float = 0.0
+    approval: bool = False
 
 
 class Waiting:
@@ -40,14 +48,17 @@ class Waiting:
         return job in self._places
 
     def __len__(self) -> int:
-        return len(self._places)
+        """The number of jobs that wait for their turn."""
+        return sum(not place.approval for place in self._places.values())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 
     def add(self, place: Place) -> None:
         """Put a job behind all others."""
-        if place.why:
+        if place.approval:
+            place.again_at = math.inf
+        elif place.why:
             pause = self._pauses.get(place.job, FIRST_PAUSE_S)
             self._pauses[place.job] = min(2 * pause, LONGEST_PAUSE_S)
             place.again_at = asyncio.get_running_loop().time() + pause
@@ -78,16 +89,33 @@ class Waiting:
 
     def pause_s(self) -> float | None:
         """The seconds until a job may be tried again that could not be before; None if there is none."""
-        later = [place.again_at for place in self._places.values() if place.why]
+        later = [place.again_at for place in self._places.values() if place.why and not place.approval]
         return max(0.0, min(later) - asyncio.get_running_loop().time()) if later else None
 
     def hurry(self) -> None:
         """Let all be tried again at once: a job has ended, and its parties are less busy."""
         for place in self._places.values():
-            place.again_at = 0.0
+            if not place.approval:
+                place.again_at = 0.0
+
+    def decided(self, job: str) -> None:
+        """Let a job that waited for people have its turn."""
+        place = self._places[job]
+        place.approval, place.why, place.again_at = False, "", 0.0
+        self.move()
+
+    def tell(self, job: str, why: str) -> None:
+        """Say whose people a job waits for."""
+        self._places[job].why = why
+        self.move()
+
+    def for_people(self, job: str) -> bool:
+        """True if a job waits for people."""
+        return job in self._places and self._places[job].approval
 
     def sentence(self, job: str, most: int) -> str:
-        place, before = self._places[job], list(self._places).index(job)
+        place, others = self._places[job], list(self._places)
+        before = sum(not self._places[other].approval for other in others[: others.index(job)])
         behind = f"; {before} came before it" if before else ""
         return place.why or f"waits until one of the {most} jobs under way ends (most_jobs = {most}){behind}"
 

@@ -33,6 +33,8 @@ from treetap.wire.ports import Dialer
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 
 if TYPE_CHECKING:
+    from party.approvals.desk import Desk
+    from party.approvals.ledger import Approvals
     from party.opening import Opener
     from party.policy import Policy
 
@@ -86,7 +88,22 @@ class PartyNode:
             self._store,
             self._attempts,
             self.served_models,
+            self.approvals,
         )
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        """What this party's people have decided, read when a job opens or an approver asks; `DataError` if damaged."""
+        from party.approvals.ledger import Approvals
+
+        return Approvals(self._config.name, self._config.state / "approvals", self._config.transport())
+
+    @cached_property
+    def desk(self) -> Desk:
+        """What answers this party's approvers."""
+        from party.approvals.desk import Desk
+
+        return Desk(self._config.name, self.approvals, lambda: self._config.policy)
 
     @property
     def config(self) -> PartyConfig:
@@ -116,9 +133,10 @@ class PartyNode:
         if not kind:
             raise Malformed("a step without content; is the coordinator of another version?")
         name = self._config.name
-        # Neither needs a session: the attempt may be over, or unknown to this process; a check begins none.
-        if kind in ("leave", "check_job"):
-            work = self._leave_recorded(caller, request) if kind == "leave" else self._check(caller, request)
+        # None needs a session: the attempt may be over, or unknown to this process; a check or a question begins none.
+        if kind in ("leave", "check_job") or (kind in SUBMISSIONS and request.asks_only):
+            alone = {"leave": self._leave_recorded, "check_job": self._check}.get(kind, self._ask)
+            work = alone(caller, request)
             async for event in self._without_session(policy, caller, self._own(work, f"job {request.job}: {kind}")):
                 yield event
             return
@@ -249,6 +267,15 @@ class PartyNode:
         self._permitted(policy, caller, done)
         yield done
 
+    async def _ask(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Return if a job may open by this party's policy and its people; no session opens and no table is read."""
+        kind = name_of(request)
+        if self._loaded is not None:
+            await self._loaded.wait()
+        with disk_faults(self._config.name, kind):
+            self._opener.admitted(caller, request, kind)
+        return empty_result()
+
     async def _check(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Check a job and keep nothing of it; one at a time, and none while this party has no room for a job."""
         if self._loaded is not None:
@@ -330,6 +357,7 @@ class PartyNode:
                     self._store.job(request.job).discard(leave.submission)
                 if leave.discard:
                     self.served_models.forget(request.job)
+                    self.approvals.withdraw(caller, request.job, leave.submission)
                 self._attempts.left(request.job, leave.submission, request.attempt)
 
     def _one_at_a_time(self, job: str) -> asyncio.Lock:

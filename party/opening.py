@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from party.approvals.ledger import Approvals
+from party.approvals.openings import admit, would_wait
 from party.config import PartyConfig
 from party.defences.checks import check_own
 from party.protocols import PredictionJob, role_for_prediction, role_for_training
@@ -61,32 +63,24 @@ class Opener:
     store: Store
     attempts: Attempts
     served_models: ServedModels
+    approvals: Approvals
 
     def session(self, caller: str, request: control_pb2.StepRequest, kind: str, content: bytes) -> Session:
         """The session that a request for the step `kind`, of the SHA-256 `content`, opens.
 
         Raises:
             Refused: this party is not one of the job's, or its policy forbids the job.
-            BadInput: the job is not valid, another one than at an attempt before, or this party's table does not fit.
+            BadInput: the job is not valid, another one than at an attempt before, or this party's table does not fit;
+                or this party's people have refused it.
+            Pending: they have not approved it yet.
             OutOfOrder: the attempt is over.
         """
         kind_of_job, name = KINDS[kind], self.config.name
         opening = kind_of_job.content(request)
         try:
-            members = kind_of_job.members(opening, caller)
-            if name not in members.parties:
-                raise Refused(f"{name} is not a party of job {request.job}")
-            for peer in opening.peers:
-                if peer.name != name:
-                    self.config.policy.check_address(name, peer.name, peer.address)
-            kind_of_job.check(self.config, opening, members)
-            submission, digest = submission_of(request, kind), job_digest(request.job, opening)
-            self.attempts.check(request.job, submission, request.attempt, digest.hex())
+            members, digest, ledger = self.admitted(caller, request, kind)
+            submission = submission_of(request, kind)
             peers = [Address(peer.name, peer.address) for peer in opening.peers]
-            others = tuple(party for party in members.parties if party != name)
-            occasion = Occasion(kind_of_job.table(opening), others, caller, request.job, request.attempt)
-            ledger = self.ledger(occasion)
-            kind_of_job.check_partners(ledger, opening)
             context = self.context(ledger, peers, digest, attempt_digest(digest, opening))
             role = kind_of_job.role(self, context, opening)
             if kind_of_job.charged_when_opened:
@@ -94,7 +88,34 @@ class Opener:
         except BadInput as failure:
             raise failure.at(name) from None
         context.mailbox.expect(expected_of(kind_of_job.rows(opening), name, role.sizes))
-        return Session(context, role, caller, frozenset(others), content, submission)
+        return Session(context, role, caller, frozenset(members.parties) - {name}, content, submission)
+
+    def admitted(
+        self, caller: str, request: control_pb2.StepRequest, kind: str
+    ) -> tuple[Members, bytes, JobLedger]:
+        """The members, the digest and the ledger of a job that this party's policy and its people let in.
+
+        Raises as `session` does, but for what depends on the table; of a request that only asks, on attempts.
+        """
+        kind_of_job, config, name = KINDS[kind], self.config, self.config.name
+        opening = kind_of_job.content(request)
+        members = kind_of_job.members(opening, caller)
+        if name not in members.parties:
+            raise Refused(f"{name} is not a party of job {request.job}")
+        for peer in opening.peers:
+            if peer.name != name:
+                config.policy.check_address(name, peer.name, peer.address)
+        kind_of_job.check(config, opening, members)
+        submission, digest = submission_of(request, kind), job_digest(request.job, opening)
+        if request.asks_only:
+            self.attempts.check_same(request.job, submission, digest.hex())
+        else:
+            self.attempts.check(request.job, submission, request.attempt, digest.hex())
+        others = tuple(party for party in members.parties if party != name)
+        ledger = self.ledger(Occasion(kind_of_job.table(opening), others, caller, request.job, request.attempt))
+        kind_of_job.check_partners(ledger, opening)
+        admit(self.approvals, config, request.job, opening, digest, members, kind_of_job.rows(opening))
+        return members, digest, ledger
 
     def ledger(self, occasion: Occasion) -> JobLedger:
         """The ledger of this party for one attempt."""
@@ -362,7 +383,8 @@ async def check_job(opener: Opener, caller: str, request: control_pb2.StepReques
         log.info("job %s was checked for %s: %s", request.job, caller, failure)
         raise
     log.info("job %s was checked for %s: it could begin", request.job, caller)
-    return setup_pb2.CheckedJob(without_columns=without_columns)
+    waits = would_wait(opener.approvals, opener.config, request.job, job, members_of(asked.spec, caller))
+    return setup_pb2.CheckedJob(without_columns=without_columns, would_wait=waits)
 
 
 def _check_policy(opener: Opener, ledger: JobLedger, job: setup_pb2.Prepare) -> None:

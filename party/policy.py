@@ -50,6 +50,12 @@ class Policy(Strict):
     """Certificate names of the coordinators whose steps this party does; any other caller is refused. None of them is
     ever a party.
     """
+    operators: list[ProcessName] = []
+    """Certificate names of the operators one of whom must have signed a job; empty: any operator's, or no signature."""
+    approval: Literal["none", "manual"] = "none"
+    """"manual": a job waits until one of `approvers` approves it, or a standing approval covers it."""
+    approvers: list[ProcessName] = []
+    """Certificate names, of the role approver, that may approve jobs, refuse them, and see what waits."""
     label_holders: list[ProcessName] = []
     """Parties that may open sums over this party's columns, or get its directions and scores in predictions."""
     peers: list[ProcessName] = []
@@ -182,6 +188,12 @@ class Policy(Strict):
                 'record_sums = true, but record = "off" keeps no transcript for the sums: say record = "received" or '
                 '"both", or take record_sums out'
             )
+        return self
+
+    @model_validator(mode="after")
+    def _approved(self) -> Policy:
+        if self.approval == "manual" and not self.approvers:
+            raise ValueError('approval = "manual", but nobody could approve a job: name approvers')
         return self
 
     @model_validator(mode="after")

@@ -25,10 +25,12 @@ from attacks.audit_file import SETTINGS, Accuracies, AuditFile
 from attacks.files import AuditedParty, LabelTable, ScoredPrediction, Victim
 from attacks.registry import rows
 from coordinator.config import CoordinatorConfig
+from party.approvals.standing import Bounds, StandingFile
 from party.config import PartyConfig, ServeConfig
 from party.defences.settings import Defences, DpSgdTable, Gradient, IdLmid, LabelDp, ReducedLeakage
 from party.policy import Policy
 from renderers.commands import escaped
+from treetap.commands.approvals.client import ApproverConfig
 from treetap.commands.experiment.experiment_file import AuditTable, DataTable, ExperimentFile, OutputTable, PredictTable
 from treetap.commands.experiment.party_table import PartyTable
 from treetap.commands.frontier.frontier_file import FrontierTable
@@ -76,6 +78,11 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
     "Coordinator file": {"": (CoordinatorConfig, "`treetap coordinator --config FILE`.")},
     "Operator file": {
         "": (OperatorConfig, "`operator.toml` of the commands that call a coordinator, or `--operator FILE`.")
+    },
+    "Approver file": {"": (ApproverConfig, "`approver.toml` of `treetap jobs`, `approve` and `refuse`.")},
+    "Standing approval": {
+        "": (StandingFile, "`treetap approve --standing FILE`."),
+        "[document]": (Bounds, "The bounds of one field."),
     },
     "Job file": {
         "": (JobFile, "`treetap train FILE`."),

@@ -30,6 +30,7 @@ READERS = {
     "Exchange": ("party ← party", "party ← party"),
     "Control": ("party ← coordinator", "coordinator ← party"),
     "Jobs": ("coordinator ← operator", "operator ← coordinator"),
+    "Approvals": ("party ← approver", "approver ← party"),
     "Serving": ("label holder ← client", "client ← label holder"),
 }
 OWN_LOG = "its own party alone (own log)"

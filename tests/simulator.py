@@ -30,6 +30,7 @@ from party.runtime.workers import PartyWorkers
 from tests.virtual_time import Deadlock, run
 from treetap.errors import Unreachable
 from treetap.process.config import TlsConfig
+from treetap.protocols.drafts import named
 from treetap.protocols.key_options import SCHEMES
 from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
@@ -169,7 +170,7 @@ class Federation:
     `encode`: its columns of text; `drop_constant`: all parties train without constant columns; `serve`: party → whom it
     answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means; `engine`: party → what
     computes for it, `key_engine`: what does so with its keys, by default the same; `defences`, `constraints`,
-    `cuts`: by party.
+    `cuts`: by party. `tls`: party → certificates, by which it only signs.
     """
 
     def __init__(
@@ -190,12 +191,13 @@ class Federation:
         defences: dict[str, Defences] | None = None,
         constraints: dict[str, dict[str, int]] | None = None,
         cuts: dict[str, dict[str, list[float]]] | None = None,
+        tls: Callable[[str], TlsConfig] = lambda _: NOWHERE,
     ) -> None:
         self.coordinators, self.engine, self.key_engine = coordinators, engine, key_engine
         self.policies, self.encode, self.serve = policies or {}, encode, serve or {}
         self.drop_constant = drop_constant
         self.defences, self.constraints, self.cuts = defences or {}, constraints or {}, cuts or {}
-        self.tables = tables
+        self.tables, self.tls = tables, tls
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
         self.hook: Hook | None = None
         self.tamper: Tamper | None = None
@@ -222,7 +224,7 @@ class Federation:
         if name in self.coordinators:
             parties = {party: f"{party}:1" for party in self.configs}
             journal = Journal(self.folder / name / "journal")
-            process.jobs = Jobs(name, parties, dialer, journal, self.silence_s)
+            process.jobs = Operated(name, parties, dialer, journal, self.silence_s)
             return
         config = self.configs[name]
         process.recorders = Recorders(config.state / "transcripts", config.policy.record)
@@ -238,6 +240,7 @@ class Federation:
         process.alive = False
         if process.jobs is not None:
             process.tasks.update(process.jobs._running.values())
+            process.tasks.update(process.jobs._questions._tasks.values())
         if process.node is not None:
             for session in process.node._sessions.values():
                 process.tasks.update(session.book._tasks.values())
@@ -402,7 +405,7 @@ class Federation:
             configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, **given)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
         more["defences"] = self.defences.get(name, Defences())
-        config = PartyConfig(name=name, state=folder / "state", tls=NOWHERE, silence_s=self.silence_s, **more)
+        config = PartyConfig(name=name, state=folder / "state", tls=self.tls(name), silence_s=self.silence_s, **more)
         return config.under(self.policy(name))
 
     def policy(self, name: str) -> Policy:
@@ -423,6 +426,19 @@ class Federation:
                 **self.policies.get(name, {}),
             }
         )
+
+
+class Operated(Jobs):
+    """A coordinator's jobs as operators submit them: with a name, and a nonce of the submission."""
+
+    def submit(self, request: jobs_pb2.SubmitRequest, operator: str = "") -> str:
+        return super().submit(request if request.submission else named(request), operator)
+
+    def predict(self, request: jobs_pb2.PredictRequest, operator: str = "") -> str:
+        return super().predict(request if request.submission else named(request), operator)
+
+    def align(self, request: jobs_pb2.AlignRequest, operator: str = "") -> str:
+        return super().align(request if request.submission else named(request), operator)
 
 
 class SimDialer:

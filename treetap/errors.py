@@ -15,6 +15,7 @@
      │    │    └── Unanswered     a process runs, but the connection broke or it did not take the call
      │    ├── Incompatible        a peer's certificate, or a version of the protocol, does not fit: repair, then resume
      │    └── Silent              a peer answered once and then sent nothing for too long
+     ├── Pending                  a party's people have not yet approved the job: it waits for them
      ├── Overloaded               the request queue is full: repeat the request later
      ├── NotServed                no predictions are given: not yet, or not any more
      ├── Defect                   a process met an error that treetap did not foresee: its log has the details
@@ -98,6 +99,10 @@ class Silent(Interrupted):
 
 class Overloaded(TreetapError):
     """The request queue is full: this request is not taken."""
+
+
+class Pending(TreetapError):
+    """A party's people have not yet approved the job, which waits for them."""
 
 
 class NotServed(TreetapError):

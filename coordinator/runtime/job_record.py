@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.registry import TRAINING, prediction_name, training, training_name
 from treetap.version import PROTOCOL_VERSION
-from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, setup_pb2
+from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, setup_pb2, types_pb2
 
 Event: TypeAlias = dict[str, Any]
 CANCELLED = "cancelled by an operator"
@@ -37,6 +36,12 @@ class Submitted:
     kind: str
     submission: str
     _content: str
+    _signed: str = ""
+
+    @property
+    def signed(self) -> types_pb2.Signed | None:
+        """The operator's signature of the job's digest; None of a job in plain text."""
+        return types_pb2.Signed.FromString(base64.b64decode(self._signed)) if self._signed else None
 
     @property
     def spec(self) -> setup_pb2.JobSpec:
@@ -44,14 +49,23 @@ class Submitted:
         return setup_pb2.JobSpec.FromString(base64.b64decode(self._content))
 
     @property
+    def prepare(self) -> setup_pb2.Prepare:
+        """The opening of a training, without the parties' addresses."""
+        return setup_pb2.Prepare(spec=self.spec, submission=self.submission, signed=self.signed)
+
+    @property
     def opening(self) -> prediction_pb2.OpenModel:
         """The opening of a prediction or of serving."""
-        return prediction_pb2.OpenModel.FromString(base64.b64decode(self._content))
+        opening = prediction_pb2.OpenModel.FromString(base64.b64decode(self._content))
+        opening.MergeFrom(prediction_pb2.OpenModel(signed=self.signed))
+        return opening
 
     @property
     def preview(self) -> alignment_pb2.OpenPreview:
         """The opening of a preview."""
-        return alignment_pb2.OpenPreview.FromString(base64.b64decode(self._content))
+        opening = alignment_pb2.OpenPreview.FromString(base64.b64decode(self._content))
+        opening.MergeFrom(alignment_pb2.OpenPreview(signed=self.signed))
+        return opening
 
     @property
     def protocol(self) -> str:
@@ -86,7 +100,7 @@ class Submitted:
 def submission_of(job: str, events: Sequence[Event]) -> Submitted:
     """The submission in the first line of the journal, of this version of the protocol."""
     line = events[0]
-    return Submitted(job, line["kind"], line["submission"], line[content_key(line["kind"])])
+    return Submitted(job, line["kind"], line["submission"], line[content_key(line["kind"])], line.get("signed", ""))
 
 
 def other_version(line: Event) -> str:
@@ -102,11 +116,6 @@ def other_version(line: Event) -> str:
 def content_key(kind: str) -> str:
     """The key of the message of a job of this kind."""
     return "spec" if kind == "train" else "opening"
-
-
-def new_submission() -> str:
-    """A nonce that distinguishes a submission of a job from another one of the same name."""
-    return str(secrets.randbits(64))
 
 
 def attempts(events: Sequence[Event]) -> int:
@@ -139,6 +148,11 @@ def waits(events: Sequence[Event]) -> Event | None:
     return last[0] if last and last[0]["event"] == "waiting" else None
 
 
+def awaits_approval(events: Sequence[Event]) -> bool:
+    """True of a job that waits for people."""
+    return bool((waits(events) or {}).get("approval"))
+
+
 def is_cut_off(events: Sequence[Event]) -> bool:
     """True if the last attempt has no end: the job ran when the coordinator stopped."""
     ended = {event["attempt"] for event in events if event["event"] == "ended"}
@@ -157,7 +171,8 @@ def status_of(job: str, events: Sequence[Event]) -> jobs_pb2.JobStatus:
         if event["event"] == "ended" and event["attempt"] == status.attempt:
             status = jobs_pb2.JobStatus.FromString(from_base64(event["status"]))
     if waits(events) is not None:
-        status.state, status.error, status.bad_input, status.released = "waiting", "waits for its turn", False, False
+        why = "waiting for approval" if awaits_approval(events) else "waits for its turn"
+        status.state, status.error, status.bad_input, status.released = "waiting", why, False, False
     if is_cancelled(events) and status.state != "finished":  # it may have broken down while it was cancelled
         status.state, status.error, status.bad_input, status.released = "cancelled", CANCELLED, False, False
     return status

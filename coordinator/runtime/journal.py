@@ -40,7 +40,7 @@ from treetap.models.checksums import bodies_of, checked_line, first, parse_json,
 from treetap.models.durable import append, make_folder, remnant, sync_folder, write_whole
 from treetap.names import NAME, did_you_mean
 from treetap.version import PROTOCOL_VERSION
-from treetap.wire.v2 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2, types_pb2
 
 #: Most bytes of files whose events memory holds.
 HELD_BYTES = 2**20
@@ -186,13 +186,13 @@ class Journal:
         events.sort(key=lambda listed: int(listed[1]["unix_nanos"]))
         return [(job, str(event["operator"]), event["unix_nanos"] / 1e9) for job, event in events]
 
-    def write_waiting(self, job: str, operator: str, *, put_off: bool) -> None:
+    def write_waiting(self, job: str, operator: str, *, put_off: bool, approval: bool = False) -> None:
         """The line since which a job waits for its turn; raises as `write` does.
 
         `put_off`: a party had no room for the attempt before, which had bound nothing. Without that, it may have been
-        cut off in its midst.
+        cut off in its midst. `approval`: it waits for people.
         """
-        own = {"put_off": True} if put_off else {}
+        own = ({"put_off": True} if put_off else {}) | ({"approval": True} if approval else {})
         self.write(job, "waiting", operator=operator, unix_nanos=time.time_ns(), **own)
 
     def submitted(self, job: str) -> Submitted:
@@ -200,13 +200,21 @@ class Journal:
         return submission_of(job, self._lines(job).events)
 
     def write_submitted(
-        self, job: str, kind: str, message: Message, submission: str, *, attempts_before: int = 0
+        self,
+        job: str,
+        kind: str,
+        message: Message,
+        submission: str,
+        signed: types_pb2.Signed | None = None,
+        *,
+        attempts_before: int = 0,
     ) -> None:
         """The first line of a job, in the place of all lines of one that had its name; raises as `write` does.
 
-        `attempts_before`: see `job_record.attempts_before`.
+        `signed`: the operator's signature; `attempts_before`: see `job_record.attempts_before`.
         """
         content = {content_key(kind): to_base64(message)}
+        content |= {} if signed is None else {"signed": to_base64(signed)}
         before = {"attempts_before": attempts_before} if attempts_before else {}
         self.write(job, "submitted", kind=kind, **content, submission=submission, wire=PROTOCOL_VERSION, **before)
 

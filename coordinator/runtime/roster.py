@@ -57,18 +57,27 @@ class Roster:
         return [types_pb2.Peer(name=address.name, address=address.location) for address in self._parties.values()]
 
     async def ask(
-        self, party: str, step: str, body: Message | None = None, round: int = 0, stage: int = 0
+        self,
+        party: str,
+        step: str,
+        body: Message | None = None,
+        round: int = 0,
+        stage: int = 0,
+        *,
+        asks_only: bool = False,
     ) -> control_pb2.StepResult:
         """Have a party do a step; repeated if the connection breaks, since the party does a step once only.
 
-        `body`: None for a step whose message is empty.
+        `body`: None for a step whose message is empty; `asks_only`: of an opening: see `StepRequest`.
 
         Raises:
             Malformed: the job has no such party; an answer of the label holder has named it.
         """
         if party not in self._parties:
             raise Malformed(f"{step} is to be done by {party!r}, which is no party of job {self._job}")
-        request = control_pb2.StepRequest(job=self._job, attempt=self._attempt, round=round, stage=stage)
+        request = control_pb2.StepRequest(
+            job=self._job, attempt=self._attempt, round=round, stage=stage, asks_only=asks_only
+        )
         filled(request, step, body)
         reconnects = Reconnects(self._timeouts)
         began = asyncio.get_running_loop().time()

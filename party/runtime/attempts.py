@@ -43,19 +43,24 @@ class Attempts:
         except OSError as failure:
             raise DataError(f"{path}: cannot be read: {failure.strerror}; start this party again when it can") from None
 
+    def check_same(self, job: str, submission: str, digest: str) -> None:
+        """`ConfigError` for another job than the first attempt of this submission began. `digest`: in hexadecimal."""
+        first = self._of(job, submission)[2]
+        if first and first != digest:
+            raise ConfigError(changed(job, first, digest))
+
     def check(self, job: str, submission: str, attempt: int, digest: str) -> None:
         """Raise for an attempt that must not begin. `digest`: of its job, in hexadecimal.
 
         Raises:
             OutOfOrder: it is over: this party has left it, or a later one has begun.
-            ConfigError: it is at another job than the first attempt of this submission.
+            ConfigError: as `check_same` says.
         """
-        highest, left, first = self._of(job, submission)
+        highest, left, _ = self._of(job, submission)
         check_latest(job, attempt, highest)
         if attempt == highest and left:
             raise OutOfOrder(f"attempt {attempt} of job {job} is over: this party has left it")
-        if first and first != digest:
-            raise ConfigError(changed(job, first, digest))
+        self.check_same(job, submission, digest)
 
     def opened(self, job: str, submission: str, attempt: int, digest: str) -> None:
         """Note that an attempt begins; `OSError` if the disk refuses it."""

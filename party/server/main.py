@@ -14,7 +14,7 @@ from party.node import PartyNode
 from party.runtime.metrics import PartyMetrics
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
-from party.server.services import ScoringServers, register
+from party.server.services import ScoringServers, register, register_for_approvers
 from party.server.threads import Threads
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic
@@ -107,6 +107,7 @@ async def _serve(
     callers = Callers(config.name, config.transport(), node.served_models.own_paths)
     server, credentials = rpc.server(callers)
     register(server, callers, node)
+    register_for_approvers(server, callers, lambda: node.desk)
     status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"

@@ -1,4 +1,4 @@
-"""The party's gRPC services, for the coordinator, other parties and clients, and the servers for clients (`[serve]`).
+"""The party's gRPC services, for the coordinator, parties, approvers and clients, and the servers for clients.
 
 A service decodes, calls, encodes and maps errors. Clients have two servers, gRPC, and HTTP with JSON, which run as long
 as the party. While no model is served they answer with an error that says so, which differs from a process that is
@@ -8,7 +8,7 @@ down.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 import grpc
@@ -27,6 +27,8 @@ from treetap.wire.roles import Role
 from treetap.wire.status import answering, refuse_other_versions
 from treetap.wire.tls import Insecure
 from treetap.wire.v2 import (
+    approvals_pb2,
+    approvals_pb2_grpc,
     control_pb2,
     control_pb2_grpc,
     exchange_pb2,
@@ -37,6 +39,8 @@ from treetap.wire.v2 import (
 if TYPE_CHECKING:
     import grpc.aio
     from aiohttp.web import AppRunner
+
+    from party.approvals.desk import Desk
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[object, object]
@@ -58,6 +62,37 @@ class PartyService(control_pb2_grpc.ControlServicer):
         """Answer `Deliver`: see exchange.proto."""
         async with answering(context, self._callers):
             return await self._port.deliver(self._callers.named(context, Role.PARTY), *request)
+
+
+class ApprovalsService(approvals_pb2_grpc.ApprovalsServicer):
+    """The service for the party's approvers. `desk`: what answers, imported when one calls."""
+
+    def __init__(self, callers: Callers, desk: Callable[[], Desk]) -> None:
+        self._callers, self._desk = callers, desk
+
+    async def List(self, request: approvals_pb2.AskedJobs, context: Context) -> AsyncIterator[approvals_pb2.AskedJob]:
+        async with answering(context, self._callers):
+            for asked in self._desk().jobs(self._callers.named(context, Role.APPROVER), request):
+                yield asked
+
+    async def Decide(self, request: approvals_pb2.DecideRequest, context: Context) -> approvals_pb2.AskedJob:
+        async with answering(context, self._callers):
+            return self._desk().decide(self._callers.named(context, Role.APPROVER), request)
+
+    async def Stand(self, request: approvals_pb2.StandRequest, context: Context) -> approvals_pb2.StandingApproval:
+        async with answering(context, self._callers):
+            return self._desk().stand(self._callers.named(context, Role.APPROVER), request)
+
+    async def ListStanding(
+        self, request: approvals_pb2.AskedJobs, context: Context
+    ) -> AsyncIterator[approvals_pb2.StandingApproval]:
+        async with answering(context, self._callers):
+            for standing in self._desk().standing(self._callers.named(context, Role.APPROVER), request):
+                yield standing
+
+    async def Revoke(self, request: approvals_pb2.RevokeRequest, context: Context) -> approvals_pb2.StandingApproval:
+        async with answering(context, self._callers):
+            return self._desk().revoke(self._callers.named(context, Role.APPROVER), request)
 
 
 class ServingService(serving_pb2_grpc.ServingServicer):
@@ -83,6 +118,11 @@ def register(server: grpc.aio.Server, callers: Callers, port: PartyPort) -> None
     control_pb2_grpc.add_ControlServicer_to_server(service, server)
     rpc.serve_exchange(server, service.deliver)
     refuse_other_versions(server, callers)
+
+
+def register_for_approvers(server: grpc.aio.Server, callers: Callers, desk: Callable[[], Desk]) -> None:
+    """Add the service for approvers of a party to a server."""
+    approvals_pb2_grpc.add_ApprovalsServicer_to_server(ApprovalsService(callers, desk), server)
 
 
 def register_for_clients(server: grpc.aio.Server, callers: Callers, served_models: ServedModels) -> None:

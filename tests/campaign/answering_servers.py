@@ -20,7 +20,7 @@ from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
+from treetap.wire.v2 import approvals_pb2, control_pb2, exchange_pb2, jobs_pb2
 
 #: Where the methods of the last version were.
 OLD = "/treetap.wire.v1."
@@ -31,6 +31,10 @@ METHODS: dict[str, dict[str, Role | None]] = {
     "party": {
         "/treetap.wire.v2.Control/Step": Role.COORDINATOR,
         "/treetap.wire.v2.Exchange/Deliver": Role.PARTY,
+        **{
+            f"/treetap.wire.v2.Approvals/{name}": Role.APPROVER
+            for name in ("List", "Decide", "Stand", "ListStanding", "Revoke")
+        },
         "/grpc.health.v1.Health/Check": None,
         WATCH: None,
         f"{OLD}Control/Step": None,
@@ -38,7 +42,7 @@ METHODS: dict[str, dict[str, Role | None]] = {
     "coordinator": {
         **{
             f"/treetap.wire.v2.Jobs/{name}": Role.OPERATOR
-            for name in ("Submit", "Check", "Align", "Predict", "Watch", "Status", "Cancel", "Resume", "Prune")
+            for name in ("Draft", "Submit", "Check", "Align", "Predict", "Watch", "Status", "Cancel", "Resume", "Prune")
         },
         "/grpc.health.v1.Health/Check": None,
         WATCH: None,
@@ -93,8 +97,29 @@ class _Behind:
     async def check(self, _request: Any) -> AsyncIterator[jobs_pb2.CheckReply]:
         yield jobs_pb2.CheckReply()
 
+    def draft(self, _request: Any) -> jobs_pb2.Drafted:
+        return jobs_pb2.Drafted()
+
+    def jobs(self, _caller: str, _request: Any) -> list[approvals_pb2.AskedJob]:
+        return []
+
+    standing = jobs
+
+    def decide(self, _caller: str, _request: Any) -> approvals_pb2.AskedJob:
+        return approvals_pb2.AskedJob()
+
+    def stand(self, _caller: str, _request: Any) -> approvals_pb2.StandingApproval:
+        return approvals_pb2.StandingApproval()
+
+    revoke = stand
+
     async def cancel(self, _job: str) -> jobs_pb2.JobStatus:
         return jobs_pb2.JobStatus()
+
+
+def _party(server: Any, callers: Callers, behind: Any) -> None:
+    services.register(server, callers, behind)
+    services.register_for_approvers(server, callers, lambda: behind)
 
 
 @asynccontextmanager
@@ -103,7 +128,7 @@ async def servers(certificates: Certificates, folder: Path) -> AsyncIterator[dic
     behind, found = _Behind(), {}
     async with AsyncExitStack() as held:
         for name, register in (
-            ("party", lambda server, callers: services.register(server, callers, behind)),
+            ("party", lambda server, callers: _party(server, callers, behind)),
             ("coordinator", lambda server, callers: jobs_service.register(server, callers, behind, ["operator"])),
         ):
             files = certificates.rightful(OWN[name].name, OWN[name].role)

@@ -23,7 +23,13 @@ from treetap.wire.roles import DOMAIN, Identity, Role
 from treetap.wire.tls import TlsFiles
 
 #: Who bears the certificate of a role.
-NAMES = {Role.PARTY: "feature-c", Role.COORDINATOR: "coordinator", Role.OPERATOR: "operator", Role.CLIENT: "app"}
+NAMES = {
+    Role.PARTY: "feature-c",
+    Role.COORDINATOR: "coordinator",
+    Role.OPERATOR: "operator",
+    Role.CLIENT: "app",
+    Role.APPROVER: "ann",
+}
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,26 @@ import re
 import shutil
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import Message
 
+from party.approvals.decisions import Asked
+from party.approvals.desk import Desk
+from party.approvals.ledger import Approvals
+from party.policy import Policy
 from tests.campaign.boundaries import changed
 from tests.campaign.checks import logged
-from tests.campaign.fuzz_cases import ORDERS, QUESTIONS, Case, intercept, word_of
+from tests.campaign.fuzz_cases import DECISIONS, ORDERS, QUESTIONS, STANDING, Case, intercept, word_of
 from tests.campaign.limits import Clock, TooLong, limited
-from tests.campaign.small_jobs import LABEL_HOLDER, begin, go_on, play, right_answer, trained, training_of, wrong
+from tests.campaign.small_jobs import LABEL_HOLDER, B, begin, go_on, play, right_answer, trained, training_of, wrong
 from tests.pivodl.small_job import nonces
 from tests.serving.served import CLIENT, IDS, WAYS, serve
 from tests.simulator import Federation, run
-from treetap.errors import TreetapError
+from treetap.errors import Pending, TreetapError
+from treetap.wire.tls import Insecure
 from treetap.wire.v2 import jobs_pb2, serving_pb2
 
 #: (word, field), or a story and both → why its sender alone decides or knows what is right there: another value is
@@ -95,6 +101,8 @@ async def _judged(case: Case, folder: Path) -> Outcome:
     try:
         if case.place.way == "order":
             return await _ordered(federation, case)
+        if case.place.way == "decision":
+            return _decided(case, folder)
         if case.place.way == "question":
             return await _questioned(federation, case)
         return await _altered(federation, case)
@@ -166,6 +174,8 @@ async def _ordered(federation: Federation, case: Case) -> Outcome:
     try:
         if word == "Status":
             jobs.status(order.job)
+        elif word == "Draft":
+            jobs.draft(order)
         elif word == "Watch":
             async for _ in jobs.watch(order.job):
                 pass
@@ -188,6 +198,28 @@ async def _ordered(federation: Federation, case: Case) -> Outcome:
     except TreetapError as error:
         return _named(str(error))
     return Outcome("right", "")
+
+
+def _decided(case: Case, folder: Path) -> Outcome:
+    """An altered word of an approver: refused by name, or what it says; the job that waits is there as before."""
+    approvals = Approvals(B, folder / "approvals", Insecure(B))
+    policy = Policy(approval="manual", approvers=["ann"])
+    desk = Desk(B, approvals, lambda: policy)
+    job = Asked("job", "train", bytes(32).hex(), "coordinator")
+    with suppress(Pending):
+        approvals.admit(policy, job, lambda: ("You send sums.",))
+    if case.place.word != "Stand":
+        approvals.stand("ann", STANDING)
+    word = changed(DECISIONS[case.place.word], case.change)
+    outcome = Outcome("right", "")
+    try:
+        getattr(desk, case.place.word.lower())("ann", type(word).FromString(word.SerializeToString()))
+    except TreetapError as error:
+        outcome = _named(str(error))
+    kept = Approvals(B, folder / "approvals", Insecure(B))
+    if [asked.job for asked in kept.listed()] != ["job"] or kept.listed() != approvals.listed():
+        return Outcome("finding", "WRONG: the job that waits is another one on disk")
+    return outcome
 
 
 async def _questioned(federation: Federation, case: Case) -> Outcome:

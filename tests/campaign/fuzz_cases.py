@@ -24,15 +24,16 @@ from tests.serving.served import CLIENT, IDS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import jobs_pb2, serving_pb2
+from treetap.wire.v2 import approvals_pb2, jobs_pb2, serving_pb2
 
 #: The jobs of which messages are altered.
-STORIES = (*TRAININGS, *PREDICTIONS, *PREVIEWS, "serving", "operator", "client")
-#: What an operator and a client ask, by word.
+STORIES = (*TRAININGS, *PREDICTIONS, *PREVIEWS, "serving", "operator", "client", "approver")
+#: What an operator, a client and an approver ask, by word.
 ORDERS: dict[str, Message] = {
-    "Submit": jobs_pb2.SubmitRequest(job="new", spec=JOB),
+    "Draft": jobs_pb2.DraftRequest(train=jobs_pb2.SubmitRequest(job="new", spec=JOB, submission="7")),
+    "Submit": jobs_pb2.SubmitRequest(job="new", spec=JOB, submission="7"),
     "Check": jobs_pb2.SubmitRequest(job="new", spec=JOB),
-    "Align": jobs_pb2.AlignRequest(job="new", answer="count", table="train", parties=PARTIES),
+    "Align": jobs_pb2.AlignRequest(job="new", answer="count", table="train", parties=PARTIES, submission="7"),
     "Predict": asked("new", "interactive"),
     "Status": jobs_pb2.StatusRequest(job="job"),
     "Watch": jobs_pb2.JobName(job="job"),
@@ -44,6 +45,21 @@ QUESTIONS: dict[str, Message] = {
     "Predict": serving_pb2.PredictRecords(model="job", ids=IDS[:2]),
     "Describe": serving_pb2.DescribeModel(model="job"),
 }
+#: A standing approval of few words.
+STANDING = 'name = "weekly"\nuntil = 2100-01-01\ncount = 1\ncoordinator = "c"\npartners = ["b"]\ntable = "t"\n'
+DECISIONS: dict[str, Message] = {
+    "Jobs": approvals_pb2.AskedJobs(name="job"),
+    "Decide": approvals_pb2.DecideRequest(job="job", digest=bytes(32), approve=True, days=1.0, why="so"),
+    "Stand": approvals_pb2.StandRequest(text=STANDING),
+    "Standing": approvals_pb2.AskedJobs(name="weekly"),
+    "Revoke": approvals_pb2.RevokeRequest(name="weekly"),
+}
+#: Story → way, sender, receiver, and what is asked.
+ASKED: dict[str, tuple[str, str, str, dict[str, Message]]] = {
+    "operator": ("order", "operator", "coordinator", ORDERS),
+    "client": ("question", CLIENT, B, QUESTIONS),
+    "approver": ("decision", "ann", B, DECISIONS),
+}
 #: (way, sender, receiver, message) → what arrives in its place.
 Alter = Callable[[str, str, str, Message], Message]
 
@@ -52,7 +68,7 @@ class Place(NamedTuple):
     """A message of a story: which way it goes, who sends it to whom, its word, and how many such came before."""
 
     story: str
-    way: str  #: message, request, event, order or question
+    way: str  #: message, request, event, order, question or decision
     sender: str
     to: str
     word: str
@@ -94,9 +110,8 @@ def word_of(way: str, message: Any) -> str:
 @cache
 def recorded(story: str) -> dict[Place, Message]:
     """Every message of a story that nothing disturbs."""
-    if story in ("operator", "client"):
-        way, sender, to = ("order", "operator", "coordinator") if story == "operator" else ("question", CLIENT, B)
-        all_of = ORDERS if story == "operator" else QUESTIONS
+    if story in ASKED:
+        way, sender, to, all_of = ASKED[story]
         return {Place(story, way, sender, to, word, 0): message for word, message in all_of.items()}
     found: dict[Place, Message] = {}
     counted: Counter[tuple[str, ...]] = Counter()

@@ -34,6 +34,7 @@ from treetap.models.store import read_model
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
+from treetap.wire.status_parts import UNDER_WAY
 from treetap.wire.v2 import jobs_pb2, serving_pb2, setup_pb2
 
 LABEL_HOLDER, B, C = PARTIES
@@ -160,9 +161,9 @@ async def served_twice(federation: Federation) -> jobs_pb2.JobStatus:
     given: dict[str, Any] = {"model": "job", "job": "new", "serve": True, "protocol": "interactive"}
     federation.jobs.predict(predict_request(**given))
     for place in (0, 1):
-        for _ in range(200):
+        for _ in range(600):
             (status,) = federation.jobs.status("new")
-            if status.phase == "serve" or status.state != "running":
+            if status.phase == "serve" or status.state not in UNDER_WAY:
                 break
             await asyncio.sleep(0.1)
         if status.state != "running":

@@ -463,7 +463,7 @@ def test_a_check_that_hangs() -> None:
     ("content", "expected"),
     [
         (None, "there is no such file"),
-        ("[job]\n", "is no file of a party (state, tables), a coordinator (parties) or an operator (coordinator)"),
+        ("[job]\n", "is no file of a party (state, tables), a coordinator (parties), an operator (coordinator) or an "),
         ("parties =", "is not TOML"),
         ('state = "s"\n', "name: is missing"),
         ('state = "s"\n[parties]\nbank = "h:1"\nbank = "h:2"\n', "is not TOML: Cannot overwrite a value"),

@@ -60,8 +60,8 @@ def _other(message: Message, field: Any) -> Message:
 
 
 def test_every_field_of_a_job_is_in_its_digest() -> None:
-    """But for its parameters, which are parsed, peers' addresses, and the parties that one attempt goes on without."""
-    apart = {"parameters", "peers", "away"}
+    """But for parameters, which are parsed, addresses, the signature, and parties that one attempt goes on without."""
+    apart = {"parameters", "peers", "away", "signed"}
     for opening in (PREPARE, OPENING):
         within = opening.spec if isinstance(opening, setup_pb2.Prepare) else opening
         digests = {job_digest("job", opening), job_digest("other", opening)}
@@ -83,6 +83,7 @@ def test_parameters_are_compared_as_they_are_parsed() -> None:
     assert (document["protocol"], document["aggregator"]) == ("boosting", LABEL_HOLDER)
     assert json.loads(json.dumps(document)) == document
     addressed = setup_pb2.Prepare(spec=JOB, submission=SUBMISSION, peers=[{"name": B, "address": "10.0.0.1:7301"}])
+    addressed.signed.signature = b"of it"
     assert job_digest("job", addressed) == job_digest("job", PREPARE)
     other = setup_pb2.Prepare(spec=JOB, submission=SUBMISSION)
     put_params(other.spec, replace(PARAMS, seed=PARAMS.seed + 1))

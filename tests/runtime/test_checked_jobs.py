@@ -68,6 +68,22 @@ def test_a_job_that_could_begin_leaves_no_trace(name: str, tmp_path: Path) -> No
     run(main())
 
 
+def test_a_job_that_would_wait_for_people_is_said_to(tmp_path: Path) -> None:
+    """No approval is asked for by a check."""
+
+    async def main() -> None:
+        policies = {FEATURE: {"approval": "manual", "approvers": ["ann"]}}
+        federation = Federation(tmp_path, HERE.tables, policies=policies)
+        asked = jobs_pb2.SubmitRequest(job="job", spec=JOB)
+        answers = [answer async for reply in federation.jobs.check(asked) for answer in reply.answers]
+        assert {answer.party for answer in answers if answer.would_wait} == {FEATURE}
+        assert [answer.error for answer in answers] == [""] * 3
+        assert federation.node(FEATURE).approvals.listed() == []
+        await federation.close()
+
+    run(main())
+
+
 def test_all_refusals_come_together(tmp_path: Path) -> None:
     """Of a policy every line; of the tables of other parties, too. The party that refuses has not read its own."""
     tables = {party: (columns, dict(content)) for party, (columns, content) in HERE.tables.items()}

@@ -171,6 +171,7 @@ def test_floors() -> None:
         ("min_candidate_bits = -1", "min_candidate_bits"),
         ('record = "sometimes"', "record"),
         ("record_sums = true", 'record_sums = true, but record = "off" keeps no transcript for the sums: say record'),
+        ('approval = "manual"', 'approval = "manual", but nobody could approve a job: name approvers'),
         ("forbid = 1", "forbid: unknown key"),
     ],
 )

@@ -23,6 +23,7 @@ from treetap.commands.certs.authority import BACKDATED, create_authority, issue
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
 from treetap.protocols.agreement import job_digest
+from treetap.protocols.drafts import named
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire import channels
@@ -96,8 +97,8 @@ async def _step(
 async def _job_call(dialer: GrpcDialer, to: Address, method: str) -> TreetapError | None:
     """The error with which one method of the Jobs service answers, None for none."""
     requests = {
-        "Submit": jobs_pb2.SubmitRequest(spec=SPEC),
-        "Predict": predict_request(model="m"),
+        "Submit": named(jobs_pb2.SubmitRequest(spec=SPEC)),
+        "Predict": named(predict_request(model="m")),
         "Status": jobs_pb2.StatusRequest(),
     }
     request = requests.get(method, jobs_pb2.JobName(job="nobodys"))

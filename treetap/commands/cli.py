@@ -85,6 +85,23 @@ class Commands(LazyGroup):
             "Serve a trained model: clients query the label holder, over gRPC or HTTP, about records by their ids.",
             JOBS,
         ),
+        "jobs": Row(
+            "treetap.commands.approvals.cli",
+            "Show the jobs that wait for this party's people, or were decided, and what the party would send.",
+            PARTY,
+        ),
+        "approve": Row(
+            "treetap.commands.approvals.cli",
+            "Approve a job that waits for this party's people, once it has been shown; or, with --standing, jobs to "
+            "come.",
+            PARTY,
+        ),
+        "refuse": Row(
+            "treetap.commands.approvals.cli",
+            "Refuse a job that waits for this party's people, which ends it; or, with --standing, end a standing "
+            "approval.",
+            PARTY,
+        ),
         "model": Row("treetap.commands.xgboost", "Published models in a party's own state folder.", JOBS),
         "audit": Row(
             "treetap.commands.audit.cli",
@@ -309,7 +326,7 @@ def coordinator(
 
 def doctor(
     config: Annotated[
-        Path | None, typer.Option(help="A party's, a coordinator's or an operator's configuration file.")
+        Path | None, typer.Option(help="A party's, a coordinator's, an operator's or an approver's configuration file.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -24,8 +24,9 @@ from treetap.wire.v2 import alignment_pb2, prediction_pb2, setup_pb2
 
 #: The content of a step that opens a job.
 Opening: TypeAlias = setup_pb2.Prepare | prediction_pb2.OpenModel | alignment_pb2.OpenPreview
-#: Fields of an opening that are no part of the job: parsed on their own, or of one attempt at it.
-_APART = frozenset({"parameters", "peers", "away"})
+#: Fields of an opening that are no part of the job: parsed on their own, of one attempt at it, or its signature.
+_APART = frozenset({"parameters", "peers", "away", "signed"})
+_PURPOSE = b"treetap job\n"  # no other signature of the same key is of bytes that begin so
 
 
 def job_document(job: str, opening: Opening) -> dict[str, Any]:
@@ -45,18 +46,28 @@ def job_document(job: str, opening: Opening) -> dict[str, Any]:
     if isinstance(opening, setup_pb2.Prepare):
         from treetap.protocols.job_spec import params_of  # of jobs, as the rest of the mathematics
 
-        own = {"protocol": training_name(opening.spec), "parameters": _plain(asdict(params_of(opening.spec)))}
+        own = {"protocol": training_name(opening.spec), "parameters": plain_parameters(params_of(opening.spec))}
         return {"job": job, "submission": opening.submission, **own, **_fields(opening.spec)}
     if isinstance(opening, alignment_pb2.OpenPreview):
         return {"job": job, "preview": True, **_fields(opening)}
-    own = {"protocol": prediction_name(opening), "parameters": _plain(asdict(options_of(opening)))}
+    own = {"protocol": prediction_name(opening), "parameters": plain_parameters(options_of(opening))}
     return {"job": job, **own, **_fields(opening)}
+
+
+def plain_parameters(parameters: Any) -> dict[str, Any]:
+    """The parameters or options of a protocol, a dataclass, as JSON types."""
+    return {name: _plain(value) for name, value in asdict(parameters).items()}
 
 
 def job_digest(job: str, opening: Opening) -> bytes:
     """SHA-256 of the document as sorted JSON, 32 bytes; raises as `job_document` does."""
     text = json.dumps(job_document(job, opening), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).digest()
+
+
+def statement(digest: bytes) -> bytes:
+    """The bytes that an operator signs with their time: a purpose, and the job's digest (32 bytes)."""
+    return _PURPOSE + digest
 
 
 def attempt_digest(digest: bytes, opening: Opening) -> bytes:

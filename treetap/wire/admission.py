@@ -40,13 +40,18 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Any  # gRPC's own, or its function
 _Bearer = tuple[str, Role | None]  # name and role; plain text has no role where every role may call
 #: Service → most bytes of a message to it, where that is less than a server's.
-MOST_BYTES = {"treetap.wire.v2.Control": 1024 * 1024, "treetap.wire.v2.Jobs": 1024 * 1024}
+MOST_BYTES = {
+    "treetap.wire.v2.Control": 1024 * 1024,
+    "treetap.wire.v2.Jobs": 1024 * 1024,
+    "treetap.wire.v2.Approvals": 128 * 1024,
+}
 #: Service → the role that may call it; of any other, such as the health service, every role.
 ROLES = {
     "treetap.wire.v2.Control": Role.COORDINATOR,
     "treetap.wire.v2.Exchange": Role.PARTY,
     "treetap.wire.v2.Jobs": Role.OPERATOR,
     "treetap.wire.v2.Serving": Role.CLIENT,
+    "treetap.wire.v2.Approvals": Role.APPROVER,
 }
 
 

@@ -21,11 +21,12 @@ class Role(StrEnum):
     COORDINATOR = "coordinator"
     OPERATOR = "operator"
     CLIENT = "client"
+    APPROVER = "approver"
 
     @property
     def one(self) -> str:
         """The role with its article."""
-        return f"an {self}" if self is Role.OPERATOR else f"a {self}"
+        return f"an {self}" if self in (Role.OPERATOR, Role.APPROVER) else f"a {self}"
 
 
 @dataclass(frozen=True)

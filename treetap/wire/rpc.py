@@ -31,12 +31,14 @@ from treetap.wire.probe import examine
 from treetap.wire.status import error_of
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.tls import Insecure, Transport, check_near
-from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, jobs_pb2_grpc
+from treetap.wire.v2 import approvals_pb2_grpc, control_pb2, control_pb2_grpc, exchange_pb2, jobs_pb2_grpc
 
 if TYPE_CHECKING:
     JobsStub = jobs_pb2_grpc.JobsAsyncStub
+    ApprovalsStub = approvals_pb2_grpc.ApprovalsAsyncStub
 else:
     JobsStub = jobs_pb2_grpc.JobsStub
+    ApprovalsStub = approvals_pb2_grpc.ApprovalsStub
 
 log = logging.getLogger(__name__)
 #: Service and method of messages between parties, which travel as the bytes that the sender has.
@@ -228,6 +230,12 @@ class GrpcDialer:
         """The stub of a coordinator's operator service for one call, whose errors are those of `treetap.errors`."""
         async with self._calling(to) as channel:
             yield jobs_pb2_grpc.JobsStub(channel)
+
+    @asynccontextmanager
+    async def approvals(self, to: Address) -> AsyncIterator[ApprovalsStub]:
+        """The stub of a party's service for approvers, as `jobs`."""
+        async with self._calling(to) as channel:
+            yield approvals_pb2_grpc.ApprovalsStub(channel)
 
     @asynccontextmanager
     async def _calling(self, to: Address) -> AsyncIterator[grpc.aio.Channel]:

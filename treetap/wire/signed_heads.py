@@ -13,24 +13,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from treetap.errors import ConfigError, Malformed
-from treetap.wire.certificates import NoIdentity, date, fingerprint, identity, signed_by
+from treetap.errors import Malformed
+from treetap.wire.certificates import date, fingerprint
 from treetap.wire.revoked import Revoked
 from treetap.wire.roles import Role
+from treetap.wire.signatures import fits, holder_of, moment_of, revoked_since, sign, time_fault
 from treetap.wire.tls import Insecure, TlsFiles, Transport
 from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
 
 log = logging.getLogger(__name__)
 _PURPOSE = b"treetap transcript head\n"  # no other signature of the same key is of bytes that begin so
-_DIGEST = hashes.SHA256()
 
 
 @dataclass(frozen=True)
@@ -46,15 +43,8 @@ class Signer:
         """The content of a head with this number, predecessor, time and job; ConfigError without a usable key."""
         if self.files is None:
             return TranscriptHead(job_digest=job_digest)
-        certificate, key = self.files.pair()
-        if isinstance(key, ec.EllipticCurvePrivateKey):
-            signature = key.sign(statement(record, job_digest), ec.ECDSA(_DIGEST))
-        elif isinstance(key, rsa.RSAPrivateKey):
-            signature = key.sign(statement(record, job_digest), padding.PKCS1v15(), _DIGEST)
-        else:
-            raise ConfigError(f"{self.files.key}: neither an elliptic-curve nor an RSA key: it signs no transcript")
-        content = certificate.public_bytes(serialization.Encoding.DER)
-        return TranscriptHead(certificate=content, signature=signature, job_digest=job_digest)
+        certificate, signature = sign(self.files, statement(record, job_digest), "transcript")
+        return TranscriptHead(certificate=certificate, signature=signature, job_digest=job_digest)
 
 
 def signer_of(transport: Transport) -> Signer:
@@ -141,14 +131,14 @@ class Heads:
             if self._certificate is None:  # else anyone could put one behind what is signed
                 self._job_digest = head.job_digest.hex() or self._job_digest
             return
-        certificate, signer = _certificate(head)
+        certificate, signer = holder_of(head.certificate, Role.PARTY)
         if self._signer not in ("", signer):
             raise Malformed(f"it is signed by {signer!r}, those before it by {self._signer!r}")
-        if not _fits(certificate, head, record):
+        if not fits(certificate, head.signature, statement(record, head.job_digest)):
             raise Malformed("its signature does not fit the records before it: records or the signature were changed")
-        moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=record.unix_nanos // 1000)
-        since = _revoked(certificate, self._authorities, self._lists)
-        if fault := _fault(certificate, moment, self._authorities, since):
+        moment = moment_of(record.unix_nanos)
+        since = revoked_since(certificate, self._authorities, self._lists)
+        if fault := time_fault(certificate, moment, self._authorities, since):
             raise Malformed(fault)
         self._job_digest = head.job_digest.hex() or (self._job_digest if self._certificate is not None else "")
         self._certificate, self._signer, self._signed, self._since = certificate, signer, self._last, since
@@ -169,72 +159,3 @@ class Heads:
             "" if self._since is None else date(self._since),
             self._job_digest,
         )
-
-
-def _certificate(head: TranscriptHead) -> tuple[x509.Certificate, str]:
-    """The certificate beside a signature, and the party that it names."""
-    try:
-        certificate = x509.load_der_x509_certificate(head.certificate)
-        signer = identity(certificate, Role.PARTY)
-    except NoIdentity as fault:
-        raise Malformed(f"its signature is no party's: {fault}") from None
-    except ValueError:
-        raise Malformed("its certificate cannot be read: the signature was changed") from None
-    if signer.role is not Role.PARTY:
-        raise Malformed(f"its signature is that of {signer}, not of a party")
-    return certificate, signer.name
-
-
-def _fault(
-    certificate: x509.Certificate,
-    moment: datetime,
-    authorities: Sequence[x509.Certificate] | None,
-    since: datetime | None,
-) -> str | None:
-    """The reason why a signature of that moment does not count; None if it does. `since`: of a revocation."""
-    when = f"at the time of the signature, {date(moment)}"
-    if not _valid(certificate, moment):
-        return f"its certificate was not valid {when}"
-    if authorities is None:
-        return None
-    signers = [authority for authority in authorities if signed_by(certificate, authority)]
-    if not signers:
-        return (
-            f"its certificate ({fingerprint(certificate)}) was not issued by the given authority: the"
-            " transcript was changed, or the authority is another federation's"
-        )
-    if not any(_valid(signer, moment) for signer in signers):
-        return f"the authority was not valid {when}"
-    if since is not None and since < moment.replace(microsecond=0):  # lists have whole seconds
-        return f"its certificate was revoked on {date(since)}, before the signature ({date(moment)})"
-    return None
-
-
-def _revoked(
-    certificate: x509.Certificate, authorities: Sequence[x509.Certificate] | None, lists: Revoked | None
-) -> datetime | None:
-    """Since when a certificate is revoked by its signer; None if it is not, as far as is known."""
-    if lists is None:
-        return None
-    signer = next((authority for authority in authorities or () if signed_by(certificate, authority)), None)
-    return None if signer is None else lists.since(certificate, signer)
-
-
-def _fits(certificate: x509.Certificate, head: TranscriptHead, record: TranscriptRecord) -> bool:
-    """True if the signature was made for the head by the holder of the certificate's key."""
-    signed = statement(record, head.job_digest)
-    try:
-        public = certificate.public_key()
-        if isinstance(public, ec.EllipticCurvePublicKey):
-            public.verify(head.signature, signed, ec.ECDSA(_DIGEST))
-            return True
-        if isinstance(public, rsa.RSAPublicKey):
-            public.verify(head.signature, signed, padding.PKCS1v15(), _DIGEST)
-            return True
-    except (ValueError, UnsupportedAlgorithm, InvalidSignature):
-        pass
-    return False
-
-
-def _valid(certificate: x509.Certificate, moment: datetime) -> bool:
-    return certificate.not_valid_before_utc <= moment <= certificate.not_valid_after_utc

@@ -32,6 +32,7 @@ _CODES: list[tuple[type[errors.TreetapError], grpc.StatusCode]] = [
     (errors.Malformed, grpc.StatusCode.INVALID_ARGUMENT),
     (errors.ProtocolError, grpc.StatusCode.DATA_LOSS),
     (errors.Refused, grpc.StatusCode.PERMISSION_DENIED),
+    (errors.Pending, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.NotServed, grpc.StatusCode.UNAVAILABLE),
     (errors.Silent, grpc.StatusCode.DEADLINE_EXCEEDED),

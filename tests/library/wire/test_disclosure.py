@@ -133,7 +133,7 @@ def test_a_client_gets_predictions_and_says_about_whom() -> None:
 def test_every_service_is_known_here() -> None:
     """A fifth service would need its own rule."""
     services = {name for file in _files() for name in file.services_by_name}
-    assert services == {"Control", "Exchange", "Jobs", "Serving"}
+    assert services == {"Control", "Exchange", "Jobs", "Serving", "Approvals"}
 
 
 def test_no_message_is_made_for_a_secret() -> None:

@@ -219,7 +219,7 @@ def test_a_stranger_s_signature_is_refused(keys: Keys, tmp_path: Path) -> None:
     create_authority(strange)
     _write(tmp_path / "log", "a", Signer(issue(strange, "feature-b", Role.PARTY)))
     assert _anchor(tmp_path / "log").state == "signed"
-    with pytest.raises(Malformed, match="was not issued by the given authority: the transcript was changed"):
+    with pytest.raises(Malformed, match="was not issued by the given authority: the signature was changed"):
         _anchor(tmp_path / "log", keys.ca)
     _write(tmp_path / "two", "a", Signer(keys.party))
     _write(tmp_path / "two", "b", Signer(keys.other))

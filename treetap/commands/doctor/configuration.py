@@ -13,6 +13,7 @@ from pathlib import Path
 
 from coordinator import config as coordinator_config
 from party import config as party_config
+from treetap.commands.approvals import client as approvals_client
 from treetap.commands.doctor.connections import (
     Checks,
     Finding,
@@ -67,16 +68,19 @@ def run(path: Path, *, as_json: bool) -> None:
 
 
 def kind_of(path: Path) -> str:
-    """ "party", "coordinator" or "operator", inferred from the file's keys."""
+    """ "party", "coordinator", "operator" or "approver", inferred from the file's keys."""
     keys = set(read_toml(path))
     if "parties" in keys or "operators" in keys:
         return "coordinator"
     if "coordinator" in keys:
         return "operator"
+    if "party_name" in keys:
+        return "approver"
     if "state" in keys or "tables" in keys:
         return "party"
     raise BadInput(
-        f"{path}: is no file of a party (state, tables), a coordinator (parties) or an operator (coordinator)"
+        f"{path}: is no file of a party (state, tables), a coordinator (parties), an operator (coordinator) or an "
+        "approver (party_name)"
     )
 
 
@@ -127,8 +131,11 @@ def _policy(config: party_config.PartyConfig) -> list[Finding]:
             "to add (docs/configuration.md)"
         )
         return [Finding("warning", "policy", message)]
+    people = ""
+    if config.policy.approval == "manual":
+        people = f"; every job waits for approval by {' or '.join(config.policy.approvers)}"
     opening = f"may open sums over its columns: {', '.join(label_holders) or 'no other party'}"
-    return [Finding("ok", "policy", f"{opening}; peers: {', '.join(peers) or 'none'}")]
+    return [Finding("ok", "policy", f"{opening}; peers: {', '.join(peers) or 'none'}{people}")]
 
 
 def _serve(config: party_config.PartyConfig) -> Checks:
@@ -274,4 +281,19 @@ def _operator(path: Path) -> Checks:
     }
 
 
-CHECKS: dict[str, Callable[[Path], Checks]] = {"party": _party, "coordinator": _coordinator, "operator": _operator}
+def _approver(path: Path) -> Checks:
+    config = approvals_client.read(path)
+    tls, to = config.transport(), Address(config.party_name, config.party)
+    return {
+        "certificate": partial(check_certificate, tls, Identity(config.name, Role.APPROVER)),
+        "environment": partial(check_environment, tls),
+        to.name: partial(check_server, to, tls),
+    }
+
+
+CHECKS: dict[str, Callable[[Path], Checks]] = {
+    "party": _party,
+    "coordinator": _coordinator,
+    "operator": _operator,
+    "approver": _approver,
+}

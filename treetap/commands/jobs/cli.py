@@ -71,10 +71,12 @@ def _print_checked(answers: Sequence[jobs_pb2.Checked], parties: Sequence[str], 
     answers = [*answers, *silent]
     faults = [answer for answer in answers if answer.error]
     if as_json:
-        rows = [{"party": answer.party, "error": answer.error, "bad_input": answer.bad_input} for answer in answers]
+        keys = ("party", "error", "bad_input", "would_wait")
+        rows = [{key: getattr(answer, key) for key in keys} for answer in answers]
         _print_json({"could_begin": not faults, "answers": rows})
     for answer in () if as_json else answers:
-        typer.echo(f"{answer.party}: {answer.error or 'the job could begin here'}")
+        fits = "the job would wait for approval here" if answer.would_wait else "the job could begin here"
+        typer.echo(f"{answer.party}: {answer.error or fits}")
     if faults:
         names = ", ".join(dict.fromkeys(answer.party for answer in faults))
         kind = BadInput if all(answer.bad_input for answer in faults) else TreetapError

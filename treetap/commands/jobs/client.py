@@ -8,6 +8,7 @@ answer, it would begin the job twice.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -18,17 +19,22 @@ from treetap.commands.ending import run, tell
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
 from treetap.names import check_name
 from treetap.process.config import Process
+from treetap.protocols.agreement import job_digest, statement
+from treetap.protocols.drafts import checked, named, to_draft
 from treetap.strict import Address as AddressText
 from treetap.strict import Name, load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
+from treetap.wire.signatures import signed
 from treetap.wire.status_parts import UNDER_WAY, jobs_of, joined
 from treetap.wire.timeouts import Reconnects, Timeouts
+from treetap.wire.tls import Insecure
 from treetap.wire.v2 import jobs_pb2
 from treetap.wire.visible_message import visible_message
 
 M = TypeVar("M", bound=Message)
+R = TypeVar("R", jobs_pb2.SubmitRequest, jobs_pb2.PredictRequest, jobs_pb2.AlignRequest)
 OnStatus = Callable[[jobs_pb2.JobStatus], None]
 #: Deadlines of an operator's calls; a coordinator that sends no status of a running job for `silence_s` has gone.
 TIMEOUTS = Timeouts()
@@ -69,9 +75,7 @@ class Operator:
 
     def submit(self, request: jobs_pb2.SubmitRequest) -> str:
         """Submit a training job; returns its name, made up where the request has none."""
-        if request.job:
-            _check(request.job)
-        return self._begin(lambda stub: stub.Submit(request, timeout=rpc.ASK_DEADLINE), request.job)
+        return self._begin(request, lambda stub, request: stub.Submit(request, timeout=rpc.ASK_DEADLINE))
 
     def check(self, request: jobs_pb2.SubmitRequest) -> list[jobs_pb2.Checked]:
         """Have every party check a training job, and keep nothing of it; returns their answers."""
@@ -94,20 +98,16 @@ class Operator:
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
         """Submit a prediction; returns its name, made up where the request has none."""
         _check(request.model, "model")
-        if request.job:
-            _check(request.job)
-        return self._begin(lambda stub: stub.Predict(request, timeout=rpc.ASK_DEADLINE), request.job)
+        return self._begin(request, lambda stub, request: stub.Predict(request, timeout=rpc.ASK_DEADLINE))
 
     def align(self, request: jobs_pb2.AlignRequest) -> str:
         """Ask for a preview of an alignment; returns its name, made up where the request has none."""
-        if request.job:
-            _check(request.job)
-        return self._begin(lambda stub: stub.Align(request, timeout=rpc.ASK_DEADLINE), request.job)
+        return self._begin(request, lambda stub, request: stub.Align(request, timeout=rpc.ASK_DEADLINE))
 
     def resume(self, job: str) -> str:
         """Resume an interrupted job."""
         _check(job)
-        return self._begin(lambda stub: stub.Resume(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE), job)
+        return self._once(lambda stub: stub.Resume(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE), job)
 
     def cancel(self, job: str) -> jobs_pb2.JobStatus:
         """Stop a job and have every party delete its state."""
@@ -141,25 +141,38 @@ class Operator:
         _check(job)
         return run(self._watch(job, on_status, until or _never))
 
-    def _begin(self, call: Callable[[rpc.JobsStub], Awaitable[jobs_pb2.JobAccepted]], job: str) -> str:
-        """Call once; returns the job's name. `job`: that of the request, which may have none."""
+    def _begin(self, request: R, call: Callable[[rpc.JobsStub, R], Awaitable[jobs_pb2.JobAccepted]]) -> str:
+        """Name a job, sign it unless the federation is in plain text, and submit it; returns its name."""
+        if request.job:
+            _check(request.job)
+        request = named(request)
+        if not isinstance(self._transport, Insecure):
+            asked = to_draft(request)
+            drafted = run(self._ask(lambda stub: stub.Draft(asked, timeout=rpc.ASK_DEADLINE), repeat=True, as_is=True))
+            digest = job_digest(request.job, checked(request, drafted))
+            request.signed.CopyFrom(signed(self._transport, statement(digest), "job", time.time_ns()))
+        return self._once(lambda stub: call(stub, request), request.job)
+
+    def _once(self, call: Callable[[rpc.JobsStub], Awaitable[jobs_pb2.JobAccepted]], job: str) -> str:
+        """Call once; returns the name of the job."""
         try:
             return run(self._ask(call, repeat=False)).job
         except Unanswered as failure:
-            look = f"treetap status {job}".strip()
+            look = f"treetap status {job}"
             raise Interrupted(f"{failure}; it may have accepted the job all the same; see: {look}") from None
 
-    async def _ask(self, call: Callable[[rpc.JobsStub], Awaitable[M]], *, repeat: bool) -> M:
+    async def _ask(self, call: Callable[[rpc.JobsStub], Awaitable[M]], *, repeat: bool, as_is: bool = False) -> M:
         """Call; with `repeat`, again for a bounded time while the coordinator runs but does not answer.
 
-        Texts of the answer, such as a party's error, are made visible: they go to the operator's screen.
+        Texts of the answer, such as a party's error, are made visible unless `as_is`: they go to the operator's screen.
         """
         dialer, reconnects = rpc.GrpcDialer(self._transport, TIMEOUTS), Reconnects(TIMEOUTS)
         try:
             while True:
                 try:
                     async with dialer.jobs(self._to) as stub:
-                        return visible_message(await call(stub), PATHS)
+                        answer = await call(stub)
+                        return answer if as_is else visible_message(answer, PATHS)
                 except Unreachable as error:
                     if not (repeat and await _again(error, dialer, reconnects)):
                         raise

@@ -84,6 +84,8 @@ def policy_file(label_holders: Sequence[str], peers: Sequence[str]) -> str:
             "# label_holders may open sums over this party's columns; peers are the others of a job.",
             f"label_holders = {_names(label_holders)}",
             f"peers = {_names(peers)}",
+            '# approval = "manual"     # each job waits until one of approvers approves it: docs/approvals.md',
+            '# approvers = ["ann"]',
             "",
         ]
     )

@@ -341,6 +341,7 @@ class OpenPreview(google.protobuf.message.Message):
     PARTIES_FIELD_NUMBER: builtins.int
     PEERS_FIELD_NUMBER: builtins.int
     SUBMISSION_FIELD_NUMBER: builtins.int
+    SIGNED_FIELD_NUMBER: builtins.int
     answer: builtins.str
     """Answer: count, how many records all parties hold; or records, each party's own row numbers of these."""
     table: builtins.str
@@ -353,6 +354,10 @@ class OpenPreview(google.protobuf.message.Message):
 
     @property
     def peers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.Peer]: ...
+    @property
+    def signed(self) -> treetap.wire.v2.types_pb2.Signed:
+        """As in Prepare."""
+
     def __init__(
         self,
         *,
@@ -361,8 +366,10 @@ class OpenPreview(google.protobuf.message.Message):
         parties: collections.abc.Iterable[builtins.str] | None = ...,
         peers: collections.abc.Iterable[treetap.wire.v2.types_pb2.Peer] | None = ...,
         submission: builtins.str = ...,
+        signed: treetap.wire.v2.types_pb2.Signed | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["answer", b"answer", "parties", b"parties", "peers", b"peers", "submission", b"submission", "table", b"table"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["signed", b"signed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["answer", b"answer", "parties", b"parties", "peers", b"peers", "signed", b"signed", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenPreview: typing_extensions.TypeAlias = OpenPreview
 

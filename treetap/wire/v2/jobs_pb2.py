@@ -22,6 +22,8 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from treetap.wire.v2 import alignment_pb2 as treetap_dot_wire_dot_v2_dot_alignment__pb2
+from treetap.wire.v2 import prediction_pb2 as treetap_dot_wire_dot_v2_dot_prediction__pb2
 from treetap.wire.v2 import protocols_pb2 as treetap_dot_wire_dot_v2_dot_protocols__pb2
 from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__pb2
 from treetap.wire.v2 import serving_pb2 as treetap_dot_wire_dot_v2_dot_serving__pb2
@@ -29,17 +31,33 @@ from treetap.wire.v2 import setup_pb2 as treetap_dot_wire_dot_v2_dot_setup__pb2
 from treetap.wire.v2 import types_pb2 as treetap_dot_wire_dot_v2_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atreetap/wire/v2/jobs.proto\x12\x0ftreetap.wire.v2\x1a\x1ftreetap/wire/v2/protocols.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1dtreetap/wire/v2/serving.proto\x1a\x1btreetap/wire/v2/setup.proto\x1a\x1btreetap/wire/v2/types.proto\"P\n\rSubmitRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12,\n\x04spec\x18\x02 \x01(\x0b\x32\x18.treetap.wire.v2.JobSpecB\x04\xa8\xd4\x18\x01\"=\n\nCheckReply\x12/\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x18.treetap.wire.v2.CheckedB\x04\xa8\xd4\x18\x01\"L\n\x07\x43hecked\x12\x13\n\x05party\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x65rror\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\tbad_input\x18\x03 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"\x9b\x03\n\x0ePredictRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05model\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0crecords_file\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62lock\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x35\n\nparameters\x18\x06 \x01(\x0b\x32\x1b.treetap.wire.v2.ParametersB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x61way_policy\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61way_deadline_s\x18\n \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x65xplain\x18\x0b \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x1b\n\rexplain_limit\x18\x0c \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x1a\n\x0c\x61ttributions\x18\r \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05serve\x18\x0e \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x17\n\trecipient\x18\x0f \x01(\tB\x04\xa8\xd4\x18\x01\x12\x14\n\x06\x66ormat\x18\x10 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08\x65valuate\x18\x11 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"c\n\x0c\x41lignRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x14\n\x06\x61nswer\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07parties\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x01\" \n\x0bJobAccepted\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\x1c\n\x07JobName\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"M\n\x0cPruneRequest\x12\x12\n\x04jobs\x18\x01 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x64\x61ys\x18\x02 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x64ry_run\x18\x03 \x01(\x08\x42\x04\xa8\xd4\x18\x01\" \n\nPruneReply\x12\x12\n\x04jobs\x18\x01 \x03(\tB\x04\xa8\xd4\x18\x01\"\"\n\rStatusRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"=\n\x0bStatusReply\x12.\n\x04jobs\x18\x01 \x03(\x0b\x32\x1a.treetap.wire.v2.JobStatusB\x04\xa8\xd4\x18\x01\"\xe1\x08\n\tJobStatus\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04kind\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05state\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61ttempt\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05phase\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05round\x18\x06 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x14\n\x06rounds\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x13\n\x05stage\x18\x08 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x15\n\x07seconds\x18\t \x01(\x01\x42\x04\xa8\xd4\x18\x14\x12\x13\n\x05\x62ytes\x18\n \x01(\x04\x42\x04\xa8\xd4\x18\x13\x12\x33\n\x07metrics\x18\x0b \x03(\x0b\x32\x1c.treetap.wire.v2.NamedMetricB\x04\xa8\xd4\x18\x03\x12\x13\n\x05\x65rror\x18\x0c \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\tbad_input\x18\r \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x19\n\x0bpredictions\x18\x0e \x01(\tB\x04\xa8\xd4\x18\x01\x12\x32\n\x06phases\x18\x0f \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\x12\x35\n\x08\x61\x63\x63ounts\x18\x10 \x03(\x0b\x32\x1d.treetap.wire.v2.PartyAccountB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scored\x18\x11 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07records\x18\x12 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x61way\x18\x13 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0c\x65xplanations\x18\x14 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0c\x61ttributions\x18\x15 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08withheld\x18\x16 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x36\n\x07serving\x18\x17 \x01(\x0b\x32\x1f.treetap.wire.v2.ServingFiguresB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0cstored_trees\x18\x18 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x18\n\nused_trees\x18\x19 \x01(\rB\x04\xa8\xd4\x18\x03\x12\x12\n\x04more\x18\x1a \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x16\n\x08protocol\x18\x1b \x01(\tB\x04\xa8\xd4\x18\x01\x12:\n\narithmetic\x18\x1c \x03(\x0b\x32 .treetap.wire.v2.PartyArithmeticB\x04\xa8\xd4\x18\x01\x12\x35\n\x07history\x18\x1d \x03(\x0b\x32\x1e.treetap.wire.v2.MetricHistoryB\x04\xa8\xd4\x18\x03\x12\x18\n\nevaluation\x18\x1e \x01(\tB\x04\xa8\xd4\x18\x01\x12\x30\n\x05\x63\x65lls\x18\x1f \x03(\x0b\x32\x1b.treetap.wire.v2.PartyCellsB\x04\xa8\xd4\x18\x01\x12\x32\n\x06\x63ommon\x18  \x01(\x0b\x32\x1c.treetap.wire.v2.CommonCountB\x04\xa8\xd4\x18\x01\x12.\n\x04rows\x18! \x03(\x0b\x32\x1a.treetap.wire.v2.PartyRowsB\x04\xa8\xd4\x18\x01\x12\x1b\n\rplanned_bytes\x18\" \x01(\x04\x42\x04\xa8\xd4\x18\x13\x12\x16\n\x08released\x18$ \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06scheme\x18# \x01(\tB\x04\xa8\xd4\x18\x01\"4\n\tPartyRows\x12\x13\n\x05party\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04path\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\"[\n\nPartyCells\x12\x13\n\x05party\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1b\n\runknown_cells\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x03\x12\x1b\n\rempty_columns\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x03\"=\n\x0fPartyArithmetic\x12\x13\n\x05party\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x62\x61\x63kend\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\"V\n\x0cPartyAccount\x12\x13\n\x05party\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x31\n\x07\x61\x63\x63ount\x18\x02 \x01(\x0b\x32\x1a.treetap.wire.v2.AccountedB\x04\xa8\xd4\x18\x01\x32\xf8\x04\n\x04Jobs\x12\x46\n\x06Submit\x12\x1e.treetap.wire.v2.SubmitRequest\x1a\x1c.treetap.wire.v2.JobAccepted\x12\x46\n\x05\x43heck\x12\x1e.treetap.wire.v2.SubmitRequest\x1a\x1b.treetap.wire.v2.CheckReply0\x01\x12H\n\x07Predict\x12\x1f.treetap.wire.v2.PredictRequest\x1a\x1c.treetap.wire.v2.JobAccepted\x12\x44\n\x05\x41lign\x12\x1d.treetap.wire.v2.AlignRequest\x1a\x1c.treetap.wire.v2.JobAccepted\x12?\n\x05Watch\x12\x18.treetap.wire.v2.JobName\x1a\x1a.treetap.wire.v2.JobStatus0\x01\x12H\n\x06Status\x12\x1e.treetap.wire.v2.StatusRequest\x1a\x1c.treetap.wire.v2.StatusReply0\x01\x12>\n\x06\x43\x61ncel\x12\x18.treetap.wire.v2.JobName\x1a\x1a.treetap.wire.v2.JobStatus\x12@\n\x06Resume\x12\x18.treetap.wire.v2.JobName\x1a\x1c.treetap.wire.v2.JobAccepted\x12\x43\n\x05Prune\x12\x1d.treetap.wire.v2.PruneRequest\x1a\x1b.treetap.wire.v2.PruneReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atreetap/wire/v2/jobs.proto\x12\x0ftreetap.wire.v2\x1a\x1ftreetap/wire/v2/alignment.proto\x1a treetap/wire/v2/prediction.proto\x1a\x1ftreetap/wire/v2/protocols.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1dtreetap/wire/v2/serving.proto\x1a\x1btreetap/wire/v2/setup.proto\x1a\x1btreetap/wire/v2/types.proto\"\xc0\x01\n\x0c\x44raftRequest\x12\x35\n\x05train\x18\x01 \x01(\x0b\x32\x1e.treetap.wire.v2.SubmitRequestB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x07predict\x18\x02 \x01(\x0b\x32\x1f.treetap.wire.v2.PredictRequestB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\x05\x61lign\x18\x03 \x01(\x0b\x32\x1d.treetap.wire.v2.AlignRequestB\x04\xa8\xd4\x18\x01H\x00\x42\t\n\x07request\"\xbb\x01\n\x07\x44rafted\x12\x31\n\x07prepare\x18\x01 \x01(\x0b\x32\x18.treetap.wire.v2.PrepareB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nopen_model\x18\x02 \x01(\x0b\x32\x1a.treetap.wire.v2.OpenModelB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0copen_preview\x18\x03 \x01(\x0b\x32\x1c.treetap.wire.v2.OpenPreviewB\x04\xa8\xd4\x18\x01H\x00\x42\t\n\x07opening\"\x99\x01\n\rSubmitRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12,\n\x04spec\x18\x02 \x01(\x0b\x32\x18.treetap.wire.v2.JobSpecB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12-\n\x06signed\x18\x04 \x01(\x0b\x32\x17.treetap.wire.v2.SignedB\x04\xa8\xd4\x18\x01\"=\n\nCheckReply\x12/\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x18.treetap.wire.v2.CheckedB\x04\xa8\xd4\x18\x01\"f\n\x07\x43hecked\x12\x13\n\x05party\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x65rror\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\tbad_input\x18\x03 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x18\n\nwould_wait\x18\x04 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"\xe4\x03\n\x0ePredictRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05model\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0crecords_file\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62lock\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x35\n\nparameters\x18\x06 \x01(\x0b\x32\x1b.treetap.wire.v2.ParametersB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x61way_policy\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61way_deadline_s\x18\n \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x65xplain\x18\x0b \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x1b\n\rexplain_limit\x18\x0c \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x1a\n\x0c\x61ttributions\x18\r \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05serve\x18\x0e \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x17\n\trecipient\x18\x0f \x01(\tB\x04\xa8\xd4\x18\x01\x12\x14\n\x06\x66ormat\x18\x10 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08\x65valuate\x18\x11 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x12 \x01(\tB\x04\xa8\xd4\x18\x01\x12-\n\x06signed\x18\x13 \x01(\x0b\x32\x17.treetap.wire.v2.SignedB\x04\xa8\xd4\x18\x01\"\xac\x01\n\x0c\x41lignRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x14\n\x06\x61nswer\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07parties\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x01\x12-\n\x06signed\x18\x06 \x01(\x0b\x32\x17.treetap.wire.v2.SignedB\x04\xa8\xd4\x18\x01\" \n\x0bJobAccepted\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\x1c\n\x07JobName\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"M\n\x0cPruneRequest\x12\x12\n\x04jobs\x18\x01 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x64\x61ys\x18\x02 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x64ry_run\x18\x03 \x01(\x08\x42\x04\xa8\xd4\x18\x01\" \n\nPruneReply\x12\x12\n\x04jobs\x18\x01 \x03(\tB\x04\xa8\xd4\x18\x01\"\"\n\rStatusRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"=\n\x0bStatusReply\x12.\n\x04jobs\x18\x01 \x03(\x0b\x32\x1a.treetap.wire.v2.JobStatusB\x04\xa8\xd4\x18\x01\"\xe1\x08\n\tJobStatus\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04kind\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05state\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61ttempt\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05phase\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05round\x18\x06 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x14\n\x06rounds\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x13\n\x05stage\x18\x08 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x15\n\x07seconds\x18\t \x01(\x01\x42\x04\xa8\xd4\x18\x14\x12\x13\n\x05\x62ytes\x18\n \x01(\x04\x42\x04\xa8\xd4\x18\x13\x12\x33\n\x07metrics\x18\x0b \x03(\x0b\x32\x1c.treetap.wire.v2.NamedMetricB\x04\xa8\xd4\x18\x03\x12\x13\n\x05\x65rror\x18\x0c \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\tbad_input\x18\r \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x19\n\x0bpredictions\x18\x0e \x01(\tB\x04\xa8\xd4\x18\x01\x12\x32\n\x06phases\x18\x0f \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\x12\x35\n\x08\x61\x63\x63ounts\x18\x10 \x03(\x0b\x32\x1d.treetap.wire.v2.PartyAccountB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scored\x18\x11 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07records\x18\x12 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x61way\x18\x13 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0c\x65xplanations\x18\x14 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0c\x61ttributions\x18\x15 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08withheld\x18\x16 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x36\n\x07serving\x18\x17 \x01(\x0b\x32\x1f.treetap.wire.v2.ServingFiguresB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0cstored_trees\x18\x18 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x18\n\nused_trees\x18\x19 \x01(\rB\x04\xa8\xd4\x18\x03\x12\x12\n\x04more\x18\x1a \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x16\n\x08protocol\x18\x1b \x01(\tB\x04\xa8\xd4\x18\x01\x12:\n\narithmetic\x18\x1c \x03(\x0b\x32 .treetap.wire.v2.PartyArithmeticB\x04\xa8\xd4\x18\x01\x12\x35\n\x07history\x18\x1d \x03(\x0b\x32\x1e.treetap.wire.v2.MetricHistoryB\x04\xa8\xd4\x18\x03\x12\x18\n\nevaluation\x18\x1e \x01(\tB\x04\xa8\xd4\x18\x01\x12\x30\n\x05\x63\x65lls\x18\x1f \x03(\x0b\x32\x1b.treetap.wire.v2.PartyCellsB\x04\xa8\xd4\x18\x01\x12\x32\n\x06\x63ommon\x18  \x01(\x0b\x32\x1c.treetap.wire.v2.CommonCountB\x04\xa8\xd4\x18\x01\x12.\n\x04rows\x18! \x03(\x0b\x32\x1a.treetap.wire.v2.PartyRowsB\x04\xa8\xd4\x18\x01\x12\x1b\n\rplanned_bytes\x18\" \x01(\x04\x42\x04\xa8\xd4\x18\x13\x12\x16\n\x08released\x18$ \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06scheme\x18# \x01(\tB\x04\xa8\xd4\x18\x01\"4\n\tPartyRows\x12\x13\n\x05party\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04path\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\"[\n\nPartyCells\x12\x13\n\x05party\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1b\n\runknown_cells\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x03\x12\x1b\n\rempty_columns\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x03\"=\n\x0fPartyArithmetic\x12\x13\n\x05party\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x62\x61\x63kend\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\"V\n\x0cPartyAccount\x12\x13\n\x05party\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x31\n\x07\x61\x63\x63ount\x18\x02 \x01(\x0b\x32\x1a.treetap.wire.v2.AccountedB\x04\xa8\xd4\x18\x01\x32\xba\x05\n\x04Jobs\x12@\n\x05\x44raft\x12\x1d.treetap.wire.v2.DraftRequest\x1a\x18.treetap.wire.v2.Drafted\x12\x46\n\x06Submit\x12\x1e.treetap.wire.v2.SubmitRequest\x1a\x1c.treetap.wire.v2.JobAccepted\x12\x46\n\x05\x43heck\x12\x1e.treetap.wire.v2.SubmitRequest\x1a\x1b.treetap.wire.v2.CheckReply0\x01\x12H\n\x07Predict\x12\x1f.treetap.wire.v2.PredictRequest\x1a\x1c.treetap.wire.v2.JobAccepted\x12\x44\n\x05\x41lign\x12\x1d.treetap.wire.v2.AlignRequest\x1a\x1c.treetap.wire.v2.JobAccepted\x12?\n\x05Watch\x12\x18.treetap.wire.v2.JobName\x1a\x1a.treetap.wire.v2.JobStatus0\x01\x12H\n\x06Status\x12\x1e.treetap.wire.v2.StatusRequest\x1a\x1c.treetap.wire.v2.StatusReply0\x01\x12>\n\x06\x43\x61ncel\x12\x18.treetap.wire.v2.JobName\x1a\x1a.treetap.wire.v2.JobStatus\x12@\n\x06Resume\x12\x18.treetap.wire.v2.JobName\x1a\x1c.treetap.wire.v2.JobAccepted\x12\x43\n\x05Prune\x12\x1d.treetap.wire.v2.PruneRequest\x1a\x1b.treetap.wire.v2.PruneReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'treetap.wire.v2.jobs_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_DRAFTREQUEST'].fields_by_name['train']._loaded_options = None
+  _globals['_DRAFTREQUEST'].fields_by_name['train']._serialized_options = b'\250\324\030\001'
+  _globals['_DRAFTREQUEST'].fields_by_name['predict']._loaded_options = None
+  _globals['_DRAFTREQUEST'].fields_by_name['predict']._serialized_options = b'\250\324\030\001'
+  _globals['_DRAFTREQUEST'].fields_by_name['align']._loaded_options = None
+  _globals['_DRAFTREQUEST'].fields_by_name['align']._serialized_options = b'\250\324\030\001'
+  _globals['_DRAFTED'].fields_by_name['prepare']._loaded_options = None
+  _globals['_DRAFTED'].fields_by_name['prepare']._serialized_options = b'\250\324\030\001'
+  _globals['_DRAFTED'].fields_by_name['open_model']._loaded_options = None
+  _globals['_DRAFTED'].fields_by_name['open_model']._serialized_options = b'\250\324\030\001'
+  _globals['_DRAFTED'].fields_by_name['open_preview']._loaded_options = None
+  _globals['_DRAFTED'].fields_by_name['open_preview']._serialized_options = b'\250\324\030\001'
   _globals['_SUBMITREQUEST'].fields_by_name['job']._loaded_options = None
   _globals['_SUBMITREQUEST'].fields_by_name['job']._serialized_options = b'\250\324\030\001'
   _globals['_SUBMITREQUEST'].fields_by_name['spec']._loaded_options = None
   _globals['_SUBMITREQUEST'].fields_by_name['spec']._serialized_options = b'\250\324\030\001'
+  _globals['_SUBMITREQUEST'].fields_by_name['submission']._loaded_options = None
+  _globals['_SUBMITREQUEST'].fields_by_name['submission']._serialized_options = b'\250\324\030\001'
+  _globals['_SUBMITREQUEST'].fields_by_name['signed']._loaded_options = None
+  _globals['_SUBMITREQUEST'].fields_by_name['signed']._serialized_options = b'\250\324\030\001'
   _globals['_CHECKREPLY'].fields_by_name['answers']._loaded_options = None
   _globals['_CHECKREPLY'].fields_by_name['answers']._serialized_options = b'\250\324\030\001'
   _globals['_CHECKED'].fields_by_name['party']._loaded_options = None
@@ -48,6 +66,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHECKED'].fields_by_name['error']._serialized_options = b'\250\324\030\001'
   _globals['_CHECKED'].fields_by_name['bad_input']._loaded_options = None
   _globals['_CHECKED'].fields_by_name['bad_input']._serialized_options = b'\250\324\030\001'
+  _globals['_CHECKED'].fields_by_name['would_wait']._loaded_options = None
+  _globals['_CHECKED'].fields_by_name['would_wait']._serialized_options = b'\250\324\030\001'
   _globals['_PREDICTREQUEST'].fields_by_name['job']._loaded_options = None
   _globals['_PREDICTREQUEST'].fields_by_name['job']._serialized_options = b'\250\324\030\001'
   _globals['_PREDICTREQUEST'].fields_by_name['model']._loaded_options = None
@@ -78,6 +98,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREDICTREQUEST'].fields_by_name['format']._serialized_options = b'\250\324\030\001'
   _globals['_PREDICTREQUEST'].fields_by_name['evaluate']._loaded_options = None
   _globals['_PREDICTREQUEST'].fields_by_name['evaluate']._serialized_options = b'\250\324\030\001'
+  _globals['_PREDICTREQUEST'].fields_by_name['submission']._loaded_options = None
+  _globals['_PREDICTREQUEST'].fields_by_name['submission']._serialized_options = b'\250\324\030\001'
+  _globals['_PREDICTREQUEST'].fields_by_name['signed']._loaded_options = None
+  _globals['_PREDICTREQUEST'].fields_by_name['signed']._serialized_options = b'\250\324\030\001'
   _globals['_ALIGNREQUEST'].fields_by_name['job']._loaded_options = None
   _globals['_ALIGNREQUEST'].fields_by_name['job']._serialized_options = b'\250\324\030\001'
   _globals['_ALIGNREQUEST'].fields_by_name['answer']._loaded_options = None
@@ -86,6 +110,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ALIGNREQUEST'].fields_by_name['table']._serialized_options = b'\250\324\030\001'
   _globals['_ALIGNREQUEST'].fields_by_name['parties']._loaded_options = None
   _globals['_ALIGNREQUEST'].fields_by_name['parties']._serialized_options = b'\250\324\030\001'
+  _globals['_ALIGNREQUEST'].fields_by_name['submission']._loaded_options = None
+  _globals['_ALIGNREQUEST'].fields_by_name['submission']._serialized_options = b'\250\324\030\001'
+  _globals['_ALIGNREQUEST'].fields_by_name['signed']._loaded_options = None
+  _globals['_ALIGNREQUEST'].fields_by_name['signed']._serialized_options = b'\250\324\030\001'
   _globals['_JOBACCEPTED'].fields_by_name['job']._loaded_options = None
   _globals['_JOBACCEPTED'].fields_by_name['job']._serialized_options = b'\250\324\030\001'
   _globals['_JOBNAME'].fields_by_name['job']._loaded_options = None
@@ -192,38 +220,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PARTYACCOUNT'].fields_by_name['party']._serialized_options = b'\250\324\030\001'
   _globals['_PARTYACCOUNT'].fields_by_name['account']._loaded_options = None
   _globals['_PARTYACCOUNT'].fields_by_name['account']._serialized_options = b'\250\324\030\001'
-  _globals['_SUBMITREQUEST']._serialized_start=200
-  _globals['_SUBMITREQUEST']._serialized_end=280
-  _globals['_CHECKREPLY']._serialized_start=282
-  _globals['_CHECKREPLY']._serialized_end=343
-  _globals['_CHECKED']._serialized_start=345
-  _globals['_CHECKED']._serialized_end=421
-  _globals['_PREDICTREQUEST']._serialized_start=424
-  _globals['_PREDICTREQUEST']._serialized_end=835
-  _globals['_ALIGNREQUEST']._serialized_start=837
-  _globals['_ALIGNREQUEST']._serialized_end=936
-  _globals['_JOBACCEPTED']._serialized_start=938
-  _globals['_JOBACCEPTED']._serialized_end=970
-  _globals['_JOBNAME']._serialized_start=972
-  _globals['_JOBNAME']._serialized_end=1000
-  _globals['_PRUNEREQUEST']._serialized_start=1002
-  _globals['_PRUNEREQUEST']._serialized_end=1079
-  _globals['_PRUNEREPLY']._serialized_start=1081
-  _globals['_PRUNEREPLY']._serialized_end=1113
-  _globals['_STATUSREQUEST']._serialized_start=1115
-  _globals['_STATUSREQUEST']._serialized_end=1149
-  _globals['_STATUSREPLY']._serialized_start=1151
-  _globals['_STATUSREPLY']._serialized_end=1212
-  _globals['_JOBSTATUS']._serialized_start=1215
-  _globals['_JOBSTATUS']._serialized_end=2336
-  _globals['_PARTYROWS']._serialized_start=2338
-  _globals['_PARTYROWS']._serialized_end=2390
-  _globals['_PARTYCELLS']._serialized_start=2392
-  _globals['_PARTYCELLS']._serialized_end=2483
-  _globals['_PARTYARITHMETIC']._serialized_start=2485
-  _globals['_PARTYARITHMETIC']._serialized_end=2546
-  _globals['_PARTYACCOUNT']._serialized_start=2548
-  _globals['_PARTYACCOUNT']._serialized_end=2634
-  _globals['_JOBS']._serialized_start=2637
-  _globals['_JOBS']._serialized_end=3269
+  _globals['_DRAFTREQUEST']._serialized_start=268
+  _globals['_DRAFTREQUEST']._serialized_end=460
+  _globals['_DRAFTED']._serialized_start=463
+  _globals['_DRAFTED']._serialized_end=650
+  _globals['_SUBMITREQUEST']._serialized_start=653
+  _globals['_SUBMITREQUEST']._serialized_end=806
+  _globals['_CHECKREPLY']._serialized_start=808
+  _globals['_CHECKREPLY']._serialized_end=869
+  _globals['_CHECKED']._serialized_start=871
+  _globals['_CHECKED']._serialized_end=973
+  _globals['_PREDICTREQUEST']._serialized_start=976
+  _globals['_PREDICTREQUEST']._serialized_end=1460
+  _globals['_ALIGNREQUEST']._serialized_start=1463
+  _globals['_ALIGNREQUEST']._serialized_end=1635
+  _globals['_JOBACCEPTED']._serialized_start=1637
+  _globals['_JOBACCEPTED']._serialized_end=1669
+  _globals['_JOBNAME']._serialized_start=1671
+  _globals['_JOBNAME']._serialized_end=1699
+  _globals['_PRUNEREQUEST']._serialized_start=1701
+  _globals['_PRUNEREQUEST']._serialized_end=1778
+  _globals['_PRUNEREPLY']._serialized_start=1780
+  _globals['_PRUNEREPLY']._serialized_end=1812
+  _globals['_STATUSREQUEST']._serialized_start=1814
+  _globals['_STATUSREQUEST']._serialized_end=1848
+  _globals['_STATUSREPLY']._serialized_start=1850
+  _globals['_STATUSREPLY']._serialized_end=1911
+  _globals['_JOBSTATUS']._serialized_start=1914
+  _globals['_JOBSTATUS']._serialized_end=3035
+  _globals['_PARTYROWS']._serialized_start=3037
+  _globals['_PARTYROWS']._serialized_end=3089
+  _globals['_PARTYCELLS']._serialized_start=3091
+  _globals['_PARTYCELLS']._serialized_end=3182
+  _globals['_PARTYARITHMETIC']._serialized_start=3184
+  _globals['_PARTYARITHMETIC']._serialized_end=3245
+  _globals['_PARTYACCOUNT']._serialized_start=3247
+  _globals['_PARTYACCOUNT']._serialized_end=3333
+  _globals['_JOBS']._serialized_start=3336
+  _globals['_JOBS']._serialized_end=4034
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,8 @@ import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
+import treetap.wire.v2.alignment_pb2
+import treetap.wire.v2.prediction_pb2
 import treetap.wire.v2.protocols_pb2
 import treetap.wire.v2.serving_pb2
 import treetap.wire.v2.setup_pb2
@@ -23,23 +25,85 @@ else:
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
+class DraftRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAIN_FIELD_NUMBER: builtins.int
+    PREDICT_FIELD_NUMBER: builtins.int
+    ALIGN_FIELD_NUMBER: builtins.int
+    @property
+    def train(self) -> Global___SubmitRequest: ...
+    @property
+    def predict(self) -> Global___PredictRequest: ...
+    @property
+    def align(self) -> Global___AlignRequest: ...
+    def __init__(
+        self,
+        *,
+        train: Global___SubmitRequest | None = ...,
+        predict: Global___PredictRequest | None = ...,
+        align: Global___AlignRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["align", b"align", "predict", b"predict", "request", b"request", "train", b"train"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["align", b"align", "predict", b"predict", "request", b"request", "train", b"train"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["request", b"request"]) -> typing.Literal["train", "predict", "align"] | None: ...
+
+Global___DraftRequest: typing_extensions.TypeAlias = DraftRequest
+
+@typing.final
+class Drafted(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PREPARE_FIELD_NUMBER: builtins.int
+    OPEN_MODEL_FIELD_NUMBER: builtins.int
+    OPEN_PREVIEW_FIELD_NUMBER: builtins.int
+    @property
+    def prepare(self) -> treetap.wire.v2.setup_pb2.Prepare: ...
+    @property
+    def open_model(self) -> treetap.wire.v2.prediction_pb2.OpenModel: ...
+    @property
+    def open_preview(self) -> treetap.wire.v2.alignment_pb2.OpenPreview: ...
+    def __init__(
+        self,
+        *,
+        prepare: treetap.wire.v2.setup_pb2.Prepare | None = ...,
+        open_model: treetap.wire.v2.prediction_pb2.OpenModel | None = ...,
+        open_preview: treetap.wire.v2.alignment_pb2.OpenPreview | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["open_model", b"open_model", "open_preview", b"open_preview", "opening", b"opening", "prepare", b"prepare"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["open_model", b"open_model", "open_preview", b"open_preview", "opening", b"opening", "prepare", b"prepare"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["opening", b"opening"]) -> typing.Literal["prepare", "open_model", "open_preview"] | None: ...
+
+Global___Drafted: typing_extensions.TypeAlias = Drafted
+
+@typing.final
 class SubmitRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     JOB_FIELD_NUMBER: builtins.int
     SPEC_FIELD_NUMBER: builtins.int
+    SUBMISSION_FIELD_NUMBER: builtins.int
+    SIGNED_FIELD_NUMBER: builtins.int
     job: builtins.str
-    """Empty: the coordinator chooses a name."""
+    """Its name, which the operator chooses; a check may have none."""
+    submission: builtins.str
+    """The nonce of this submission, which the operator draws."""
     @property
     def spec(self) -> treetap.wire.v2.setup_pb2.JobSpec: ...
+    @property
+    def signed(self) -> treetap.wire.v2.types_pb2.Signed:
+        """Its signature of the digest of the job; none in plain text."""
+
     def __init__(
         self,
         *,
         job: builtins.str = ...,
         spec: treetap.wire.v2.setup_pb2.JobSpec | None = ...,
+        submission: builtins.str = ...,
+        signed: treetap.wire.v2.types_pb2.Signed | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "spec", b"spec"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["signed", b"signed", "spec", b"spec"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "signed", b"signed", "spec", b"spec", "submission", b"submission"]) -> None: ...
 
 Global___SubmitRequest: typing_extensions.TypeAlias = SubmitRequest
 
@@ -68,20 +132,24 @@ class Checked(google.protobuf.message.Message):
     PARTY_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
     BAD_INPUT_FIELD_NUMBER: builtins.int
+    WOULD_WAIT_FIELD_NUMBER: builtins.int
     party: builtins.str
     """The party, or the coordinator."""
     error: builtins.str
     """What speaks against the job there; empty: nothing."""
     bad_input: builtins.bool
     """It lies in somebody's input or policy: exit status 2."""
+    would_wait: builtins.bool
+    """As in CheckedJob."""
     def __init__(
         self,
         *,
         party: builtins.str = ...,
         error: builtins.str = ...,
         bad_input: builtins.bool = ...,
+        would_wait: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bad_input", b"bad_input", "error", b"error", "party", b"party"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bad_input", b"bad_input", "error", b"error", "party", b"party", "would_wait", b"would_wait"]) -> None: ...
 
 Global___Checked: typing_extensions.TypeAlias = Checked
 
@@ -104,6 +172,8 @@ class PredictRequest(google.protobuf.message.Message):
     RECIPIENT_FIELD_NUMBER: builtins.int
     FORMAT_FIELD_NUMBER: builtins.int
     EVALUATE_FIELD_NUMBER: builtins.int
+    SUBMISSION_FIELD_NUMBER: builtins.int
+    SIGNED_FIELD_NUMBER: builtins.int
     job: builtins.str
     model: builtins.str
     table: builtins.str
@@ -128,10 +198,14 @@ class PredictRequest(google.protobuf.message.Message):
     """Format of the predictions' file: csv or parquet; empty: parquet."""
     evaluate: builtins.bool
     """Compare the predictions with the labels of the receiver's table."""
+    submission: builtins.str
+    """As in SubmitRequest."""
     @property
     def parameters(self) -> treetap.wire.v2.protocols_pb2.Parameters:
         """The protocol, named by its field, and its options; empty: the first that predicts with the model."""
 
+    @property
+    def signed(self) -> treetap.wire.v2.types_pb2.Signed: ...
     def __init__(
         self,
         *,
@@ -150,9 +224,11 @@ class PredictRequest(google.protobuf.message.Message):
         recipient: builtins.str = ...,
         format: builtins.str = ...,
         evaluate: builtins.bool = ...,
+        submission: builtins.str = ...,
+        signed: treetap.wire.v2.types_pb2.Signed | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "evaluate", b"evaluate", "explain", b"explain", "explain_limit", b"explain_limit", "format", b"format", "job", b"job", "model", b"model", "parameters", b"parameters", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "table", b"table"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["parameters", b"parameters", "signed", b"signed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "evaluate", b"evaluate", "explain", b"explain", "explain_limit", b"explain_limit", "format", b"format", "job", b"job", "model", b"model", "parameters", b"parameters", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "signed", b"signed", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___PredictRequest: typing_extensions.TypeAlias = PredictRequest
 
@@ -166,12 +242,18 @@ class AlignRequest(google.protobuf.message.Message):
     ANSWER_FIELD_NUMBER: builtins.int
     TABLE_FIELD_NUMBER: builtins.int
     PARTIES_FIELD_NUMBER: builtins.int
+    SUBMISSION_FIELD_NUMBER: builtins.int
+    SIGNED_FIELD_NUMBER: builtins.int
     job: builtins.str
     answer: builtins.str
     """As in OpenPreview."""
     table: builtins.str
+    submission: builtins.str
+    """As in SubmitRequest."""
     @property
     def parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def signed(self) -> treetap.wire.v2.types_pb2.Signed: ...
     def __init__(
         self,
         *,
@@ -179,8 +261,11 @@ class AlignRequest(google.protobuf.message.Message):
         answer: builtins.str = ...,
         table: builtins.str = ...,
         parties: collections.abc.Iterable[builtins.str] | None = ...,
+        submission: builtins.str = ...,
+        signed: treetap.wire.v2.types_pb2.Signed | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["answer", b"answer", "job", b"job", "parties", b"parties", "table", b"table"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["signed", b"signed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["answer", b"answer", "job", b"job", "parties", b"parties", "signed", b"signed", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___AlignRequest: typing_extensions.TypeAlias = AlignRequest
 

@@ -35,6 +35,11 @@ class JobsStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.Draft = channel.unary_unary(
+                '/treetap.wire.v2.Jobs/Draft',
+                request_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.DraftRequest.SerializeToString,
+                response_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.Drafted.FromString,
+                _registered_method=True)
         self.Submit = channel.unary_unary(
                 '/treetap.wire.v2.Jobs/Submit',
                 request_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.SubmitRequest.SerializeToString,
@@ -85,6 +90,14 @@ class JobsStub(object):
 class JobsServicer(object):
     """Operator to coordinator.
     """
+
+    def Draft(self, request, context):
+        """The opening that the coordinator would send to the parties for a job, which the operator compares with what it asked
+        for, and signs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def Submit(self, request, context):
         """Missing associated documentation comment in .proto file."""
@@ -145,6 +158,11 @@ class JobsServicer(object):
 
 def add_JobsServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Draft': grpc.unary_unary_rpc_method_handler(
+                    servicer.Draft,
+                    request_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.DraftRequest.FromString,
+                    response_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.Drafted.SerializeToString,
+            ),
             'Submit': grpc.unary_unary_rpc_method_handler(
                     servicer.Submit,
                     request_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.SubmitRequest.FromString,
@@ -201,6 +219,33 @@ def add_JobsServicer_to_server(servicer, server):
 class Jobs(object):
     """Operator to coordinator.
     """
+
+    @staticmethod
+    def Draft(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/treetap.wire.v2.Jobs/Draft',
+            treetap_dot_wire_dot_v2_dot_jobs__pb2.DraftRequest.SerializeToString,
+            treetap_dot_wire_dot_v2_dot_jobs__pb2.Drafted.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Submit(request,

@@ -25,6 +25,22 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_JobsDraftType = typing_extensions.TypeVar(
+    '_JobsDraftType',
+    grpc.UnaryUnaryMultiCallable[
+        treetap.wire.v2.jobs_pb2.DraftRequest,
+        treetap.wire.v2.jobs_pb2.Drafted,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        treetap.wire.v2.jobs_pb2.DraftRequest,
+        treetap.wire.v2.jobs_pb2.Drafted,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        treetap.wire.v2.jobs_pb2.DraftRequest,
+        treetap.wire.v2.jobs_pb2.Drafted,
+    ],
+)
+
 _JobsSubmitType = typing_extensions.TypeVar(
     '_JobsSubmitType',
     grpc.UnaryUnaryMultiCallable[
@@ -169,11 +185,15 @@ _JobsPruneType = typing_extensions.TypeVar(
     ],
 )
 
-class JobsStub(typing.Generic[_JobsSubmitType, _JobsCheckType, _JobsPredictType, _JobsAlignType, _JobsWatchType, _JobsStatusType, _JobsCancelType, _JobsResumeType, _JobsPruneType]):
+class JobsStub(typing.Generic[_JobsDraftType, _JobsSubmitType, _JobsCheckType, _JobsPredictType, _JobsAlignType, _JobsWatchType, _JobsStatusType, _JobsCancelType, _JobsResumeType, _JobsPruneType]):
     """Operator to coordinator."""
 
     @typing.overload
     def __init__(self: JobsStub[
+        grpc.UnaryUnaryMultiCallable[
+            treetap.wire.v2.jobs_pb2.DraftRequest,
+            treetap.wire.v2.jobs_pb2.Drafted,
+        ],
         grpc.UnaryUnaryMultiCallable[
             treetap.wire.v2.jobs_pb2.SubmitRequest,
             treetap.wire.v2.jobs_pb2.JobAccepted,
@@ -215,6 +235,10 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsCheckType, _JobsPredictType,
     @typing.overload
     def __init__(self: JobsStub[
         grpc.aio.UnaryUnaryMultiCallable[
+            treetap.wire.v2.jobs_pb2.DraftRequest,
+            treetap.wire.v2.jobs_pb2.Drafted,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             treetap.wire.v2.jobs_pb2.SubmitRequest,
             treetap.wire.v2.jobs_pb2.JobAccepted,
         ],
@@ -252,6 +276,11 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsCheckType, _JobsPredictType,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
+    Draft: _JobsDraftType
+    """The opening that the coordinator would send to the parties for a job, which the operator compares with what it asked
+    for, and signs.
+    """
+
     Submit: _JobsSubmitType
 
     Check: _JobsCheckType
@@ -273,6 +302,10 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsCheckType, _JobsPredictType,
     Prune: _JobsPruneType
 
 JobsAsyncStub: typing_extensions.TypeAlias = JobsStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        treetap.wire.v2.jobs_pb2.DraftRequest,
+        treetap.wire.v2.jobs_pb2.Drafted,
+    ],
     grpc.aio.UnaryUnaryMultiCallable[
         treetap.wire.v2.jobs_pb2.SubmitRequest,
         treetap.wire.v2.jobs_pb2.JobAccepted,
@@ -313,6 +346,16 @@ JobsAsyncStub: typing_extensions.TypeAlias = JobsStub[
 
 class JobsServicer(metaclass=abc.ABCMeta):
     """Operator to coordinator."""
+
+    @abc.abstractmethod
+    def Draft(
+        self,
+        request: treetap.wire.v2.jobs_pb2.DraftRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[treetap.wire.v2.jobs_pb2.Drafted, collections.abc.Awaitable[treetap.wire.v2.jobs_pb2.Drafted]]:
+        """The opening that the coordinator would send to the parties for a job, which the operator compares with what it asked
+        for, and signs.
+        """
 
     @abc.abstractmethod
     def Submit(

@@ -109,6 +109,7 @@ class OpenModel(google.protobuf.message.Message):
     SERVE_FIELD_NUMBER: builtins.int
     FORMAT_FIELD_NUMBER: builtins.int
     EVALUATE_FIELD_NUMBER: builtins.int
+    SIGNED_FIELD_NUMBER: builtins.int
     model: builtins.str
     table: builtins.str
     """The name under which each party keeps the table it predicts on."""
@@ -152,6 +153,10 @@ class OpenModel(google.protobuf.message.Message):
     def away(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Of degrade: feature parties that are away, and without which this attempt predicts."""
 
+    @property
+    def signed(self) -> treetap.wire.v2.types_pb2.Signed:
+        """As in Prepare."""
+
     def __init__(
         self,
         *,
@@ -175,9 +180,10 @@ class OpenModel(google.protobuf.message.Message):
         serve: builtins.bool = ...,
         format: builtins.str = ...,
         evaluate: builtins.bool = ...,
+        signed: treetap.wire.v2.types_pb2.Signed | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "evaluate", b"evaluate", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "format", b"format", "model", b"model", "parameters", b"parameters", "peers", b"peers", "prediction", b"prediction", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "submission", b"submission", "table", b"table"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["parameters", b"parameters", "signed", b"signed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "evaluate", b"evaluate", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "format", b"format", "model", b"model", "parameters", b"parameters", "peers", b"peers", "prediction", b"prediction", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "signed", b"signed", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 

@@ -213,21 +213,27 @@ class Prepare(google.protobuf.message.Message):
     SPEC_FIELD_NUMBER: builtins.int
     PEERS_FIELD_NUMBER: builtins.int
     SUBMISSION_FIELD_NUMBER: builtins.int
+    SIGNED_FIELD_NUMBER: builtins.int
     submission: builtins.str
     """A nonce of this submission of the job, by which a party notices a name that is used twice."""
     @property
     def spec(self) -> Global___JobSpec: ...
     @property
     def peers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.Peer]: ...
+    @property
+    def signed(self) -> treetap.wire.v2.types_pb2.Signed:
+        """The operator's signature of the digest of the job; none in plain text. It is no part of what it signs."""
+
     def __init__(
         self,
         *,
         spec: Global___JobSpec | None = ...,
         peers: collections.abc.Iterable[treetap.wire.v2.types_pb2.Peer] | None = ...,
         submission: builtins.str = ...,
+        signed: treetap.wire.v2.types_pb2.Signed | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["peers", b"peers", "spec", b"spec", "submission", b"submission"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["signed", b"signed", "spec", b"spec"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["peers", b"peers", "signed", b"signed", "spec", b"spec", "submission", b"submission"]) -> None: ...
 
 Global___Prepare: typing_extensions.TypeAlias = Prepare
 
@@ -261,14 +267,18 @@ class CheckedJob(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     WITHOUT_COLUMNS_FIELD_NUMBER: builtins.int
+    WOULD_WAIT_FIELD_NUMBER: builtins.int
     without_columns: builtins.bool
     """As in Prepared."""
+    would_wait: builtins.bool
+    """The job would wait until one of the party's people approves it."""
     def __init__(
         self,
         *,
         without_columns: builtins.bool = ...,
+        would_wait: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["without_columns", b"without_columns"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["without_columns", b"without_columns", "would_wait", b"would_wait"]) -> None: ...
 
 Global___CheckedJob: typing_extensions.TypeAlias = CheckedJob
 

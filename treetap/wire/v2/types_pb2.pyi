@@ -69,6 +69,32 @@ class Peer(google.protobuf.message.Message):
 Global___Peer: typing_extensions.TypeAlias = Peer
 
 @typing.final
+class Signed(google.protobuf.message.Message):
+    """A signature with the key of a process's certificate; what is signed stands where the field is."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CERTIFICATE_FIELD_NUMBER: builtins.int
+    SIGNATURE_FIELD_NUMBER: builtins.int
+    UNIX_NANOS_FIELD_NUMBER: builtins.int
+    certificate: builtins.bytes
+    """X.509 in DER."""
+    signature: builtins.bytes
+    """ECDSA as in X.509, or RSA with PKCS #1 v1.5, of SHA-256."""
+    unix_nanos: builtins.int
+    """Time of signing by the signer's clock: nanoseconds since 1970. It is signed too."""
+    def __init__(
+        self,
+        *,
+        certificate: builtins.bytes = ...,
+        signature: builtins.bytes = ...,
+        unix_nanos: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate", b"certificate", "signature", b"signature", "unix_nanos", b"unix_nanos"]) -> None: ...
+
+Global___Signed: typing_extensions.TypeAlias = Signed
+
+@typing.final
 class TrafficRow(google.protobuf.message.Message):
     """Bytes of one disclosure class that went from one process to another in one step. Record sets, and answers to clients,
     count at the most that they can take, so that the figures do not depend on their content.

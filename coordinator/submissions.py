@@ -1,0 +1,105 @@
+"""What operators hand in: the openings that follow from their requests, drafted for them to sign, and then accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coordinator import retention
+from coordinator.attempt import Parties
+from coordinator.prediction import opening_of
+from coordinator.preview import preview_of
+from coordinator.runtime.job_record import Submitted
+from coordinator.runtime.journal import Journal
+from treetap.errors import ConfigError, UnknownJob
+from treetap.names import did_you_mean
+from treetap.protocols.drafts import Request
+from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
+from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, setup_pb2
+
+#: Most digits of a nonce: those of 64 bits.
+LONGEST_NONCE = 20
+
+
+class Submissions:
+    """Openings of one coordinator's jobs. `state`: the status of a job, live where it runs.
+
+    Of what no federation could do, `ConfigError` is raised, and `UnknownJob` for a model that is not there.
+    """
+
+    def __init__(self, parties: Parties, journal: Journal, state: Callable[[str], jobs_pb2.JobStatus]) -> None:
+        self._parties, self._journal, self._state = parties, journal, state
+
+    def training(self, request: jobs_pb2.SubmitRequest) -> setup_pb2.JobSpec:
+        """A training that may begin under its name."""
+        _check_fixed(request)
+        spec = self.continued(request.spec)
+        self.check_free(request.job)
+        return spec
+
+    def prediction(self, request: jobs_pb2.PredictRequest) -> prediction_pb2.OpenModel:
+        """A prediction, or serving, that may begin under its name."""
+        _check_fixed(request)
+        opening = self._opening_of(request)
+        self.check_free(request.job)
+        return opening
+
+    def preview(self, request: jobs_pb2.AlignRequest) -> alignment_pb2.OpenPreview:
+        """A preview of an alignment that may begin under its name."""
+        _check_fixed(request)
+        opening = preview_of(request)
+        self._parties.check(opening.parties)
+        self.check_free(request.job)
+        return opening
+
+    def draft(self, request: jobs_pb2.DraftRequest) -> jobs_pb2.Drafted:
+        """The opening of a job as its parties would get it."""
+        if request.HasField("train"):
+            train = request.train
+            prepare = setup_pb2.Prepare(spec=self.continued(train.spec), submission=train.submission)
+            return jobs_pb2.Drafted(prepare=prepare)
+        if request.HasField("align"):
+            return jobs_pb2.Drafted(open_preview=preview_of(request.align))
+        return jobs_pb2.Drafted(open_model=self._opening_of(request.predict))
+
+    def continued(self, asked: setup_pb2.JobSpec) -> setup_pb2.JobSpec:
+        """A copy of a job that some federation could do, with the submission of the model that it continues from."""
+        spec = setup_pb2.JobSpec()
+        spec.CopyFrom(asked)
+        check_spec(spec)
+        self._parties.check([spec.aggregator, *spec.feature_parties])
+        spec.base_submission = ""
+        if name := continued_from(spec):
+            base = self._trained(name)
+            check_continuation(spec, base.protocol, base.members)
+            spec.base_submission = base.submission
+        return spec
+
+    def check_free(self, job: str) -> None:
+        """`ConfigError` for what is no name of a job, or the name of one that keeps it."""
+        retention.check_free(job, self._state(job) if self._journal.has(job) else None)
+
+    def _opening_of(self, request: jobs_pb2.PredictRequest) -> prediction_pb2.OpenModel:
+        model = self._trained(request.model)
+        return opening_of(request, model.spec, model.submission, request.submission)
+
+    def _trained(self, name: str) -> Submitted:
+        """The finished training that made a model; `UnknownJob` if there is none."""
+        if not self._journal.has(name):
+            finished = (job for job in self._journal.listed() if job.state == "finished")
+            models = [job.job for job in finished if job.kind == "train"]
+            raise UnknownJob(
+                f"there is no model {name!r}: a model has the name of the training job that made it, which "
+                f"treetap status lists{did_you_mean(name, models)}"
+            )
+        model = self._journal.submitted(name)
+        if model.kind != "train":
+            raise UnknownJob(f"there is no model {name!r}: the job of that name is no training")
+        if (state := self._state(name).state) != "finished":
+            raise UnknownJob(f"there is no model {name!r}: its training is {state}")
+        return model
+
+
+def _check_fixed(request: Request) -> None:
+    """`ConfigError` for a job without a nonce of its submission: its operator fixes name and nonce before it signs."""
+    if not (request.submission.isdecimal() and len(request.submission) <= LONGEST_NONCE):
+        raise ConfigError("the job has no nonce of its submission: submit it with the coordinator's release of treetap")

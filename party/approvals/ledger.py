@@ -1,0 +1,275 @@
+"""A party's approvals: jobs that wait for its people, what these decided, and standing approvals.
+
+`state/approvals` has one file a job, JOB's digest, and one a standing approval, each whole or not there. A decision is
+on disk before it has an effect; so is the count of a standing approval, which a crash can make too small and never too
+large. Both are countersigned and verified whenever a job opens: an approval that an editor of these files writes counts
+for nothing. An older state that is brought back is not noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from party.approvals.decisions import (
+    APPROVED,
+    COMMAND,
+    REFUSED,
+    STANDING,
+    Asked,
+    Verdict,
+    check_countersigned,
+    countersigned,
+)
+from party.approvals.standing import Standing, standing_of
+from party.policy import Policy
+from treetap.errors import BadInput, Conflict, DataError, Malformed, Overloaded, Pending, Refused, UnknownJob
+from treetap.models.checksums import with_checksum, without_checksum
+from treetap.models.durable import make_folder, sync_folder, write_whole
+from treetap.models.store import read_json
+from treetap.names import visible
+from treetap.wire.tls import Transport
+
+log = logging.getLogger(__name__)
+SEED = "approvals"
+#: Most jobs that wait, standing approvals, and files of jobs in all.
+MOST_WAITING, MOST_STANDING, MOST_KEPT = 64, 64, 1024
+#: Most days for which an approval holds, and those of one that names none.
+LONGEST_DAYS, DAYS = 366.0, 30.0
+DAY_S = 86_400.0
+#: Most characters of a reason.
+LONGEST_WHY = 400
+_STANDING = "standing-"
+
+
+class Approvals:
+    """The approvals of one party. Raises `DataError` if a file is damaged.
+
+    `clock`: seconds since 1970.
+    """
+
+    def __init__(self, party: str, folder: Path, transport: Transport, clock: Callable[[], float] = time.time) -> None:
+        self._party, self._folder, self._transport, self.clock = party, folder, transport, clock
+        self._asked: dict[str, Asked] = {}
+        self._standing: dict[str, Standing] = {}
+        for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+            try:
+                plain = without_checksum(path, read_json(path), SEED)
+                if path.name.startswith(_STANDING):
+                    self._standing[plain["name"]] = Standing.of(plain)
+                else:
+                    self._asked[plain["digest"]] = Asked.of(plain)
+            except (DataError, KeyError, TypeError, ValueError):
+                raise DataError(
+                    f"{path}: is damaged; bring a back-up of it back, or remove it: what it approved then needs a new "
+                    "approval"
+                ) from None
+        self._asked = dict(sorted(self._asked.items(), key=lambda item: item[1].since))
+
+    # ---- jobs that open
+
+    def admit(self, policy: Policy, asked: Asked, words: Callable[[], tuple[str, ...]]) -> None:
+        """Return if a job may open. `asked`: without words, which are made for one that waits, or is signed.
+
+        Raises:
+            Pending: nobody has approved it yet, or the approval has expired.
+            BadInput: it was refused.
+            Overloaded: too many jobs wait already.
+        """
+        known = self._asked.get(asked.digest)
+        job = known or replace(asked, since=self.clock())
+        if policy.approval == "none":
+            if known.waits if known is not None else asked.operator:
+                self._keep(replace(job, words=words(), waits=False))
+            return
+        if (verdict := job.last) is not None:
+            if verdict.decision == REFUSED:
+                why = f": {verdict.why}" if verdict.why else ""
+                refused = f"{self._party} has refused job {job.job}{why} (by {verdict.approver})"
+                raise BadInput(refused, party=self._party)
+            if self.holds(job):
+                return
+        if self._let_in(job):
+            return
+        if known is None and sum(map(self._waits, self._asked.values())) >= MOST_WAITING:
+            raise Overloaded(f"at {self._party} {MOST_WAITING} jobs wait for approval already")
+        shown = replace(job, words=words(), waits=True)
+        if shown != known:
+            self._keep(shown)
+        raise Pending(f"waiting for approval of {self._party}")
+
+    def knows(self, digest: str) -> bool:
+        """True if this party keeps a job."""
+        return digest in self._asked
+
+    def withdraw(self, coordinator: str, job: str, submission: str) -> None:
+        """Forget a job that waits and whose coordinator has given it up."""
+        for asked in self.listed(job):
+            if self._waits(asked) and (asked.coordinator, asked.submission) == (coordinator, submission):
+                self._forget(asked.digest)
+
+    def would_wait(self, policy: Policy, asked: Asked) -> bool:
+        """True if a job would wait for a person."""
+        return policy.approval == "manual" and self._covering(asked) is None
+
+    def holds(self, job: Asked) -> bool:
+        """True if a job's last decision is an approval that counts now: in its dates, countersigned, not revoked."""
+        verdict = job.last
+        if verdict is None or verdict.decision != APPROVED or not verdict.since <= self.clock() < verdict.until:
+            return False
+        try:
+            statement = verdict.statement(self._party, job.job, job.digest)
+            check_countersigned(self._party, self._transport, verdict.countersigned, statement)
+        except Malformed as fault:
+            log.error("job %s: the approval by %s does not count: %s", job.job, verdict.approver, fault)
+            return False
+        if not verdict.standing:
+            return True
+        standing = self._standing.get(verdict.standing)
+        return standing is not None and not standing.revoked
+
+    def state(self, job: Asked) -> str:
+        """State of a job for its readers: open, waiting, approved, refused or expired."""
+        if job.last is None:
+            return "waiting" if self._waits(job) else "open"
+        if job.last.decision == REFUSED:
+            return REFUSED
+        return APPROVED if self.holds(job) else "expired"
+
+    def _waits(self, job: Asked) -> bool:
+        return job.last is None and job.waits
+
+    # ---- people
+
+    def check_approver(self, policy: Policy, caller: str) -> None:
+        """`Refused` for a caller whom the policy does not name."""
+        if caller not in policy.approvers:
+            raise Refused(
+                f"{caller} is no approver of {self._party} (its policy: approvers = {json.dumps(policy.approvers)})"
+            )
+
+    def listed(self, job: str = "") -> list[Asked]:
+        """The jobs of that name, or all, in the order in which they were asked for."""
+        return [asked for asked in self._asked.values() if job in ("", asked.job)]
+
+    def decide(self, approver: str, job: str, digest: str, *, days: float | None, why: str = "") -> Asked:
+        """Approve a job for so many days, or refuse it (None). An approval that holds already stays as it is.
+
+        Raises:
+            UnknownJob: this party was not asked for a job of that name.
+            Conflict: it was asked for another one than the digest's.
+            BadInput: no such number of days.
+            Interrupted, OSError: it could not be kept, and has no effect.
+        """
+        asked = self._asked.get(digest)
+        if asked is None or asked.job != job:
+            others = [other.digest[:12] for other in self.listed(job)]
+            if not others:
+                raise UnknownJob(f"{self._party} was asked for no job {job!r}; see: treetap jobs")
+            raise Conflict(
+                f"job {job} is not the one that was shown (digest {digest[:12] or 'none'}, here {', '.join(others)}); "
+                f"look at it again: treetap jobs {job}"
+            )
+        now = self.clock()
+        if days is None:
+            verdict = Verdict(REFUSED, approver, COMMAND, now, now, visible(why[:LONGEST_WHY]))
+        else:
+            if not 0 < days <= LONGEST_DAYS:
+                raise BadInput(f"days = {days:g}: an approval holds for more than 0 and at most {LONGEST_DAYS:g} days")
+            if self.holds(asked):
+                return asked
+            verdict = Verdict(APPROVED, approver, COMMAND, now, now + days * DAY_S)
+        return self._decided(asked, verdict)
+
+    def stand(self, approver: str, text: str) -> Standing:
+        """Keep a standing approval; `BadInput` for a text that is none, or a name that another one has."""
+        made = standing_of(text, approver, self.clock())
+        if made.name in self._standing:
+            raise BadInput(f"name = {made.name!r}: there is a standing approval of that name; choose another")
+        if len(self._standing) >= MOST_STANDING:
+            raise BadInput(f"there are {MOST_STANDING} standing approvals: none more is kept")
+        return self._keep_standing(made)
+
+    def standing(self, name: str = "") -> list[Standing]:
+        """The standing approval of that name, or all."""
+        return [kept for kept in self._standing.values() if name in ("", kept.name)]
+
+    def revoke(self, approver: str, name: str) -> Standing:
+        """End a standing approval: no job opens by it any more, and none that it let in resumes."""
+        if name not in self._standing:
+            raise UnknownJob(f"{self._party} has no standing approval {name!r}; see: treetap jobs")
+        return self._keep_standing(replace(self._standing[name], revoked=approver))
+
+    # ---- standing approvals
+
+    def _covering(self, asked: Asked) -> Standing | None:
+        """A standing approval that lets a job in, or has let it in already."""
+        for standing in self._standing.values():
+            if standing.fault(asked, self._party, self.clock()):
+                continue
+            try:
+                check_countersigned(
+                    self._party, self._transport, standing.countersigned, standing.statement(self._party)
+                )
+            except Malformed as fault:
+                log.error("standing approval %s does not count: %s", standing.name, fault)
+                continue
+            return standing
+        return None
+
+    def faults(self, asked: Asked) -> Iterator[str]:
+        """The reasons why no standing approval lets a job in, one for each."""
+        for standing in self._standing.values():
+            if fault := standing.fault(asked, self._party, self.clock()):
+                yield f"standing approval {standing.name}: {fault}"
+
+    def _let_in(self, asked: Asked) -> bool:
+        """Let a job in by a standing approval, if one covers it: counted first, then decided."""
+        standing = self._covering(asked)
+        if standing is None:
+            return False
+        if asked.digest not in standing.used:
+            standing = self._keep_standing(replace(standing, used=(*standing.used, asked.digest)))
+            log.info("job %s is let in by standing approval %s", asked.job, standing.name)
+        way = f"{STANDING}{standing.name}"
+        self._decided(asked, Verdict(APPROVED, standing.approver, way, self.clock(), standing.until))
+        return True
+
+    # ---- the disk
+
+    def _nanos(self) -> int:
+        return int(self.clock() * 1e9)
+
+    def _decided(self, asked: Asked, verdict: Verdict) -> Asked:
+        statement = verdict.statement(self._party, asked.job, asked.digest)
+        signature = countersigned(self._transport, statement, self._nanos())
+        log.warning("job %s: %s by %s (%s)", asked.job, verdict.decision, verdict.approver, verdict.way)
+        return self._keep(asked.with_verdict(replace(verdict, countersigned=signature)))
+
+    def _keep(self, asked: Asked) -> Asked:
+        self._write(asked.digest, asked.plain())
+        self._asked[asked.digest] = asked
+        if len(self._asked) > MOST_KEPT:
+            self._forget(next(old for old, job in self._asked.items() if not self._waits(job)))
+        return asked
+
+    def _keep_standing(self, standing: Standing) -> Standing:
+        signature = countersigned(self._transport, standing.statement(self._party), self._nanos())
+        standing = replace(standing, countersigned=signature)
+        self._write(f"{_STANDING}{standing.name}", standing.plain())
+        self._standing[standing.name] = standing
+        return standing
+
+    def _forget(self, digest: str) -> None:
+        (self._folder / f"{digest}.json").unlink(missing_ok=True)
+        sync_folder(self._folder)
+        del self._asked[digest]
+
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        make_folder(self._folder)
+        write_whole(self._folder / f"{name}.json", json.dumps(with_checksum(content, SEED)).encode())

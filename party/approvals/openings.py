@@ -1,0 +1,107 @@
+"""A job that opens, as a party's approvals know it: its document, its operator, and the words for its people."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from party.approvals.decisions import Asked, Kind
+from party.approvals.ledger import Approvals
+from party.config import PartyConfig
+from party.policy import Policy
+from treetap.errors import Malformed, Refused
+from treetap.protocols.agreement import Opening, job_document, statement
+from treetap.protocols.job_spec import continued_from
+from treetap.protocols.messages import Members, MessageRow
+from treetap.wire.roles import Role
+from treetap.wire.signatures import verified
+from treetap.wire.tls import Insecure, Transport
+from treetap.wire.v2 import prediction_pb2, setup_pb2
+
+
+def admit(
+    approvals: Approvals,
+    config: PartyConfig,
+    job: str,
+    opening: Opening,
+    digest: bytes,
+    members: Members,
+    rows: Sequence[MessageRow],
+) -> None:
+    """Return if a job that the policy lets in may open; raises as `operator_of` and `Approvals.admit` do."""
+    policy = config.policy
+    new = not approvals.knows(digest.hex())
+    operator = operator_of(config.name, job, opening, digest, config.transport(), policy, new=new)
+    if policy.approval == "none" and not operator.name:
+        return
+    asked = Asked(
+        job,
+        kind_of(opening),
+        digest.hex(),
+        members.coordinator,
+        operator.name,
+        operator.fingerprint,
+        base64.b64encode(opening.signed.SerializeToString()).decode() if operator.name else "",
+        document=job_document(job, opening),
+    )
+
+    def words() -> tuple[str, ...]:
+        from party.approvals.words import Job, words_of  # for a job that is shown to people
+
+        base = continued_from(opening.spec) if isinstance(opening, setup_pb2.Prepare) else ""
+        return words_of(Job(asked, members, rows, base), config)
+
+    approvals.admit(policy, asked, words)
+
+
+def would_wait(approvals: Approvals, config: PartyConfig, job: str, opening: Opening, members: Members) -> bool:
+    """True if a job would wait for one of this party's people."""
+    asked = Asked(job, kind_of(opening), "", members.coordinator, document=job_document(job, opening))
+    return approvals.would_wait(config.policy, asked)
+
+
+class Operator(NamedTuple):
+    """An operator whose signature of a job counts here; both empty: the job is not signed."""
+
+    name: str = ""
+    fingerprint: str = ""
+
+
+def operator_of(
+    party: str, job: str, opening: Opening, digest: bytes, transport: Transport, policy: Policy, *, new: bool
+) -> Operator:
+    """The operator that signed a job's digest; in plain text nobody has. `new`: see `verified`.
+
+    Raises:
+        Refused: the signature does not count, or is of an operator whom the policy does not name, or is lacking where
+            it names some.
+    """
+    here = f"{party} takes no part in job {job}"
+    named = f"{party}'s policy says operators = {json.dumps(policy.operators)}"
+    if isinstance(transport, Insecure) or not opening.HasField("signed"):
+        if policy.operators:
+            raise Refused(
+                f"{here}, which no operator has signed: {named}; submit it with certificates and this release"
+            )
+        return Operator()
+    try:
+        operator = Operator(*verified(transport, opening.signed, statement(digest), Role.OPERATOR, new=new))
+    except Malformed as fault:
+        raise Refused(f"{here}, whose operator's signature does not count: {fault}") from None
+    if policy.operators and operator.name not in policy.operators:
+        raise Refused(
+            f"{here}, which {operator.name} has signed: {named}; if it should, name {operator.name!r} there and send "
+            f"{party} SIGHUP"
+        )
+    return operator
+
+
+def kind_of(opening: Opening) -> Kind:
+    """The kind of a job by its opening."""
+    if isinstance(opening, setup_pb2.Prepare):
+        return "train"
+    if isinstance(opening, prediction_pb2.OpenModel):
+        return "serve" if opening.serve else "predict"
+    return "align"

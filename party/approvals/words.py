@@ -1,0 +1,210 @@
+"""A job in plain words, as one party's people read it before they approve it.
+
+The sentences are computed from the job's document, the rows of its messages with their disclosure classes
+(`treetap.protocols`), what reveals.proto says of a class, and the limits of this party's policy and file. None of them
+is of one protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from party.approvals.decisions import Asked
+from party.config import PartyConfig
+from treetap.names import quoted, visible
+from treetap.protocols.messages import Members, MessageRow, classes_of
+from treetap.protocols.registry import prediction, training
+from treetap.wire.disclosure import CLASSES
+
+#: Most characters of a text of somebody else's in a sentence.
+LONGEST = 64
+#: Kind of a class that its receiver cannot read, or that only runs the job → what introduces it.
+_BESIDE = {"sealed": "sealed", "plain": "to run the job"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that a party's policy lets in.
+
+    Attributes:
+        rows: of all messages that its parties send.
+        base: the model from which a training goes on; empty: from none.
+    """
+
+    asked: Asked
+    members: Members
+    rows: Sequence[MessageRow]
+    base: str = ""
+
+
+def words_of(job: Job, config: PartyConfig) -> tuple[str, ...]:
+    """The sentences: what is asked and by whom, what this party sends, what others learn at most, what bounds it."""
+    me, coordinator = config.name, job.members.coordinator
+    others = [name for name in job.members.parties if name != me]
+    sentences = [_asks(job), _purpose(job, me)]
+    for names, sent in _grouped(others, lambda other: _sent(job, config, me, other)):
+        sentences.append(f"You send {names} {sent}.")
+        if not sent.startswith("nothing"):
+            about = _about(job, me)
+            sentences.append(f"{names} will learn about your {about} at most that, and what follows from it.")
+    for names, sent in _grouped(others, lambda other: _sent(job, None, other, me)):
+        sentences.append(f"{names} will send you {sent}.")
+    told = [name for name in _classes(job, config, me, coordinator) if _is_open(name) or name == "METRIC"]
+    if told:
+        sentences.append(f"You tell coordinator {coordinator}: {'; '.join(_told(job, config, name) for name in told)}.")
+    return (*sentences, *_of_alignment(job), *_of_scores(job, config), *_limits(job, config))
+
+
+def _grouped(others: Sequence[str], says: Callable[[str], str]) -> list[tuple[str, str]]:
+    """The parties of which the same is said, and what."""
+    groups: dict[str, list[str]] = {}
+    for other in others:
+        groups.setdefault(says(other), []).append(other)
+    return [(" and ".join(names), said) for said, names in groups.items()]
+
+
+def _asks(job: Job) -> str:
+    asked = job.asked
+    if asked.operator:
+        return f"Operator {asked.operator} has signed job {asked.job}; coordinator {asked.coordinator} conducts it."
+    return f"Coordinator {asked.coordinator} asks for job {asked.job}, which no operator has signed."
+
+
+def _purpose(job: Job, me: str) -> str:
+    """The sentence of what is to be done, on which table, with whom."""
+    document, first = job.asked.document, job.members.aggregator
+    with_whom = ", ".join(name for name in job.members.parties if name != first)
+    who, table = ("You want" if first == me else f"{first} wants"), f"table {shown(document['table'])}"
+    kind = job.asked.kind
+    if kind == "align":
+        which = "how many" if document["answer"] == "count" else "which"
+        return f"{who} to know {which} records of {table} are common with {with_whom}: a preview."
+    protocol = document["protocol"]
+    if kind != "train":
+        does = "to serve clients the scores of" if kind == "serve" else "to score"
+        by = f"by model {shown(document['model'])} ({protocol}: {prediction(protocol).summary})"
+        return f"{who} {does} records of {table} {by} with {with_whom}."
+    parameters = document["parameters"]
+    if training(protocol).grows_trees:
+        amount = f"trees to depth {parameters['max_depth']} in {_counted(parameters['n_estimators'], 'round')}"
+    else:
+        amount = f"a network for {_counted(parameters['epochs'], 'epoch')}"
+    more = f", going on from model {shown(job.base)}" if job.base else ""
+    return f"{who} to train {amount} ({protocol}) on {table} with {with_whom}{more}."
+
+
+def _classes(job: Job, config: PartyConfig | None, sender: str, receiver: str) -> list[str]:
+    """The classes that may go from one member to another, in the order of reveals.proto, without CONTROL.
+
+    `config`: the sender's, whose policy bounds what goes at most; None: another party's, which is not known.
+    """
+    names: set[str] = set()
+    for row in job.rows:
+        if (sender, receiver) in row.route(job.members):
+            names |= classes_of(row.content)
+    if config is not None:
+        names = {name for name in names if config.policy.may_emit(receiver, name)}
+    return [name for name in CLASSES if name in names and name != "CONTROL"]
+
+
+def _is_open(name: str) -> bool:
+    """True of a class that is readable information about records."""
+    return CLASSES[name].kind == "open"
+
+
+def _sent(job: Job, config: PartyConfig | None, sender: str, receiver: str) -> str:
+    """What goes from one party to another: in words what the receiver can read, by name what it cannot."""
+    names = _classes(job, config, sender, receiver)
+    readable = "; ".join(_told(job, config, name) for name in names if _is_open(name))
+    beside = [
+        f"{introduced}: {', '.join(listed)}"
+        for kind, introduced in _BESIDE.items()
+        if (listed := [name.lower().replace("_", " ") for name in names if CLASSES[name].kind == kind])
+    ]
+    rest = f" (beside that, {'; '.join(beside)})" if beside else ""
+    return (readable or "nothing that can be read") + rest
+
+
+def _told(job: Job, config: PartyConfig | None, name: str) -> str:
+    """What a class tells, with the bounds that this party's file and policy put on it."""
+    bounds = [] if config is None else _bounds(job, config, name)
+    return CLASSES[name].tells + (f" [{'; '.join(bounds)}]" if bounds else "")
+
+
+def _bounds(job: Job, config: PartyConfig, name: str) -> list[str]:
+    """The bounds of one class at this party."""
+    defences, policy, parameters = config.defences, config.policy, job.asked.document.get("parameters", {})
+    bounds = []
+    if name == "CANDIDATE_SUM":
+        least = defences.min_cell_records
+        bounds.append(f"over groups of at least {least} records" if least else "over groups of any size, also of one")
+        if parameters.get("instance_spaces") == "withheld":
+            bounds.append("groups that you cannot check")
+        if (noise := defences.column_privacy) is not None:
+            bounds.append(f"with noise, ε = {noise.epsilon:g} and δ = {noise.delta:g} for a record's bin in one column")
+        if (share := policy.max_column_leakage) is not None:
+            bounds.append(f"until {100 * share:g} % of your cells may be known")
+    if name in ("INSTANCE_SPACE", "SPLIT_DIRECTION") and job.asked.kind == "train":
+        bounds.append(f"sets of at least {policy.min_instance_space}")
+        if policy.max_leakage is not None:
+            bounds.append(f"each telling at most {policy.max_leakage:g} nats of your labels")
+    if name in ("EMBEDDING", "EMBEDDING_GRADIENT"):
+        own = {"sensitivity": defences.sensitivity, "dp_sgd": defences.dp_sgd, "gradient": defences.gradient}
+        bounds.append(f"defended by {', '.join(key for key, value in own.items() if value) or 'nothing'}")
+    if name == "METRIC":
+        bounds.append(f"of at least {policy.min_evaluated_records} records")
+    return bounds
+
+
+def _about(job: Job, me: str) -> str:
+    """What others learn about: labels of a label holder, columns of a feature party, both where all may have both."""
+    if job.asked.kind == "train" and training(job.asked.document["protocol"]).one_role:
+        return "columns and labels"
+    return "labels" if job.asked.kind == "train" and me == job.members.aggregator else "columns"
+
+
+def _of_alignment(job: Job) -> list[str]:
+    """What each party learns of ids, where blinded ones are compared."""
+    if not any("BLINDED_ID" in classes_of(row.content) for row in job.rows):
+        return []
+    if job.asked.document.get("answer") == "count":
+        return ["No party learns which of its own records are common."]
+    return ["Every party learns which of its own records all parties have."]
+
+
+def _of_scores(job: Job, config: PartyConfig) -> list[str]:
+    """Who gets scores, and what else a prediction writes."""
+    kind, document = job.asked.kind, job.asked.document
+    if kind not in ("predict", "serve"):
+        return []
+    receiver = "You get" if job.members.aggregator == config.name else f"{job.members.aggregator} gets"
+    sentences = [f"{receiver} the scores."]
+    if kind == "serve" and config.serve is not None and job.members.aggregator == config.name:
+        sentences.append(f"So do clients that ask: {', '.join(config.serve.clients)}, until the job is cancelled.")
+    elif kind == "serve":
+        sentences.append("So do its clients, until the job is cancelled.")
+    asked = [name for name in ("explain", "attributions", "evaluate") if document.get(name)]
+    if asked:
+        sentences.append(f"Also asked for: {', '.join(asked)}.")
+    return sentences
+
+
+def _limits(job: Job, config: PartyConfig) -> list[str]:
+    """The least numbers of records, and budgets, that the policy has for such a job."""
+    policy = config.policy
+    least = policy.min_common_records if job.asked.kind in ("train", "align") else policy.min_prediction_records
+    limits = [f"At least {least} records must be common."]
+    budgets = {"label_budget": policy.label_budget, "column_budget": policy.column_budget}
+    limits += [f"Your {name} is ε = {value:g} in all." for name, value in budgets.items() if value is not None]
+    return limits
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def shown(text: object) -> str:
+    """A text of somebody else's, quoted, cut, on one line that controls no terminal."""
+    plain = str(text)
+    return quoted(visible(plain[:LONGEST]) + (" …" if len(plain) > LONGEST else ""))

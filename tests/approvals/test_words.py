@@ -1,0 +1,118 @@
+"""Plain words of a job: computed from the limits in force, of every protocol; foreign texts control no screen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party.approvals.decisions import Asked
+from party.approvals.openings import kind_of
+from party.approvals.words import LONGEST, Job, shown, words_of
+from party.config import PartyConfig
+from party.defences.settings import ColumnPrivacyTable, Defences
+from party.opening import KINDS
+from party.policy import Policy
+from tests.campaign.small_jobs import TRAININGS
+from tests.replay import JOB, PARAMS
+from tests.simulator import NOWHERE
+from tests.worlds import PARTIES, spec
+from treetap.protocols.agreement import Opening, job_document
+from treetap.protocols.key_options import LATTICE
+from treetap.wire.disclosure import CLASSES
+from treetap.wire.v2 import alignment_pb2, setup_pb2
+
+LABEL_HOLDER, B, C = PARTIES
+
+
+def _words(opening: Opening, step: str, me: str = B, operator: str = "", **config: Any) -> str:
+    policy = Policy(label_holders=[LABEL_HOLDER, B], peers=[C, B], **config.pop("policy", {}))
+    own = PartyConfig(name=me, state=Path("state"), tls=NOWHERE, **config).under(policy)
+    members = KINDS[step].members(opening, "coordinator")
+    asked = Asked("job", kind_of(opening), "ab" * 32, "coordinator", operator, document=job_document("job", opening))
+    return "\n".join(words_of(Job(asked, members, KINDS[step].rows(opening)), own))
+
+
+def _training(job: setup_pb2.JobSpec = JOB, me: str = B, **config: Any) -> str:
+    return _words(setup_pb2.Prepare(spec=job, submission="7"), "prepare", me, **config)
+
+
+def test_a_training_says_who_wants_what_of_which_table() -> None:
+    """Names, sizes, and the party's own place in it."""
+    words = _training(operator="operator")
+    assert words.startswith("Operator operator has signed job job; coordinator coordinator conducts it.\n")
+    wants = f'wants to train trees to depth 2 in 2 rounds (boosting) on table "train" with {B}, {C}.'
+    assert f"{LABEL_HOLDER} {wants}" in words
+    assert "You want to train trees" in _training(me=LABEL_HOLDER)
+    assert f"{LABEL_HOLDER} will learn about your columns at most that" in words
+    assert f"{B} and {C} will learn about your labels at most that" in _training(me=LABEL_HOLDER)
+    assert f"You send {C} nothing that can be read" in words
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({}, "[over groups of any size, also of one]"),
+        ({"defences": Defences(min_cell_records=20)}, "[over groups of at least 20 records]"),
+        (
+            {"defences": Defences(column_privacy=ColumnPrivacyTable(epsilon=4.0, delta=1e-6, trees=9))},
+            "with noise, ε = 4 and δ = 1e-06 for a record's bin in one column",
+        ),
+        ({"policy": {"max_column_leakage": 0.25}}, "until 25 % of your cells may be known"),
+        ({"policy": {"min_instance_space": 9}}, "[sets of at least 9]"),
+        ({"policy": {"min_common_records": 77}}, "At least 77 records must be common."),
+        ({"policy": {"column_budget": 2.5}}, "Your column_budget is ε = 2.5 in all."),
+        ({"policy": {"min_evaluated_records": 41}}, "[of at least 41 records]"),
+    ],
+)
+def test_limits_in_force_are_named(config: dict[str, Any], says: str) -> None:
+    """And only those: without the setting, its words are not there."""
+    assert says in _training(**config)
+    if config:
+        assert says not in _training(policy={"min_common_records": 5, "min_instance_space": 2})
+
+
+def test_withheld_groups_cannot_be_checked() -> None:
+    """What a lattice hides from the party that sums."""
+    withheld = spec(replace(PARAMS, instance_spaces="withheld"), scheme=LATTICE)
+    assert "groups that you cannot check" in _training(withheld)
+    assert "groups that you cannot check" not in _training()
+
+
+def test_a_class_that_the_policy_keeps_is_not_said_to_go() -> None:
+    """The words are about this party, not about the protocol."""
+    tells = CLASSES["METRIC"].tells
+    assert tells in _training()
+    assert tells not in _training(policy={"emits": {"METRIC": []}})
+
+
+@pytest.mark.parametrize("story", TRAININGS)
+def test_every_training_has_words(story: str) -> None:
+    """At the label holder and at another party; no class is named by a number or left empty."""
+    for me in (LABEL_HOLDER, B):
+        words = _training(TRAININGS[story][1], me).splitlines()
+        assert len(words) > 5
+        assert all(line.endswith((".", ")")) and "UNSPECIFIED" not in line for line in words)
+
+
+@pytest.mark.parametrize(("answer", "which"), [("count", "how many"), ("records", "which")])
+def test_previews_say_whether_ids_are_told(answer: str, which: str) -> None:
+    """A count tells no party which of its own ids are common."""
+    opening = alignment_pb2.OpenPreview(answer=answer, table="train", parties=PARTIES, submission="7")
+    words = _words(opening, "open_preview", policy={"preview": "records"})
+    assert f'wants to know {which} records of table "train" are common' in words
+    assert ("No party learns which of its own records are common." in words) == (answer == "count")
+
+
+def test_foreign_texts_are_cut_and_control_nothing() -> None:
+    """The name of a table is a coordinator's word."""
+    assert shown("\x1b[2J\u202e") == '"\\\\x1b[2J\\\\u202e"'
+    assert len(shown("x" * 10_000)) < LONGEST + 10
+    job = setup_pb2.JobSpec()
+    job.CopyFrom(JOB)
+    job.table = "\x1b[2J\n" + "y" * 100_000
+    words = _training(job)
+    assert "\x1b" not in words
+    assert max(map(len, words.splitlines())) < 2_000

@@ -1,0 +1,182 @@
+"""Jobs that people approve, over sockets: certificates of operators and approvers, and the approvers' own commands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import namesake
+from tests.commands.command import Outcome, refused, treetap
+from tests.system.federations import settings, until
+from tests.worlds import PARTIES, spec, world
+from treetap.commands.certs.authority import issue
+from treetap.commands.jobs import client
+from treetap.commands.local_federation import LocalFederation
+from treetap.errors import Refused
+from treetap.protocols.agreement import statement
+from treetap.trees.params import BoostingParams
+from treetap.wire.ports import Address
+from treetap.wire.roles import Role
+from treetap.wire.rpc import GrpcDialer
+from treetap.wire.signatures import signed
+from treetap.wire.tls import TlsFiles
+from treetap.wire.v2 import approvals_pb2, jobs_pb2
+
+pytestmark = pytest.mark.xdist_group("approvals")
+
+HERE = world(20, (1, 1, 1))
+SPEC = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2))
+PARTY = "feature-b"
+ANN = "ann"
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+    """A federation one of whose parties has people decide, about jobs that `operator` has signed."""
+    folder = tmp_path_factory.mktemp("approvals")
+    parties = settings(folder, {"train": HERE})
+    parties[PARTY].setdefault("policy", {}).update(approval="manual", approvers=[ANN], operators=["operator"])
+    with LocalFederation(folder, parties) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def approver(federation: LocalFederation) -> Path:
+    """The file of an approver whom the policy names."""
+    return _file(federation, ANN, Role.APPROVER)
+
+
+def _file(federation: LocalFederation, name: str, role: Role) -> Path:
+    folder = federation.folder / f"people-{name}-{role}"
+    files = issue(folder, name, role, ca_folder=federation.folder / "certs")
+    path = folder / "approver.toml"
+    path.write_text(
+        f'name = "{name}"\nparty = "{federation.addresses[PARTY]}"\nparty_name = "{PARTY}"\n'
+        f'[tls]\nca = "{files.ca}"\ncertificate = "{files.certificate}"\nkey = "{files.key}"\n'
+    )
+    return path
+
+
+def _waits(federation: LocalFederation, job: str) -> None:
+    until(
+        lambda: federation.operator.status(job)[0].error == f"waiting for approval of {PARTY}",
+        f"job {job} waits for people",
+    )
+
+
+def _done(outcome: Outcome) -> str:
+    assert outcome.status == 0, outcome.err
+    return outcome.out
+
+
+def test_a_job_is_shown_approved_and_trained(federation: LocalFederation, approver: Path) -> None:
+    """The operator's signature counts; the digest is the one that was shown; the party has countersigned."""
+    federation.operator.submit(jobs_pb2.SubmitRequest(job="shown", spec=SPEC))
+    _waits(federation, "shown")
+    shown = _done(treetap("jobs", "--approver", approver))
+    assert "Operator operator has signed job shown; coordinator coordinator conducts it." in shown
+    assert 'label-holder wants to train trees to depth 1 in 1 round (boosting) on table "train"' in shown
+    (listed,) = json.loads(_done(treetap("jobs", "shown", "--approver", approver, "--json")))["jobs"]
+    assert listed["state"] == "waiting"
+    wrong = refused(treetap("approve", "shown", "--digest", "0" * 12, "--approver", approver))
+    assert wrong == "the party was asked for no job 'shown' of digest 000000000000\n"
+    done = _done(treetap("approve", "shown", "--digest", listed["digest"][:16], "--days", "2", "--approver", approver))
+    assert "approved by ann (command) on " in done
+    assert done.rstrip().endswith(", countersigned")
+    assert federation.operator.watch("shown", lambda _: None).state == "finished"
+    (decided,) = json.loads(_done(treetap("jobs", "shown", "--approver", approver, "--json")))["jobs"]
+    assert decided["document"]["parameters"]["n_estimators"] == 1
+    assert decided["decisions"][0]["signature"]
+    for name in PARTIES:  # each keeps whose job it was
+        (kept,) = (federation.state(name) / "approvals").glob(f"{listed['digest']}.json")
+        assert json.loads(kept.read_text())["operator"] == "operator"
+
+
+def test_a_refusal_ends_the_operators_command(federation: LocalFederation, approver: Path) -> None:
+    """Exit status 2, and the reason."""
+    federation.operator.submit(jobs_pb2.SubmitRequest(job="refused", spec=SPEC))
+    _waits(federation, "refused")
+    _done(treetap("refuse", "refused", "--why", "no contract", "--approver", approver))
+    status = federation.operator.watch("refused", lambda _: None)
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert status.error == f"{PARTY} has refused job refused: no contract (by {ANN})"
+
+
+def test_standing_approvals_are_kept_shown_and_ended(federation: LocalFederation, approver: Path) -> None:
+    """A job that one covers does not wait."""
+    file = approver.with_name("standing.toml")
+    file.write_text(
+        'name = "weekly"\nuntil = 2100-01-01\ncount = 1\ncoordinator = "coordinator"\ntable = "train"\n'
+        f"partners = {json.dumps([name for name in PARTIES if name != PARTY])}\n[document]\n"
+        'protocol = "boosting"\nkey_bits = [512, 1024]\nalignment = ["psi", "sorted-ids"]\n'
+        'obfuscation = ["short-exponent", "standard"]\n"parameters.n_estimators" = { most = 2 }\n'
+        '"parameters.max_depth" = { most = 2 }\n"parameters.max_bin" = { most = 8 }\n'
+    )
+    assert "0 of 1 jobs, until 2100-01-01" in _done(treetap("approve", "--standing", file, "--approver", approver))
+    federation.operator.submit(jobs_pb2.SubmitRequest(job="covered", spec=SPEC))
+    assert federation.operator.watch("covered", lambda _: None).state == "finished"
+    shown = _done(treetap("jobs", "--approver", approver))
+    assert "standing approval weekly by ann: 1 of 1 jobs" in shown
+    ended = _done(treetap("refuse", "--standing", "weekly", "--approver", approver))
+    assert ended.rstrip().endswith("ended by ann")
+
+
+def test_doctor_and_a_check_know_of_approvals(federation: LocalFederation, approver: Path) -> None:
+    """The approver's own file is one of doctor's, and a check says who would wait."""
+    assert f"ok       {PARTY}" in _done(treetap("doctor", "--config", approver))
+    said = treetap("doctor", "--config", federation.folder / PARTY / "config.toml").out
+    assert "every job waits for approval by ann" in said
+    job = approver.with_name("job.toml")
+    others = json.dumps([name for name in PARTIES if name != "label-holder"])
+    job.write_text(f'[job]\nlabel_holder = "label-holder"\nfeature_parties = {others}\nkey_bits = 1024\n')
+    operator = federation.write_operator_file()
+    checked = _done(treetap("train", job, "--check", "--operator", operator))
+    assert f"{PARTY}: the job would wait for approval here" in checked
+    assert "feature-c: the job could begin here" in checked
+
+
+async def _listed(federation: LocalFederation, files: TlsFiles) -> None:
+    dialer = GrpcDialer(files)
+    try:
+        async with dialer.approvals(Address(PARTY, federation.addresses[PARTY])) as stub:
+            async for _ in stub.List(approvals_pb2.AskedJobs(), timeout=10):
+                pass
+    finally:
+        await dialer.close()
+
+
+@pytest.mark.parametrize("role", Role)
+def test_only_approvers_of_the_policy_are_answered(role: Role, tmp_path: Path, federation: LocalFederation) -> None:
+    """Another role under an approver's own name is nobody, and so is an approver whom the policy does not name."""
+    certs = federation.folder / "certs"
+    files = issue(tmp_path, "eve", role, ca_folder=certs) if role is Role.APPROVER else None
+    says = 'eve is no approver of feature-b \\(its policy: approvers = \\["ann"\\]\\)'
+    if files is None:
+        files, says = namesake(tmp_path, ANN, role, certs), f"ann is not an approver by its certificate, but {role.one}"
+    with pytest.raises(Refused, match=says):
+        asyncio.run(_listed(federation, files))
+
+
+def test_another_operators_signature_is_refused_by_name(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator takes the job; what counts at the party is who has signed it."""
+    other = issue(federation.folder / "others", "operator-two", Role.OPERATOR, ca_folder=federation.folder / "certs")
+    monkeypatch.setattr(client, "signed", lambda _, *more: signed(other, *more))
+    federation.operator.submit(jobs_pb2.SubmitRequest(job="other", spec=SPEC))
+    status = federation.operator.watch("other", lambda _: None)
+    assert status.state == "failed"
+    assert f"{PARTY} takes no part in job other, which operator-two has signed" in status.error
+
+
+def test_a_signature_of_another_job_is_refused(federation: LocalFederation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every party, whatever its policy."""
+    monkeypatch.setattr(client, "statement", lambda _: statement(bytes(32)))
+    federation.operator.submit(jobs_pb2.SubmitRequest(job="forged", spec=SPEC))
+    status = federation.operator.watch("forged", lambda _: None)
+    assert status.state == "failed"
+    assert "whose operator's signature does not count: the signature of 'operator' is of something else" in status.error
