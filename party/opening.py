@@ -90,9 +90,7 @@ class Opener:
         context.mailbox.expect(expected_of(kind_of_job.rows(opening), name, role.sizes))
         return Session(context, role, caller, frozenset(members.parties) - {name}, content, submission)
 
-    def admitted(
-        self, caller: str, request: control_pb2.StepRequest, kind: str
-    ) -> tuple[Members, bytes, JobLedger]:
+    def admitted(self, caller: str, request: control_pb2.StepRequest, kind: str) -> tuple[Members, bytes, JobLedger]:
         """The members, the digest and the ledger of a job that this party's policy and its people let in.
 
         Raises as `session` does, but for what depends on the table; of a request that only asks, on attempts.
