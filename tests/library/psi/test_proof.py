@@ -164,7 +164,7 @@ def test_one_forged_pair_of_many_is_caught(curve: Curve, lists: Lists, forgery: 
         {"other_key": proof.key_of(EXPONENT)},
         {"job": "jobb", "digest": bytes(31)},
     ],
-    ids=str,
+    ids=" ".join,
 )
 def test_a_proof_is_of_one_claim(other: dict[str, object]) -> None:
     """Not of another job, attempt, party or key; nor the other way round, as one that comes back would be."""
