@@ -28,7 +28,8 @@ COMMANDS = [
     *("", "demo", "experiment", "party", "coordinator", "train", "predict", "status", "cancel", "resume", "transcript"),
     *("align", "frontier", "doctor", "health", "data", "data list", "data fetch"),
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
-    *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "leakage", "capacity"),
+    *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "ledger"),
+    *("leakage", "capacity"),
     *("protocol", "new", "new federation", "new party", "measure-epsilon"),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from party.config import PartyConfig
 from party.opening import checks_of_training
 from party.policy import Policy
 from party.runtime.ledger import DAY_S, Kind, Ledger, ledger_of
+from tests.documents import blocks
 from tests.pivodl import small_job
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.replay import HERE, JOB, PARAMS
@@ -437,3 +439,12 @@ def test_a_partners_previews_have_limits_of_their_own(answer: str, tmp_path: Pat
         await federation.close()
 
     run(main())
+
+
+def test_the_limits_of_the_guide_are_a_policy() -> None:
+    """With the partner that it names among the peers."""
+    shown = blocks(Path(__file__).resolve().parents[2] / "docs" / "configuration.md")
+    (text,) = [block.text for block in shown if block.text.startswith("[limits]")]
+    policy = Policy.model_validate({"peers": ["telco"], **tomllib.loads(text)})
+    assert policy.limits.max_depth == 6
+    assert policy.partners["telco"].records_per_day == 200_000
