@@ -142,7 +142,10 @@ def _bounds(job: Job, config: PartyConfig, name: str) -> list[str]:
         if parameters.get("instance_spaces") == "withheld":
             bounds.append("groups that you cannot check")
         if (noise := defences.column_privacy) is not None:
-            bounds.append(f"with noise, ε = {noise.epsilon:g} and δ = {noise.delta:g} for a record's bin in one column")
+            bounds.append(
+                f"with noise, ε = {noise.epsilon:g} and δ = {noise.delta:g} for a record's bin in one column, "
+                "given the sets of records that go left at your splits"
+            )
         if (share := policy.max_column_leakage) is not None:
             bounds.append(f"until {100 * share:g} % of your cells may be known")
     if name in ("INSTANCE_SPACE", "SPLIT_DIRECTION") and job.asked.kind == "train":
@@ -195,7 +198,8 @@ def _limits(job: Job, config: PartyConfig) -> list[str]:
     policy = config.policy
     least = policy.min_common_records if job.asked.kind in ("train", "align") else policy.min_prediction_records
     limits = [f"At least {least} records must be common."]
-    budgets = {"label_budget": policy.label_budget, "column_budget": policy.column_budget}
+    noised = config.defences.column_privacy is not None
+    budgets = {"label_budget": policy.label_budget, "column_budget": policy.column_budget if noised else None}
     limits += [f"Your {name} is ε = {value:g} in all." for name, value in budgets.items() if value is not None]
     return limits
 

@@ -8,6 +8,7 @@ counts the nodes that hold a record, which by queries the label holder chooses.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
@@ -21,7 +22,7 @@ from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.setup.joint_seed import draw_joint_seed
 from treetap.errors import BadInput, Malformed
-from treetap.lattice.histogram_parameters import MOST, HistogramParameters
+from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.lattice.histogram_sums import HistogramSums, ReceivedWords
@@ -30,6 +31,8 @@ from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import Ints
 from treetap.wire.v2 import exchange_pb2, setup_pb2
+
+log = logging.getLogger(__name__)
 
 
 class SumsOfWords:
@@ -66,7 +69,7 @@ class SumsOfWords:
                 f"use a smaller max_bin, fewer columns, or scheme = {PAILLIER!r}"
             )
         merges, keeps = job.min_cell_records > 0, context.policy.second_halves == "job" and params.same_columns
-        hiding = context.policy.min_hiding_bits
+        hiding = max(context.policy.min_hiding_bits, self._hiding_of_noise())
         message = setup_pb2.CandidateCount(
             candidates=count, merges_bins=merges, keeps_second_halves=keeps, hiding=hiding
         )
@@ -95,7 +98,25 @@ class SumsOfWords:
         if way is Way.SETS:
             self._way = _Sets(context, self._sender, agreed, seed, once=self._once)
         else:
+            assert self._noise.privacy is None  # the label holder could have a record in all nodes of a level
             self._way = _Queries(context, self._sender, agreed, seed, keeps=keeps)
+
+    def _hiding_of_noise(self) -> int:
+        """The bits of hiding by which the lattice adds next to nothing to δ, or the most that there are; 0 without."""
+        if (privacy := self._noise.privacy) is None:
+            return 0
+        if (needed := privacy.hiding_bits) > HIDING[-1]:
+            log.warning(
+                "job %s: column_privacy with epsilon = %g needs %d bits of hiding, and a lattice has %d: its δ is "
+                "greater by (1 + e^ε) · 2^-%d; take a smaller epsilon, or scheme = %r",
+                self._context.job,
+                privacy.epsilon,
+                needed,
+                HIDING[-1],
+                HIDING[-1],
+                PAILLIER,
+            )
+        return min(needed, HIDING[-1])
 
     async def take_shared(self) -> None:
         """Receive the words that serve all trees, where some do.

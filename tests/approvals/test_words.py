@@ -63,7 +63,13 @@ def test_a_training_says_who_wants_what_of_which_table() -> None:
         ({"policy": {"max_column_leakage": 0.25}}, "until 25 % of your cells may be known"),
         ({"policy": {"min_instance_space": 9}}, "[sets of at least 9]"),
         ({"policy": {"min_common_records": 77}}, "At least 77 records must be common."),
-        ({"policy": {"column_budget": 2.5}}, "Your column_budget is ε = 2.5 in all."),
+        (
+            {
+                "policy": {"column_budget": 2.5},
+                "defences": Defences(column_privacy=ColumnPrivacyTable(epsilon=2.0, delta=1e-6, trees=9)),
+            },
+            "Your column_budget is ε = 2.5 in all.",
+        ),
         ({"policy": {"min_evaluated_records": 41}}, "[of at least 41 records]"),
     ],
 )

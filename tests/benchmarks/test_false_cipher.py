@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treetap.additive.paillier import secret_key
+from treetap.additive.paillier import key_proof, secret_key
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues import ciphertexts
 from treetap.additive.residues.batches import Cells
@@ -26,7 +26,8 @@ def key(monkeypatch: pytest.MonkeyPatch) -> Iterator[SecretKey]:
     true = type(ciphertexts.residues(7))
     for module in (ciphertexts, secret_key):
         monkeypatch.setattr(module, "residues", module.residues)
-    monkeypatch.setattr(secret_key, "_blum_prime", secret_key._blum_prime)
+    for owner, name in ((secret_key, "_blum_prime"), (SecretKey, "prove"), (key_proof, "check")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
     importlib.import_module("false_residues").substitute()
     yield SecretKey.generate(2048)
     monkeypatch.undo()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from party.defences.noisy_labels import NoisyLabels
 from party.defences.settings import LabelDp
@@ -48,8 +49,9 @@ def test_the_ledger_as_json(tmp_path: Path) -> None:
     ]
 
 
-def test_the_ledger_as_a_table(tmp_path: Path, capsys: Any) -> None:
+def test_the_ledger_as_a_table(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line a draw, and the sum."""
+    monkeypatch.setenv("COLUMNS", "160")
     assert treetap_here("labels", "--config", str(configuration(tmp_path))) == 0
     out = capsys.readouterr().out
     assert "bank: ε 1.5 spent, its policy has no label_budget" in out

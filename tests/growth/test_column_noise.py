@@ -105,7 +105,7 @@ def test_the_federation_finds_the_forest_of_the_drawn_noise(
         assert manifest(states[LABEL_HOLDER])["column_privacy"][party] == manifest(states[party])["column_privacy"]
         (charge,) = ColumnBudget(states[party], None).charges()
         assert own.column_privacy is not None
-        assert charge.epsilon == own.column_privacy.epsilon
+        assert charge.details["epsilon"] == own.column_privacy.epsilon
     won = {split.owner for tree in trees for split in tree.splits}
     assert won & set(defences) or case == "strong noise"
     nodes = {(party, tree, node) for _, party, tree, node in drawn.sums if node > 1}
@@ -150,7 +150,7 @@ def test_every_attempt_at_a_forest_on_a_lattice_is_charged(tmp_path: Path, monke
         assert (await federation.train(_spec(FOREST, scheme=LATTICE))).state == "interrupted"
         await asyncio.sleep(200)
         assert (await federation.resume("job")).state == "finished"
-        assert [charge.attempt for charge in ledger.charges()] == [1, 2]
+        assert [charge.occasion.attempt for charge in ledger.charges()] == [1, 2]
         await federation.close()
 
     run(main())

@@ -46,6 +46,7 @@ def test_the_shared_parts_need_no_trees() -> None:
         "served",
         "outcome",
         "scores_on_disk",
+        "query_counts",
     )
     assert seen == {f"party.prediction.{name}" for name in shared}
 

@@ -38,6 +38,7 @@ from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
+NEURAL = [pytest.mark.skipif(not INSTALLED, reason="needs treetap[neural]"), pytest.mark.second_tier]
 JOBS: Mapping[str, JobParams] = {
     "boosting": replace(PARAMS, min_child_weight=2.0),
     "forest": ForestParams(n_estimators=2, max_depth=2, max_bin=3, min_samples_leaf=2),
@@ -104,7 +105,9 @@ def test_all_limits_that_a_job_breaks_are_named_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("protocol", TRAINING)
+@pytest.mark.parametrize(
+    "protocol", [pytest.param(name, marks=NEURAL) if name == "splitnn" else name for name in TRAINING]
+)
 def test_the_checks_of_an_opening_have_the_limits(protocol: str, tmp_path: Path) -> None:
     """Of every protocol, at every party."""
     params: Any = JOBS[protocol]
@@ -319,9 +322,6 @@ STORIES: Mapping[str, tuple[Any, Any]] = {
     "pivodl": (small_job.HERE, small_job.JOB),
     "splitnn": (HERE, NETWORK),
 }
-
-
-NEURAL = [pytest.mark.skipif(not INSTALLED, reason="needs treetap[neural]"), pytest.mark.second_tier]
 
 
 @pytest.mark.parametrize("protocol", ["boosting", "forest", "pivodl", pytest.param("splitnn", marks=NEURAL)])

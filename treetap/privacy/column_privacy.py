@@ -52,6 +52,13 @@ class ColumnPrivacy:
         """The ρ of an attempt."""
         return rho_of(self.epsilon, self.delta)
 
+    @property
+    def hiding_bits(self) -> int:
+        """The bits h of hiding by which a lattice adds at most δ / 100: (1 + e^ε) · 2^−h."""
+        return math.ceil(
+            (self.epsilon + math.log1p(math.exp(-self.epsilon)) - math.log(self.delta / 100)) / math.log(2)
+        )
+
     def variance(self, cost: int) -> Fraction:
         """z² of an attempt that costs ρ = `cost` at z = 1, rounded up."""
         return Fraction(math.ceil(cost / self.rho * _UNIT), _UNIT)

@@ -91,6 +91,17 @@ def test_epsilon_and_rho_are_each_others_inverse() -> None:
     assert 0 <= PRIVACY.rho - 100 * 6 * 3 / float(variance) < 1e-9
 
 
+def test_hiding_of_a_lattice_adds_a_hundredth_of_delta_at_most() -> None:
+    """(1 + e^ε) · 2^−h ≤ δ / 100, and one bit less would not do; 64 bits do up to ε = 25."""
+    for epsilon in (0.1, 1.0, 4.0, 16.0, 25.0):
+        bits = ColumnPrivacy(epsilon, 1e-6, 1).hiding_bits
+        added = [(1 + math.exp(epsilon)) * 2.0**-h for h in (bits, bits - 1)]
+        assert added[0] <= 1e-8 < added[1]
+        assert bits <= 64
+    assert ColumnPrivacy(26.0, 1e-6, 1).hiding_bits == 65
+    assert ColumnPrivacy(1e6, 1e-6, 1).hiding_bits > 64
+
+
 def test_noise_of_a_column_is_zero_in_all_and_has_the_stated_variance() -> None:
     """Each column's cells add up to 0; other cells have none; prefixes of u of W cells have u(W−u)/W · σ²."""
     candidates = CandidateList([Shape(4, False), Shape(3, True), Shape(1, False), Shape(3, False, Kind.ONE_HOT)])
