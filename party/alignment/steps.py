@@ -108,6 +108,7 @@ class Alignment(RaisedLists):
 
         Raises:
             DataError: the table holds other ids than when the job was aligned.
+            ConfigError: the policy asks for a proof, which that alignment did not have.
         """
         self._ids, self._rows, self._path, self._keep, self._training = ids, rows, path, keep, training
         self._sizes.ids = len(ids)
@@ -121,6 +122,11 @@ class Alignment(RaisedLists):
             raise DataError(
                 f"{path}: holds other ids than when job {self._context.job} was aligned; "
                 "restore that file, or cancel the job and train again"
+            ).at(self._context.party)
+        if self._proofs.asks and not stored.get("proven", False):
+            raise ConfigError(
+                f"the policy says alignment_proof = true, and job {self._context.job} was aligned without a proof to "
+                f"{self._context.party}; take that line out of the policy, or cancel the job and train again"
             ).at(self._context.party)
         self._enough_of(stored["records"])
         self._set_records(stored["records"])
@@ -359,6 +365,7 @@ class Alignment(RaisedLists):
                     "records": records,
                     "digest": np.frombuffer(self._ids.digest(), dtype=np.uint8),
                     "attempt": np.array(self._context.attempt),
+                    "proven": np.array(self._proofs.asks),
                 },
             )
         self._set_records(records)

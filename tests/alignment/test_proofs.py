@@ -268,6 +268,53 @@ def test_an_alignment_without_proofs_is_refused(tmp_path: Path) -> None:
     assert "there is no proof, as it is by sorted-ids" in status.error
 
 
+@pytest.mark.parametrize("proven", [False, True])
+def test_a_resumed_job_goes_on_with_a_proven_alignment_alone(proven: bool, tmp_path: Path) -> None:
+    """Once a policy asks. Without, as with an alignment that was proven, records and their order stay."""
+    proofs: list[str] = []
+    orders: list[list[list[str]]] = []
+
+    async def main() -> None:
+        federation = Federation(tmp_path, tables(IDS), policies=ASKS if proven else {})
+
+        def note(sender: str, _to: str, parcel: Parcel) -> Parcel:
+            proofs.extend([sender] if name_of(parcel) == "list_proof" else [])
+            return parcel
+
+        def hook(message: Message) -> None:
+            if message.word == "bin":
+                orders.append(aligned(federation))
+                if len(orders) == 1:
+                    federation.kill(OTHER)
+
+        federation.tamper, federation.hook = note, hook
+        assert (await federation.train(job(2))).state == "interrupted"
+        _ask(federation, not proven)
+        status = await federation.resume()
+        if not proven:
+            assert status.state == "interrupted"
+            assert "job job was aligned without a proof to clinic; take that line out of the policy" in status.error
+            _ask(federation, False)
+            status = await federation.resume()
+        assert (status.state, status.error) == ("finished", "")
+        await federation.close()
+
+    run(main())
+    assert len(orders) > 1
+    assert all(order == orders[0] for order in orders)
+    assert sorted(proofs) == (sorted(NAMES[:2]) if proven else [])
+
+
+def _ask(federation: Federation, asks: bool) -> None:
+    """Restart both parties, with or without the line in their policies."""
+    federation.policies = ASKS if asks else {}
+    for name in NAMES[:2]:
+        if federation.alive(name):
+            federation.kill(name)
+        federation.configs[name] = federation.configs[name].under(federation.policy(name))
+        federation.start(name)
+
+
 def test_previews(tmp_path: Path) -> None:
     """Of rows, which are aligned as in a job, with proofs; of a count they are refused."""
     rows = {name: {"preview": "records", "alignment_proof": True} for name in NAMES}
