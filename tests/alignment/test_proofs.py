@@ -464,7 +464,37 @@ def test_points_that_are_sent_back_in_a_ring(proven: bool, tmp_path: Path) -> No
 
     status, found = trained(tmp_path, ASKS if proven else {}, tamper, [COMMON] * 3)
     assert (status.state, found) == ("failed", [])
-    assert "does not hold all of the common identifiers" in status.error
+    told = "did not come back raised by one exponent" if proven else "does not hold all of the common identifiers"
+    assert told in status.error
+
+
+def _shorten(parcel: Parcel) -> None:
+    ids = parcel.alignment.blinded_ids
+    ids.points, ids.signs = ids.points[:-32], ids.signs[: (len(ids.points) // 32 + 6) // 8]
+
+
+@pytest.mark.parametrize("common", [True, False])
+@pytest.mark.parametrize("fault", ["another point", "a point less"])
+def test_an_error_of_a_ring_does_not_depend_on_what_is_common(fault: str, common: bool, tmp_path: Path) -> None:
+    """Nothing has been compared then: it is the same if the changed point is of a common record and if it is not."""
+
+    def tamper(_sender: str, to: str, parcel: Parcel) -> Parcel:
+        if to == FIRST and name_of(parcel) == "blinded_ids" and parcel.stage == LAST:
+            points = parcel.alignment.blinded_ids.points
+            if fault == "a point less":
+                _shorten(parcel)
+            else:
+                parcel.alignment.blinded_ids.points = _of_another_exponent(points)
+        return parcel
+
+    rare = [f"{number}" for number in range(40)]
+    ids = [COMMON, COMMON, COMMON] if common else [[*COMMON[:1], *rare], COMMON, COMMON]
+    status, found = trained(tmp_path, {FIRST: ASKS[FIRST]}, tamper, ids)
+    assert (status.state, found) == ("failed", [])
+    if fault == "a point less":
+        assert f"came back: {OTHER} or {NAMES[2]} has changed them" in status.error
+    else:
+        assert f"in their order: {OTHER} or {NAMES[2]} has changed them" in status.error
 
 
 #: The pass in which the last party of a ring of three sends the common points to all.
