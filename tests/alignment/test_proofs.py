@@ -222,14 +222,16 @@ def test_what_a_party_changes_in_its_answer_is_told(fault: str, tmp_path: Path) 
     assert FAULTS[fault] in status.error
 
 
-def test_a_key_that_comes_back_is_refused(tmp_path: Path) -> None:
-    """Who sends a party's key, lists and proofs back to it would need no exponent of its own."""
+@pytest.mark.parametrize("sign", [0, 128])
+def test_a_key_that_comes_back_is_refused(sign: int, tmp_path: Path) -> None:
+    """Nor is its negative: who sends a party's key, lists and proofs back to it would need no exponent of its own."""
     keys: list[bytes] = []
 
     def tamper(_sender: str, _to: str, parcel: Parcel) -> Parcel:
         if name_of(parcel) == "alignment_key":
             keys.append(parcel.alignment.alignment_key.key)
-            parcel.alignment.alignment_key.key = keys[0]
+            turned = sign if len(keys) > 1 else 0
+            parcel.alignment.alignment_key.key = keys[0][:-1] + bytes([keys[0][-1] ^ turned])
         return parcel
 
     status, found = trained(tmp_path, ASKS, tamper)
