@@ -48,12 +48,13 @@ class AnnouncedKeys:
 
         Raises:
             Refused: a party asks for a proof which another's arithmetic does not make.
-            Malformed: a key is none of the group, or another party's too.
+            Malformed: a key is none of the group, or another party's too, or its negative.
         """
         for party in self._others:
             theirs: alignment_pb2.AlignmentKey = await self._context.mailbox.only(party, "alignment_key")
-            if theirs.key and (theirs.key in self._keys.values() or not proof.valid_key(theirs.key)):
-                which = "another party's too" if theirs.key in self._keys.values() else "no point of the group"
+            taken = any(proof.same_but_for_sign(theirs.key, key) for key in self._keys.values())
+            if theirs.key and (taken or not proof.valid_key(theirs.key)):
+                which = "another party's too, or its negative" if taken else "no point of the group"
                 raise Malformed(f"the key that {party} sent {self._context.party} before its identifiers is {which}")
             self._keys[party] = theirs.key
             self.asking |= {party} if theirs.asks else set()

@@ -108,6 +108,7 @@ class Alignment(RaisedLists):
 
         Raises:
             DataError: the table holds other ids than when the job was aligned.
+            ConfigError: the policy asks for a proof, which that alignment did not have.
         """
         self._ids, self._rows, self._path, self._keep, self._training = ids, rows, path, keep, training
         self._sizes.ids = len(ids)
@@ -121,6 +122,11 @@ class Alignment(RaisedLists):
             raise DataError(
                 f"{path}: holds other ids than when job {self._context.job} was aligned; "
                 "restore that file, or cancel the job and train again"
+            ).at(self._context.party)
+        if self._proofs.asks and not stored.get("proven", False):
+            raise ConfigError(
+                f"the policy says alignment_proof = true, and job {self._context.job} was aligned without a proof to "
+                f"{self._context.party}; take that line out of the policy, or cancel the job and train again"
             ).at(self._context.party)
         self._enough_of(stored["records"])
         self._set_records(stored["records"])
@@ -178,11 +184,19 @@ class Alignment(RaisedLists):
 
     @step()
     async def raise_ids(self, request: control_pb2.StepRequest) -> None:
-        """Raise the received list in its order: by the first exponent with two parties, by the fresh one in a ring."""
-        (points,) = self._held
-        asked = self._owner(request.stage - 1) in self._proofs.asking
-        ring = len(self._members) > 2
-        raised = await self._lists.raised(points, self._fresh if ring else self._exponent, rooted=asked)
+        """Raise the received list in its order: by the first exponent with two parties, by the fresh one in a ring.
+
+        In a ring the own list comes last, and loses the one-time exponent; who asks for proofs sums it.
+        """
+        (points,), owner, ring = self._held, self._owner(request.stage - 1), len(self._members) > 2
+        own, asked = owner == self._context.party, owner in self._proofs.asking
+        if own:
+            self._check_length(points)
+        fresh = self._fresh.over(self._once) if own else self._fresh
+        raised = await self._lists.raised(points, fresh if ring else self._exponent, rooted=asked)
+        if own:
+            await self._ring.sum(self._sent, points)
+            self._forget_sent()
         if not ring:
             self._common = raised
             self._proof = await self._two.prove(points, raised) if asked else None
@@ -219,27 +233,22 @@ class Alignment(RaisedLists):
         self._hold(own)
 
     @step()
+    async def prove_ids(self) -> None:
+        """In a ring, prove the lists of those who ask, before anybody compares one."""
+        await self._ring.go_around()
+
+    @step()
     async def match_ids(self) -> None:
         """Find the common records: the points of the party's own list, raised by every party, in the common list."""
-        (own,), common = self._held, required(self._common)
-        if len(own) != len(self._shuffle):
-            raise Malformed(
-                f"{self._context.party} sent {len(self._shuffle)} blinded identifiers around, {len(own)} came back"
-            )
-        ring = len(self._members) > 2
+        (own,), common, ring = self._held, required(self._common), len(self._members) > 2
         if ring:
-            raised = await self._lists.raised(own, self._fresh.over(self._once), rooted=self._ring.asks)
-            await self._ring.sum(self._sent, own)
-            own = raised
-            self._hold(own)
             await self._lists.check(common)
         else:
+            self._check_length(own)
             await self._lists.check(own, rooted=self._rooted)
             if self._sent is not None:
                 await self._two.check(self._sent, own, self._last)
-        if self._sent is not None:
-            self._sent.close()
-            self._sent = None
+                self._forget_sent()
         state, parts = hashlib.sha256(), [np.zeros(0, dtype=np.int64)]
 
         def kept(points: bytes, places: Rows) -> None:
@@ -252,13 +261,6 @@ class Alignment(RaisedLists):
             raise Malformed(f"{self._context.party} does not hold all of the common identifiers")
         self._enough_of(self._shuffle[places])
         self._found = self._shuffle[places], digest
-        if not ring:
-            await self._compare()
-
-    @step()
-    async def prove_ids(self) -> None:
-        """In a ring, prove the lists of those who ask; end the phase as `match_ids` does of two parties."""
-        await self._ring.go_around()
         await self._compare()
 
     @step()
@@ -273,6 +275,21 @@ class Alignment(RaisedLists):
         await self._agreed(records)
 
     # ---- parts of the steps
+
+    def _check_length(self, own: PointList) -> None:
+        """Raise `Malformed` unless as many points came back as were sent."""
+        if len(own) != len(self._shuffle):
+            others = " or ".join(party for party in self._members if party != self._context.party)
+            raise Malformed(
+                f"{self._context.party} sent {len(self._shuffle)} blinded identifiers, {len(own)} came back: "
+                f"{others} has changed them; no record counts as common. Settle that with the operator there"
+            )
+
+    def _forget_sent(self) -> None:
+        """Close the own list as it left, once its return is checked or summed."""
+        if self._sent is not None:
+            self._sent.close()
+            self._sent = None
 
     async def _compare(self) -> None:
         """Feature party: send the label holder the digest of the common points, and end the phase."""
@@ -359,6 +376,7 @@ class Alignment(RaisedLists):
                     "records": records,
                     "digest": np.frombuffer(self._ids.digest(), dtype=np.uint8),
                     "attempt": np.array(self._context.attempt),
+                    "proven": np.array(self._proofs.asks),
                 },
             )
         self._set_records(records)

@@ -1,6 +1,6 @@
 """Proofs of a key's form: made once an attempt where the key is, checked by every receiver before it uses the key.
 
-A proof is bound to the digest of the attempt, to its number and to the prover: one of another job, attempt or party is
+A proof is bound to the job's digest, the attempt's number and the prover: one of another job, attempt or party is
 refused. Workers that may hold own keys check it, so that a cluster without them has no say in that.
 """
 

@@ -222,14 +222,16 @@ def test_what_a_party_changes_in_its_answer_is_told(fault: str, tmp_path: Path) 
     assert FAULTS[fault] in status.error
 
 
-def test_a_key_that_comes_back_is_refused(tmp_path: Path) -> None:
-    """Who sends a party's key, lists and proofs back to it would need no exponent of its own."""
+@pytest.mark.parametrize("sign", [0, 128])
+def test_a_key_that_comes_back_is_refused(sign: int, tmp_path: Path) -> None:
+    """Nor is its negative: who sends a party's key, lists and proofs back to it would need no exponent of its own."""
     keys: list[bytes] = []
 
     def tamper(_sender: str, _to: str, parcel: Parcel) -> Parcel:
         if name_of(parcel) == "alignment_key":
             keys.append(parcel.alignment.alignment_key.key)
-            parcel.alignment.alignment_key.key = keys[0]
+            turned = sign if len(keys) > 1 else 0
+            parcel.alignment.alignment_key.key = keys[0][:-1] + bytes([keys[0][-1] ^ turned])
         return parcel
 
     status, found = trained(tmp_path, ASKS, tamper)
@@ -266,6 +268,53 @@ def test_an_alignment_without_proofs_is_refused(tmp_path: Path) -> None:
     assert status.state == "failed"
     assert f"{OTHER} takes no part in this alignment" in status.error
     assert "there is no proof, as it is by sorted-ids" in status.error
+
+
+@pytest.mark.parametrize("proven", [False, True])
+def test_a_resumed_job_goes_on_with_a_proven_alignment_alone(proven: bool, tmp_path: Path) -> None:
+    """Once a policy asks. Without, as with an alignment that was proven, records and their order stay."""
+    proofs: list[str] = []
+    orders: list[list[list[str]]] = []
+
+    async def main() -> None:
+        federation = Federation(tmp_path, tables(IDS), policies=ASKS if proven else {})
+
+        def note(sender: str, _to: str, parcel: Parcel) -> Parcel:
+            proofs.extend([sender] if name_of(parcel) == "list_proof" else [])
+            return parcel
+
+        def hook(message: Message) -> None:
+            if message.word == "bin":
+                orders.append(aligned(federation))
+                if len(orders) == 1:
+                    federation.kill(OTHER)
+
+        federation.tamper, federation.hook = note, hook
+        assert (await federation.train(job(2))).state == "interrupted"
+        _ask(federation, not proven)
+        status = await federation.resume()
+        if not proven:
+            assert status.state == "interrupted"
+            assert "job job was aligned without a proof to clinic; take that line out of the policy" in status.error
+            _ask(federation, False)
+            status = await federation.resume()
+        assert (status.state, status.error) == ("finished", "")
+        await federation.close()
+
+    run(main())
+    assert len(orders) > 1
+    assert all(order == orders[0] for order in orders)
+    assert sorted(proofs) == (sorted(NAMES[:2]) if proven else [])
+
+
+def _ask(federation: Federation, asks: bool) -> None:
+    """Restart both parties, with or without the line in their policies."""
+    federation.policies = ASKS if asks else {}
+    for name in NAMES[:2]:
+        if federation.alive(name):
+            federation.kill(name)
+        federation.configs[name] = federation.configs[name].under(federation.policy(name))
+        federation.start(name)
 
 
 def test_previews(tmp_path: Path) -> None:
@@ -417,7 +466,37 @@ def test_points_that_are_sent_back_in_a_ring(proven: bool, tmp_path: Path) -> No
 
     status, found = trained(tmp_path, ASKS if proven else {}, tamper, [COMMON] * 3)
     assert (status.state, found) == ("failed", [])
-    assert "does not hold all of the common identifiers" in status.error
+    told = "did not come back raised by one exponent" if proven else "does not hold all of the common identifiers"
+    assert told in status.error
+
+
+def _shorten(parcel: Parcel) -> None:
+    ids = parcel.alignment.blinded_ids
+    ids.points, ids.signs = ids.points[:-32], ids.signs[: (len(ids.points) // 32 + 6) // 8]
+
+
+@pytest.mark.parametrize("common", [True, False])
+@pytest.mark.parametrize("fault", ["another point", "a point less"])
+def test_an_error_of_a_ring_does_not_depend_on_what_is_common(fault: str, common: bool, tmp_path: Path) -> None:
+    """Nothing has been compared then: it is the same if the changed point is of a common record and if it is not."""
+
+    def tamper(_sender: str, to: str, parcel: Parcel) -> Parcel:
+        if to == FIRST and name_of(parcel) == "blinded_ids" and parcel.stage == LAST:
+            points = parcel.alignment.blinded_ids.points
+            if fault == "a point less":
+                _shorten(parcel)
+            else:
+                parcel.alignment.blinded_ids.points = _of_another_exponent(points)
+        return parcel
+
+    rare = [f"{number}" for number in range(40)]
+    ids = [COMMON, COMMON, COMMON] if common else [[*COMMON[:1], *rare], COMMON, COMMON]
+    status, found = trained(tmp_path, {FIRST: ASKS[FIRST]}, tamper, ids)
+    assert (status.state, found) == ("failed", [])
+    if fault == "a point less":
+        assert f"came back: {OTHER} or {NAMES[2]} has changed them" in status.error
+    else:
+        assert f"in their order: {OTHER} or {NAMES[2]} has changed them" in status.error
 
 
 #: The pass in which the last party of a ring of three sends the common points to all.

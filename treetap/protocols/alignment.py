@@ -126,7 +126,7 @@ def _around_a_ring(parties: int) -> Plan:
     2. The common points go around once more, for fresh exponents, shuffled by each; the last party sends them to all.
     3. Every owner's list goes around under the fresh exponents, its order kept, back to its owner alone.
     4. Where a party asks, each proves to it how it has raised its list.
-    5. The first party compares the results of all.
+    5. Each owner names its common records; the first party compares the results of all.
     """
     places, last, ring = tuple(range(parties)), parties - 1, _ring(parties)
     number = count()
@@ -137,12 +137,11 @@ def _around_a_ring(parties: int) -> Plan:
         made.append(AlignmentTurn("refresh_ids", next(number), (place,)))
     made.append(AlignmentTurn("pass_ids", next(number), places, tuple((last, place) for place in places)))
     made.append(AlignmentTurn("trace_ids", next(number), places))
-    for _ in range(last):
+    for _ in places:
         made.append(AlignmentTurn("pass_ids", next(number), places, ring))
         made.append(AlignmentTurn("raise_ids", next(number), places))
-    made.append(AlignmentTurn("pass_ids", next(number), places, ring))
-    made.append(AlignmentTurn("match_ids", next(number), places))
     made.append(AlignmentTurn("prove_ids", next(number), places))
+    made.append(AlignmentTurn("match_ids", next(number), places))
     made.append(AlignmentTurn("agree_ids", next(number), (0,)))
     return tuple(made)
 
@@ -231,7 +230,7 @@ ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
         Passes(turns).row(),
         MessageRow("list_proof", to_each_other, with_last_pass, a_proof, step="pass_ids", by_tables=True),
         MessageRow("sum_of_list", to_the_next, each_hop, points_of_a_ring, step="prove_ids", by_tables=True),
-        MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids", also=("prove_ids",)),
+        MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids"),
     ),
     "sorted-ids": (
         MessageRow("record_digest", to_label_holder, once, digest_of_records, step="send_digest"),

@@ -129,6 +129,11 @@ def valid_key(key: bytes) -> bool:
     return len(key) == POINT_BYTES and bool(bindings.crypto_core_ed25519_is_valid_point(key))
 
 
+def same_but_for_sign(one: bytes, other: bytes) -> bool:
+    """True for two encodings of one point, or of a point and its negative: one exponent tells the other."""
+    return len(one) == len(other) == POINT_BYTES and one[:-1] == other[:-1] and one[-1] & 127 == other[-1] & 127
+
+
 def raised_by(exponent: Exponent, source: bytes) -> bytes:
     """A point of the group times the exponent's number, 32 bytes."""
     raised: bytes = bindings.crypto_scalarmult_ed25519_noclamp(exponent.for_kernel(), source)
