@@ -53,6 +53,7 @@ TRAININGS: dict[str, tuple[World, setup_pb2.JobSpec, Any]] = {
     "boosting on a lattice": (HERE, spec(PARAMS, scheme=LATTICE), ORACLE),
     "noise on sums": (HERE, JOB, None),
     "psi": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
+    "proofs of lists": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
     "categories": (KINDS, spec(DIVIDED, obfuscation="standard"), KINDS.oracle(DIVIDED)),
     "forest": (HERE, spec(FOREST, obfuscation="standard"), oracle(HERE, FOREST)),
     "forest on a lattice": (HERE, spec(FOREST, scheme=LATTICE), oracle(HERE, FOREST)),
@@ -100,6 +101,8 @@ def _small(folder: Path, story: str) -> Federation:
     if story == "noise on sums":
         more = {"defences": {B: Defences(column_privacy=ColumnPrivacyTable(epsilon=500.0, delta=1e-6, trees=2))}}
         policies[LABEL_HOLDER] = {"noised_sums": True}
+    if story == "proofs of lists":
+        policies = {name: policies.get(name, {}) | {"alignment_proof": True} for name in PARTIES}
     if here.categories:
         policies, more = {name: {"category_partitions": True} for name in PARTIES}, {"encode": "categorical"}
     serving = ServeConfig(clients=[CLIENT], listen="127.0.0.1:0")
