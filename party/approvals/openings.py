@@ -34,7 +34,7 @@ def admit(
     policy = config.policy
     new = not approvals.knows(digest.hex())
     operator = operator_of(config.name, job, opening, digest, config.transport(), policy, new=new)
-    if policy.approval == "none" and not operator.name:
+    if policy.approval == "none" and not operator.name and new:
         return
     asked = Asked(
         job,

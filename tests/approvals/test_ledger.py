@@ -170,6 +170,46 @@ def test_signed_jobs_are_kept_where_no_approval_is_asked(again: Callable[[], App
     _waits(approvals)
 
 
+def test_a_refusal_counts_where_no_approval_is_asked(again: Callable[[], Approvals]) -> None:
+    """What `treetap refuse` reports is what happens."""
+    _waits(again())
+    again().decide(ANN, "job", JOB.digest, days=None)
+    with pytest.raises(BadInput, match=f"{B} has refused job job"):
+        again().admit(Policy(), JOB, _words)
+
+
+def test_an_approval_is_for_the_coordinator_that_was_shown(tmp_path: Path, again: Callable[[], Approvals]) -> None:
+    """Another one is refused, whom an editor of the file cannot put in its place."""
+    _waits(again())
+    rogue = replace(JOB, coordinator="rogue")
+    says = f"job job is coordinator's at {B}, not rogue's: another coordinator needs a new approval; submit a new job"
+    for _ in range(2):
+        with pytest.raises(Refused, match=says):
+            _admitted(again(), rogue)
+        again().decide(ANN, "job", JOB.digest, days=1.0)
+    _forge(tmp_path, lambda plain: plain.update(coordinator="rogue"))
+    _waits(again(), rogue)
+
+
+@pytest.mark.parametrize("standing", [False, True])
+def test_a_job_that_has_ended_does_not_open_again(standing: bool, again: Callable[[], Approvals]) -> None:
+    """By its approval, or by a standing one that has let it in; another submission and an end of none are no matter."""
+    if standing:
+        again().stand(ANN, STANDING)
+    else:
+        _waits(again())
+        again().decide(ANN, "job", JOB.digest, days=1.0)
+    again().end("coordinator", "job", "none", discarded=True)
+    again().end("coordinator", "job", "7", discarded=False)
+    _admitted(again())
+    again().end("coordinator", "job", "7", discarded=True)
+    with pytest.raises(BadInput, match="^job job has ended here; submit a new job"):
+        _admitted(again())
+    assert again().state(again().listed()[0]) == "ended"
+    with pytest.raises(BadInput, match="has ended here; have its operator submit a new one"):
+        again().decide(ANN, "job", JOB.digest, days=1.0)
+
+
 # ---- countersignatures
 
 
