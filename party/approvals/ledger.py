@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 SEED = "approvals"
 #: Most jobs that wait, standing approvals, and files of jobs in all.
 MOST_WAITING, MOST_STANDING, MOST_KEPT = 64, 64, 1024
-#: Most days for which an approval holds, and those of one that names none.
-LONGEST_DAYS, DAYS = 366.0, 30.0
+#: Least and most days for which an approval holds, and those after which a job that waits makes room for another.
+LEAST_DAYS, LONGEST_DAYS, WAIT_DAYS = 1.0, 366.0, 30.0
 DAY_S = 86_400.0
 #: Most characters of a reason.
 LONGEST_WHY = 400
@@ -96,8 +96,8 @@ class Approvals:
             return
         if job.coordinator != asked.coordinator:
             raise Refused(
-                f"job {job.job} is {job.coordinator}'s at {self._party}, not {asked.coordinator}'s: another coordinator "
-                "needs a new approval; submit a new job"
+                f"job {job.job} is {job.coordinator}'s at {self._party}, not {asked.coordinator}'s: another "
+                "coordinator needs a new approval; submit a new job"
             )
         if verdict is not None and verdict.decision == ENDED:
             raise BadInput(
@@ -105,12 +105,21 @@ class Approvals:
             )
         if self.holds(job) or self._let_in(job):
             return
-        if known is None and sum(map(self._waits, self._asked.values())) >= MOST_WAITING:
-            raise Overloaded(f"at {self._party} {MOST_WAITING} jobs wait for approval already")
+        if known is None:
+            self._make_room()
         shown = replace(job, words=words(), waits=True)
         if shown != known:
             self._keep(shown)
         raise Pending(f"waiting for approval of {self._party}")
+
+    def _make_room(self) -> None:
+        """Forget the job that has waited longest, if as many wait as may and it has waited for `WAIT_DAYS`."""
+        waiting = [job for job in self._asked.values() if self._waits(job)]
+        if len(waiting) < MOST_WAITING:
+            return
+        if self.clock() - waiting[0].since < WAIT_DAYS * DAY_S:
+            raise Overloaded(f"at {self._party} {MOST_WAITING} jobs wait for approval already")
+        self._forget(waiting[0].digest)
 
     def knows(self, digest: str) -> bool:
         """True if this party keeps a job."""
@@ -202,8 +211,8 @@ class Approvals:
         if days is None:
             verdict = Verdict(REFUSED, approver, COMMAND, now, now, visible(why[:LONGEST_WHY]))
         else:
-            if not 0 < days <= LONGEST_DAYS:
-                raise BadInput(f"days = {days:g}: an approval holds for more than 0 and at most {LONGEST_DAYS:g} days")
+            if not LEAST_DAYS <= days <= LONGEST_DAYS:
+                raise BadInput(f"days = {days:g}: an approval holds for {LEAST_DAYS:g} to {LONGEST_DAYS:g} days")
             if self.holds(asked):
                 return asked
             verdict = Verdict(APPROVED, approver, COMMAND, now, now + days * DAY_S)
