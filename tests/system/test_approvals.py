@@ -120,7 +120,8 @@ def test_standing_approvals_are_kept_shown_and_ended(federation: LocalFederation
         f"partners = {json.dumps([name for name in PARTIES if name != PARTY])}\n[document]\n"
         'aggregator = "label-holder"\nprotocol = "boosting"\nkey_bits = [512, 1024]\n'
         'alignment = ["psi", "sorted-ids"]\nobfuscation = ["short-exponent", "standard"]\n'
-        '"parameters.n_estimators" = { most = 2 }\n"parameters.max_depth" = { most = 2 }\n"parameters.max_bin" = { most = 8 }\n'
+        '"parameters.n_estimators" = { most = 2 }\n"parameters.max_depth" = { most = 2 }\n'
+        '"parameters.max_bin" = { most = 8 }\n'
     )
     assert "0 of 1 jobs, until 2100-01-01" in _done(treetap("approve", "--standing", file, "--approver", approver))
     federation.operator.submit(jobs_pb2.SubmitRequest(job="covered", spec=SPEC))
