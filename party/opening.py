@@ -267,9 +267,9 @@ def checks_of_training(config: PartyConfig, spec: setup_pb2.JobSpec, members: Me
 
 def _trees_before(config: PartyConfig, spec: setup_pb2.JobSpec) -> int:
     """The number of trees of the model from which a training continues, where a limit counts them; else 0."""
-    if config.policy.limits.trees is None or not continued_from(spec):
+    if config.policy.limits.trees is None or not (base := continued_from(spec)):
         return 0
-    return published_trees(config.state, spec.base_model, spec.base_submission)
+    return published_trees(config.state, base, spec.base_submission)
 
 
 def _check_lattice(name: str, policy: Policy) -> None:

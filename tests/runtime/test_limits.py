@@ -320,7 +320,7 @@ def test_trees_of_a_base_model_are_counted(most: int, tmp_path: Path) -> None:
         status = await federation.train(job)
         assert (status.state == "finished") is (most == 4), status.error
         if most < 4:
-            remedy = "without base_model" if most == 2 else "with n_estimators = 1 or less"
+            remedy = "without a base model" if most == 2 else "with n_estimators = 1 or less"
             assert f"n_estimators = 2 after 2 trees of a base model: its policy says trees = {most}" in status.error
             assert f"train {remedy}, or change" in status.error
         await federation.close()

@@ -70,7 +70,7 @@ class Limits(Strict):
             asked = (f"without {row.name}" if given is None else f"with {row.name} = {given!r}") + beside
             remedy = f"with {row.name} = {train_with!r}{row.or_else}"
             if key == "trees" and train_with < 1:
-                remedy = "without base_model"
+                remedy = "without a base model"
             faults.append(
                 f"{party} takes no part in a job {asked}: its policy says {key} = {limit!r} under [limits]; train "
                 f"{remedy}, or change it in {party}'s policy file and send {party} SIGHUP"
