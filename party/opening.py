@@ -20,7 +20,7 @@ from party.protocols import PredictionJob, role_for_prediction, role_for_trainin
 from party.runtime.attempts import Attempts, Session, submission_of
 from party.runtime.context import Offload, Role, Scratch, StepContext, Untried
 from party.runtime.job_ledger import JobLedger
-from party.runtime.job_store import Store, published_trees
+from party.runtime.job_store import Store
 from party.runtime.ledger import Kind as Charged
 from party.runtime.ledger import Occasion, ledger_of
 from party.runtime.mailbox import Mailbox, expected_of
@@ -267,9 +267,11 @@ def checks_of_training(config: PartyConfig, spec: setup_pb2.JobSpec, members: Me
 
 def _trees_before(config: PartyConfig, spec: setup_pb2.JobSpec) -> int:
     """The number of trees of the model from which a training continues, where a limit counts them; else 0."""
-    if config.policy.limits.trees is None or not (base := continued_from(spec)):
+    if config.policy.limits.trees is None or not continued_from(spec):
         return 0
-    return published_trees(config.state, base, spec.base_submission)
+    from party.growth.continuation import trees_of_base  # which most jobs do without
+
+    return trees_of_base(config.state, spec)
 
 
 def _check_lattice(name: str, policy: Policy) -> None:
