@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from party.config import PartyConfig
-from party.runtime.attempts import SUBMISSIONS, Attempts, Session, check_latest, submission_of
+from party.runtime.attempts import LAST_STEPS, SUBMISSIONS, Attempts, Session, check_latest, submission_of
 from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
 from party.runtime.metrics import PartyMetrics
@@ -152,6 +152,7 @@ class PartyNode:
         # Asked beside the steps, at any time after the opening.
         if kind == "account":
             self._expect_more(session)
+            session.accounted = True
             self._record(caller, request)
             account = control_pb2.StepEvent(result=self._account(session))
             self._permitted(policy, caller, account)
@@ -164,7 +165,7 @@ class PartyNode:
         costs, step = session.context.costs, (kind, request.round, request.stage)
         with costs.clock(kind, f"job {request.job}: {describe(step)}"):
             try:
-                task = session.book.start(step, request, lambda: self._done(policy, caller, conduct(request)))
+                task = session.book.start(step, request, lambda: self._done(policy, session, kind, conduct(request)))
             except Interrupted as ended:
                 raise ended.at(name) from None
             self._record(caller, request)
@@ -204,11 +205,14 @@ class PartyNode:
         self._recorders.close_all()
 
     async def _done(
-        self, policy: Policy, caller: str, work: Awaitable[control_pb2.StepResult]
+        self, policy: Policy, session: Session, kind: str, work: Awaitable[control_pb2.StepResult]
     ) -> control_pb2.StepResult:
         """The result of a step; one that the policy keeps from the coordinator ends the attempt, as a failure does."""
         answer = await work
-        self._permitted(policy, caller, control_pb2.StepEvent(result=answer))
+        if kind in LAST_STEPS:
+            with disk_faults(self._config.name, kind):
+                self.approvals.end(session.coordinator, session.context.job, session.submission, discarded=False)
+        self._permitted(policy, session.coordinator, control_pb2.StepEvent(result=answer))
         return answer
 
     def _permitted(self, policy: Policy, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:
@@ -352,6 +356,12 @@ class PartyNode:
             with disk_faults(self._config.name, "leave"):
                 if session is not None and session.submission == leave.submission:
                     session.check_coordinator(caller)
+                    over = session.accounted and not session.serves
+                else:
+                    session, over = None, False
+                if leave.discard or over:
+                    self.approvals.end(caller, request.job, leave.submission, discarded=leave.discard)
+                if session is not None:
                     await self._end(session, leave.submission if leave.discard else None)
                 elif leave.discard:
                     self._store.job(request.job).discard(leave.submission)

@@ -32,7 +32,7 @@ from party.serving.registry import ServedModels
 from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused, TreetapError
 from treetap.protocols.agreement import Opening, attempt_digest, job_digest
-from treetap.protocols.job_spec import check_spec, params_of, rows_of_training, sent_in_training
+from treetap.protocols.job_spec import check_spec, continued_from, params_of, rows_of_training, sent_in_training
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.libraries import require_library
 from treetap.protocols.messages import Members, MessageRow, members_of
@@ -261,8 +261,17 @@ def checks_of_training(config: PartyConfig, spec: setup_pb2.JobSpec, members: Me
     yield lambda: check_own(
         name, config.defences, policy, config.table(spec.table), config.table(spec.eval_table), spec
     )
-    yield lambda: policy.limits.check(name, params_of(spec))
+    yield lambda: policy.limits.check(name, params_of(spec), _trees_before(config, spec))
     yield lambda: require_library(training_name(spec), protocol, at_party=True)
+
+
+def _trees_before(config: PartyConfig, spec: setup_pb2.JobSpec) -> int:
+    """The number of trees of the model from which a training continues, where a limit counts them; else 0."""
+    if config.policy.limits.trees is None or not continued_from(spec):
+        return 0
+    from party.growth.continuation import trees_of_base  # which most jobs do without
+
+    return trees_of_base(config.state, spec)
 
 
 def _check_lattice(name: str, policy: Policy) -> None:
@@ -353,8 +362,9 @@ async def check_job(opener: Opener, caller: str, request: control_pb2.StepReques
     """Check a job as its opening would, and keep nothing of it.
 
     1. Everything that this party's policy and file have against the job, in one error.
-    2. Only if that is nothing, the step `prepare` of this party's role, which reads the table: a coordinator learns of
-       a table what it would learn by a job that the policy lets in, and no more.
+    2. Only if that is nothing, and neither people nor an operator's signature, which no check has, are to let the job
+       in, the step `prepare` of this party's role, which reads the table: a coordinator learns of a table what it would
+       learn by a job that opens, and no more.
 
     The role works on a store of its own, which is deleted. Nothing is recorded, aligned, drawn or charged; the log says
     that a job was checked, and for whom.
@@ -370,6 +380,9 @@ async def check_job(opener: Opener, caller: str, request: control_pb2.StepReques
         ledger = opener.ledger(Occasion(job.spec.table, others, caller, request.job, request.attempt))
         _check_policy(opener, ledger, job)
         opener.store.job(request.job).check_free()
+        if would_wait(opener.approvals, opener.config, request.job, job, members_of(asked.spec, caller)):
+            log.info("job %s was checked for %s: it would wait; no table was read", request.job, caller)
+            return setup_pb2.CheckedJob(would_wait=True)
         context = replace(
             opener.context(ledger, [], job_digest(request.job, job), b""),
             recorder=Recorder(opener.recorders, request.job, "off"),
@@ -381,8 +394,7 @@ async def check_job(opener: Opener, caller: str, request: control_pb2.StepReques
         log.info("job %s was checked for %s: %s", request.job, caller, failure)
         raise
     log.info("job %s was checked for %s: it could begin", request.job, caller)
-    waits = would_wait(opener.approvals, opener.config, request.job, job, members_of(asked.spec, caller))
-    return setup_pb2.CheckedJob(without_columns=without_columns, would_wait=waits)
+    return setup_pb2.CheckedJob(without_columns=without_columns)
 
 
 def _check_policy(opener: Opener, ledger: JobLedger, job: setup_pb2.Prepare) -> None:

@@ -16,9 +16,11 @@ from treetap.wire.tls import Insecure, Transport
 from treetap.wire.v2.types_pb2 import Signed
 
 Kind: TypeAlias = Literal["train", "predict", "serve", "align"]
-APPROVED, REFUSED = "approved", "refused"
-#: Way of a decision by a person's own command; that of a standing approval is its name behind `STANDING`.
-COMMAND, STANDING = "command", "standing "
+#: Decisions; a job that has ended here needs a new submission, and that an approval of its own.
+APPROVED, REFUSED, ENDED = "approved", "refused", "ended"
+#: Way of a decision by a person's own command; that of a standing approval is its name behind `STANDING`; `END`: of a
+#: job that has ended.
+COMMAND, STANDING, END = "command", "standing ", "end of the job"
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,9 @@ class Verdict:
     """A decision about one job.
 
     Attributes:
-        decision: `APPROVED` or `REFUSED`.
-        approver: the name in the certificate of whoever decided.
-        way: `COMMAND`, or `STANDING` and a name.
+        decision: `APPROVED`, `REFUSED` or `ENDED`.
+        approver: the name in the certificate of whoever decided; of an end, the coordinator.
+        way: `COMMAND`, `STANDING` and a name, or `END`.
         since, until: seconds since 1970, between which it holds.
         why: of a refusal.
         countersigned: the party's signature, a `Signed` in base64; empty in plain text.
@@ -47,10 +49,11 @@ class Verdict:
         """The name of the standing approval by which it was made; empty: by none."""
         return self.way.removeprefix(STANDING) if self.way.startswith(STANDING) else ""
 
-    def statement(self, party: str, job: str, digest: str) -> bytes:
+    def statement(self, party: str, job: str, digest: str, coordinator: str) -> bytes:
         """The bytes that the party countersigns."""
         own = {name: value for name, value in asdict(self).items() if name != "countersigned"}
-        return statement("approval", {"party": party, "job": job, "digest": digest, **own})
+        of = {"party": party, "job": job, "digest": digest, "coordinator": coordinator}
+        return statement("approval", of | own)
 
 
 @dataclass(frozen=True)

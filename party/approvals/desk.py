@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from party.approvals.decisions import Asked, Verdict, signature_of
-from party.approvals.ledger import DAYS, Approvals
+from party.approvals.ledger import Approvals
 from party.approvals.standing import Standing
 from party.policy import Policy
 from party.runtime.steps import disk_faults
@@ -36,7 +36,7 @@ class Desk:
                 caller,
                 request.job,
                 request.digest.hex(),
-                days=(request.days or DAYS) if request.approve else None,
+                days=request.days if request.approve else None,
                 why=request.why,
             )
         return self._shown(decided)

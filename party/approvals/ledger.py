@@ -19,6 +19,8 @@ from typing import Any
 from party.approvals.decisions import (
     APPROVED,
     COMMAND,
+    END,
+    ENDED,
     REFUSED,
     STANDING,
     Asked,
@@ -39,8 +41,8 @@ log = logging.getLogger(__name__)
 SEED = "approvals"
 #: Most jobs that wait, standing approvals, and files of jobs in all.
 MOST_WAITING, MOST_STANDING, MOST_KEPT = 64, 64, 1024
-#: Most days for which an approval holds, and those of one that names none.
-LONGEST_DAYS, DAYS = 366.0, 30.0
+#: Least and most days for which an approval holds, and those after which a job that waits makes room for another.
+LEAST_DAYS, LONGEST_DAYS, WAIT_DAYS = 1.0, 366.0, 30.0
 DAY_S = 86_400.0
 #: Most characters of a reason.
 LONGEST_WHY = 400
@@ -78,30 +80,46 @@ class Approvals:
 
         Raises:
             Pending: nobody has approved it yet, or the approval has expired.
-            BadInput: it was refused.
+            BadInput: it was refused, or has ended here.
+            Refused: another coordinator asks for it than the one that people were shown.
             Overloaded: too many jobs wait already.
         """
         known = self._asked.get(asked.digest)
         job = known or replace(asked, since=self.clock())
+        if (verdict := job.last) is not None and verdict.decision == REFUSED:
+            why = f": {verdict.why}" if verdict.why else ""
+            refused = f"{self._party} has refused job {job.job}{why} (by {verdict.approver})"
+            raise BadInput(refused, party=self._party)
         if policy.approval == "none":
             if known.waits if known is not None else asked.operator:
                 self._keep(replace(job, words=words(), waits=False))
             return
-        if (verdict := job.last) is not None:
-            if verdict.decision == REFUSED:
-                why = f": {verdict.why}" if verdict.why else ""
-                refused = f"{self._party} has refused job {job.job}{why} (by {verdict.approver})"
-                raise BadInput(refused, party=self._party)
-            if self.holds(job):
-                return
-        if self._let_in(job):
+        if job.coordinator != asked.coordinator:
+            raise Refused(
+                f"job {job.job} is {job.coordinator}'s at {self._party}, not {asked.coordinator}'s: another "
+                "coordinator needs a new approval; submit a new job"
+            )
+        if verdict is not None and verdict.decision == ENDED:
+            raise BadInput(
+                f"job {job.job} has ended here; submit a new job, which {self._party} has to approve", party=self._party
+            )
+        if self.holds(job) or self._let_in(job):
             return
-        if known is None and sum(map(self._waits, self._asked.values())) >= MOST_WAITING:
-            raise Overloaded(f"at {self._party} {MOST_WAITING} jobs wait for approval already")
+        if known is None:
+            self._make_room()
         shown = replace(job, words=words(), waits=True)
         if shown != known:
             self._keep(shown)
         raise Pending(f"waiting for approval of {self._party}")
+
+    def _make_room(self) -> None:
+        """Forget the job that has waited longest, if as many wait as may and it has waited for `WAIT_DAYS`."""
+        waiting = [job for job in self._asked.values() if self._waits(job)]
+        if len(waiting) < MOST_WAITING:
+            return
+        if self.clock() - waiting[0].since < WAIT_DAYS * DAY_S:
+            raise Overloaded(f"at {self._party} {MOST_WAITING} jobs wait for approval already")
+        self._forget(waiting[0].digest)
 
     def knows(self, digest: str) -> bool:
         """True if this party keeps a job."""
@@ -113,6 +131,18 @@ class Approvals:
             if self._waits(asked) and (asked.coordinator, asked.submission) == (coordinator, submission):
                 self._forget(asked.digest)
 
+    def end(self, coordinator: str, job: str, submission: str, *, discarded: bool) -> None:
+        """Close the approval of a job that ends: no later attempt opens by it, nor by the standing one behind it.
+
+        A training that is not discarded stays open: its model is published or it is resumed. So is a served model.
+        """
+        for asked in self.listed(job):
+            if asked.submission != submission or asked.last is None or asked.last.decision != APPROVED:
+                continue
+            if discarded or asked.kind in ("predict", "align"):
+                now = self.clock()
+                self._decided(asked, Verdict(ENDED, coordinator, END, now, now))
+
     def would_wait(self, policy: Policy, asked: Asked) -> bool:
         """True if a job would wait for a person."""
         return policy.approval == "manual" and self._covering(asked) is None
@@ -123,7 +153,7 @@ class Approvals:
         if verdict is None or verdict.decision != APPROVED or not verdict.since <= self.clock() < verdict.until:
             return False
         try:
-            statement = verdict.statement(self._party, job.job, job.digest)
+            statement = verdict.statement(self._party, job.job, job.digest, job.coordinator)
             check_countersigned(self._party, self._transport, verdict.countersigned, statement)
         except Malformed as fault:
             log.error("job %s: the approval by %s does not count: %s", job.job, verdict.approver, fault)
@@ -134,11 +164,11 @@ class Approvals:
         return standing is not None and not standing.revoked
 
     def state(self, job: Asked) -> str:
-        """State of a job for its readers: open, waiting, approved, refused or expired."""
+        """State of a job for its readers: open, waiting, approved, refused, ended or expired."""
         if job.last is None:
             return "waiting" if self._waits(job) else "open"
-        if job.last.decision == REFUSED:
-            return REFUSED
+        if job.last.decision != APPROVED:
+            return job.last.decision
         return APPROVED if self.holds(job) else "expired"
 
     def _waits(self, job: Asked) -> bool:
@@ -163,7 +193,7 @@ class Approvals:
         Raises:
             UnknownJob: this party was not asked for a job of that name.
             Conflict: it was asked for another one than the digest's.
-            BadInput: no such number of days.
+            BadInput: no such number of days, or the job has ended here.
             Interrupted, OSError: it could not be kept, and has no effect.
         """
         asked = self._asked.get(digest)
@@ -175,12 +205,14 @@ class Approvals:
                 f"job {job} is not the one that was shown (digest {digest[:12] or 'none'}, here {', '.join(others)}); "
                 f"look at it again: treetap jobs {job}"
             )
+        if asked.last is not None and asked.last.decision == ENDED:
+            raise BadInput(f"job {job} has ended here; have its operator submit a new one")
         now = self.clock()
         if days is None:
             verdict = Verdict(REFUSED, approver, COMMAND, now, now, visible(why[:LONGEST_WHY]))
         else:
-            if not 0 < days <= LONGEST_DAYS:
-                raise BadInput(f"days = {days:g}: an approval holds for more than 0 and at most {LONGEST_DAYS:g} days")
+            if not LEAST_DAYS <= days <= LONGEST_DAYS:
+                raise BadInput(f"days = {days:g}: an approval holds for {LEAST_DAYS:g} to {LONGEST_DAYS:g} days")
             if self.holds(asked):
                 return asked
             verdict = Verdict(APPROVED, approver, COMMAND, now, now + days * DAY_S)
@@ -246,7 +278,7 @@ class Approvals:
         return int(self.clock() * 1e9)
 
     def _decided(self, asked: Asked, verdict: Verdict) -> Asked:
-        statement = verdict.statement(self._party, asked.job, asked.digest)
+        statement = verdict.statement(self._party, asked.job, asked.digest, asked.coordinator)
         signature = countersigned(self._transport, statement, self._nanos())
         log.warning("job %s: %s by %s (%s)", asked.job, verdict.decision, verdict.approver, verdict.way)
         return self._keep(asked.with_verdict(replace(verdict, countersigned=signature)))

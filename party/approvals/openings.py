@@ -34,7 +34,7 @@ def admit(
     policy = config.policy
     new = not approvals.knows(digest.hex())
     operator = operator_of(config.name, job, opening, digest, config.transport(), policy, new=new)
-    if policy.approval == "none" and not operator.name:
+    if policy.approval == "none" and not operator.name and new:
         return
     asked = Asked(
         job,
@@ -57,7 +57,9 @@ def admit(
 
 
 def would_wait(approvals: Approvals, config: PartyConfig, job: str, opening: Opening, members: Members) -> bool:
-    """True if a job would wait for one of this party's people."""
+    """True if a job that is not signed would wait for one of this party's people, or for an operator's signature."""
+    if config.policy.operators:
+        return True
     asked = Asked(job, kind_of(opening), "", members.coordinator, document=job_document(job, opening))
     return approvals.would_wait(config.policy, asked)
 

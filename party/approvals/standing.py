@@ -10,6 +10,7 @@
 
     [document]
     protocol = "boosting"
+    aggregator = "bank"
     "parameters.n_estimators" = { most = 20 }
     "parameters.objective" = ["binary:logistic", "reg:squarederror"]
 
@@ -39,7 +40,7 @@ LONGEST = 64 * 1024
 _BOUND = frozenset(
     {
         *("job", "submission", "prediction", "base_submission", "preview", "table"),
-        *("aggregator", "recipient", "feature_parties", "parties"),
+        *("feature_parties", "parties"),
     }
 )
 #: Field of a document that is not empty by default → its defaults; the first ones are of jobs without such a key.

@@ -91,6 +91,8 @@ def _purpose(job: Job, me: str) -> str:
     else:
         amount = f"a network for {_counted(parameters['epochs'], 'epoch')}"
     more = f", going on from model {shown(job.base)}" if job.base else ""
+    if document.get("eval_table"):
+        more += f", and to evaluate it on table {shown(document['eval_table'])}"
     return f"{who} to train {amount} ({protocol}) on {table} with {with_whom}{more}."
 
 
@@ -147,10 +149,13 @@ def _bounds(job: Job, config: PartyConfig, name: str) -> list[str]:
                 "given the sets of records that go left at your splits"
             )
         if (share := policy.max_column_leakage) is not None:
-            bounds.append(f"until {100 * share:g} % of your cells may be known")
+            counted = "may have lain in groups of at most three records, larger groups not counted"
+            bounds.append(f"until {100 * share:g} % of your cells {counted}")
     if name in ("INSTANCE_SPACE", "SPLIT_DIRECTION") and job.asked.kind == "train":
         bounds.append(f"sets of at least {policy.min_instance_space}")
-        if policy.max_leakage is not None:
+        if job.asked.document.get("eval_table"):
+            bounds.append("of the table for evaluation of any size")
+        if policy.max_leakage is not None and "labels" in _about(job, config.name):
             bounds.append(f"each telling at most {policy.max_leakage:g} nats of your labels")
     if name in ("EMBEDDING", "EMBEDDING_GRADIENT"):
         own = {"sensitivity": defences.sensitivity, "dp_sgd": defences.dp_sgd, "gradient": defences.gradient}
@@ -201,6 +206,8 @@ def _limits(job: Job, config: PartyConfig) -> list[str]:
     noised = config.defences.column_privacy is not None
     budgets = {"label_budget": policy.label_budget, "column_budget": policy.column_budget if noised else None}
     limits += [f"Your {name} is ε = {value:g} in all." for name, value in budgets.items() if value is not None]
+    if noised and job.asked.kind == "train":
+        limits.append("The ε of your noise is of one attempt: each further one adds as much.")
     return limits
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from party.defences.released_sets import SIGNATURES
 from party.growth.label_state import Floats
 from party.runtime.context import StepContext, required
-from party.runtime.job_store import JobStore
+from party.runtime.job_store import JobStore, published_trees
 from party.runtime.messages import Rows
 from treetap.errors import DataError
 from treetap.models.arrays import Array
@@ -187,3 +187,8 @@ def keep_continuation(store: JobStore, records: Rows, scores: Floats, signatures
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **{RECORDS: records, SCORES: scores, **signatures})
     write_whole(store.path(CONTINUATION), content.getvalue())
+
+
+def trees_of_base(state: Path, spec: setup_pb2.JobSpec) -> int:
+    """The number of trees of a job's base model, before the job opens; `DataError` if it is not in the state folder."""
+    return published_trees(state, continued_from(spec), spec.base_submission)

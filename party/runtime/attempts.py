@@ -116,6 +116,7 @@ class Session:
     book: StepCache = field(default_factory=StepCache)
     expiry: asyncio.TimerHandle | None = None
     serves: bool = False  #: a model, to clients
+    accounted: bool = False  #: its cost has been asked for, which is the last question before it is left
 
     def check_coordinator(self, caller: str) -> None:
         """`Refused` for a coordinator other than the one that opened the session."""
@@ -156,6 +157,8 @@ class Session:
             await self.role.close()
 
 
+#: Steps after which a prediction or a preview has its result at this party.
+LAST_STEPS = frozenset({"write_predictions", "write_rows", "count_ids", "take_count"})
 #: Step that opens a job → the nonce of the submission in it.
 SUBMISSIONS: Mapping[str, Callable[[control_pb2.StepRequest], str]] = {
     "prepare": lambda request: request.setup.prepare.submission,

@@ -117,6 +117,11 @@ def _published(models: Path, name: str, submission: str) -> Path:
     return folder
 
 
+def published_trees(root: Path, name: str, submission: str) -> int:
+    """The number of trees of a published model in the state folder `root`; raises as `Store.model` does."""
+    return int(read_manifest(_published(root / "models", name, submission)).get("trees", 0))
+
+
 class JobStore:
     """One job's files. The folder is made on the first write."""
 

@@ -48,6 +48,7 @@ partners = ["label-holder"]
 table = "loans"
 [document]
 protocol = "boosting"
+aggregator = "label-holder"
 "parameters.n_estimators" = { most = 20 }
 "parameters.max_depth" = [3, 4]
 """
@@ -114,12 +115,12 @@ def test_an_approval_has_a_beginning_and_an_end(again: Callable[[], Approvals], 
     _admitted(again())
 
 
-@pytest.mark.parametrize("days", [0.0, -1.0, 367.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("days", [0.0, 0.5, -1.0, 367.0, float("nan"), float("inf")])
 def test_days_out_of_range_are_refused(days: float, again: Callable[[], Approvals]) -> None:
-    """More than 0, at most a year."""
+    """A day at least, a year at most."""
     approvals = again()
     _waits(approvals)
-    with pytest.raises(BadInput, match="an approval holds for more than 0 and at most 366 days"):
+    with pytest.raises(BadInput, match="an approval holds for 1 to 366 days"):
         approvals.decide(ANN, "job", JOB.digest, days=days)
 
 
@@ -168,6 +169,46 @@ def test_signed_jobs_are_kept_where_no_approval_is_asked(again: Callable[[], App
     assert [approvals.state(asked) for asked in approvals.listed()] == ["open", "open"]
     assert approvals.listed()[0].signed == "c2ln"
     _waits(approvals)
+
+
+def test_a_refusal_counts_where_no_approval_is_asked(again: Callable[[], Approvals]) -> None:
+    """What `treetap refuse` reports is what happens."""
+    _waits(again())
+    again().decide(ANN, "job", JOB.digest, days=None)
+    with pytest.raises(BadInput, match=f"{B} has refused job job"):
+        again().admit(Policy(), JOB, _words)
+
+
+def test_an_approval_is_for_the_coordinator_that_was_shown(tmp_path: Path, again: Callable[[], Approvals]) -> None:
+    """Another one is refused, whom an editor of the file cannot put in its place."""
+    _waits(again())
+    rogue = replace(JOB, coordinator="rogue")
+    says = f"job job is coordinator's at {B}, not rogue's: another coordinator needs a new approval; submit a new job"
+    for _ in range(2):
+        with pytest.raises(Refused, match=says):
+            _admitted(again(), rogue)
+        again().decide(ANN, "job", JOB.digest, days=1.0)
+    _forge(tmp_path, lambda plain: plain.update(coordinator="rogue"))
+    _waits(again(), rogue)
+
+
+@pytest.mark.parametrize("standing", [False, True])
+def test_a_job_that_has_ended_does_not_open_again(standing: bool, again: Callable[[], Approvals]) -> None:
+    """By its approval, or by a standing one that has let it in; another submission and an end of none are no matter."""
+    if standing:
+        again().stand(ANN, STANDING)
+    else:
+        _waits(again())
+        again().decide(ANN, "job", JOB.digest, days=1.0)
+    again().end("coordinator", "job", "none", discarded=True)
+    again().end("coordinator", "job", "7", discarded=False)
+    _admitted(again())
+    again().end("coordinator", "job", "7", discarded=True)
+    with pytest.raises(BadInput, match=r"^job job has ended here; submit a new job"):
+        _admitted(again())
+    assert again().state(again().listed()[0]) == "ended"
+    with pytest.raises(BadInput, match=r"has ended here; have its operator submit a new one"):
+        again().decide(ANN, "job", JOB.digest, days=1.0)
 
 
 # ---- countersignatures
@@ -251,6 +292,20 @@ def test_jobs_that_wait_are_bounded(again: Callable[[], Approvals], monkeypatch:
     assert [asked.digest for asked in again().listed()] == [jobs[1].digest]
 
 
+def test_a_job_that_has_waited_for_long_makes_room(again: Callable[[], Approvals], clock: Clock) -> None:
+    """Only where the room is needed, and the oldest first."""
+    approvals = again()
+    jobs = [replace(JOB, digest=f"{number:064x}") for number in range(MOST_WAITING + 1)]
+    for job in jobs[:-1]:
+        _waits(approvals, job)
+    clock.now = NOW + 30 * DAY_S - 1
+    with pytest.raises(Overloaded):
+        _admitted(approvals, jobs[-1])
+    clock.now = NOW + 30 * DAY_S
+    _waits(again(), jobs[-1])
+    assert {asked.digest for asked in again().listed()} == {job.digest for job in jobs[1:]}
+
+
 # ---- standing approvals
 
 
@@ -286,6 +341,7 @@ def test_a_standing_approval_lets_in_so_many_jobs(again: Callable[[], Approvals]
         ({"table": "others"}, "table: it is another one"),
         ({"feature_parties": [B, C]}, f"partners: {C}"),
         ({"aggregator": "other"}, "partners: other"),
+        ({"aggregator": B, "feature_parties": ["label-holder"]}, "aggregator is beyond it"),
         ({"protocol": "forest"}, "protocol is beyond it"),
         ({"parameters": {"n_estimators": 21, "max_depth": 4}}, "parameters.n_estimators is beyond it"),
         ({"parameters": {"n_estimators": True, "max_depth": 4}}, "parameters.n_estimators is beyond it"),

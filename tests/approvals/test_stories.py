@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from party.node import PartyNode
+from party.runtime.attempts import Session
 from tests.approvals.people import ANN, LABEL_HOLDER, MANUAL, B, C, approvals, approve, begin, certify, the_one, waiting
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, play, trained, training_of, wrong
 from tests.simulator import COORDINATOR, Federation, Message, run
+from treetap.errors import BadInput
 from treetap.wire.disclosure import CLASSES, bytes_by_class
+from treetap.wire.frame import filled, name_of
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v2 import exchange_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 
 STORIES = ["boosting", "interactive", "preview of a count", "serving"]
 STORIES += [story for story in (*TRAININGS, *PREDICTIONS, *PREVIEWS) if story not in STORIES]
@@ -64,7 +68,8 @@ def test_a_job_waits_for_two_parties_people_and_ends_right(
         approve(federation, C)
         status = await playing
         assert status.state == ("cancelled" if story == "serving" else "finished"), status.error
-        assert approvals(federation, B).state(the_one(federation, B)) == "approved"
+        ended = "approved" if story in TRAININGS else "ended"
+        assert approvals(federation, B).state(the_one(federation, B)) == ended
         assert wrong(federation, story) == ""
         for (sender, receiver), classes in sent.items():
             if sender in (B, C):
@@ -77,6 +82,59 @@ def test_a_job_waits_for_two_parties_people_and_ends_right(
 
 def _sends(line: str, receiver: str) -> bool:
     return line.startswith("You send ") and receiver in line
+
+
+@pytest.mark.second_tier(but=3)
+@pytest.mark.parametrize("story", ["boosting", "interactive", "preview of a count", "eini", "preview of records"])
+def test_an_approval_ends_with_its_job(
+    story: str, tmp_path: Path, certificates: dict[str, TlsFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A further attempt at a job that is finished, or was discarded, opens at no party whose people approved it.
+
+    A training that is finished opens again, also after a restart, and answers with its published model.
+    """
+    opened: dict[str, control_pb2.StepRequest] = {}
+    opens = PartyNode._open
+
+    async def seen(self: PartyNode, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
+        opened[self.config.name] = request
+        return await opens(self, caller, request, kind)
+
+    async def again(federation: Federation, party: str) -> Session:
+        request = opened[party]
+        request.attempt += 1
+        return await opens(federation.node(party), COORDINATOR, request, name_of(request))
+
+    monkeypatch.setattr(PartyNode, "_open", seen)
+    if story not in (*TRAININGS, *PREVIEWS):
+        trained(training_of(story))
+
+    async def main() -> None:
+        federation = begin(tmp_path, story, certificates, dict.fromkeys((LABEL_HOLDER, B), MANUAL))
+        playing = asyncio.ensure_future(play(federation, story))
+        await waiting(federation, _job(story), LABEL_HOLDER, B)
+        approve(federation, LABEL_HOLDER)
+        approve(federation, B)
+        assert (await playing).state == "finished"
+        for party in (LABEL_HOLDER, B):
+            federation.kill(party)
+            federation.start(party)
+            if story in TRAININGS:
+                session = await again(federation, party)
+                federation.node(party)._sessions.clear()
+                leave = setup_pb2.Leave(submission=session.submission, discard=True)
+                request = control_pb2.StepRequest(job="job", attempt=session.context.attempt)
+                await federation.node(party)._leave(COORDINATOR, filled(request, "leave", leave))
+            with pytest.raises(BadInput, match=f"^job {_job(story)} has ended here; submit a new job"):
+                await again(federation, party)
+            asked = the_one(federation, party)
+            assert asked.last is not None
+            assert (asked.last.approver, asked.last.way) == (COORDINATOR, "end of the job")
+            with pytest.raises(BadInput, match="has ended here; have its operator submit a new one"):
+                approve(federation, party)
+        await federation.close()
+
+    run(main())
 
 
 @pytest.mark.parametrize("story", ["boosting", "interactive", "preview of a count"])

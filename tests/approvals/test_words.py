@@ -58,9 +58,13 @@ def test_a_training_says_who_wants_what_of_which_table() -> None:
         ({"defences": Defences(min_cell_records=20)}, "[over groups of at least 20 records]"),
         (
             {"defences": Defences(column_privacy=ColumnPrivacyTable(epsilon=4.0, delta=1e-6, trees=9))},
-            "with noise, ε = 4 and δ = 1e-06 for a record's bin in one column",
+            "for a record's bin in one column, given the sets of records that go left at your splits]",
         ),
-        ({"policy": {"max_column_leakage": 0.25}}, "until 25 % of your cells may be known"),
+        (
+            {"defences": Defences(column_privacy=ColumnPrivacyTable(epsilon=4.0, delta=1e-6, trees=9))},
+            "The ε of your noise is of one attempt: each further one adds as much.",
+        ),
+        ({"policy": {"max_column_leakage": 0.25}}, "until 25 % of your cells may have lain in groups of at most three"),
         ({"policy": {"min_instance_space": 9}}, "[sets of at least 9]"),
         ({"policy": {"min_common_records": 77}}, "At least 77 records must be common."),
         (
@@ -78,6 +82,25 @@ def test_limits_in_force_are_named(config: dict[str, Any], says: str) -> None:
     assert says in _training(**config)
     if config:
         assert says not in _training(policy={"min_common_records": 5, "min_instance_space": 2})
+
+
+def test_a_table_for_evaluation_is_named() -> None:
+    """Its records are in sets of any size."""
+    job = setup_pb2.JobSpec()
+    job.CopyFrom(JOB)
+    job.eval_table = "more"
+    words = _training(job, policy={"min_instance_space": 9})
+    assert ', and to evaluate it on table "more".' in words
+    assert "sets of at least 9; of the table for evaluation of any size" in words
+    assert "evaluat" not in _training(policy={"min_instance_space": 9, "emits": {"METRIC": []}})
+
+
+def test_only_who_has_labels_reads_of_them() -> None:
+    """A feature party's sets say nothing of its own labels, which it lacks."""
+    policy = {"max_leakage": 0.5}
+    assert "0.5 nats of your labels" in _training(me=LABEL_HOLDER, policy=policy)
+    assert "nats of your labels" not in _training(policy=policy)
+    assert "your labels" not in _training()
 
 
 def test_withheld_groups_cannot_be_checked() -> None:

@@ -9,7 +9,10 @@ import pyarrow as pa
 import pytest
 
 from party import node
+from party.config import PartyConfig
 from party.defences.settings import Defences
+from party.protocols import role_for_training
+from party.runtime.context import Role, StepContext
 from tests.pivodl import small_job
 from tests.pivodl.jobs import policies
 from tests.replay import HERE, JOB, ORACLE, PARAMS
@@ -68,16 +71,27 @@ def test_a_job_that_could_begin_leaves_no_trace(name: str, tmp_path: Path) -> No
     run(main())
 
 
-def test_a_job_that_would_wait_for_people_is_said_to(tmp_path: Path) -> None:
-    """No approval is asked for by a check."""
+@pytest.mark.parametrize("waits_for", [{"approval": "manual", "approvers": ["ann"]}, {"operators": ["operator"]}])
+def test_a_job_that_would_wait_for_people_is_said_to(
+    waits_for: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No approval is asked for by a check, and no table is read that only an approval or a signature opens."""
+    prepared: list[str] = []
+
+    def role_for(config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> Role:
+        prepared.append(config.name)
+        return role_for_training(config, context, spec)
+
+    monkeypatch.setattr("party.opening.role_for_training", role_for)
 
     async def main() -> None:
-        policies = {FEATURE: {"approval": "manual", "approvers": ["ann"]}}
+        policies = {FEATURE: waits_for}
         federation = Federation(tmp_path, HERE.tables, policies=policies)
         asked = jobs_pb2.SubmitRequest(job="job", spec=JOB)
         answers = [answer async for reply in federation.jobs.check(asked) for answer in reply.answers]
         assert {answer.party for answer in answers if answer.would_wait} == {FEATURE}
         assert [answer.error for answer in answers] == [""] * 3
+        assert sorted(prepared) == sorted(set(PARTIES) - {FEATURE})
         assert federation.node(FEATURE).approvals.listed() == []
         await federation.close()
 

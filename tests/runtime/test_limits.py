@@ -300,6 +300,37 @@ def test_predictions_and_queries_are_limited(protocol: str, tmp_path: Path) -> N
     run(main())
 
 
+def test_weights_do_not_undo_the_least_child_weight() -> None:
+    """A record counts for as much as its weight."""
+    limits = Limits(min_child_weight=2.0)
+    heavy = replace(PARAMS, min_child_weight=2.0, max_sample_weight=2.0, scale_pos_weight=1e4)
+    says = r"min_child_weight = 2.0 of weights up to 20000: .* train with min_child_weight = 40000.0 or more, or change"
+    with pytest.raises(Refused, match=says):
+        limits.check("bank", heavy)
+    limits.check("bank", replace(heavy, min_child_weight=4e4))
+    limits.check("bank", replace(PARAMS, min_child_weight=2.0, scale_pos_weight=0.5))
+
+
+@pytest.mark.parametrize("most", [2, 3, 4])
+def test_trees_of_a_base_model_are_counted(most: int, tmp_path: Path) -> None:
+    """A chain of jobs grows no more trees than one job may."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"limits": {"trees": most}}})
+        assert (await federation.train(spec(replace(PARAMS, n_estimators=2)), "before")).state == "finished"
+        job = spec(replace(PARAMS, n_estimators=2))
+        job.base_model = "before"
+        status = await federation.train(job)
+        assert (status.state == "finished") is (most == 4), status.error
+        if most < 4:
+            remedy = "without a base model" if most == 2 else "with n_estimators = 1 or less"
+            assert f"n_estimators = 2 after 2 trees of a base model: its policy says trees = {most}" in status.error
+            assert f"train {remedy}, or change" in status.error
+        await federation.close()
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     ("policy", "fault"),
     [

@@ -84,10 +84,16 @@ def test_a_job_is_shown_approved_and_trained(federation: LocalFederation, approv
     assert listed["state"] == "waiting"
     wrong = refused(treetap("approve", "shown", "--digest", "0" * 12, "--approver", approver))
     assert wrong == "the party was asked for no job 'shown' of digest 000000000000\n"
+    for days in ("0", "367"):
+        said = treetap("approve", "shown", "--days", days, "--approver", approver)
+        assert (said.status, said.err) == (2, f"treetap: days = {days}: an approval holds for 1 to 366 days\n")
     done = _done(treetap("approve", "shown", "--digest", listed["digest"][:16], "--days", "2", "--approver", approver))
     assert "approved by ann (command) on " in done
     assert done.rstrip().endswith(", countersigned")
     assert federation.operator.watch("shown", lambda _: None).state == "finished"
+    again = _done(treetap("approve", "shown", "--days", "5", "--approver", approver))
+    assert again.count("approved by ann (command) on ") == 1
+    assert again.endswith("it is approved already, as above: the days stay as they are\n")
     (decided,) = json.loads(_done(treetap("jobs", "shown", "--approver", approver, "--json")))["jobs"]
     assert decided["document"]["parameters"]["n_estimators"] == 1
     assert decided["decisions"][0]["signature"]
@@ -112,9 +118,10 @@ def test_standing_approvals_are_kept_shown_and_ended(federation: LocalFederation
     file.write_text(
         'name = "weekly"\nuntil = 2100-01-01\ncount = 1\ncoordinator = "coordinator"\ntable = "train"\n'
         f"partners = {json.dumps([name for name in PARTIES if name != PARTY])}\n[document]\n"
-        'protocol = "boosting"\nkey_bits = [512, 1024]\nalignment = ["psi", "sorted-ids"]\n'
-        'obfuscation = ["short-exponent", "standard"]\n"parameters.n_estimators" = { most = 2 }\n'
-        '"parameters.max_depth" = { most = 2 }\n"parameters.max_bin" = { most = 8 }\n'
+        'aggregator = "label-holder"\nprotocol = "boosting"\nkey_bits = [512, 1024]\n'
+        'alignment = ["psi", "sorted-ids"]\nobfuscation = ["short-exponent", "standard"]\n'
+        '"parameters.n_estimators" = { most = 2 }\n"parameters.max_depth" = { most = 2 }\n'
+        '"parameters.max_bin" = { most = 8 }\n'
     )
     assert "0 of 1 jobs, until 2100-01-01" in _done(treetap("approve", "--standing", file, "--approver", approver))
     federation.operator.submit(jobs_pb2.SubmitRequest(job="covered", spec=SPEC))
@@ -135,7 +142,9 @@ def test_doctor_and_a_check_know_of_approvals(federation: LocalFederation, appro
     job.write_text(f'[job]\nlabel_holder = "label-holder"\nfeature_parties = {others}\nkey_bits = 1024\n')
     operator = federation.write_operator_file()
     checked = _done(treetap("train", job, "--check", "--operator", operator))
-    assert f"{PARTY}: the job would wait for approval here" in checked
+    assert (
+        f"{PARTY}: the job would wait for approval here, or for an operator's signature; its table was not" in checked
+    )
     assert "feature-c: the job could begin here" in checked
 
 

@@ -28,7 +28,9 @@ class Limits(Strict):
     """Limits on the parameters of a training job; a job without the parameter has no such limit."""
 
     trees: Count | None = None
-    """Most `n_estimators` of a job; of several classes each may have a tree for each."""
+    """Most `n_estimators` of a job and trees of its base model together; each of several classes may have a tree for
+    each round.
+    """
     epochs: Count | None = None
     """Most `epochs` of a split network."""
     max_depth: Count | None = None
@@ -36,7 +38,9 @@ class Limits(Strict):
     max_bin: Annotated[int, Field(ge=2)] | None = None
     """Most bins of a column."""
     min_child_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """Boosting: least `min_child_weight`; of two classes a record adds at most 1/4 to it."""
+    """Boosting: least `min_child_weight` for each unit of the job's largest weight, max_sample_weight · max(1,
+    scale_pos_weight); of two classes a record adds at most 1/4 of its weight.
+    """
     min_samples_leaf: Count | None = None
     """Forest: least `min_samples_leaf`."""
     instance_threshold: Count | None = None
@@ -48,19 +52,28 @@ class Limits(Strict):
     gain_comparison: Literal["announce", "secure"] = "announce"
     """PIVODL: "secure" refuses jobs whose split parties announce their gains."""
 
-    def check(self, party: str, params: JobParams) -> None:
-        """Raise `Refused` naming each limit that a job's parameters break."""
+    def check(self, party: str, params: JobParams, base_trees: int = 0) -> None:
+        """Raise `Refused` naming each limit that a job's parameters break. `base_trees`: those of its base model."""
         own = {field.name for field in fields(params)}
         faults = []
         for key, row in PARAMETERS.items():
             limit = getattr(self, key)
-            if limit is None or row.name not in own or row.keeps(getattr(params, row.name), limit):
+            if limit is None or row.name not in own:
                 continue
-            given = getattr(params, row.name)
-            asked = f"without {row.name}" if given is None else f"with {row.name} = {given!r}"
+            given, train_with, beside = getattr(params, row.name), limit, ""
+            if key == "trees" and base_trees:
+                train_with, beside = limit - base_trees, f" after {base_trees} trees of a base model"
+            elif key == "min_child_weight" and (factor := getattr(params, "largest_factor", 1.0)) != 1:
+                train_with, beside = limit * factor, f" of weights up to {factor:g}"
+            if row.keeps(given, train_with):
+                continue
+            asked = (f"without {row.name}" if given is None else f"with {row.name} = {given!r}") + beside
+            remedy = f"with {row.name} = {train_with!r}{row.or_else}"
+            if key == "trees" and train_with < 1:
+                remedy = "without a base model"
             faults.append(
-                f"{party} takes no part in a job {asked}: its policy says {key} = {limit!r} under [limits]; train with "
-                f"{row.name} = {limit!r}{row.or_else}, or change it in {party}'s policy file and send {party} SIGHUP"
+                f"{party} takes no part in a job {asked}: its policy says {key} = {limit!r} under [limits]; train "
+                f"{remedy}, or change it in {party}'s policy file and send {party} SIGHUP"
             )
         if faults:
             raise Refused("\n".join(faults))

@@ -73,7 +73,7 @@ def approve(
             return
         shown = _shown(client, job, digest, quiet=as_json)
         decided = client.approve(job, shown.digest, days)
-    _print_json(_job(decided)) if as_json else _decisions(decided)
+    _print_json(_job(decided)) if as_json else _decided(shown, decided)
 
 
 def refuse(
@@ -97,7 +97,7 @@ def refuse(
             return
         shown = _shown(client, job, digest, quiet=as_json)
         decided = client.refuse(job, shown.digest, why)
-    _print_json(_job(decided)) if as_json else _decisions(decided)
+    _print_json(_job(decided)) if as_json else _decided(shown, decided)
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def _text(path: Path) -> str:
 
 
 def _shown(client: Approver, job: str, digest: str, *, quiet: bool) -> approvals_pb2.AskedJob:
-    """The job of a name that is to be decided, once it has been printed: the last one that waits, or a digest's."""
+    """The job of a name that is to be decided, once it has been printed: the one that waits, or a digest's."""
     asked = client.jobs(job)
     if digest:
         if len(digest) < LEAST_DIGITS:
@@ -128,10 +128,14 @@ def _shown(client: Approver, job: str, digest: str, *, quiet: bool) -> approvals
         asked = [one for one in asked if one.digest.hex().startswith(digest.lower())]
     if not asked:
         raise BadInput(f"the party was asked for no job {job!r}" + (f" of digest {digest}" if digest else ""))
-    shown = [one for one in asked if one.state == "waiting"][-1:] or asked[-1:]
+    by_state = ([one for one in asked if one.state in states] for states in (("waiting",), ("approved", "open")))
+    shown, *namesakes = next((some for some in by_state if some), asked[-1:])
+    if namesakes:
+        digests = ", ".join(one.digest.hex()[:LEAST_DIGITS] for one in (shown, *namesakes))
+        raise BadInput(f"{1 + len(namesakes)} jobs of the name {job} are {shown.state}: say --digest, one of {digests}")
     if not quiet:
-        _show(shown[0])
-    return shown[0]
+        _show(shown)
+    return shown
 
 
 def _show(asked: approvals_pb2.AskedJob) -> None:
@@ -141,8 +145,15 @@ def _show(asked: approvals_pb2.AskedJob) -> None:
     _decisions(asked)
 
 
-def _decisions(asked: approvals_pb2.AskedJob) -> None:
-    for verdict in asked.decisions:
+def _decided(shown: approvals_pb2.AskedJob, decided: approvals_pb2.AskedJob) -> None:
+    """Print the decisions that were made since a job was shown."""
+    _decisions(decided, after=len(shown.decisions))
+    if len(decided.decisions) == len(shown.decisions):
+        typer.echo("  it is approved already, as above: the days stay as they are")
+
+
+def _decisions(asked: approvals_pb2.AskedJob, after: int = 0) -> None:
+    for verdict in asked.decisions[after:]:
         until = f" until {_day(verdict.until)}" if verdict.until > verdict.since else ""
         signed = "countersigned" if verdict.HasField("countersigned") else "not countersigned: plain text"
         why = f": {verdict.why}" if verdict.why else ""

@@ -75,7 +75,8 @@ def _print_checked(answers: Sequence[jobs_pb2.Checked], parties: Sequence[str], 
         rows = [{key: getattr(answer, key) for key in keys} for answer in answers]
         _print_json({"could_begin": not faults, "answers": rows})
     for answer in () if as_json else answers:
-        fits = "the job would wait for approval here" if answer.would_wait else "the job could begin here"
+        waits = "the job would wait for approval here, or for an operator's signature; its table was not looked at"
+        fits = waits if answer.would_wait else "the job could begin here"
         typer.echo(f"{answer.party}: {answer.error or fits}")
     if faults:
         names = ", ".join(dict.fromkeys(answer.party for answer in faults))

@@ -1,0 +1,43 @@
+"""Which job `treetap approve` and `treetap refuse` take, by its name and digest."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from treetap.commands.approvals.cli import _shown
+from treetap.errors import BadInput
+from treetap.wire.v2 import approvals_pb2
+
+
+class _Asked:
+    """An approver's calls to a party that was asked for these jobs of one name: first byte of a digest, and state."""
+
+    def __init__(self, *jobs: tuple[int, str]) -> None:
+        self._jobs = jobs
+
+    def jobs(self, job: str) -> list[approvals_pb2.AskedJob]:
+        return [approvals_pb2.AskedJob(job=job, digest=bytes([first] * 32), state=state) for first, state in self._jobs]
+
+
+def _taken(digest: str, *jobs: tuple[int, str]) -> int:
+    return _shown(cast(Any, _Asked(*jobs)), "first", digest, quiet=True).digest[0]
+
+
+@pytest.mark.parametrize("state", ["waiting", "approved"])
+def test_namesakes_are_told_apart_by_the_digest(state: str) -> None:
+    """None is taken by its age."""
+    jobs = (1, state), (2, state)
+    with pytest.raises(
+        BadInput, match=f"2 jobs of the name first are {state}: say --digest, one of {'01' * 6}, {'02' * 6}$"
+    ):
+        _taken("", *jobs)
+    assert _taken("01" * 6, *jobs) == 1
+    assert _taken("02" * 6, *jobs) == 2
+
+
+@pytest.mark.parametrize("others", [("ended", "waiting", "refused"), ("refused", "approved", "ended")])
+def test_one_that_is_over_needs_no_digest(others: tuple[str, ...]) -> None:
+    """A name may be used again."""
+    assert _taken("", *enumerate(others)) == 1
