@@ -40,6 +40,7 @@ from treetap.wire.v2 import jobs_pb2, serving_pb2, setup_pb2
 LABEL_HOLDER, B, C = PARTIES
 #: In which no two candidates tie, since private set intersection orders the records by chance.
 UNTIED = world(16, (1, 1, 1), seed=31, fresh=6)
+TWO = world(16, (1, 1), seed=31, fresh=6)
 FOREST = ForestParams(n_estimators=2, max_depth=2, max_bin=3)
 #: Of which a feature party's partition of categories wins splits.
 KINDS = categorical_world(24, {LABEL_HOLDER: (0,), B: (6,), C: (0,)}, fresh=6)
@@ -53,7 +54,8 @@ TRAININGS: dict[str, tuple[World, setup_pb2.JobSpec, Any]] = {
     "boosting on a lattice": (HERE, spec(PARAMS, scheme=LATTICE), ORACLE),
     "noise on sums": (HERE, JOB, None),
     "psi": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
-    "proofs of lists": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
+    "proofs of lists": (TWO, spec(PARAMS, parties=2, obfuscation="standard", alignment="psi"), oracle(TWO, PARAMS)),
+    "proofs in a ring": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
     "categories": (KINDS, spec(DIVIDED, obfuscation="standard"), KINDS.oracle(DIVIDED)),
     "forest": (HERE, spec(FOREST, obfuscation="standard"), oracle(HERE, FOREST)),
     "forest on a lattice": (HERE, spec(FOREST, scheme=LATTICE), oracle(HERE, FOREST)),
@@ -101,8 +103,8 @@ def _small(folder: Path, story: str) -> Federation:
     if story == "noise on sums":
         more = {"defences": {B: Defences(column_privacy=ColumnPrivacyTable(epsilon=500.0, delta=1e-6, trees=2))}}
         policies[LABEL_HOLDER] = {"noised_sums": True}
-    if story == "proofs of lists":
-        policies = {name: policies.get(name, {}) | {"alignment_proof": True} for name in PARTIES}
+    if story.startswith("proofs "):
+        policies = {name: policies.get(name, {}) | {"alignment_proof": True} for name in here.tables}
     if here.categories:
         policies, more = {name: {"category_partitions": True} for name in PARTIES}, {"encode": "categorical"}
     serving = ServeConfig(clients=[CLIENT], listen="127.0.0.1:0")

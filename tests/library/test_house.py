@@ -29,7 +29,7 @@ ROOMS = {"treetap": 25, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 109_260,
+    "lines of production": 109_368,
     "files of production": 701,
     "classes of production": 1_078,
     "files of party and coordinator that boosting reaches": 53,
@@ -46,7 +46,7 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 12,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 48_973,
+    "words of docs": 49_055,
     "lines of docs above 120 characters": 0,
     "words of decisions": 7_892,
     "words of the changelog": 572,
@@ -54,8 +54,8 @@ LIMITS = {
     "words of the README": 697,
     "files that monotone costs": 14,
     "files that partitions costs": 25,
-    "files that base_model costs": 12,
-    "files that eval_table costs": 11,
+    "files that base_model costs": 13,
+    "files that eval_table costs": 12,
     "files that party_dropout costs": 8,
     "files that early stopping costs": 9,
     "files that id_lmid costs": 14,

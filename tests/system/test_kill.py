@@ -19,6 +19,7 @@ from tests.worlds import PARTIES, joined_model, spec, world
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Interrupted
 from treetap.models.store import TREES
+from treetap.protocols import drafts
 from treetap.trees.params import BoostingParams
 from treetap.wire.rpc import GrpcDialer
 from treetap.wire.timeouts import Timeouts
@@ -214,7 +215,11 @@ def test_a_suspended_party_is_named_within_the_silence(federation: LocalFederati
         os.kill(federation.pid(victim), signal.SIGSTOP)
         try:
             started = time.monotonic()
-            jobs.submit(jobs_pb2.SubmitRequest(job="suspended", spec=spec(BoostingParams(n_estimators=1, max_depth=1))))
+            jobs.submit(
+                drafts.named(
+                    jobs_pb2.SubmitRequest(job="suspended", spec=spec(BoostingParams(n_estimators=1, max_depth=1)))
+                )
+            )
             asleep = await jobs.wait("suspended")
             took = time.monotonic() - started
         finally:

@@ -304,7 +304,7 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.COLUMN_PRIVACY,
         OTHERS,
         "its messages about columns have no such noise",
-        "train by boosting or a forest, or leave it out",
+        "train trees that one label holder grows, or leave it out",
     ),
     Exclusion(
         F.COLUMN_PRIVACY,
