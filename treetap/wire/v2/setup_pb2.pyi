@@ -271,7 +271,7 @@ class CheckedJob(google.protobuf.message.Message):
     without_columns: builtins.bool
     """As in Prepared."""
     would_wait: builtins.bool
-    """The job would wait until one of the party's people approves it."""
+    """The job would wait for one of the party's people or an operator's signature, so that no table was read."""
     def __init__(
         self,
         *,
