@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from party.defences.noisy_labels import NoisyLabels
 from party.defences.settings import LabelDp
@@ -49,14 +48,13 @@ def test_the_ledger_as_json(tmp_path: Path) -> None:
     ]
 
 
-def test_the_ledger_as_a_table(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ledger_as_a_table(tmp_path: Path, capsys: Any) -> None:
     """A line a draw, and the sum."""
-    monkeypatch.setenv("COLUMNS", "160")
     assert treetap_here("labels", "--config", str(configuration(tmp_path))) == 0
     out = capsys.readouterr().out
     assert "bank: ε 1.5 spent, its policy has no label_budget" in out
     first, second = [line.split() for line in out.splitlines() if "loans" in line]
-    assert first[3:] == ["loans", "y", "20", "2", "1.0", "1", "RRWithPrior/1", "yes"]
+    assert first[first.index("loans") :] == ["loans", "y", "20", "2", "1.0", "1", "RRWithPrior/1", "yes"]
     assert second[-1] == "no"
 
 
