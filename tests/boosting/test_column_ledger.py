@@ -44,8 +44,9 @@ JOB = stages.stage(STAGE).job
 _TABLE = stages.NOISED.column_privacy
 assert _TABLE is not None
 OWN = ColumnPrivacy(_TABLE.epsilon, _TABLE.delta, _TABLE.trees)
-#: Plans of a test of the second tier, and how many such tests there are of kills and of crashes.
+#: Plans of a test, and how many such tests there are of kills and of crashes: two of each, and more of a campaign.
 EACH, TESTS = 12, 10
+PARTS = [0, 1, *(pytest.param(part, marks=pytest.mark.campaign) for part in range(2, TESTS))]
 
 
 def _kill(number: int, at: int, who: str) -> Plan:
@@ -60,11 +61,12 @@ def _places_of_sums() -> list[int]:
     return [message.number for message in messages(STAGE) if message[1:4] == (FEATURE, LABEL_HOLDER, "candidate_sums")]
 
 
-def test_each_attempt_that_sends_sums_is_charged_once(tmp_path: Path) -> None:
-    """Three processes killed at the first and the last sums: an attempt draws anew, and the model has its noise."""
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize("who", [FEATURE, LABEL_HOLDER, COORDINATOR])
+def test_each_attempt_that_sends_sums_is_charged_once(who: str, tmp_path: Path) -> None:
+    """A process killed at the first and at the last sums: an attempt draws anew, and the model has its noise."""
     places = _places_of_sums()
-    moments = [(at, who) for at in (places[0], places[-1]) for who in (FEATURE, LABEL_HOLDER, COORDINATOR)]
-    for number, (at, who) in enumerate(moments):
+    for number, at in enumerate((places[0], places[-1])):
         outcome = carry_out(_kill(number, at, who), tmp_path / str(number))
         assert (outcome.findings, outcome.killed) == ([], 1), (at, who)
 
@@ -109,7 +111,7 @@ def test_a_charge_outlasts_a_power_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.second_tier
-@pytest.mark.parametrize("part", range(TESTS))
+@pytest.mark.parametrize("part", PARTS)
 def test_kills_at_all_messages(part: int, tmp_path: Path) -> None:
     """A share of the kills of every process at every message."""
     for plan in sample(EACH * TESTS, (STAGE,))[part::TESTS]:
@@ -117,7 +119,7 @@ def test_kills_at_all_messages(part: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.second_tier
-@pytest.mark.parametrize("part", range(TESTS))
+@pytest.mark.parametrize("part", PARTS)
 def test_crashes_at_all_file_operations(part: int, tmp_path: Path) -> None:
     """A share of the crashes and power cuts of every process at each of its file operations."""
     for plan in list(points(EACH * TESTS, (STAGE,)))[part::TESTS]:

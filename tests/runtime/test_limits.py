@@ -175,7 +175,8 @@ def test_a_job_is_refused_at_its_opening_and_by_a_check_before(name: str, tmp_pa
     run(main())
 
 
-@pytest.mark.parametrize("key", ["jobs_per_day", "records_per_day"])
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize("key", ["records_per_day", "jobs_per_day"])
 def test_trainings_with_a_partner_are_limited_a_day(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -269,6 +270,7 @@ def test_a_longer_list_of_a_partner_is_not_raised(most: int, goes: bool, tmp_pat
 PREDICTIONS = ("interactive", "eini", "eini-lattice", "masked")
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", PREDICTIONS)
 def test_predictions_and_queries_are_limited(protocol: str, tmp_path: Path) -> None:
     """A record may be asked for twice; then no direction or mask leaves for it, and predictions end with the day's."""
@@ -311,7 +313,8 @@ def test_weights_do_not_undo_the_least_child_weight() -> None:
     limits.check("bank", replace(PARAMS, min_child_weight=2.0, scale_pos_weight=0.5))
 
 
-@pytest.mark.parametrize("most", [2, 3, 4])
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize("most", [3, 2, 4])
 def test_trees_of_a_base_model_are_counted(most: int, tmp_path: Path) -> None:
     """A chain of jobs grows no more trees than one job may."""
 

@@ -190,6 +190,7 @@ async def _predicted(federation: Federation, name: str) -> jobs_pb2.JobStatus:
     return await federation.predict(predict_request("eini", job=name, model="job"))
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("begin", [_boosting, _pivodl])
 def test_a_lying_modulus_is_used_only_where_nobody_checks(
     begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
