@@ -137,7 +137,7 @@ def test_a_process_that_reads_no_columns_is_done_without(
     target: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, forks: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that ends, and one that does not answer: the audit says so, and reads them by itself."""
-    monkeypatch.setattr(columns_apart, "PATIENCE_S", 60.0 if target is os._exit else 5.0)
+    monkeypatch.setattr(columns_apart, "PATIENCE_S", 60.0 if target is os._exit else 1.0)
     fork = columns_apart._FORKS.fork
     monkeypatch.setattr(columns_apart._FORKS, "fork", lambda *_: fork(_idle, (target,)))
     document = _both_sides(folder)

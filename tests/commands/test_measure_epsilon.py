@@ -192,6 +192,7 @@ def test_a_prior_that_uses_its_own_label_is_found(tmp_path: Path, monkeypatch: P
     assert not of(tmp_path / "harmless", one_run)[0].broken
 
 
+@pytest.mark.second_tier
 def test_a_forest_of_exact_labels_with_its_own_is_found(tmp_path: Path, monkeypatch: Patch) -> None:
     """One neighbour's forest is sure of the canary's label, and no other label can come out; the other's is not.
 

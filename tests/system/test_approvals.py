@@ -26,7 +26,7 @@ from treetap.wire.signatures import signed
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import approvals_pb2, jobs_pb2
 
-pytestmark = pytest.mark.xdist_group("approvals")
+pytestmark = [pytest.mark.xdist_group("approvals"), pytest.mark.second_tier]
 
 HERE = world(20, (1, 1, 1))
 SPEC = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2))
