@@ -43,8 +43,8 @@ def held(root: object) -> Counter[str]:
             inner = list(each.values()) if isinstance(each, dict | WeakValueDictionary) else list(each)
             found[way] += len(inner)
             todo.extend((f"{way}[]", one) for one in inner)
-        elif type(each).__module__.partition(".")[0] in OURS:
-            todo.extend((f"{type(each).__name__}.{name}", one) for name, one in _attributes(each))
+        elif ours := next((it for it in type(each).__mro__ if it.__module__.partition(".")[0] in OURS), None):
+            todo.extend((f"{ours.__name__}.{name}", one) for name, one in _attributes(each))
     return +found
 
 

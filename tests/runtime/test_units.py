@@ -111,7 +111,12 @@ def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     async def main() -> None:
         clients = {LABEL_HOLDER: config()}
-        federation = Federation(tmp_path, here.tables, engine=lambda _: Watched(), serve=clients)
+        proven = {name: {"alignment_proof": True} for name in here.tables}
+        two = {name: here.tables[name] for name in FOUR[:2]}
+        federation = Federation(tmp_path / "two", two, policies=proven, engine=lambda _: Watched())
+        assert (await federation.train(spec(params, 2, alignment="psi", key_bits=2048))).state == "finished"
+        await federation.close()
+        federation = Federation(tmp_path, here.tables, policies=proven, engine=lambda _: Watched(), serve=clients)
         for job, about in (("job", params), ("forest", jobs_of("forest").PARAMS)):
             status = await federation.train(spec(about, 4, alignment="psi", key_bits=2048), job)
             assert (status.state, status.error) == ("finished", "")
