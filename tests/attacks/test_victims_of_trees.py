@@ -142,7 +142,7 @@ def test_a_process_that_reads_no_columns_is_done_without(
     monkeypatch.setattr(columns_apart._FORKS, "fork", lambda *_: fork(_idle, (target,)))
     document = _both_sides(folder)
     assert document["parties"][HOLDER]["columns_read"].keys() == {C}
-    assert ("status 7" if target is os._exit else "not ended after 5 s") in caplog.text
+    assert ("status 7" if target is os._exit else "not ended after 1 s") in caplog.text
 
 
 def _idle(_: Any, target: Any) -> None:
