@@ -100,7 +100,7 @@ class PartyNode:
 
     @cached_property
     def desk(self) -> Desk:
-        """What answers this party's approvers."""
+        """The service of this party's approvers."""
         from party.approvals.desk import Desk
 
         return Desk(self._config.name, self.approvals, lambda: self._config.policy)

@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def difference(file: Path, now: list[str]) -> str | None:
-    """What a picture has where the demo prints another word; None where they are the same."""
+    """The word of a picture where the demo prints another one; None where they are the same."""
     kept = printed(file.read_text(encoding="utf-8"))
     if now == kept:
         return None

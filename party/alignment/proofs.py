@@ -67,7 +67,7 @@ class AnnouncedKeys:
             )
 
     def _claim(self, prover: str, verifier: str) -> Claim:
-        """What a proof is about, beside the lists."""
+        """The claim of a proof, without the lists."""
         context, keys = self._context, self._keys
         return Claim(context.job, context.digest, context.attempt, prover, verifier, keys[prover], keys[verifier])
 

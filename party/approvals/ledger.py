@@ -188,7 +188,7 @@ class Approvals:
         return [asked for asked in self._asked.values() if job in ("", asked.job)]
 
     def decide(self, approver: str, job: str, digest: str, *, days: float | None, why: str = "") -> Asked:
-        """Approve a job for so many days, or refuse it (None). An approval that holds already stays as it is.
+        """Approve a job for this number of days, or refuse it (None). An approval that holds already stays as it is.
 
         Raises:
             UnknownJob: this party was not asked for a job of that name.

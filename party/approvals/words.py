@@ -129,7 +129,7 @@ def _sent(job: Job, config: PartyConfig | None, sender: str, receiver: str) -> s
 
 
 def _told(job: Job, config: PartyConfig | None, name: str) -> str:
-    """What a class tells, with the bounds that this party's file and policy put on it."""
+    """The content of a class, with the bounds that this party's file and policy put on it."""
     bounds = [] if config is None else _bounds(job, config, name)
     return CLASSES[name].tells + (f" [{'; '.join(bounds)}]" if bounds else "")
 
@@ -182,7 +182,7 @@ def _of_alignment(job: Job) -> list[str]:
 
 
 def _of_scores(job: Job, config: PartyConfig) -> list[str]:
-    """Who gets scores, and what else a prediction writes."""
+    """The receivers of scores, and what else a prediction writes."""
     kind, document = job.asked.kind, job.asked.document
     if kind not in ("predict", "serve"):
         return []

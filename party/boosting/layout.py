@@ -51,7 +51,7 @@ def implied(params: BoostingParams, records: int, slots: int, classes: int, nois
 
 
 class BoostingLayout(NamedTuple):
-    """What a job of boosting implies: see `NoisedLayout`."""
+    """The layout that a job of boosting implies: see `NoisedLayout`."""
 
     params: BoostingParams
 

@@ -41,7 +41,7 @@ from party.runtime.job_store import COLUMN_LEAKAGE
 from treetap.errors import DataError, Refused
 from treetap.models.arrays import read_arrays
 from treetap.models.checksums import bytes_with_checksum, bytes_without_checksum
-from treetap.models.durable import make_folder, write_whole
+from treetap.models.durable import make_folder, stamp_of, write_whole
 from treetap.tables.record_ids import Ids
 from treetap.trees.small_groups import SMALL, Cells, cells_of_sums
 
@@ -181,14 +181,6 @@ class AccountFile:
         names = sorted(path.stem for path in (state / COLUMN_LEAKAGE).glob("*.*.npz"))
         return [cls(state, *name.split(".", 1)) for name in names]
 
-    @property
-    def stamp(self) -> tuple[int, ...]:
-        """It changes whenever the file does; empty without a file."""
-        if not self.path.is_file():
-            return ()
-        state = self.path.stat()
-        return state.st_ino, state.st_mtime_ns, state.st_size
-
     def read(self) -> CountedCells:
         """The counted cells; none if there is no file. Raises `DataError` if it is damaged."""
         if not self.path.is_file():
@@ -308,7 +300,7 @@ class ColumnAccount:
         if not self._columns:
             return  # a party without columns has no cells
         with _one_at_a_time:
-            if self._file.stamp != self._stamp:  # another job on the table has written
+            if stamp_of(self._file.path) != self._stamp:  # another job on the table has written
                 self._load()
             placed = ((self._of_columns[column], self._places[rows]) for column, rows in cells)
             after, new, of_any = self._cells.marked(way, placed)
@@ -319,13 +311,13 @@ class ColumnAccount:
             had = after.jobs.get(job, dict.fromkeys(WAYS, 0))
             after.jobs = {**after.jobs, job: {**had, way: had[way] + new}}
             self._file.write(after)
-            self._cells, self._of_job, self._stamp = after, of_job, self._file.stamp
+            self._cells, self._of_job, self._stamp = after, of_job, stamp_of(self._file.path)
         for by, count in {"any": total, **{name: after.count(name) for name in WAYS}}.items():
             self._context.metrics.column_leakage(self._file.label_holder, self._file.table, by, count / after.cells)
 
     def _load(self) -> None:
         """Take the account as it is on disk, with the job's records and columns."""
-        self._stamp, self._cells = self._file.stamp, self._file.read()
+        self._stamp, self._cells = stamp_of(self._file.path), self._file.read()
         self._places, self._of_columns = self._cells.places(self._ids, self._columns)
         flags = (np.bitwise_or(*(self._cells.flags(way, column) for way in WAYS)) for column in self._of_columns)
         self._of_job = sum(int(known[self._places].sum()) for known in flags)

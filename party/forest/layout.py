@@ -47,14 +47,14 @@ def implied(
 
 
 def noise_of(params: ForestParams, privacy: ColumnPrivacy, slots: int, draws: int) -> SumNoise:
-    """The noise on sums of records with so many slots; `draws`: see `most_draws`. A record has one class."""
+    """The noise on sums of records in this number of slots; `draws`: see `most_draws`. A record has one class."""
     if params.criterion == "gini":
         return privacy.noise_on(params, (1,) * slots, draws, counted=True)
     return privacy.noise_on(params, (UNIT, 1), 2 * draws)
 
 
 class ForestLayout(NamedTuple):
-    """What a job of a forest implies: see `NoisedLayout`."""
+    """The layout that a job of a forest implies: see `NoisedLayout`."""
 
     params: ForestParams
     on_lattice: bool

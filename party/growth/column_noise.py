@@ -124,7 +124,7 @@ class NoisedParties:
         self.noises: dict[str, SumNoise] = {}
 
     async def hear(self, trees: int, records: int, slots: int) -> dict[str, dict[str, float]]:
-        """Take what parties say of a job of so many trees, of the training's records, with slots for noise.
+        """Take what parties say of a job of this number of trees, of the training's records, with slots for noise.
 
         Returns the manifest's entry, by party.
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from party.runtime.job_store import QUERIES
 from party.runtime.messages import Rows
 from treetap.errors import DataError, Refused
+from treetap.models.durable import stamp_of
 from treetap.models.line_file import LineFile
 from treetap.tables.record_ids import Ids
 
@@ -83,7 +84,7 @@ class QueryCounts:
                 self._add(asked)
                 merged = {"hashes": _text(self._hashes), "counts": _text(self._counts.astype(np.uint64))}
                 self._lines.fill([{"key": key.hex()}, merged])
-            self._stamp = self._now()
+            self._stamp = stamp_of(self.path)
 
     def _of(self, asked: Hashes) -> Counts:
         """The counts (n,) of these records."""
@@ -102,16 +103,9 @@ class QueryCounts:
         self._counts = np.insert(self._counts, places, 0)
         self._counts[np.searchsorted(self._hashes, asked)] += 1
 
-    def _now(self) -> tuple[int, ...]:
-        """It changes whenever the file does; empty without a file."""
-        if not self.path.is_file():
-            return ()
-        state = self.path.stat()
-        return state.st_ino, state.st_mtime_ns, state.st_size
-
     def _read(self) -> None:
         """Read the file, unless it is as this object has last read or written it."""
-        stamp = self._now()
+        stamp = stamp_of(self.path)
         if stamp == self._stamp:
             return
         self._key, self._stamp = b"", None

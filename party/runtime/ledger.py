@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from treetap.errors import DataError
+from treetap.models.durable import stamp_of
 from treetap.models.line_file import LineFile
 
 #: The ledger in a party's state folder.
@@ -46,7 +47,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Occasion:
-    """What a charge is for.
+    """The occasion of a charge.
 
     Attributes:
         table: its name in the party's configuration.
@@ -122,7 +123,7 @@ class Ledger:
             DataError: the ledger is damaged, or the state folder has one of an earlier version.
         """
         with _one_at_a_time:
-            if self._stamp != self._now():
+            if self._stamp != stamp_of(self.path):
                 self._read()
             return [charge for charge in self._held if not kinds or charge.kind in kinds]
 
@@ -141,20 +142,13 @@ class Ledger:
             self._stamp = None  # where the writing fails, the file is read again
             self._lines.put(charge.plain(), len(self._held))
             self._held.append(charge)
-            self._stamp = self._now()
+            self._stamp = stamp_of(self.path)
             return number
 
     def previews(self) -> list[tuple[Charge, str]]:
         """All previews, the first one first, each with what it told this party; empty: nothing. Raises as `charges`."""
         told = {charge.details["of"]: charge.details["told"] for charge in self.charges(Kind.ANSWER)}
         return [(charge, told.get(number, "")) for number, charge in enumerate(self.charges(Kind.PREVIEW))]
-
-    def _now(self) -> tuple[int, ...]:
-        """It changes whenever the file does; empty without a file."""
-        if not self.path.is_file():
-            return ()
-        state = self.path.stat()
-        return state.st_ino, state.st_mtime_ns, state.st_size
 
     def _read(self) -> None:
         for name in EARLIER:
@@ -163,7 +157,7 @@ class Ledger:
                     f"{self._state / name}: is a ledger of an earlier version, whose charges {LEDGER} does not have; "
                     "go on with that version, or move the file away, and its charges do not count any more"
                 )
-        stamp = self._now()
+        stamp = stamp_of(self.path)
         try:
             self._held = [Charge.of(line) for line in self._lines.read()]
         except (KeyError, TypeError, ValueError):

@@ -24,7 +24,7 @@ ALIGN = named(jobs_pb2.AlignRequest(answer="count", table="train", parties=PARTI
 
 
 def _draft(request: Any) -> jobs_pb2.Drafted:
-    """What an honest coordinator drafts."""
+    """The draft of an honest coordinator."""
     if isinstance(request, jobs_pb2.SubmitRequest):
         prepare = setup_pb2.Prepare(spec=request.spec, submission=request.submission)
         prepare.spec.base_submission = "9" if request.spec.base_model else ""

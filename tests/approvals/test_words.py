@@ -104,7 +104,7 @@ def test_only_who_has_labels_reads_of_them() -> None:
 
 
 def test_withheld_groups_cannot_be_checked() -> None:
-    """What a lattice hides from the party that sums."""
+    """The sets that a lattice hides from the party that sums."""
     withheld = spec(replace(PARAMS, instance_spaces="withheld"), scheme=LATTICE)
     assert "groups that you cannot check" in _training(withheld)
     assert "groups that you cannot check" not in _training()

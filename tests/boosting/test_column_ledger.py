@@ -172,7 +172,7 @@ def test_jobs_of_a_table_add_up_until_the_budget_is_spent(tmp_path: Path) -> Non
 
 
 def _allow(federation: Federation, attempts: int) -> None:
-    """Start the feature party again with a budget for so many attempts; 0: without one, which is one attempt."""
+    """Start the feature party again with a budget for this number of attempts; 0: without one, which is one attempt."""
     config = federation.configs[FEATURE]
     budget = epsilon_of((attempts + 0.5) * OWN.rho, OWN.delta) if attempts else None
     federation.configs[FEATURE] = config.under(config.policy.model_copy(update={"column_budget": budget}))

@@ -194,7 +194,7 @@ def test_parts_of_a_draw_are_of_trees_that_the_party_sums() -> None:
 
 @pytest.mark.parametrize("classes", [2, 5, 0])
 def test_noise_alone_makes_decreases_as_large_as_the_handicap_says(classes: int) -> None:
-    """Where sides are alike: at its largest, the mean is a sixth of the handicap; a side below the floor is none."""
+    """Two sides that are alike: at its largest, the mean is a sixth of the handicap; a side below the floor is none."""
     params = replace(FOREST, max_bin=32, criterion="gini" if classes else "squared_error")
     privacy, outputs = ColumnPrivacy(4.0, 1e-6, 2), classes or 1
     noise = noise_of_forest(params, privacy, classes or 2, 2)

@@ -12,6 +12,14 @@ from typing import BinaryIO
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """Numbers of a file that change whenever it does; none without a file."""
+    if not path.is_file():
+        return ()
+    state = path.stat()
+    return state.st_ino, state.st_mtime_ns, state.st_size
+
+
 def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Write a file so that after a crash either the old or the new content is there, never half."""
     with writing_whole(path, mode) as file:

@@ -20,7 +20,7 @@ from treetap.process.signs_of_life import finish_unit
 POINT_BYTES = 32
 UNIFORM_BYTES = 64
 SCALAR_BYTES = 32
-#: A number of a sum of multiples is so many digits of a byte with a sign, -128 to 127, the lowest first.
+#: A number of a sum of multiples has this number of digits of a byte with a sign, -128 to 127, the lowest first.
 WINDOWS = 16
 #: Words of the space that a sum of multiples needs: WINDOWS * BUCKETS * BUCKET_WORDS of curve.c.
 _BUCKET_WORDS = WINDOWS * 129 * 24

@@ -50,7 +50,7 @@ _NEUTRAL: _Extended = (mpz(0), mpz(1), mpz(1), mpz(0))
 
 @dataclass(frozen=True)
 class Claim:
-    """What a proof is about, beside the lists: who proves, to whom, in which attempt at which job.
+    """The claim of a proof, without the lists: who proves, to whom, in which attempt at which job.
 
     `digest`: of the job, 32 bytes. `key`, `other_key`: the prover's and the verifier's, 32 bytes each.
     """

@@ -46,7 +46,7 @@ def _numbers(block: bytes) -> list[int]:
 
 
 def _summed(statement: bytes, points: bytes, roots: bytes, signs: bytes, part: int = 97) -> bytes:
-    """As a party sums a list, by calls of so many points."""
+    """As a party sums a list, by calls of this number of points."""
     sums = Sums()
     for first in range(0, len(signs), part):
         point, root = (block[32 * first : 32 * (first + part)] for block in (points, roots))

@@ -51,7 +51,7 @@ def test_one_comparison_under_a_smooth_modulus_opens_the_number() -> None:
 
 
 def test_marks_beside_a_plaintext_survive_noise() -> None:
-    """Where p divides q − 1, an n-th power says nothing modulo q of powers of order p: marks of records add up there.
+    """A p that divides q − 1: an n-th power says nothing modulo q of powers of order p: marks of records add up there.
 
     The label holder gives each of 20 records another mark. A feature party adds up some of them, adds noise to the sum,
     re-randomises; the sum of marks is exact, and names the records.
