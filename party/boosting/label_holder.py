@@ -12,6 +12,7 @@ import numpy as np
 from party.alignment.steps import ALIGNMENT
 from party.boosting.ciphers import encrypted_values
 from party.boosting.layout import BoostingLayout, layout
+from party.boosting.reverse_sum import marks_of_job
 from party.config import PartyConfig
 from party.growth.column_noise import NoisedParties
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
@@ -43,7 +44,7 @@ class LabelHolder:
     """Sends new encrypted gradients of the sampled records for every tree."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
-        self._context, self._spec = context, spec
+        self._context, self._spec, self._config = context, spec, config
         self._params = params_as(spec, BoostingParams)
         withholding = self._withholding = config.withholding
         self._limited = withholding.xi is not None
@@ -87,11 +88,13 @@ class LabelHolder:
 
         Raises:
             Refused: sums of a feature party have noise, and the policy does not take such.
-            ConfigError: the job has more trees than that noise is for, or its parties have defences that do not go
-                together.
+            ConfigError: the job has more trees than that noise is for, its parties have defences that do not go
+                together, or a setting for audits does not fit.
         """
         labels = self._job.data.labels
-        slots = 2 * self._params.outputs_per_tree(len(labels.classes)) + 1
+        outputs = self._params.outputs_per_tree(len(labels.classes))
+        self._job.marks = marks_of_job(self._config, self._context, self._params, outputs)
+        slots = 2 * outputs + 1
         self._job.noised = await self._noised.hear(self._most_trees(), len(labels.values), slots)
         return await self._job.make_keys()
 
@@ -111,6 +114,8 @@ class LabelHolder:
         await self._noised.check_late()
         t = request.round
         values, scale, sampled = required(self._state).derivatives(t)
+        if self._job.marks is not None:
+            values = self._job.marks.crafted(values, t)
         labels, withholding = self._job.data.labels, self._withholding
         values, limit = withholding.counted(values, labels.values, len(labels.classes), sampled)
         alone = withholding.grows_alone(t)
