@@ -19,6 +19,8 @@ from treetap.trees.params import BoostingParams
 Ints = npt.NDArray[np.int64]
 #: Bits of |g| and h, of the largest that the loss permits, that stay as they are, for the model.
 KEPT_BITS = 12
+#: Marks of a tree that go to the same records in all trees, by which candidates are known again; a quarter of few.
+ANCHORS = 10
 
 
 @dataclass(frozen=True)
@@ -50,22 +52,30 @@ class ReverseSum:
         return sum(self.spare)
 
     def crafted(self, values: Ints, tree: int) -> Ints:
-        """Summands (N, 2K + 1) of a tree with marks: of drawn records, which are marked in turn from tree to tree.
+        """Summands (N, 2K + 1) of a tree with marks: of drawn records, the same anchors and then others in turn.
 
         g and h are rounded to what is kept, so that they stay within their bounds with a mark.
         """
         marked = values.copy()
         drawn = np.flatnonzero(values[:, 2 * self.outputs] > 0)
-        places = [(slot, bit) for slot, spare in enumerate(self.spare) for bit in range(spare)][: len(drawn)]
+        places = [(slot, bit) for slot, spare in enumerate(self.spare) for bit in range(spare)]
         for slot, (bound, spare) in enumerate(zip(self.bounds, self.spare, strict=True)):
             most = (bound >> spare) - 1 if spare else bound
             least = -(bound >> spare) if slot < self.outputs else 0
             kept = (values[drawn, slot] + (1 << spare >> 1)) >> spare
             marked[drawn, slot] = np.clip(kept, least, most) << spare
-        turn = tree * self.marks + np.arange(len(places))
-        for (slot, bit), row in zip(places, drawn[turn % max(len(drawn), 1)], strict=True):
+        for (slot, bit), row in zip(places, self._turn(drawn, tree), strict=False):
             marked[row, slot] += 1 << bit
         return marked
+
+    def _turn(self, drawn: Ints, tree: int) -> Ints:
+        """The records that a tree marks, of those that it draws: as many as there are marks, or all."""
+        count = min(ANCHORS, self.marks // 4)
+        anchors = drawn[:: max(1, len(drawn) // max(count, 1))][:count]
+        others, rest = np.setdiff1d(drawn, anchors), self.marks - count
+        if len(others) > rest:
+            others = others[(tree * rest + np.arange(rest)) % len(others)]
+        return np.concatenate([anchors, others])
 
 
 def marks_of(values: Ints) -> list[Ints]:
