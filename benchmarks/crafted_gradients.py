@@ -109,12 +109,12 @@ def row_of(what: str, case: Case, params: BoostingParams, least: int, *, marks: 
             reached = "" if least else f"{auc(case, params):.4f}"
         both = [0.0 if it is None else it.placed for it in (figures.read, figures.given)]
         read = f"{both[0]:.1%} ({both[1]:.1%})"
-    rooms = []
-    for scheme, bits in ((PAILLIER, KEY_BITS), (OKAMOTO_UCHIYAMA, KEY_BITS), (LATTICE, 0)):
-        room = room_opened(setup_pb2.JobSpec(scheme=scheme, key_bits=bits), params, opened)
-        assert room is not None
-        rooms.append(f"{room.query_bits:,} ÷ {room.sums}")
-    return [case.name, what, str(room.sum_bits), *rooms, f"{figures.records:,} of {opened.records:,}", read, reached]
+    keys = ((PAILLIER, KEY_BITS), (OKAMOTO_UCHIYAMA, KEY_BITS), (LATTICE, 0))
+    every = (room_opened(setup_pb2.JobSpec(scheme=name, key_bits=bits), params, opened) for name, bits in keys)
+    rooms = [room for room in every if room is not None]
+    queries = [f"{room.query_bits:,} ÷ {room.sums}" for room in rooms]
+    marked = f"{figures.records:,} of {opened.records:,}"
+    return [case.name, what, str(rooms[0].sum_bits), *queries, marked, read, reached]
 
 
 def under_noise(case: Case, params: BoostingParams, privacy: ColumnPrivacy) -> list[str]:
@@ -161,7 +161,8 @@ def _powers(width: int, noise: SumNoise, slot: int) -> list[int]:
 def _placed_in_range(lefts: Ints, powers: list[list[int]]) -> Ints:
     """The cell of a column (marks,), of one record a slot, that has the largest sum."""
     ends = np.concatenate([np.zeros((1, len(powers)), dtype=np.int64), lefts, np.array(powers).T])
-    return np.diff(ends, axis=0).argmax(axis=0)
+    largest: Ints = np.diff(ends, axis=0).argmax(axis=0)
+    return largest
 
 
 def _placed_beyond(lefts: Ints, powers: list[list[int]]) -> Ints:
