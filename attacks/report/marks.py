@@ -24,7 +24,7 @@ def _words(name: str, figures: MarkedCells) -> str:
         return f"{said}, and read none of {name}'s cells by them: {'; '.join(figures.reasons.values())}."
     bound = "" if figures.given is None else f", {share(figures.given.placed, 1)} with all links given"
     return (
-        f"{said}, as no honest training does: by these it placed {share(figures.read.placed, 1)} of {name}'s cells"
+        f"{said}, and by these placed {share(figures.read.placed, 1)} of {name}'s cells"
         f"{bound}; {count(figures.read.wrong)} of its {count(figures.read.claims)} claims are wrong."
     )
 

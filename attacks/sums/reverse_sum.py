@@ -99,7 +99,6 @@ def _read_marks(evidence: SumsEvidence) -> MarkedCells:
         return figures
     evidence.say("marked records")
     truth = Truth.of(columns, trees, evidence.party)
-
     given = Linked(trees, *truth.given_links())
     bound = cells_read(_cells(given, marks), truth.named(given.identities, given.chains), columns)
     sampled, most = opened.params.colsample_bytree < 1, evidence.settings.most_candidates
