@@ -173,7 +173,7 @@ def _attacked(case: Case, say: Say, child: Child | None, *, by_tree: ByTree) -> 
     if Needs.SUMS.given_by(case.view):
         say("columns")
         apart = None if child is None else figures_of(child)
-        fields["columns_read"] = apart or columns_read(case.file, case.party, case.view, say)
+        fields |= apart or columns_read(case.file, case.party, case.view, say)
     return fields
 
 
@@ -222,6 +222,7 @@ def _of_view(case: Case) -> dict[str, Any]:
         "trees": sections.tree_rows(view, labels),
         "faults": list(view.faults),
         "signed": str(view.anchor),
+        "room": view.room,
     }
 
 

@@ -11,19 +11,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from treetap.errors import TreetapError
 from treetap.process.fork_server import Child, ForkServer
 
 if TYPE_CHECKING:
     from attacks.audit_file import AuditFile
-    from attacks.sums.schema import ColumnFigures
 
 log = logging.getLogger(__name__)
 #: Seconds that the audit waits for the process when it has nothing else to do.
 PATIENCE_S = 600.0
-_FORKS = ForkServer(["attacks.label_holder_audit", "attacks.sums.attack"])
+_FORKS = ForkServer(["attacks.label_holder_audit", "attacks.sums.attack", "attacks.sums.reverse_sum"])
 
 
 def begin() -> None:
@@ -46,11 +45,11 @@ def reading(file: AuditFile, holder: str | None) -> Iterator[Child | None]:
         child.end()
 
 
-def figures_of(child: Child) -> dict[str, ColumnFigures] | None:
-    """The figures that the process read; None where it failed, or has not answered in time."""
+def figures_of(child: Child) -> dict[str, dict[str, Any]] | None:
+    """The figures that the process read, as `columns_read` has them; None where it failed, or has not answered."""
     try:
         if child.pipe.poll(PATIENCE_S):
-            figures: dict[str, ColumnFigures] | None = child.pipe.recv()
+            figures: dict[str, dict[str, Any]] | None = child.pipe.recv()
             return figures
         log.warning("the attack on columns has not ended after %g s: it goes on in the audit's own process", PATIENCE_S)
     except (EOFError, OSError):

@@ -26,8 +26,9 @@ from attacks.pivodl.schema import (
 from attacks.predictions.schema import PredictionFigures
 from attacks.registry import GROUPING, Needs, rows
 from attacks.schema import Count, Findings
-from attacks.sums.schema import ColumnFigures
+from attacks.sums.schema import ColumnFigures, MarkedCells
 from attacks.verdict import Verdict
+from attacks.view.room import Room
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
 from treetap.wire.disclosure import CLASSES
@@ -154,10 +155,12 @@ class Party(Findings):
     `signed`: what the transcript's signatures show. Of a party of a training of trees `known_labels`. Of a PIVODL job,
     and only of such a one, `label_guess` and the fields after it up to `source_columns`; of a feature party of a split
     network, and only of such a one, `network`; of a label holder `victims`: feature party → attacks on its columns; of
-    one of trees `columns_read`.
+    one of trees `columns_read` and `marks_read`. `room`: of the plaintexts of trees, what crafted g and h could tell.
     """
 
-    OMITTED: ClassVar = ("reasons", "known_labels", *PIVODL_ATTACKS, "network", "victims", "columns_read")
+    OMITTED: ClassVar = (
+        *("reasons", "known_labels", *PIVODL_ATTACKS, "network", "victims", "columns_read", "marks_read", "room"),
+    )
 
     transcript: str
     columns: list[str]
@@ -179,6 +182,8 @@ class Party(Findings):
     network: NetworkFigures | None = None
     victims: dict[str, VictimFigures] | None = None
     columns_read: dict[str, ColumnFigures] | None = None
+    marks_read: dict[str, MarkedCells] | None = None
+    room: Room | None = None
 
 
 class Document(Findings):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from attacks.files import AuditedParty, Victim
 from attacks.registry import Needs, rows
 from attacks.sums.attack import SumsEvidence
 from attacks.sums.kept import Kept
-from attacks.sums.schema import ColumnFigures, SumsSettings
+from attacks.sums.schema import SumsSettings
 from attacks.sums.scoring import TrueColumns
 from attacks.view.own_table import as_numbers, check_names, load_own_table
 from attacks.view.predicted_embeddings import read_predicted
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 #: Beside the label holder's transcript: results of finished steps, so that an audit can go on after an interruption.
 FOLDER = "audit-steps"
+#: Attack by opened sums → the field of the document that holds its figures, by [[victim]].
+FIELDS = {"columns": "columns_read", "reverse-sum": "marks_read"}
 #: Keys of [[victim]] that a job of trees does not have.
 _OF_NETWORKS = ("auxiliary", "victims", "model", "attributes", "epoch", "predicted", "records")
 #: Key of [[victim]] that a job needs → the words for it.
@@ -123,8 +125,8 @@ def attacked(file: AuditFile, party: AuditedParty, view: View, say: Callable[[st
 
 def columns_read(
     file: AuditFile, party: AuditedParty, view: View, say: Callable[[str], None]
-) -> dict[str, ColumnFigures]:
-    """The figures of each [[victim]].
+) -> dict[str, dict[str, Any]]:
+    """The figures of each [[victim]] by the field of the document that holds an attack's.
 
     Raises:
         BadInput: a table lacks records of the job, or is not the one that the party trained on.
@@ -133,7 +135,8 @@ def columns_read(
     assert view.opened is not None  # `attacks.label_holder_audit` checks both
     assert party.table is not None
     ids = load_own_table(party.table, view, party.id, []).ids
-    settings, figures = SumsSettings.read(file.sums), {}
+    settings = SumsSettings.read(file.sums)
+    figures: dict[str, dict[str, Any]] = {field: {} for field in FIELDS.values()}
     for victim in file.victim:
 
         def of_victim(part: str, name: str = victim.name) -> None:
@@ -153,7 +156,7 @@ def columns_read(
         evidence = SumsEvidence(victim.name, view.opened, truth, settings, of_victim, kept)
         for row in rows(Needs.SUMS).values():
             if victim.attacks is None or row.name in victim.attacks:
-                figures[victim.name] = row.run(evidence)
+                figures[FIELDS[row.name]][victim.name] = row.run(evidence)
         kept.clear()
     return figures
 

@@ -28,7 +28,7 @@ from attacks.pivodl.schema import (
 )
 from attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from attacks.schema import Findings, RangedSettings
-from attacks.sums.schema import ColumnFigures, SumsSettings
+from attacks.sums.schema import ColumnFigures, MarkedCells, SumsSettings
 from treetap import papers
 from treetap.errors import BadInput
 from treetap.names import did_you_mean
@@ -345,6 +345,15 @@ ROWS: tuple[Attack, ...] = (
         _later("attacks.sums.attack", "read_columns"),
         ColumnFigures,
         limit="the share of a feature party's cells that the label holder placed in their bins",
+    ),
+    _on_sums(
+        "reverse-sum",
+        "Columns by marks in g and h",
+        "bins of records that a label holder of trees has marked by bits of g and h; none where it is honest",
+        _later("attacks.sums.reverse_sum", "read_marks"),
+        MarkedCells,
+        published="reverse sum attack",
+        paper=papers.REVERSE_SUM,
     ),
     _on_scores(
         "path-decoding",

@@ -26,6 +26,12 @@ PIVODL = Paper(
     2023,
     "IEEE Transactions on Artificial Intelligence; arXiv 2108.11444",
 )
+REVERSE_SUM = Paper(
+    "Practical Privacy Attacks on Vertical Federated Learning",
+    "Weng, Zhang, Ma, Xue, Wei, Ji, Zong",
+    2020,
+    "arXiv 2011.09290",
+)
 SPLIT_SCORING = Paper(
     "Label Leakage and Protection in Two-party Split Learning",
     "Li, Sun, Yang, Gao, Zhang, Xie, Smith, Wang",

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from attacks.document import Document, parse
 from attacks.report import columns as on_columns
-from attacks.report import known_labels, networks, pivodl, predictions, sums
+from attacks.report import known_labels, marks, networks, pivodl, predictions, sums
 from attacks.report.advice import terminal_lines
 from attacks.report.glance import glances
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
@@ -58,7 +58,7 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
             _say(console, f"{name}: {party.signed}")
     if not content.parties:
         _say(console, "No feature party's transcript is at hand, so there is nothing to attack.")
-    for whose, words in _of_columns(content):
+    for whose, words in [*_of_columns(content), *marks.marked(content)]:
         _say(console, *_wrapped(f"{whose} {words}", console))
     _learned(content, console)
     # a split network has no trees, hence no groups by leaves and no bounds of nodes
@@ -78,6 +78,8 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
         said = [networks.COVERED] * bool(content.on_labels) + [on_columns.RESCALED] * bool(content.victims)
         _say(console, *_wrapped(" ".join([*said, NOT_A_PROOF]), console))
         return
+    if bound := marks.room(content):
+        _say(console, *_wrapped(bound, console))
     words = "" if content.on_labels or not content.parties else NOT_A_PROOF
     words = words or (
         "V-measure: 0 if groups are independent of the classes, 1 if they are the classes. It is the largest over the "

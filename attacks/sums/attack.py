@@ -91,17 +91,8 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     begun, opened, say = time.process_time(), evidence.opened, evidence.say
     params, records, columns = opened.params, opened.records, evidence.truth
     trees = sums_of(evidence.party, opened.trees, lambda tree: params.drawn(tree, records))
-    reasons: dict[str, str] = {}
-    if not opened.recorded:
-        reasons["sums"] = NOT_RECORDED
-    elif evidence.party in opened.noised:
-        reasons["sums"] = "the sums have noise (column_privacy): left sets alone are read"
-        trees = []
-    elif params.bins_per_node:
-        reasons["sums"] = "bins are made anew in every node, in an order of its own, so that no sums can be linked"
-        trees = []
-    elif not trees:
-        reasons["sums"] = NOTHING_OFFERED
+    reasons = {} if (why := unread(evidence, trees)) is None else {"sums": why}
+    trees = [] if reasons else trees
     settings, most = evidence.settings, max((tree.candidates for tree in trees), default=0)
     if most > settings.most_candidates:
         reasons["sums"] = f"a tree has {most} candidates to link: most_candidates = {settings.most_candidates}"
@@ -172,6 +163,18 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
             **bound,
         }
     )
+
+
+def unread(evidence: SumsEvidence, trees: list[PartySums]) -> str | None:
+    """The reason for which no sums of the party are read; None if they are."""
+    opened = evidence.opened
+    if not opened.recorded:
+        return NOT_RECORDED
+    if evidence.party in opened.noised:
+        return "the sums have noise (column_privacy): left sets alone are read"
+    if opened.params.bins_per_node:
+        return "bins are made anew in every node, in an order of its own, so that no sums can be linked"
+    return None if trees else NOTHING_OFFERED
 
 
 def _within(work: int, size: int, trees: list[PartySums], reasons: dict[str, str]) -> tuple[list[PartySums], int]:

@@ -123,3 +123,20 @@ class ColumnFigures(Findings):
     def read(self) -> CellsRead | None:
         """All that was read: by all equations together, or else by differences; None where no sum was."""
         return self.differences if self.together is None else self.together
+
+
+class MarkedCells(Findings):
+    """The reverse sum attack on one feature party's columns, by records that g and h mark.
+
+    `trees`: those whose summands mark records; `marks`: in all of them; `records`: different ones.
+    `read`: cells of marked records among all cells, with links that the attacker found; `given`: with links given by
+    the audit. Null where nothing was read.
+    """
+
+    trees: Count
+    marks: Count
+    records: Count
+    read: CellsRead | None
+    given: CellsRead | None
+    seconds: float
+    reasons: dict[str, str]

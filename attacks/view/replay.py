@@ -94,6 +94,7 @@ class TranscriptReplay:
     owners: set[str] = field(default_factory=set)  # names under which this party was asked to apply splits
     peers: set[str] = field(default_factory=set)  # the other members of the job
     noised: set[str] = field(default_factory=set)  # the feature parties whose sums have noise
+    key: setup_pb2.PublicKeyMessage | None = None  # that a label holder has sent, of the last attempt
     own_digest: bytes | None = None  # of its sorted ids
     attempts: set[int] = field(default_factory=set)
     messages: Counter[TrafficKey] = field(default_factory=Counter)
@@ -182,6 +183,8 @@ class TranscriptReplay:
                 opened.constrained.add(record.peer)
             if sums.min_cell_records:
                 opened.least[record.peer] = sums.min_cell_records
+        elif record.step == "public_key" and not sent:
+            self.key = message.setup.public_key
         elif record.step == "noised_sums" and not sent:
             self.noised.add(record.peer)
         elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:

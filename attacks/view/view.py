@@ -24,6 +24,7 @@ from attacks.view.owner import feature_party, label_holder
 from attacks.view.pivodl_view import PivodlView, pivodl_view
 from attacks.view.received_rows import EmbeddingsView, ReceivedRows, embeddings_view, lost_batches
 from attacks.view.replay import TranscriptReplay, read_replay
+from attacks.view.room import Room, room_of, room_opened
 from attacks.view.transcripts import located
 from attacks.view.tree_replay import TreeReplay
 from treetap.errors import BadInput, ConfigError, Malformed
@@ -62,7 +63,8 @@ class View:
     `anchor`: what its signatures show. `pivodl`: what it knows beside, of a PIVODL job; there `label_holder` has all
     parties that label records. `network`: its gradients, of a split network, which has no trees (`max_depth` 0).
     `embeddings`: of the label holder of a split network those of the feature parties, and no `network`. `opened`: of
-    the label holder of trees the sums over the feature parties' columns.
+    the label holder of trees the sums over the feature parties' columns. `room`: of the plaintexts of a job of trees,
+    where the transcript tells it.
     """
 
     path: Path
@@ -89,6 +91,7 @@ class View:
     network: ReceivedRows | None = field(default=None, repr=False)
     embeddings: EmbeddingsView | None = field(default=None, repr=False)
     opened: OpenedSums | None = field(default=None, repr=False)
+    room: Room | None = None
 
     @property
     def of_columns(self) -> bool:
@@ -233,7 +236,16 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         network=network,
         embeddings=embeddings,
         opened=opened,
+        room=_room(spec, params, replay, opened, total),
     )
+
+
+def _room(
+    spec: setup_pb2.JobSpec, params: JobParams, replay: TranscriptReplay, opened: OpenedSums | None, total: int
+) -> Room | None:
+    if not isinstance(params, TreeParams):
+        return None
+    return room_of(spec, params, total, replay.key) if opened is None else room_opened(spec, params, opened)
 
 
 def _opened(

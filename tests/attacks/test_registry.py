@@ -52,7 +52,7 @@ def test_help_names_every_attack() -> None:
     """The command runs all but those on columns of victims, which an audit runs."""
     shown = treetap("attack", "--help").out
     for attack in ROWS:
-        assert (attack.name in shown) or attack.needs == Needs.EMBEDDINGS, attack.name
+        assert (attack.name in shown) or attack.needs in (Needs.EMBEDDINGS, Needs.SUMS), attack.name
     limits = treetap("audit", "--help").out
     for attack in ROWS:
         assert not attack.limit or attack.groups or attack.name in limits, attack.name

@@ -72,7 +72,7 @@ class Comparison:
         self._defences, self._defended = experiment.defences, experiment.defended
         self._of_columns = {name: own.of_columns for name, own in experiment.of_columns.items()}
         self._min_cell_records, self._noised = experiment.min_cell_records, experiment.noised
-        self._amplified = any(party.optimizer is not None for party in experiment.party)
+        self._attacks = any(party.optimizer or party.gradients for party in experiment.party)
         self._joined = self._predict(self._names, self._of_defences())
         self._alone: dict[str, Floats] = {}
 
@@ -82,12 +82,13 @@ class Comparison:
 
         Aligned by private set intersection, its records are in another order, so that draws of them differ. The
         centralised model has no noise, neither of leaf weights nor of labels nor of sums. A network's private draws are
-        known only where they follow from the job's seed, and it has the job's optimiser at every party.
+        known only where they follow from the job's seed, and it has the job's optimiser at every party. It marks no
+        records in gradients.
         """
-        if self._params.adds_noise or self._defences.label_dp is not None or self._noised:
+        if self._params.adds_noise or self._defences.label_dp is not None or self._noised or self._attacks:
             return False
         if isinstance(self._params, SplitnnParams):
-            return self._alignment == "sorted-ids" and self._params.reproducible and not self._amplified
+            return self._alignment == "sorted-ids" and self._params.reproducible
         assert isinstance(self._params, TreeParams)
         return self._alignment == "sorted-ids" or not self._params.draws_records
 

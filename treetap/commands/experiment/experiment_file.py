@@ -19,7 +19,7 @@ from treetap.commands.experiment.party_table import (
     cut_faults,
     defence_faults,
     label_faults,
-    optimizer_faults,
+    red_team_faults,
 )
 from treetap.commands.experiment.results import PlannedRun
 from treetap.commands.jobs.job_file import JobTable, has_parameter
@@ -401,7 +401,7 @@ class ExperimentFile(Strict):
     @model_validator(mode="after")
     def _parties(self) -> ExperimentFile:
         faults = [*column_faults(self.party), *label_faults(self.party, self.job)]
-        faults += [*optimizer_faults(self.party, self.job), *defence_faults(self.party, self.defences)]
+        faults += [*red_team_faults(self.party, self.job), *defence_faults(self.party, self.defences)]
         faults += cut_faults(self.party, self.job)
         if faults:
             raise ValueError("; ".join(faults))

@@ -1,0 +1,163 @@
+"""A label holder that marks records in g and h (`gradients = "reverse-sum"`): what it reads, and what shows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from attacks import audit_file
+from attacks.audit import audit
+from attacks.document import Document, parse
+from attacks.report.page import html
+from attacks.report.terminal import print_summary
+from attacks.sums.reverse_sum import HONEST
+from party.defences.settings import Defences
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES, assert_oracles_model, manifest, spec, world
+from treetap.commands.local_federation import to_toml
+from treetap.trees.boosting_rounds import BoostingRounds
+from treetap.trees.params import BoostingParams
+from treetap.trees.reverse_sum import ANCHORS, ReverseSum, marks_of
+
+HOLDER, B, C = PARTIES
+HERE = world(150, (1, 2, 2), seed=5)
+PARAMS = BoostingParams(n_estimators=6, max_depth=2, max_bin=8)
+PAILLIER = {"key_bits": 512, "obfuscation": "standard"}
+#: Jobs and feature parties' defences under which marks are read all the same.
+JOBS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "paillier": (PAILLIER, {}, {}),
+    "okamoto-uchiyama": ({"scheme": "okamoto-uchiyama", "key_bits": 1024}, {}, {}),
+    "a lattice, spaces withheld": ({"scheme": "lattice"}, {"instance_spaces": "withheld"}, {}),
+    "merged bins": (PAILLIER, {}, {"min_cell_records": 10}),
+}
+pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit", "ignore:a 1024-bit")
+
+
+def trained(
+    folder: Path, job: dict[str, Any], params: BoostingParams, defences: dict[str, Any], *, crafts: bool
+) -> str:
+    """The error of a training, empty of a finished one, whose folders are below `folder`."""
+    withheld = {"withheld_spaces": True} if params.withheld else {}
+    policies = {party: {"min_key_bits": 512, **withheld} for party in PARTIES}
+    policies[HOLDER] |= {"record_sums": True}
+
+    async def main() -> str:
+        own = {party: Defences(**defences) for party in (B, C)}
+        federation = Federation(folder, HERE.tables, record="received", policies=policies, defences=own)
+        if crafts:
+            config = federation.configs[HOLDER]
+            federation.configs[HOLDER] = config.model_copy(update={"gradients": "reverse-sum"})
+            federation.kill(HOLDER)
+            federation.start(HOLDER)
+        status = await federation.train(spec(params, **job))
+        await federation.close()
+        return status.error
+
+    return run(main())
+
+
+def audited(folder: Path) -> Document:
+    """The audit of the label holder and of one feature party."""
+    for name in PARTIES:
+        pq.write_table(HERE.tables[name][1]["train"], folder / f"{name}.parquet")
+    parties = [
+        {"name": name, "transcript": f"{name}/state/transcripts", "table": f"{name}.parquet"} for name in (HOLDER, B)
+    ]
+    victims = [{"name": name, "truth": f"{name}.parquet"} for name in (B, C)]
+    content = {"party": parties, "victim": victims, "classes": 2, "attacks": ["uni"], "sums": {"steps": 0}}
+    (folder / "audit.toml").write_text(to_toml(content))
+    return audit(audit_file.read(folder), by_tree=False, progress=lambda *_: None)
+
+
+def said(document: Document, folder: Path) -> str:
+    """The terminal's report in one line."""
+    console = Console(width=200, record=True, file=(folder / "shown").open("w"))
+    print_summary(document, console)
+    return " ".join(console.export_text().split())
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize("kind", JOBS)
+def test_marked_records_are_read(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Every cell of every record under each scheme; the setting shows in the own log and model alone."""
+    job, changes, defences = JOBS[kind]
+    assert trained(tmp_path, job, replace(PARAMS, **changes), defences, crafts=True) == ""
+    document = audited(tmp_path)
+    assert len([line for line in caplog.messages if 'gradients = "reverse-sum"' in line]) == 1
+    marks = ReverseSum.of(PARAMS, 1).marks
+    assert manifest(tmp_path / HOLDER / "state")["reverse_sum"] == {"records_of_a_tree": marks}
+    read = document.parties[HOLDER].marks_read
+    assert read is not None
+    for figures in read.values():
+        assert figures.given is not None
+        assert figures.read is not None
+        assert (figures.trees, figures.marks) == (6, 6 * marks)
+        assert figures.given.wrong == 0
+        assert figures.read.placed > (0.5 if defences else 0.9)
+        assert figures.given.placed == 1.0 or defences
+        assert figures.given.claims >= 2 * figures.records
+    text = said(document, tmp_path)
+    assert f"{HOLDER} marked {read[B].records} records by bits of g and h of their own in 6 trees" in text
+    assert f"</bdi> marked {read[B].records} records by bits" in html(parse(document.plain()))
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize("kind", ["a lattice, spaces withheld", "paillier"])
+def test_an_honest_training_has_no_marks_and_the_same_room(kind: str, tmp_path: Path) -> None:
+    """Nothing is found; the model is the oracle's; both sides' transcripts tell what could have been read."""
+    job, changes, _ = JOBS[kind]
+    params = replace(PARAMS, **changes)
+    assert trained(tmp_path, job, params, {}, crafts=False) == ""
+    assert_oracles_model({name: tmp_path / name / "state" for name in PARTIES}, HERE.oracle(params))
+    assert "reverse_sum" not in manifest(tmp_path / HOLDER / "state")
+    document = audited(tmp_path)
+    holder, feature = document.parties[HOLDER], document.parties[B]
+    assert holder.marks_read is not None
+    for figures in holder.marks_read.values():
+        assert (figures.read, figures.given, figures.reasons) == (None, None, {"marks": HONEST})
+    assert holder.room == feature.room
+    assert feature.room is not None
+    widths = 33 + 8 + 31 + 8 + 9  # bits of 2^32 and 2^30, of 150 records, and signs
+    assert feature.room.sum_bits == widths
+    if job.get("scheme") == "lattice":
+        assert widths < feature.room.query_bits < 2 * widths
+    else:
+        assert (feature.room.query_bits, feature.room.sums) == (511, 510 // widths)
+    assert f"{widths} bits a sum, {feature.room.query_bits} of " in said(document, tmp_path)
+
+
+def test_g_and_h_of_few_bits_have_none_to_spare(tmp_path: Path) -> None:
+    """The setting and the job do not go together, as the error says."""
+    error = trained(tmp_path, PAILLIER, replace(PARAMS, gradient_bits=5), {}, crafts=True)
+    assert f'gradients = "reverse-sum" of {HOLDER} marks records in bits of g and h beyond 12' in error
+    assert "gradient_bits = 5: leave one of the two out" in error
+
+
+@pytest.mark.parametrize("subsample", [1.0, 0.6])
+def test_marks_are_within_bounds_and_of_all_records(subsample: float) -> None:
+    """Of every sum the low bits are those of its marked records; the rest is g and h, rounded."""
+    params = BoostingParams(n_estimators=8, max_depth=2, max_bin=8, subsample=subsample)
+    rounds, marks = BoostingRounds(params, 2, HERE.y, None), ReverseSum.of(params, 1)
+    seen = set[int]()
+    for tree in range(8):
+        values, _, sampled = rounds.derivatives(tree)
+        crafted = marks.crafted(values, tree)
+        assert (crafted[~sampled] == 0).all()
+        assert (crafted[:, 2] == values[:, 2]).all()
+        assert (np.abs(crafted - values)[:, :2] <= 1 << max(marks.spare)).all()
+        assert (np.abs(crafted[:, :2]) <= marks.bounds).all()
+        assert (crafted[:, 1] >= 0).all()
+        side = np.random.default_rng(tree).random(len(values)) < 0.5
+        for slot, of_slot in enumerate(marks_of(crafted[sampled])[:2]):
+            assert len(of_slot) >= marks.spare[slot]
+            total, bits = int(crafted[side, slot].sum()), np.flatnonzero(of_slot >= 0)
+            rows = np.flatnonzero(sampled)[of_slot[bits]]
+            assert [bool(total >> bit & 1) for bit in bits.tolist()] == side[rows].tolist()
+            seen |= set(rows.tolist())
+    assert len(seen) == min(150, ANCHORS + 8 * (marks.marks - ANCHORS)) or subsample < 1

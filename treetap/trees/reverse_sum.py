@@ -1,0 +1,96 @@
+"""The reverse sum attack's gradients: marks of records in the low bits of g and h, for audits.
+
+Weng et al., "Practical Privacy Attacks on Vertical Federated Learning" (arXiv 2011.09290), have a label holder hide
+numbers of its choice in digits of g that a model does not need; a sum then tells which records are in it. Here g and h
+keep `KEPT_BITS` bits below their bounds, and each bit under those is a *mark* of one record: 1 in its g or h, 0 in all
+others'. Such values are in the job's range, and sums of marks do not reach the kept bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees.gradient_bits import record_bounds
+from treetap.trees.params import BoostingParams
+
+Ints = npt.NDArray[np.int64]
+#: Bits of |g| and h, of the largest that the loss permits, that stay as they are, for the model.
+KEPT_BITS = 12
+#: Marks of a tree that go to the same records in all trees, by which candidates are known again; a quarter of few.
+ANCHORS = 10
+
+
+@dataclass(frozen=True)
+class ReverseSum:
+    """Marks of the records of a job's trees.
+
+    Attributes:
+        bounds: (2K,) the largest |g_k| and h_k of a record.
+        outputs: K.
+    """
+
+    bounds: tuple[int, ...]
+    outputs: int
+
+    @classmethod
+    def of(cls, params: BoostingParams, outputs: int) -> ReverseSum:
+        """The marks of a job whose trees have that many outputs."""
+        g, h = record_bounds(params.objective, params.gradient_bits, params.largest_factor)
+        return cls((*[g] * outputs, *[h] * outputs), outputs)
+
+    @property
+    def spare(self) -> tuple[int, ...]:
+        """(2K,) the bits of each slot that hold marks."""
+        return tuple(max(0, bound.bit_length() - KEPT_BITS) for bound in self.bounds)
+
+    @property
+    def marks(self) -> int:
+        """Records that a tree marks."""
+        return sum(self.spare)
+
+    def crafted(self, values: Ints, tree: int) -> Ints:
+        """Summands (N, 2K + 1) of a tree with marks: of drawn records, the same anchors and then others in turn.
+
+        g and h are rounded to what is kept, so that they stay within their bounds with a mark.
+        """
+        marked = values.copy()
+        drawn = np.flatnonzero(values[:, 2 * self.outputs] > 0)
+        places = [(slot, bit) for slot, spare in enumerate(self.spare) for bit in range(spare)]
+        for slot, (bound, spare) in enumerate(zip(self.bounds, self.spare, strict=True)):
+            most = (bound >> spare) - 1 if spare else bound
+            least = -(bound >> spare) if slot < self.outputs else 0
+            kept = (values[drawn, slot] + (1 << spare >> 1)) >> spare
+            marked[drawn, slot] = np.clip(kept, least, most) << spare
+        for (slot, bit), row in zip(places, self._turn(drawn, tree), strict=False):
+            marked[row, slot] += 1 << bit
+        return marked
+
+    def _turn(self, drawn: Ints, tree: int) -> Ints:
+        """The records that a tree marks, of those that it draws: as many as there are marks, or all."""
+        count = min(ANCHORS, self.marks // 4)
+        anchors = drawn[:: max(1, len(drawn) // max(count, 1))][:count]
+        others, rest = np.setdiff1d(drawn, anchors), self.marks - count
+        if len(others) > rest:
+            others = others[(tree * rest + np.arange(rest)) % len(others)]
+        return np.concatenate([anchors, others])
+
+
+def marks_of(values: Ints) -> list[Ints]:
+    """Of each slot of summed values (n, S) the record that each low bit marks, -1: none; as many bits as can be read.
+
+    A bit can be read in any sum if it and all bits below it are 1 in one record at most: then no sum of them carries.
+    """
+    return [_marks(values[:, slot]) for slot in range(values.shape[1])]
+
+
+def _marks(column: Ints) -> Ints:
+    places: list[int] = []
+    for bit in range(np.iinfo(np.int64).bits - 1):
+        having = np.flatnonzero(column >> bit & 1)
+        if len(having) > 1:
+            break
+        places.append(int(having[0]) if len(having) else -1)
+    return np.array(places, dtype=np.int64)
