@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from party.runtime.context import Role, StepContext
+from party.runtime.ledger import Kind
 from party.runtime.steps import StepCache
 from treetap.errors import ConfigError, DataError, OutOfOrder, Refused, UnknownJob
 from treetap.models.checksums import with_checksum, without_checksum
@@ -105,7 +106,11 @@ def _key(job: str, submission: str) -> str:
 
 @dataclass
 class Session:
-    """A role with its tools, the parties that may send to it, the submission of its job, and the steps it has done."""
+    """A role with its tools, the parties that may send to it, the submission of its job, and the steps it has done.
+
+    `owed`: kinds of charges that come before any step but the opening, or before an opening's answer of other classes
+    than `UNCHARGED`: an attempt that is left at once, because another party waits for its people, costs nothing.
+    """
 
     context: StepContext
     role: Role
@@ -113,6 +118,7 @@ class Session:
     members: frozenset[str]
     opening: bytes
     submission: str
+    owed: list[Kind]
     book: StepCache = field(default_factory=StepCache)
     expiry: asyncio.TimerHandle | None = None
     serves: bool = False  #: a model, to clients
@@ -128,6 +134,12 @@ class Session:
         self.check_coordinator(caller)
         if submission != self.submission:
             raise ConfigError(f"another job of the name {self.context.job!r} is under way here; choose another name")
+
+    def charge(self) -> None:
+        """Enter the charges that are owed; raises as `JobLedger.enter` does, and they stay owed."""
+        while self.owed:
+            self.context.ledger.enter(self.owed[0])
+            del self.owed[0]
 
     def check_attempt(self, attempt: int) -> None:
         """`OutOfOrder` for an attempt before the session's, `UnknownJob` for a later one."""
@@ -157,6 +169,8 @@ class Session:
             await self.role.close()
 
 
+#: Classes that tell nothing of records: an opening's answer of these alone is not charged.
+UNCHARGED = frozenset({"CONTROL", "TOPOLOGY"})
 #: Steps after which a prediction or a preview has its result at this party.
 LAST_STEPS = frozenset({"write_predictions", "write_rows", "count_ids", "take_count"})
 #: Step that opens a job → the nonce of the submission in it.
