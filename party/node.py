@@ -102,9 +102,9 @@ class PartyNode:
     @cached_property
     def approvals(self) -> Approvals:
         """What this party's people have decided, read when a job opens or an approver asks; `DataError` if damaged."""
-        from party.approvals.ledger import Approvals
+        from party.approvals.ledger import APPROVALS, Approvals
 
-        return Approvals(self._config.name, self._config.state / "approvals", self._config.transport())
+        return Approvals(self._config.name, self._config.state / APPROVALS, self._config.transport())
 
     @cached_property
     def desk(self) -> Desk:

@@ -50,7 +50,7 @@ def ledger(
 
     party = read(config)
     with reading(party.state):
-        charges, left = _read(party)
+        charges, left = charges_and_limits(party)
     if csv_file is not None:
         write_whole(csv_file, _csv(charges).encode(), 0o644)
     sums = _sums(charges)
@@ -69,7 +69,7 @@ def ledger(
         terminal.out.print(terminal.text(f"{party.name}: {_words(row)}"), soft_wrap=True)
 
 
-def _read(party: PartyConfig) -> tuple[list[Charge], list[dict[str, Any]]]:
+def charges_and_limits(party: PartyConfig) -> tuple[list[Charge], list[dict[str, Any]]]:
     """All charges, and a row for each limit: `limit`, `of`, `most`, `spent`, `left`. Raises `DataError` on damage."""
     from party.defences.column_budget import ColumnBudget
     from party.defences.counted_cells import CellAccount
