@@ -149,7 +149,9 @@ class Partner(Strict):
     previews_per_day: Counted | None = None
     """Most previews in 24 hours, in the place of the policy's."""
     records_per_day: Counted | None = None
-    """Most common records, in 24 hours, of all trainings, predictions and previews with --records together."""
+    """Most common records, in 24 hours, of all trainings, predictions and previews with --records together. An
+    alignment tells how many they are; sums, scores and rows beyond the limit do not leave.
+    """
     largest_list: Count | None = None
     """Alignment by "psi": most ids of its list; a longer one is not raised."""
     queries_per_record: Count | None = None
