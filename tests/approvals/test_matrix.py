@@ -18,7 +18,7 @@ from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, UNTIED, 
 from tests.replay import HERE, asked
 from tests.simulator import COORDINATOR, Federation, run
 from tests.splitnn.small_job import INSTALLED
-from treetap.errors import Interrupted, OutOfOrder, UnknownJob
+from treetap.errors import Interrupted, OutOfOrder, Refused, UnknownJob
 from treetap.protocols.limits import Partner
 from treetap.protocols.registry import PREDICTION, TRAINING
 from treetap.wire.frame import name_of
@@ -140,6 +140,31 @@ def test_whatever_is_asked_after_the_opening_is_charged_first(which: int, tmp_pa
             with suppress(Interrupted, OutOfOrder, UnknownJob):  # the others are not in it; the charge comes first
                 await _asked(other, B, _request(steps[which], 3))
             assert [charge.occasion.attempt for charge in ledger.charges()] == [3]
+        await other.close()
+
+    run(main())
+
+
+def test_two_jobs_that_open_at_once_find_room_for_one(tmp_path: Path) -> None:
+    """Each opens, as none has been charged; of their next steps one is refused, and again when it is repeated."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        assert (await federation.train(TRAININGS["boosting"][1])).state == "finished"
+        steps = {name_of(request): request for _, party, request in federation.conducted if party == B}
+        await federation.close()
+        limit = {"partners": {COORDINATOR: {"jobs_per_day": 1}}}
+        other = Federation(tmp_path / "other", HERE.tables, policies={B: limit})
+        jobs = {name: {word: _request(steps[word], 1) for word in ("prepare", "account")} for name in ("one", "two")}
+        for word in ("prepare", "account"):
+            for name, own in jobs.items():
+                own[word].job = name
+                if (name, word) != ("two", "account"):
+                    await _asked(other, B, own[word])
+        for _ in range(2):
+            with pytest.raises(Refused, match="takes no part: the jobs_per_day of its policy are used up"):
+                await _asked(other, B, jobs["two"]["account"])
+        assert [charge.occasion.job for charge in ledger_of(other.state(B)).charges()] == ["one"]
         await other.close()
 
     run(main())
