@@ -13,9 +13,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from party.runtime.context import Role, StepContext
-from party.runtime.ledger import Kind
 from party.runtime.steps import StepCache
 from treetap.errors import ConfigError, DataError, OutOfOrder, Refused, UnknownJob
 from treetap.models.checksums import with_checksum, without_checksum
@@ -24,6 +24,9 @@ from treetap.models.store import read_json
 from treetap.native import arithmetic
 from treetap.protocols.agreement import changed
 from treetap.wire.v2 import control_pb2
+
+if TYPE_CHECKING:
+    from party.runtime.ledger import Kind
 
 SEED = "attempts"
 #: Most submissions that are remembered.
