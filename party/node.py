@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from party.config import PartyConfig
-from party.runtime.attempts import LAST_STEPS, SUBMISSIONS, Attempts, Session, check_latest, submission_of
+from party.runtime.attempts import (
+    LAST_STEPS,
+    SUBMISSIONS,
+    UNCHARGED,
+    Attempts,
+    Session,
+    check_latest,
+    submission_of,
+)
 from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
 from party.runtime.metrics import PartyMetrics
@@ -94,9 +102,9 @@ class PartyNode:
     @cached_property
     def approvals(self) -> Approvals:
         """What this party's people have decided, read when a job opens or an approver asks; `DataError` if damaged."""
-        from party.approvals.ledger import Approvals
+        from party.approvals.ledger import APPROVALS, Approvals
 
-        return Approvals(self._config.name, self._config.state / "approvals", self._config.transport())
+        return Approvals(self._config.name, self._config.state / APPROVALS, self._config.transport())
 
     @cached_property
     def desk(self) -> Desk:
@@ -148,6 +156,8 @@ class PartyNode:
             session = opening.result()
         else:
             session = self._find(caller, request)
+            with disk_faults(name, "ledger"):
+                session.charge()
         policy = session.context.policy
         # Asked beside the steps, at any time after the opening.
         if kind == "account":
@@ -212,7 +222,9 @@ class PartyNode:
         if kind in LAST_STEPS:
             with disk_faults(self._config.name, kind):
                 self.approvals.end(session.coordinator, session.context.job, session.submission, discarded=False)
-        self._permitted(policy, session.coordinator, control_pb2.StepEvent(result=answer))
+        told = self._permitted(policy, session.coordinator, control_pb2.StepEvent(result=answer))
+        if not told.keys() <= UNCHARGED:
+            session.charge()
         return answer
 
     def _permitted(self, policy: Policy, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:

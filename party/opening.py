@@ -83,12 +83,11 @@ class Opener:
             peers = [Address(peer.name, peer.address) for peer in opening.peers]
             context = self.context(ledger, peers, digest, attempt_digest(digest, opening))
             role = kind_of_job.role(self, context, opening)
-            if kind_of_job.charged_when_opened:
-                ledger.enter(kind_of_job.charged)
         except BadInput as failure:
             raise failure.at(name) from None
         context.mailbox.expect(expected_of(kind_of_job.rows(opening), name, role.sizes))
-        return Session(context, role, caller, frozenset(members.parties) - {name}, content, submission)
+        owed = [] if kind_of_job.charges_itself else [kind_of_job.charged]
+        return Session(context, role, caller, frozenset(members.parties) - {name}, content, submission, owed)
 
     def admitted(self, caller: str, request: control_pb2.StepRequest, kind: str) -> tuple[Members, bytes, JobLedger]:
         """The members, the digest and the ledger of a job that this party's policy and its people let in.
@@ -169,11 +168,11 @@ class Kind(ABC, Generic[Content]):
 
     Attributes:
         charged: the kind of the charge of an attempt.
-        charged_when_opened: the charge is made when the job opens, not by a later step.
+        charges_itself: the role enters the charge, not the session.
     """
 
     charged: Charged
-    charged_when_opened = True
+    charges_itself = False
 
     @abstractmethod
     def content(self, request: control_pb2.StepRequest) -> Content:
@@ -316,7 +315,7 @@ class _Prediction(Kind[prediction_pb2.OpenModel]):
 class _Preview(Kind[alignment_pb2.OpenPreview]):
     """A preview of an alignment, which `open_preview` opens; its modules are read when one comes."""
 
-    charged, charged_when_opened = Charged.PREVIEW, False
+    charged, charges_itself = Charged.PREVIEW, True
 
     def content(self, request: control_pb2.StepRequest) -> alignment_pb2.OpenPreview:
         return request.alignment.open_preview

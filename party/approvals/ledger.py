@@ -38,6 +38,8 @@ from treetap.names import visible
 from treetap.wire.tls import Transport
 
 log = logging.getLogger(__name__)
+#: Their folder in a party's state.
+APPROVALS = "approvals"
 SEED = "approvals"
 #: Most jobs that wait, standing approvals, and files of jobs in all.
 MOST_WAITING, MOST_STANDING, MOST_KEPT = 64, 64, 1024

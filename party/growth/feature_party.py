@@ -111,7 +111,12 @@ class FeaturePartyGrowth:
         self._tree: OwnTree | None = None
 
     def plant(self, t: int, columns: TreeColumns, summed: Bools) -> OwnTree:
-        """Begin a tree; `summed`: (N,) the records that its sums hold."""
+        """Begin a tree; `summed`: (N,) the records that its sums hold.
+
+        Raises:
+            Refused: it is one more than the policy's limit.
+        """
+        self._context.policy.limits.check_tree(self._context.party, t)
         self._tree = self._kind(t, columns, summed)
         return self._tree
 

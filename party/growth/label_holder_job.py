@@ -122,6 +122,7 @@ class LabelHolderJob:
         if not self._context.store.published:
             classes, before = len(data.labels.classes), self.base_trees
             check_own_trees(self._context.party, self._config.defences, self._params, classes, before)
+            self._context.policy.limits.check(self._context.party, self._params, before, classes)
         self._slots(data.labels)
         if self._base is not None:
             self._base.check_table(data.table, self._context.store)

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from party.runtime.context import Role, StepContext
 from party.runtime.steps import StepCache
@@ -23,6 +24,9 @@ from treetap.models.store import read_json
 from treetap.native import arithmetic
 from treetap.protocols.agreement import changed
 from treetap.wire.v2 import control_pb2
+
+if TYPE_CHECKING:
+    from party.runtime.ledger import Kind
 
 SEED = "attempts"
 #: Most submissions that are remembered.
@@ -105,7 +109,11 @@ def _key(job: str, submission: str) -> str:
 
 @dataclass
 class Session:
-    """A role with its tools, the parties that may send to it, the submission of its job, and the steps it has done."""
+    """A role with its tools, the parties that may send to it, the submission of its job, and the steps it has done.
+
+    `owed`: kinds of charges that come before any step but the opening, or before an opening's answer of other classes
+    than `UNCHARGED`: an attempt that is left at once, because another party waits for its people, costs nothing.
+    """
 
     context: StepContext
     role: Role
@@ -113,6 +121,7 @@ class Session:
     members: frozenset[str]
     opening: bytes
     submission: str
+    owed: list[Kind]
     book: StepCache = field(default_factory=StepCache)
     expiry: asyncio.TimerHandle | None = None
     serves: bool = False  #: a model, to clients
@@ -128,6 +137,12 @@ class Session:
         self.check_coordinator(caller)
         if submission != self.submission:
             raise ConfigError(f"another job of the name {self.context.job!r} is under way here; choose another name")
+
+    def charge(self) -> None:
+        """Enter the charges that are owed; raises as `JobLedger.enter` does, and they stay owed."""
+        while self.owed:
+            self.context.ledger.enter(self.owed[0])
+            del self.owed[0]
 
     def check_attempt(self, attempt: int) -> None:
         """`OutOfOrder` for an attempt before the session's, `UnknownJob` for a later one."""
@@ -157,6 +172,8 @@ class Session:
             await self.role.close()
 
 
+#: Classes that tell nothing of records: an opening's answer of these alone is not charged.
+UNCHARGED = frozenset({"CONTROL", "TOPOLOGY"})
 #: Steps after which a prediction or a preview has its result at this party.
 LAST_STEPS = frozenset({"write_predictions", "write_rows", "count_ids", "take_count"})
 #: Step that opens a job → the nonce of the submission in it.

@@ -105,7 +105,7 @@ class JobLedger:
         One of the future, by a clock that was set back, counts too.
         """
         every = self.ledger.charges(kind)
-        past = (one for one in every if partner in one.occasion.partners and one.seconds > now - DAY_S)
+        past = (one for one in every if one.seconds > now - DAY_S and partner in one.occasion.partners)
         return sorted(past, key=lambda one: one.seconds)
 
     def _check_day(self, charge: Charge) -> None:

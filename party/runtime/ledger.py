@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -43,6 +44,8 @@ class Kind(StrEnum):
     CLEAN_LABELS = "measures by clean labels"  #: labels that they were computed from
     NOISED_SUMS = "noised sums"  #: ρ of an attempt
     NOISED_WEIGHTS = "noised leaf weights"  #: ε of a job of PIVODL
+    CELLS = "cells in small groups"  #: cells that an attempt is the first to tell a label holder
+    STOPPED = "stops by max_column_leakage"  #: 1: an attempt
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ class Ledger:
         self._state, self.path = state, state / LEDGER
         self._lines = LineFile(self.path, lambda: SEED)
         self._held: list[Charge] = []
+        self._by_kind: defaultdict[Kind, list[Charge]] = defaultdict(list)
         self._stamp: tuple[int, ...] | None = None  # of the file that was read; None: it was not read yet
 
     def charges(self, *kinds: Kind) -> list[Charge]:
@@ -125,6 +129,8 @@ class Ledger:
         with _one_at_a_time:
             if self._stamp != stamp_of(self.path):
                 self._read()
+            if len(kinds) == 1:  # without a look at the others: a job asks often
+                return list(self._by_kind[kinds[0]])
             return [charge for charge in self._held if not kinds or charge.kind in kinds]
 
     def enter(self, charge: Charge, check: Callable[[], None] = lambda: None) -> int:
@@ -142,6 +148,7 @@ class Ledger:
             self._stamp = None  # where the writing fails, the file is read again
             self._lines.put(charge.plain(), len(self._held))
             self._held.append(charge)
+            self._by_kind[charge.kind].append(charge)
             self._stamp = stamp_of(self.path)
             return number
 
@@ -162,6 +169,9 @@ class Ledger:
             self._held = [Charge.of(line) for line in self._lines.read()]
         except (KeyError, TypeError, ValueError):
             raise DataError(f"{self.path}: is damaged; bring a back-up of the file back") from None
+        self._by_kind.clear()
+        for charge in self._held:
+            self._by_kind[charge.kind].append(charge)
         self._stamp = stamp
 
 

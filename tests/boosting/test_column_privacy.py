@@ -20,8 +20,8 @@ from scipy import stats
 
 from attacks.view.view import read_label_holder
 from party.defences.checks import check_own
-from party.defences.column_account import SUMS, AccountFile
 from party.defences.column_budget import ColumnBudget
+from party.defences.counted_cells import SUMS, CellAccount
 from party.defences.settings import ColumnPrivacyTable, Defences, IdLmid
 from party.growth.column_noise import ColumnNoise, NoisedParties
 from party.growth.feature_party import OwnTree
@@ -438,7 +438,7 @@ def test_of_noised_sums_the_account_and_audits_count_left_sets_alone(tmp_path: P
 
     states = run(main())
     for party, counted in ((FEATURE, False), (OTHER, True)):
-        account = AccountFile(states[party], LABEL_HOLDER, "train").read()
+        account = CellAccount(states[party], LABEL_HOLDER, "train").read()
         assert bool(account.count(SUMS)) is counted
     opened = read_label_holder(transcript(states, LABEL_HOLDER)).opened
     assert opened is not None

@@ -25,6 +25,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from party import config as party_config
+from party.approvals.ledger import APPROVALS
+from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from tests.certificates import role_of
 from tests.commands.command import Outcome, refused, treetap, write
 from tests.system.federations import settings
@@ -312,6 +314,23 @@ def test_listed_cuts_of_a_party_with_column_privacy(tmp_path: Path, certs: Path)
     assert _of(findings, "ok")["table all"] == "2 records, 2 feature columns"
     assert _of(findings, "ok")["table some"].endswith("and those of 'x' follow from cells: list their cuts")
     assert "cuts names column 'z', which is encoded as 'ordinal'" in _of(findings, "fault")["table texts"]
+
+
+def test_files_without_which_no_job_opens(tmp_path: Path, certs: Path) -> None:
+    """The ledger, what is beside it, and approvals: each damaged file is a fault with its remedy."""
+    state = tmp_path / "state"
+    ledger, occasion = ledger_of(state), Occasion("train", ("telco",), "coordinator", "credit", 1)
+    ledger.enter(Charge(Kind.TRAINING, occasion))
+    said = _of(_doctor(_party(tmp_path, certs), 0), "ok")
+    assert (said["ledger"], said["approvals"]) == ("1 charges", "0 jobs, 0 standing approvals")
+    (state / APPROVALS).mkdir()
+    (state / APPROVALS / "0a.json").write_text("{}")
+    ledger.path.write_bytes(ledger.path.read_bytes().replace(b"credit", b"debits"))
+    faults = _of(_doctor(_party(tmp_path, certs), 2), "fault")
+    assert faults["ledger"] == f"{ledger.path}: line 1 is damaged; bring a back-up of the file back"
+    assert faults["approvals"].startswith(
+        f"{state / APPROVALS / '0a.json'}: is damaged; bring a back-up of it back, or"
+    )
 
 
 def test_a_party_before_its_first_start(tmp_path: Path, certs: Path) -> None:

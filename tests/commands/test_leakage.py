@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from party.defences.column_account import LEFT_SETS, SUMS, AccountFile, CountedCells
+from party.defences.counted_cells import LEFT_SETS, SUMS, CellAccount, CellsCharge, CountedCells
 from party.runtime.job_store import JobStore
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from tests.commands.command import refused, treetap
@@ -67,8 +68,10 @@ def _count(folder: Path, table: str, job: str) -> None:
     cells.places(Ids.of(["p", "q", "r", "s"]), ["age", "income"])
     for way, column, places in ((SUMS, 0, [0, 1]), (SUMS, 1, [3]), (LEFT_SETS, 1, [2, 3])):
         cells, _, _ = cells.marked(way, [(column, np.array(places))])
-    cells.jobs = {job: {SUMS: 3, LEFT_SETS: 2}}
-    AccountFile(folder / "state", "shop", table).write(cells)
+    account = CellAccount(folder / "state", "shop", table)
+    charge = CellsCharge("shop", sums=3, left_sets=2, records=4, columns=2, file=account.write(cells))
+    occasion = Occasion(table, ("shop", "telco"), "coordinator", job, 1)
+    account.ledger.enter(Charge(Kind.CELLS, occasion, 4, asdict(charge)))
 
 
 def test_a_feature_party_has_the_account_of_its_columns(tmp_path: Path) -> None:
@@ -99,9 +102,10 @@ def test_a_damaged_account_of_columns_is_named(tmp_path: Path) -> None:
     config = _party(tmp_path)
     assert "there is no account of columns or previews" in refused(treetap("leakage", "--config", config))
     _count(tmp_path, "clients", "credit")
-    path = tmp_path / "state" / "column_leakage" / "shop.clients.npz"
+    (path,) = (tmp_path / "state" / "column_leakage").iterdir()
     path.write_bytes(path.read_bytes()[:-1])
-    assert "shop.clients.npz: is damaged" in refused(treetap("leakage", "--config", config))
+    for command in ("leakage", "ledger"):
+        assert f"{path.name}: is damaged or was edited" in refused(treetap(command, "--config", config))
 
 
 def test_a_party_has_the_account_of_its_previews(tmp_path: Path) -> None:

@@ -15,19 +15,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from party.defences import counted_cells
 from party.defences.checks import check_own
-from party.defences.column_account import LEFT_SETS, SUMS, WAYS, AccountFile, ColumnAccount
+from party.defences.column_account import ColumnAccount
+from party.defences.counted_cells import LEFT_SETS, SUMS, WAYS, CellAccount
 from party.defences.settings import Defences, IdLmid
 from party.policy import Policy
+from party.runtime.job_ledger import JobLedger
+from party.runtime.ledger import Kind, Occasion, ledger_of
 from party.runtime.metrics import PartyMetrics
 from tests.boosting.categories import categorical_world
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.oracle import OracleSplit
-from tests.simulator import Federation, run
+from tests.simulator import COORDINATOR, Federation, run
 from tests.trainings import jobs_of
 from tests.worlds import PARTIES, Tables, World, spec, world
 from treetap.errors import DataError, Refused
-from treetap.models.durable import write_whole
+from treetap.models import line_file
 from treetap.tables.record_ids import Ids
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import column_goes_left
@@ -87,7 +91,7 @@ def _train(folder: Path, here: World, params: TreeParams, job: str = "job", **mo
 
 def counted(state: Path, ids: list[str], columns: list[str], table: str = "train") -> Counted:
     """What a feature party has counted of its cells, as its disk has it; nothing without a file."""
-    cells = AccountFile(state, HOLDER, table).read()
+    cells = CellAccount(state, HOLDER, table).read()
     places, of_columns = cells.places(Ids.of(ids), columns)
     return {way: np.array([cells.flags(way, c)[places] == 1 for c in of_columns]).T for way in WAYS}
 
@@ -286,11 +290,13 @@ def _account(
     table: str = "train",
     metrics: PartyMetrics | None = None,
 ) -> ColumnAccount:
+    policy, occasion = Policy(max_column_leakage=most), Occasion(table, (HOLDER, OTHER), COORDINATOR, job, 1)
     context: Any = SimpleNamespace(
         party=FEATURE,
         job=job,
-        policy=Policy(max_column_leakage=most),
+        policy=policy,
         metrics=metrics or PartyMetrics(FEATURE),
+        ledger=JobLedger(ledger_of(state), occasion, FEATURE, policy),
     )
     account = ColumnAccount(context, state, HOLDER, table, STUMP)
     account.open(Ids.of(ids), columns)
@@ -331,12 +337,16 @@ def test_cells_are_added_up_over_jobs_by_ids_and_names(tmp_path: Path) -> None:
     own = counted(tmp_path, IDS, ["a", "b", "c"])
     assert np.flatnonzero(own[LEFT_SETS][:, 0]).tolist() == [0, 1, 2, 3, 7]
     assert not own[LEFT_SETS][:, 1:].any()
-    kept = AccountFile(tmp_path, HOLDER, "train").read()
+    account = CellAccount(tmp_path, HOLDER, "train")
+    kept = account.read()
     assert (kept.cells, kept.count(), kept.count(SUMS)) == (5 * 3, 5, 0)
+    assert [(one.occasion.job, one.amount) for one in account.charges()] == [
+        ("job", 0), ("job", 4), ("second", 0), ("second", 1)
+    ]  # fmt: skip
     for by, share in (("any", 5 / 15), ("sums", 0.0), ("left_sets", 5 / 15)):
         labels = {"peer": HOLDER, "table": "train", "by": by}
         assert metrics.registry.get_sample_value("treetap_column_leakage_share", labels) == pytest.approx(share)
-    assert kept.jobs == {"job": {SUMS: 0, LEFT_SETS: 4}, "second": {SUMS: 0, LEFT_SETS: 1}}
+    assert account.jobs() == {"job": {SUMS: 0, LEFT_SETS: 4}, "second": {SUMS: 0, LEFT_SETS: 1}}
 
 
 def test_jobs_that_train_at_once_lose_no_cell(tmp_path: Path) -> None:
@@ -347,7 +357,7 @@ def test_jobs_that_train_at_once_lose_no_cell(tmp_path: Path) -> None:
     one.charge_left_sets(_tree({2: [1], 3: [0, 2, 3]}, 4), [_split(1, 0)])
     own = counted(tmp_path, IDS, ["a", "b"])
     assert np.flatnonzero(own[LEFT_SETS][:, 0]).tolist() == [0, 1, 2, 3, 6, 7]
-    assert list(AccountFile(tmp_path, HOLDER, "train").read().jobs) == ["job", "other"]
+    assert list(CellAccount(tmp_path, HOLDER, "train").jobs()) == ["job", "other"]
 
 
 def test_the_limit_holds_among_the_records_of_a_job_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -384,16 +394,74 @@ def test_a_limit_that_is_passed_or_has_stopped_a_job_lets_none_begin(tmp_path: P
     _account(tmp_path, IDS, ["a"], job="late", most=0.0, table="other")
 
 
-@pytest.mark.parametrize("at", [0, 200, -40])
-def test_a_damaged_account_is_named(at: int, tmp_path: Path) -> None:
-    """It is not begun anew; a lost one is, as the file is all that a party knows."""
-    _account(tmp_path, IDS, ["a"]).charge_left_sets(_tree({2: [0], 3: [1]}, 8), [_split(1, 0)])
-    path = tmp_path / "column_leakage" / f"{HOLDER}.train.npz"
+def _only_file(state: Path) -> Path:
+    """The file of the account."""
+    (path,) = (state / "column_leakage").iterdir()
+    return path
+
+
+def _count(state: Path, *records: int, job: str = "job") -> None:
+    """Count the cells of some records in a column."""
+    others = [place for place in range(8) if place not in records]
+    _account(state, IDS, ["a"], job=job).charge_left_sets(_tree({2: [*records], 3: others}, 8), [_split(1, 0)])
+
+
+@pytest.mark.parametrize("at", [0, 200, -40, None])
+def test_a_damaged_file_is_named(at: int | None, tmp_path: Path) -> None:
+    """By file and remedy; a lost one too: the account is not begun anew."""
+    _count(tmp_path, 0)
+    path = _only_file(tmp_path)
     content = bytearray(path.read_bytes())
-    content[at] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=rf"{HOLDER}\.train\.npz: is damaged; bring a back-up of it back"):
+    if at is None:
+        path.unlink()
+    else:
+        content[at] ^= 1
+        path.write_bytes(content)
+    fault, mend = "is missing" if at is None else "is damaged or was edited", "bring back-ups of column_leakage/ and"
+    with pytest.raises(DataError, match=rf"{path.name}: {fault}: .* {mend} ledger.jsonl of one time back, or give"):
         _account(tmp_path, IDS, ["a"])
+    _account(tmp_path, IDS, ["a"], table="renamed")
+
+
+def test_an_older_file_is_named(tmp_path: Path) -> None:
+    """Under its own name, which the ledger does not say any more, and under that of the later one."""
+    _count(tmp_path, 0)
+    older = _only_file(tmp_path)
+    content = older.read_bytes()
+    _count(tmp_path, 1, job="second")
+    later = _only_file(tmp_path)
+    later.unlink()
+    older.write_bytes(content)
+    with pytest.raises(DataError, match=f"{later.name}: is missing"):
+        _account(tmp_path, IDS, ["a"])
+    later.write_bytes(content)
+    with pytest.raises(DataError, match=f"{later.name}: is damaged or was edited"):
+        _account(tmp_path, IDS, ["a"])
+
+
+@pytest.mark.parametrize("name", [f"{HOLDER}.train.npz", f"{HOLDER}.train.{'0' * 32}.npz"])
+def test_a_file_without_a_charge_is_named(name: str, tmp_path: Path) -> None:
+    """The ledger is lost, or the file is of another version; moved away it counts no more, and other tables go on."""
+    path = tmp_path / "column_leakage" / name
+    path.parent.mkdir()
+    path.write_bytes(b"cells")
+    with pytest.raises(DataError, match=rf"{name}: .*ledger.jsonl has no charge of it, .* or move it away"):
+        _account(tmp_path, IDS, ["a"])
+    _account(tmp_path, IDS, ["a"], table="other")
+    path.unlink()
+    _account(tmp_path, IDS, ["a"])
+
+
+def test_a_stop_is_a_charge(tmp_path: Path) -> None:
+    """With its limit, for the party's people; of a job that the same limit keeps from beginning there is none."""
+    account = _account(tmp_path, IDS, ["a"], job="one", most=0.2)
+    with pytest.raises(Refused, match="has stopped job one"):
+        account.charge_left_sets(_tree({2: [0, 1], 3: [2, 3, 4, 5, 6, 7]}, 8), [_split(1, 0)])
+    with pytest.raises(Refused, match="has stopped job two"):
+        _account(tmp_path, IDS, ["a"], job="two", most=0.2)
+    (stop,) = ledger_of(tmp_path).charges(Kind.STOPPED)
+    assert (stop.occasion.job, dict(stop.details)) == ("one", {"label_holder": HOLDER, "limit": 0.2})
+    assert not (tmp_path / "column_leakage").exists()
 
 
 # --- in federations
@@ -406,35 +474,45 @@ SMALL = replace(BOOSTING, n_estimators=2, max_depth=2)
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("written", [False, True])
 def test_a_kill_at_every_write_loses_and_doubles_nothing(written: bool, tmp_path: Path) -> None:
-    """What has reached the label holder is on disk by then; a resumed job has the account of an undisturbed one."""
+    """Of the account's file and of its charges: what has reached the label holder is on disk by then.
+
+    A resumed job has the account of an undisturbed one.
+    """
     with ciphers(KeysMade(), transparent=True):
         _, whole = _train(tmp_path / "whole", HERE, SMALL)
         last = counted(whole.state(FEATURE), _ids(HERE), HERE.tables[FEATURE][0])
         writes = 0
         while _killed(tmp_path / str(writes), writes, written, last):
             writes += 1
-    assert writes > 2
+    assert writes > 4
 
 
 def _killed(folder: Path, at: int, written: bool, last: Counted) -> bool:
     """Kill the feature party at a write of its account, and resume; False if there is no such write."""
-    columns, real = HERE.tables[FEATURE][0], write_whole
+    columns, number = HERE.tables[FEATURE][0], 0
 
     async def main() -> bool:
-        federation, number = Watched(folder, HERE.tables), 0
+        federation = Watched(folder, HERE.tables)
 
-        def write(path: Path, content: bytes) -> None:
-            nonlocal number
-            number += 1
-            if number - 1 != at:
-                return real(path, content)
-            if written:
-                real(path, content)
-            federation.kill(FEATURE, amid_writing=True)
-            raise asyncio.CancelledError
+        def counting(real: Callable[..., Any]) -> Callable[..., Any]:
+            def write(path: Path, content: bytes) -> Any:
+                nonlocal number
+                own = path.is_relative_to(federation.state(FEATURE)) and (
+                    path.suffix == ".npz" or b"cells in small groups" in content.splitlines()[-1]
+                )
+                number += own
+                if not own or number - 1 != at:
+                    return real(path, content)
+                if written:
+                    real(path, content)
+                federation.kill(FEATURE, amid_writing=True)
+                raise asyncio.CancelledError
+
+            return write
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("party.defences.column_account.write_whole", write)
+            patch.setattr(counted_cells, "write_whole", counting(counted_cells.write_whole))
+            patch.setattr(line_file, "append", counting(line_file.append))
             status = await federation.train(_job(SMALL))
             killed = number > at
             assert (status.state == "interrupted") == killed
@@ -448,6 +526,9 @@ def _killed(folder: Path, at: int, written: bool, last: Counted) -> bool:
                 assert (await federation.resume()).state == "finished"
         own = counted(federation.state(FEATURE), _ids(HERE), columns)
         assert all((own[way] == last[way]).all() for way in WAYS)
+        (account,) = CellAccount.all(federation.state(FEATURE))
+        assert sum(charge.amount for charge in account.charges()) == np.logical_or(*last.values()).sum()
+        assert len(list((federation.state(FEATURE) / "column_leakage").iterdir())) == 1
         await federation.close()
         return killed
 
@@ -468,14 +549,14 @@ def test_the_account_goes_on_over_jobs_and_edits_of_the_file(tmp_path: Path) -> 
     alone = counted(tmp_path / "alone" / FEATURE / "state", _ids(HERE), HERE.tables[FEATURE][0])
     assert all(((first[way] | alone[way]) == edited[way]).all() for way in WAYS)
     assert (edited[SUMS] != first[SUMS]).any()
-    files = {file.table: file.read().jobs for file in AccountFile.all(tmp_path / FEATURE / "state")}
-    assert list(files) == ["train"]
-    assert [(name, sum(added.values()) > 0) for name, added in files["train"].items()] == [
+    jobs = {account.table: account.jobs() for account in CellAccount.all(tmp_path / FEATURE / "state")}
+    assert list(jobs) == ["train"]
+    assert [(name, sum(added.values()) > 0) for name, added in jobs["train"].items()] == [
         ("first", True),
         ("again", False),
         ("edited", True),
     ]
-    assert AccountFile.all(tmp_path / HOLDER / "state") == []
+    assert CellAccount.all(tmp_path / HOLDER / "state") == []
 
 
 def test_a_job_stops_before_the_sums_that_would_pass_the_limit(tmp_path: Path) -> None:
@@ -508,7 +589,7 @@ def test_a_job_stops_before_the_sums_that_would_pass_the_limit(tmp_path: Path) -
         for count in (len(sent), len(planned))
     ]
     assert 0 < shares[0] <= most < shares[1]
-    kept = AccountFile(federation.state(FEATURE), HOLDER, "train").read()
+    kept = CellAccount(federation.state(FEATURE), HOLDER, "train").read()
     assert kept.count() / kept.cells <= most
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.defences.column_account import AccountFile
+from party.defences.counted_cells import CellAccount
 from party.growth.messages import child_messages
 from tests.growth.test_withheld import PADDED, SMALL, job_of
 from tests.simulator import Federation, Message, run
@@ -223,9 +223,9 @@ def test_what_is_kept_of_such_a_job(tmp_path: Path) -> None:
                 assert account["parties"][party]["sets"] == _known(owners, party)
         assert sum(account["parties"][party]["sets"] for account in accounts for party in PARTIES[1:])
         for party in PARTIES[1:]:
-            (file,) = AccountFile.all(federation.state(party))
-            assert file.read().jobs["before"] == {}
-            assert file.read().jobs["job"] != {}
+            (account,) = CellAccount.all(federation.state(party))
+            assert account.jobs()["before"] == {}
+            assert account.jobs()["job"] != {}
             for split in _own_splits(federation.state(party) / "transcripts" / "before"):
                 left, right = (rows_of(chunks, N).tolist() for chunks in (split.left, split.right))
                 assert sorted([*left, *right]) == list(range(N))

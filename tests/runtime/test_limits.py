@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from party.config import PartyConfig
 from party.opening import checks_of_training
 from party.policy import Policy
+from party.runtime.job_store import JobStore
 from party.runtime.ledger import DAY_S, Kind, Ledger, ledger_of
 from tests.documents import blocks
 from tests.pivodl import small_job
@@ -26,8 +27,9 @@ from tests.splitnn.small_job import INSTALLED
 from tests.splitnn.small_job import JOB as NETWORK
 from tests.splitnn.small_job import PARAMS as SPLITNN
 from tests.trainings import policies
-from tests.worlds import PARTIES, spec
+from tests.worlds import PARTIES, spec, world
 from treetap.errors import Refused
+from treetap.models.store import TREES
 from treetap.protocols.limits import PARAMETERS, Limits
 from treetap.protocols.messages import members_of
 from treetap.protocols.prediction import predict_request
@@ -334,6 +336,47 @@ def test_trees_of_a_base_model_are_counted(most: int, tmp_path: Path) -> None:
     run(main())
 
 
+#: Three trees in each of its rounds.
+CLASSES = replace(PARAMS, objective="multi:softprob", n_estimators=2)
+
+
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize(("who", "most"), [(FEATURE, 5), (LABEL_HOLDER, 5), (FEATURE, 6), (FEATURE, 3)])
+def test_a_tree_of_each_class_counts(who: str, most: int, tmp_path: Path) -> None:
+    """The label holder knows the classes, and refuses before the alignment; a feature party, the first tree beyond."""
+    here = world(20, (1, 1, 1), seed=3, objective="multi:softprob", classes=3)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, policies={who: {"limits": {"trees": most}}})
+        status = await federation.train(spec(CLASSES, obfuscation="standard"))
+        assert (status.state == "finished") is (most == 6), status.error
+        words = {message.word for message in federation.log if message.sender == who}
+        if who == LABEL_HOLDER:
+            assert f"{who} takes no part in a job with n_estimators = 2, rounds of 3 trees or more: " in status.error
+            assert "train with n_estimators = 1 or less, or change" in status.error
+            assert words == set()
+        elif most == 5:
+            assert f"{who} grows no tree after tree 4: its policy says trees = 5 under [limits], and " in status.error
+            assert JobStore(federation.state(who) / "jobs" / "job", Path()).lines(TREES).count() == 5
+        elif most == 3:
+            assert (
+                "rounds of 2 trees or more: its policy says trees = 3 under [limits]; train with n_est" in status.error
+            )
+            assert words == set()
+        await federation.close()
+
+    run(main())
+
+
+def test_a_limit_of_fewer_trees_than_a_round_has_names_the_way_out() -> None:
+    with pytest.raises(Refused, match='train with multi_strategy = "multi_output_tree", or change'):
+        Limits(trees=2).check("bank", CLASSES, classes=3)
+    Limits(trees=2).check("bank", replace(CLASSES, multi_strategy="multi_output_tree"), classes=3)
+    Limits(trees=6).check("bank", CLASSES, classes=3)
+    with pytest.raises(Refused, match="rounds of 3 trees or more after 1 trees of a base model"):
+        Limits(trees=6).check("bank", CLASSES, base_trees=1, classes=3)
+
+
 @pytest.mark.parametrize(
     ("policy", "fault"),
     [
@@ -419,8 +462,10 @@ def test_nothing_leaves_before_its_charge_is_on_disk(alignment: str, tmp_path: P
         def look(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
             charges = Ledger(federation.state(sender)).charges()  # as another process reads it
             own = {one.kind for one in charges if one.occasion.attempt == parcel.attempt}
-            aligning = parcel.WhichOneof("body") == "alignment"
-            assert own == {Kind.TRAINING, Kind.RECORDS} or (aligning and own == {Kind.TRAINING}), name_of(parcel)
+            aligning, word = parcel.WhichOneof("body") == "alignment", name_of(parcel)
+            told = {Kind.CELLS} if word in ("candidate_sums", "children") else set[Kind]()
+            wanted = {Kind.TRAINING} if aligning else {Kind.TRAINING, Kind.RECORDS} | told
+            assert wanted <= own <= {Kind.TRAINING, Kind.RECORDS, Kind.CELLS}, word
             seen.add((sender, parcel.attempt, aligning))
             return parcel
 

@@ -130,31 +130,31 @@ def account(job: str | None, config: Path) -> Account | OwnAccounts:
 def _own(job: str | None, config: Path) -> OwnAccounts:
     """The accounts of columns to which the job has added and of the preview of that name, or all."""
     from party.config import read
-    from party.defences.column_account import LEFT_SETS, SUMS, AccountFile
+    from party.defences.counted_cells import LEFT_SETS, SUMS, CellAccount
     from party.runtime.ledger import ledger_of
     from treetap.commands.model.view import reading
 
     party, tables = read(config), []
-    for file in AccountFile.all(party.state):
-        with reading(file.path):
-            cells = file.read()
-        if job is None or job in cells.jobs:
-            counted = cells.count()
+    ledger = ledger_of(party.state)
+    with reading(ledger.path):
+        accounts = [(own, own.jobs(), own.size(), own.read()) for own in CellAccount.all(party.state)]
+    for own, jobs, (records, columns), cells in accounts:
+        if job is None or job in jobs:
+            counted, of = cells.count(), records * columns
             tables.append(
                 ColumnAccount(
-                    label_holder=file.label_holder,
-                    table=file.table,
-                    records=len(cells.records),
-                    columns=len(cells.columns),
-                    cells=cells.cells,
+                    label_holder=own.label_holder,
+                    table=own.table,
+                    records=records,
+                    columns=columns,
+                    cells=of,
                     counted=counted,
-                    share=counted / cells.cells if cells.cells else 0.0,
+                    share=counted / of if of else 0.0,
                     by_sums=cells.count(SUMS),
                     by_left_sets=cells.count(LEFT_SETS),
-                    jobs=cells.jobs,
+                    jobs=jobs,
                 )
             )
-    ledger = ledger_of(party.state)
     with reading(ledger.path):
         previews = [
             Previewed(

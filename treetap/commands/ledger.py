@@ -10,6 +10,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ from treetap.wire.reachable import ALL
 
 if TYPE_CHECKING:
     from party.config import PartyConfig
+    from party.defences.counted_cells import CellAccount
     from party.runtime.ledger import Charge
 
 #: The columns of the CSV file, a row for each charge.
@@ -37,7 +39,8 @@ def ledger(
 
     A line is the sum of one kind of charges for one table and one partner. Amounts: attempts at trainings and
     predictions, previews, common records, ε of noisy labels and of noised leaf weights, ρ of noised sums, labels as
-    they are that measures were computed from. --json has each charge, too.
+    they are that measures were computed from, cells told in small groups to a label holder, stops by
+    max_column_leakage. --json has each charge, too.
 
     treetap ledger --config bank.toml --csv ledger.csv
     """
@@ -47,7 +50,7 @@ def ledger(
 
     party = read(config)
     with reading(party.state):
-        charges, left = _read(party)
+        charges, left = charges_and_limits(party)
     if csv_file is not None:
         write_whole(csv_file, _csv(charges).encode(), 0o644)
     sums = _sums(charges)
@@ -66,9 +69,10 @@ def ledger(
         terminal.out.print(terminal.text(f"{party.name}: {_words(row)}"), soft_wrap=True)
 
 
-def _read(party: PartyConfig) -> tuple[list[Charge], list[dict[str, Any]]]:
+def charges_and_limits(party: PartyConfig) -> tuple[list[Charge], list[dict[str, Any]]]:
     """All charges, and a row for each limit: `limit`, `of`, `most`, `spent`, `left`. Raises `DataError` on damage."""
     from party.defences.column_budget import ColumnBudget
+    from party.defences.counted_cells import CellAccount
     from party.defences.label_budget import LabelBudget
     from party.runtime.ledger import ledger_of
     from treetap.privacy.column_privacy import ColumnPrivacy
@@ -86,7 +90,17 @@ def _read(party: PartyConfig) -> tuple[list[Charge], list[dict[str, Any]]]:
         most = columns.budget if columns.budget is not None or noise is None else noise.epsilon
         account = {key: value for key, value in columns.account(name, noise).items() if key != "table"}
         left.append({"limit": "column_budget", "of": f"columns of table {name}", "most": most, **account})
+    left += map(partial(_of_cells, party.policy.max_column_leakage), CellAccount.all(party.state))
     return charges, left + [row for row in _of_partners(party, charges) if row["spent"] or row["named"]]
+
+
+def _of_cells(most: float | None, account: CellAccount) -> dict[str, Any]:
+    """The row of `max_column_leakage` for an account: shares of all its cells."""
+    records, columns = account.size()
+    spent = account.read().count() / max(records * columns, 1)
+    left = None if most is None else max(most - spent, 0.0)
+    of = f"cells of table {account.table} to {account.label_holder}"
+    return {"limit": "max_column_leakage", "of": of, "most": most, "spent": spent, "left": left}
 
 
 def _of_partners(party: PartyConfig, charges: list[Charge]) -> Iterator[dict[str, Any]]:
@@ -116,7 +130,7 @@ def _of_partners(party: PartyConfig, charges: list[Charge]) -> Iterator[dict[str
 
 
 def _words(row: dict[str, Any]) -> str:
-    """A row of a limit as a sentence: ε of labels and columns, numbers of the last 24 hours for partners."""
+    """A row of a limit as a sentence: ε of labels and columns, a share of cells, numbers of a day for partners."""
     unit = "ε " if row["limit"] in ("label_budget", "column_budget") else ""
     left = "no limit" if row["left"] is None else f"{row['left']:.10g} left"
     return f"{row['of']}: {unit}{row['spent']:.10g} spent, {left} ({row['limit']})"
@@ -131,7 +145,8 @@ def _sums(charges: list[Charge]) -> list[dict[str, Any]]:
 
     sums: dict[tuple[str, str, str], list[Charge]] = {}
     for charge in (one for one in charges if one.kind is not Kind.ANSWER):
-        for partner in charge.occasion.partners:
+        told = charge.details.get("label_holder")  # of cells, which no other partner is told
+        for partner in charge.occasion.partners if told is None else (told,):
             sums.setdefault((charge.occasion.table, partner, str(charge.kind)), []).append(charge)
     return [
         {

@@ -28,8 +28,8 @@ class Limits(Strict):
     """Limits on the parameters of a training job; a job without the parameter has no such limit."""
 
     trees: Count | None = None
-    """Most `n_estimators` of a job and trees of its base model together; each of several classes may have a tree for
-    each round.
+    """Most trees of a job and of its base model together: `n_estimators`, or as many for each class in boosting of
+    several by one output a tree. Their number a feature party does not know: it refuses the first tree beyond.
     """
     epochs: Count | None = None
     """Most `epochs` of a split network."""
@@ -52,8 +52,11 @@ class Limits(Strict):
     gain_comparison: Literal["announce", "secure"] = "announce"
     """PIVODL: "secure" refuses jobs whose split parties announce their gains."""
 
-    def check(self, party: str, params: JobParams, base_trees: int = 0) -> None:
-        """Raise `Refused` naming each limit that a job's parameters break. `base_trees`: those of its base model."""
+    def check(self, party: str, params: JobParams, base_trees: int = 0, classes: int = 2) -> None:
+        """Raise `Refused` naming each limit that a job's parameters break.
+
+        `base_trees`: those of its base model. `classes`: of the label; where they are not known, the fewest.
+        """
         own = {field.name for field in fields(params)}
         faults = []
         for key, row in PARAMETERS.items():
@@ -61,8 +64,11 @@ class Limits(Strict):
             if limit is None or row.name not in own:
                 continue
             given, train_with, beside = getattr(params, row.name), limit, ""
-            if key == "trees" and base_trees:
-                train_with, beside = limit - base_trees, f" after {base_trees} trees of a base model"
+            if key == "trees":
+                a_round = params.trees_per_round(classes)  # type: ignore[attr-defined] # rounds are of trees
+                train_with = (limit - base_trees) // a_round
+                beside = f", rounds of {a_round} trees or more" if a_round > 1 else ""
+                beside += f" after {base_trees} trees of a base model" if base_trees else ""
             elif key == "min_child_weight" and (factor := getattr(params, "largest_factor", 1.0)) != 1:
                 train_with, beside = limit * factor, f" of weights up to {factor:g}"
             if row.keeps(given, train_with):
@@ -70,13 +76,22 @@ class Limits(Strict):
             asked = (f"without {row.name}" if given is None else f"with {row.name} = {given!r}") + beside
             remedy = f"with {row.name} = {train_with!r}{row.or_else}"
             if key == "trees" and train_with < 1:
-                remedy = "without a base model"
+                remedy = "without a base model" if base_trees else 'with multi_strategy = "multi_output_tree"'
             faults.append(
                 f"{party} takes no part in a job {asked}: its policy says {key} = {limit!r} under [limits]; train "
                 f"{remedy}, or change it in {party}'s policy file and send {party} SIGHUP"
             )
         if faults:
             raise Refused("\n".join(faults))
+
+    def check_tree(self, party: str, tree: int) -> None:
+        """Raise `Refused` if tree number `tree` is beyond the limit, in a job of more classes than `check` was told."""
+        if self.trees is not None and tree >= self.trees:
+            raise Refused(
+                f"{party} grows no tree after tree {self.trees - 1}: its policy says trees = {self.trees} under "
+                "[limits], and each round of the job has a tree for every class; train with a smaller n_estimators, "
+                f"or change it in {party}'s policy file and send {party} SIGHUP"
+            )
 
 
 class Parameter(NamedTuple):
@@ -134,7 +149,9 @@ class Partner(Strict):
     previews_per_day: Counted | None = None
     """Most previews in 24 hours, in the place of the policy's."""
     records_per_day: Counted | None = None
-    """Most common records, in 24 hours, of all trainings, predictions and previews with --records together."""
+    """Most common records, in 24 hours, of all trainings, predictions and previews with --records together. An
+    alignment tells how many they are; sums, scores and rows beyond the limit do not leave.
+    """
     largest_list: Count | None = None
     """Alignment by "psi": most ids of its list; a longer one is not raised."""
     queries_per_record: Count | None = None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from coordinator import config as coordinator_config
 from party import config as party_config
+from party.approvals.ledger import APPROVALS, Approvals
 from treetap.commands.approvals import client as approvals_client
 from treetap.commands.doctor.connections import (
     Checks,
@@ -29,6 +30,7 @@ from treetap.commands.doctor.connections import (
 )
 from treetap.commands.doctor.machine import arithmetic_of, kernels, protocol_libraries
 from treetap.commands.jobs import client
+from treetap.commands.ledger import charges_and_limits
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.names import NAME_RULE, did_you_mean
 from treetap.native import arithmetic
@@ -96,6 +98,8 @@ def _party(path: Path) -> Checks:
         **_serve(config),
         f"state = {config.state}": partial(check_state, config.state),
         "folders": partial(_folders, config),
+        "ledger": partial(_ledger, config),
+        "approvals": partial(_approvals, config),
         "libraries": lambda: [*protocol_libraries(), kernels(config.policy.schemes)],
         "arithmetic": partial(arithmetic_of, config.arithmetic),
         **({CLUSTER: partial(_cluster, config)} if config.engine == "ray" else {}),
@@ -174,6 +178,24 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
         said = f"{', '.join(misnamed)} in tables_folder: no name of a table, so that no job can name it: {NAME_RULE}"
         return [Finding("warning", "folders", said)]
     return [Finding("ok", "folders", "those of tables and data are there")]
+
+
+def _ledger(config: party_config.PartyConfig) -> list[Finding]:
+    """Read the ledger and the files beside it, without which no job opens."""
+    try:
+        charges, _ = charges_and_limits(config)
+    except DataError as fault:
+        return [Finding("fault", "ledger", str(fault))]
+    return [Finding("ok", "ledger", f"{len(charges)} charges")]
+
+
+def _approvals(config: party_config.PartyConfig) -> list[Finding]:
+    """Read what this party's people have decided, without which no job opens."""
+    try:
+        kept = Approvals(config.name, config.state / APPROVALS, config.transport())
+    except DataError as fault:
+        return [Finding("fault", "approvals", str(fault))]
+    return [Finding("ok", "approvals", f"{len(kept.listed())} jobs, {len(kept.standing())} standing approvals")]
 
 
 def _asked(config: party_config.PartyConfig) -> dict[str, bool]:
