@@ -57,6 +57,8 @@ class _RecordStatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """The label holder's table has no such id."""
     NOT_COMMON: _RecordStatus.ValueType  # 3
     """The table of at least one feature party has no such id."""
+    QUERIES_SPENT: _RecordStatus.ValueType  # 4
+    """A feature party answers no more queries of the record: `queries_per_record` of its policy."""
 
 class RecordStatus(_RecordStatus, metaclass=_RecordStatusEnumTypeWrapper): ...
 
@@ -66,6 +68,8 @@ UNKNOWN_ID: RecordStatus.ValueType  # 2
 """The label holder's table has no such id."""
 NOT_COMMON: RecordStatus.ValueType  # 3
 """The table of at least one feature party has no such id."""
+QUERIES_SPENT: RecordStatus.ValueType  # 4
+"""A feature party answers no more queries of the record: `queries_per_record` of its policy."""
 Global___RecordStatus: typing_extensions.TypeAlias = RecordStatus
 
 @typing.final
