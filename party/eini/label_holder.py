@@ -25,6 +25,7 @@ from party.prediction.steps import (
     scored_block,
     send_block,
     steps_asked_for,
+    take_spent,
 )
 from party.prediction.tree_scoring import TreeScoring
 from party.protocols import PredictionJob
@@ -118,6 +119,7 @@ class LabelHolder:
         values, imputed = await context.offload(lambda: (sums.values(goes_left, n), trees.imputed(goes_left, n, away)))
         await sums.send(values, number)
         scores = trees.ensemble.from_sums(await sums.receive(number))
+        self._scoring.records.leave_out(await take_spent(context, self._opening, number, len(rows)))
         if self._opening.attributions:
             self._unattributed = rows, scores, imputed
             outcomes = list[str]()

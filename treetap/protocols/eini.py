@@ -21,7 +21,7 @@ from treetap.protocols.messages import (
     to_first,
 )
 from treetap.protocols.registry import PredictionProtocol
-from treetap.protocols.scoring import BLOCK_BYTES, MOST_ATTRIBUTING, ScoringSizes, blocks
+from treetap.protocols.scoring import BLOCK_BYTES, MOST_ATTRIBUTING, ScoringSizes, blocks, spent
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -117,6 +117,7 @@ PROTOCOL = PredictionProtocol(
         MessageRow("leaf_entries", along_chain, each_round, ciphertexts_of_leaves, step="score_block"),
         MessageRow("leaf_sums", from_last, each_round, ciphertexts_of_records, step="mask_block"),
     ),
+    sends_served=spent("mask_block"),
     opens_sums=label_holder_opens,
     sends_attributions=(
         MessageRow("attribution_layout", to_feature_parties, once, entries_of_sets, step="make_keys"),

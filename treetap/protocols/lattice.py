@@ -18,7 +18,7 @@ from treetap.protocols.messages import (
     to_feature_parties,
 )
 from treetap.protocols.registry import Needs, NoOptions, PredictionProtocol
-from treetap.protocols.scoring import BLOCK_BYTES, blocks
+from treetap.protocols.scoring import BLOCK_BYTES, blocks, spent
 
 if TYPE_CHECKING:
     pass
@@ -60,6 +60,7 @@ PROTOCOL = PredictionProtocol(
         MessageRow("lattice_columns", along_chain, each_round, ciphertexts_of_columns, step="score_block"),
         MessageRow("lattice_sums", from_last, each_round, ciphertexts_of_outputs, step="mask_block"),
     ),
+    sends_served=spent("mask_block"),
     opens_sums=label_holder_opens,
     capabilities=frozenset({Feature.WITHHELD_MODEL, Feature.SERVE, Feature.EXPLAIN}),
     needs=Needs(kernels=True),

@@ -372,17 +372,15 @@ class SpentRecords(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    PLACES_FIELD_NUMBER: builtins.int
-    @property
-    def places(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Places in the block, from 0, ascending."""
-
+    SPENT_FIELD_NUMBER: builtins.int
+    spent: builtins.bytes
+    """A bit per record of the block, the first one the lowest of the first byte; empty: of none."""
     def __init__(
         self,
         *,
-        places: collections.abc.Iterable[builtins.int] | None = ...,
+        spent: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["places", b"places"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["spent", b"spent"]) -> None: ...
 
 Global___SpentRecords: typing_extensions.TypeAlias = SpentRecords
 

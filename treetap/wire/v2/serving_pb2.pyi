@@ -145,12 +145,15 @@ class RecordPrediction(google.protobuf.message.Message):
     VALUE_FIELD_NUMBER: builtins.int
     SCORES_FIELD_NUMBER: builtins.int
     PROBABILITIES_FIELD_NUMBER: builtins.int
+    PARTY_FIELD_NUMBER: builtins.int
     id: builtins.str
     status: Global___RecordStatus.ValueType
     label: builtins.str
     """The class."""
     value: builtins.float
     """Of a regression: the value."""
+    party: builtins.str
+    """Of QUERIES_SPENT: the feature party."""
     @property
     def scores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """Raw scores: one, or one per class in the order of the classes."""
@@ -168,9 +171,10 @@ class RecordPrediction(google.protobuf.message.Message):
         value: builtins.float = ...,
         scores: collections.abc.Iterable[builtins.float] | None = ...,
         probabilities: collections.abc.Iterable[builtins.float] | None = ...,
+        party: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["label", b"label", "prediction", b"prediction", "value", b"value"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["id", b"id", "label", b"label", "prediction", b"prediction", "probabilities", b"probabilities", "scores", b"scores", "status", b"status", "value", b"value"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id", "label", b"label", "party", b"party", "prediction", b"prediction", "probabilities", b"probabilities", "scores", b"scores", "status", b"status", "value", b"value"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["prediction", b"prediction"]) -> typing.Literal["label", "value"] | None: ...
 
 Global___RecordPrediction: typing_extensions.TypeAlias = RecordPrediction
