@@ -53,7 +53,7 @@ def leaf_table(job: TrainedJob, summary: Mapping[str, Any], trees: Sequence[Tree
     `summary`: the label holder's manifest, or its part beside trees and columns. `trees`: all of them, with the weights
     that predictions use.
     """
-    own = ("base_margin", "best_round", "trees_per_round")
+    own = ("objective", "params", "base_margin", "best_round", "trees_per_round")
     return {
         "job": asdict(job),
         **{name: summary[name] for name in own},

@@ -1,0 +1,100 @@
+"""Figures of a leaf table by which an auditor tells crafted leaves from those of a training.
+
+A label holder of Fed-EINI learns a sum of the weights of the leaves that it chooses. A table made to be read off that
+sum has weights which no training gives: powers of two, each above all smaller ones together, or beyond the bound of the
+job's parameters. Figures of honest tables are beside them in docs/threats.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: Significant bits up to which a weight is short. A quotient of real sums has some 50.
+SHORT_BITS = 12
+#: Fewest weights of which a share says something.
+LEAST = 8
+
+
+@dataclass(frozen=True)
+class LeafFindings:
+    """Figures of a table's weights other than 0.
+
+    Attributes:
+        trees, leaves: of the model, leaves of subtrees that the label holder alone knows included.
+        weights: their number; `zeros`: that of weights that are 0.
+        distinct: the number of different ones.
+        short: those with at most `SHORT_BITS` significant bits.
+        chain: the most weights each of which is above all smaller ones of them together, so that a sum tells which of
+            them it has.
+        range_bits: log2 of the largest by the smallest one.
+        largest: the largest absolute value.
+        bound: the most that it can be by the job's parameters; None: they give none.
+    """
+
+    trees: int
+    leaves: int
+    weights: int
+    zeros: int
+    distinct: int
+    short: int
+    chain: int
+    range_bits: float
+    largest: float
+    bound: float | None
+    averaged: bool
+
+    @property
+    def crafted(self) -> list[str]:
+        """What no training gives, as sentences; empty: none of it was seen, which proves nothing."""
+        faults = []
+        if self.bound is not None and self.largest > self.bound * (1 + 1e-9):
+            faults.append(f"the largest weight, {self.largest:.6g}, is above {self.bound:.6g}, the most of this job")
+        if not self.averaged and self.weights >= LEAST and 2 * self.short > self.weights:
+            faults.append(f"{self.short} of {self.weights} weights have at most {SHORT_BITS} significant bits")
+        if self.distinct >= LEAST and 2 * self.chain > self.distinct:
+            faults.append(
+                f"{self.chain} of {self.distinct} weights are each above all smaller ones together: one sum tells which"
+            )
+        return faults
+
+
+def findings(table: Mapping[str, Any]) -> LeafFindings:
+    """The figures of a table as `treetap.models.leaf_table` has it; KeyError, TypeError or ValueError for another."""
+    leaves = list(_leaves(table["trees"]))
+    weights = [float(weight) for leaf in leaves for weight in leaf["weights"]]
+    sizes = [abs(weight) for weight in weights if weight]
+    distinct = sorted(set(sizes))
+    chain, total = 0, 0.0
+    for size in distinct:  # the smallest first: whatever comes must be above the least sum that so many have
+        if size > total:
+            chain, total = chain + 1, total + size
+    return LeafFindings(
+        trees=len(table["trees"]),
+        leaves=len(leaves),
+        weights=len(sizes),
+        zeros=len(weights) - len(sizes),
+        distinct=len(distinct),
+        short=sum(times for size, times in Counter(sizes).items() if significant_bits(size) <= SHORT_BITS),
+        chain=chain,
+        range_bits=math.log2(distinct[-1] / distinct[0]) if distinct else 0.0,
+        largest=distinct[-1] if distinct else 0.0,
+        bound=1.0 if table["averaged"] and table["objective"] == "gini" else None,
+        averaged=bool(table["averaged"]),
+    )
+
+
+def significant_bits(number: float) -> int:
+    """Bits of a positive number from its first one to its last one."""
+    numerator = number.as_integer_ratio()[0]
+    return (numerator // (numerator & -numerator)).bit_length()
+
+
+def _leaves(trees: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for tree in trees:
+        yield from tree["leaves"]
+        for part in tree["local"]:
+            yield from part["leaves"]
