@@ -15,8 +15,8 @@ from typing import Any
 
 #: Significant bits up to which a weight is short. A quotient of real sums has some 50.
 SHORT_BITS = 12
-#: Fewest weights of which a share says something.
-LEAST = 8
+#: Fewest weights of which a share says something: of short ones, and of those above all smaller ones together.
+LEAST, LEAST_OF_CHAIN = 8, 16
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class LeafFindings:
             faults.append(f"the largest weight, {self.largest:.6g}, is above {self.bound:.6g}, the most of this job")
         if not self.averaged and self.weights >= LEAST and 2 * self.short > self.weights:
             faults.append(f"{self.short} of {self.weights} weights have at most {SHORT_BITS} significant bits")
-        if self.distinct >= LEAST and 2 * self.chain > self.distinct:
+        if self.distinct >= LEAST_OF_CHAIN and 2 * self.chain > self.distinct:
             faults.append(
                 f"{self.chain} of {self.distinct} weights are each above all smaller ones together: one sum tells which"
             )

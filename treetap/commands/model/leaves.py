@@ -110,7 +110,7 @@ def check_leaves(file: Path, against: str, ca: Path | None, revoked: Path | None
             _compare_trees(file, table, shard)
     except (KeyError, TypeError, ValueError, OverflowError) as fault:
         raise DataError(
-            f"{file}: its table is not of this form ({fault!r}): its label holder made it otherwise"
+            f"{file}: its table is of another form ({fault!r}), and was committed so: its label holder made it otherwise"
         ) from None
     return Checked(document["party"], document["auditor"], str(job["name"]), ca is not None, figures)
 
@@ -133,7 +133,8 @@ def print_checked(checked: Checked) -> None:
         f"largest {figures.largest:.6g}"
         + (f" of at most {figures.bound:.6g}" if figures.bound is not None else "")
         + f", {figures.range_bits:.1f} bits above the smallest",
-        f"{figures.short} of at most {SHORT_BITS} significant bits; {figures.chain} each above all smaller ones together",
+        f"{figures.short} of at most {SHORT_BITS} significant bits; "
+        f"{figures.chain} each above all smaller ones together",
     ]
     lines += [f"crafted: {fault}" for fault in figures.crafted] or ["no sign of crafted leaves, which proves nothing"]
     for line in lines:
