@@ -110,7 +110,7 @@ def check_leaves(file: Path, against: str, ca: Path | None, revoked: Path | None
             _compare_trees(file, table, shard)
     except (KeyError, TypeError, ValueError, OverflowError) as fault:
         raise DataError(
-            f"{file}: its table is of another form ({fault!r}), and was committed so: its label holder made it otherwise"
+            f"{file}: its table is of another form ({fault!r}): its label holder committed itself to such a one"
         ) from None
     return Checked(document["party"], document["auditor"], str(job["name"]), ca is not None, figures)
 
