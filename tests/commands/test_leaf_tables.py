@@ -96,7 +96,6 @@ def test_an_opening_needs_a_name_in_the_policy(trained: Trained, tmp_path: Path)
     before = len(Ledger(trained.states[LABEL_HOLDER]).charges())
     said = refused(trained.open(tmp_path / "leaves.json", auditor="regulatr"))
     assert f'{LABEL_HOLDER} opens no leaf table to regulatr: its policy says auditors = ["regulator"]' in said
-    assert 'did you mean "regulator"' in said or "regulator" in said
     said = refused(trained.open(tmp_path / "leaves.json", model="nothing"))
     assert "there is no published model" in said
     write(tmp_path / "policy.toml", {"auditors": ["regulator"]})
