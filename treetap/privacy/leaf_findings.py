@@ -17,6 +17,8 @@ from typing import Any
 SHORT_BITS = 12
 #: Fewest weights of which a share says something: of short ones, and of those above all smaller ones together.
 LEAST, LEAST_OF_CHAIN = 8, 16
+#: Share by which sums in fixed point may be above a bound; largest score whose exponential is a number.
+ROUNDING, LARGEST_SCORE = 1e-6, 700.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class LeafFindings:
             them it has.
         range_bits: log2 of the largest by the smallest one.
         largest: the largest absolute value.
-        bound: the most that it can be by the job's parameters; None: they give none.
+        beyond: weights above the most that their tree can have (see `bounds`); None: the job's parameters give none.
     """
 
     trees: int
@@ -44,15 +46,17 @@ class LeafFindings:
     chain: int
     range_bits: float
     largest: float
-    bound: float | None
+    beyond: int | None
     averaged: bool
 
     @property
     def crafted(self) -> list[str]:
         """What no training gives, as sentences; empty: none of it was seen, which proves nothing."""
         faults = []
-        if self.bound is not None and self.largest > self.bound * (1 + 1e-9):
-            faults.append(f"the largest weight, {self.largest:.6g}, is above {self.bound:.6g}, the most of this job")
+        if self.beyond:
+            faults.append(
+                f"{self.beyond} of {self.weights} weights are above what their tree can have without noise in its sums"
+            )
         if not self.averaged and self.weights >= LEAST and 2 * self.short > self.weights:
             faults.append(f"{self.short} of {self.weights} weights have at most {SHORT_BITS} significant bits")
         if self.distinct >= LEAST_OF_CHAIN and 2 * self.chain > self.distinct:
@@ -69,7 +73,7 @@ def findings(table: Mapping[str, Any]) -> LeafFindings:
     sizes = [abs(weight) for weight in weights if weight]
     distinct = sorted(set(sizes))
     chain, total = 0, 0.0
-    for size in distinct:  # the smallest first: whatever comes must be above the least sum that so many have
+    for size in distinct:  # the smallest first, since the next must be above their sum
         if size > total:
             chain, total = chain + 1, total + size
     return LeafFindings(
@@ -82,8 +86,36 @@ def findings(table: Mapping[str, Any]) -> LeafFindings:
         chain=chain,
         range_bits=math.log2(distinct[-1] / distinct[0]) if distinct else 0.0,
         largest=distinct[-1] if distinct else 0.0,
-        bound=1.0 if table["averaged"] and table["objective"] == "gini" else None,
+        beyond=_beyond(table),
         averaged=bool(table["averaged"]),
+    )
+
+
+def bounds(table: Mapping[str, Any]) -> Iterator[float]:
+    """The most that a weight of each tree can be, in order; nothing where the job's parameters give no bound.
+
+    Shares of a forest are at most 1. Boosting of two classes: |Σg| / (Σh + λ) is at most the largest |g| / h of a
+    record, 1 + exp(s) for a score of at most s before the tree; times the learning rate. Rounded gradients have none.
+    """
+    if table["averaged"]:
+        yield from (1.0 for _ in table["trees"] if table["objective"] == "gini")
+    elif table["objective"] == "binary:logistic" and not table["params"].get("gradient_bits"):
+        score = abs(float(table["base_margin"][0]))
+        for tree in table["trees"]:
+            yield float(table["params"]["learning_rate"]) * (1 + math.exp(min(score, LARGEST_SCORE)))
+            score += max((abs(float(leaf["weights"][0])) for leaf in _leaves([tree])), default=0.0)
+
+
+def _beyond(table: Mapping[str, Any]) -> int | None:
+    """The number of weights above the bounds of their trees; None where there are none."""
+    most = list(bounds(table))
+    if not most:
+        return None
+    return sum(
+        abs(float(weight)) > bound * (1 + ROUNDING)
+        for tree, bound in zip(table["trees"], most, strict=True)
+        for leaf in _leaves([tree])
+        for weight in leaf["weights"]
     )
 
 

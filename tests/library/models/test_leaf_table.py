@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from treetap.models.leaf_table import KEY_BYTES, TrainedJob, commitment, leaf_table
-from treetap.privacy.leaf_findings import SHORT_BITS, findings, significant_bits
+from treetap.privacy.leaf_findings import bounds, findings, significant_bits
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree
 
 JOB = TrainedJob("credit", "nonce", "d1" * 32, "bank")
 SUMMARY = {
     "objective": "binary:logistic",
-    "params": {"reg_lambda": 1.0},
+    "params": {"reg_lambda": 1.0, "learning_rate": 0.3},
     "base_margin": [0.1],
     "best_round": None,
     "trees_per_round": 1,
@@ -40,7 +40,7 @@ MADE = commitment(KEY, leaf_table(JOB, SUMMARY, TREES))
 def test_the_same_table_has_the_same_commitment() -> None:
     """Written out, so that a later release cannot change the form of a table without a change of its purpose."""
     assert commitment(KEY, leaf_table(JOB, SUMMARY, deepcopy(TREES))) == MADE
-    assert MADE.hex() == "0c0199c4417f7960530c2fb597391b74025595ea6ffab78bfe409b89415060c3"
+    assert MADE.hex() == "cb8b1974fd9ae18825d681c6867d8dfb846f979eea9e8ee62118da6120ce0429"
 
 
 @pytest.mark.parametrize(
@@ -92,23 +92,35 @@ def figures_of(weights: list[float], *, averaged: bool = False, objective: str =
 
 
 def test_bits_in_the_place_of_weights_are_found() -> None:
-    """Also with a factor that hides their form, and, in a forest, beyond a share of 1."""
+    """Also with a factor that hides their form and size; shares of a forest, beyond 1."""
     plain = figures_of([2.0**k for k in range(20)])
-    assert (plain.short, plain.chain, plain.range_bits) == (20, 20, 19)
-    assert len(plain.crafted) == 2
-    (hidden,) = figures_of([2.0**k * math.pi for k in range(20)]).crafted
+    assert (plain.short, plain.chain, plain.range_bits, plain.beyond) == (20, 20, 19, 20)
+    assert len(plain.crafted) == 3
+    (hidden,) = figures_of([2.0**k * math.pi * 1e-7 for k in range(20)]).crafted
     assert hidden.startswith("20 of 20 weights are each above all smaller ones together")
     beyond = figures_of([0.5] * 7 + [1.5], averaged=True, objective="gini")
-    assert beyond.crafted == ["the largest weight, 1.5, is above 1, the most of this job"]
+    assert (beyond.beyond, len(beyond.crafted)) == (1, 1)
+    assert figures_of([1.5], objective="reg:squarederror").beyond is None
 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("leaves", [2, 8, 16, 60, 500])
 def test_weights_of_a_training_are_not_called_crafted(leaves: int, seed: int) -> None:
-    """Sums over groups of records of all sizes, as boosting divides them; shares, in a forest."""
+    """Quotients over groups of records of all sizes and labels, as in the first tree of boosting; shares of a forest."""
     rng = np.random.default_rng(seed)
-    sizes = rng.integers(1, 1000, leaves)
-    weights = 0.3 * rng.normal(size=leaves) * np.sqrt(sizes) / (sizes / 4 + 1)
+    sizes, p = rng.integers(1, 1000, leaves), 1 / (1 + math.exp(-0.1))
+    ones = np.where(rng.random(leaves) < 0.2, sizes, rng.binomial(sizes, p))
+    weights = -0.3 * (sizes * p - ones) / (sizes * p * (1 - p) + 1.0)
     assert figures_of(weights.tolist()).crafted == []
-    assert figures_of((rng.integers(0, sizes) / sizes).tolist(), averaged=True, objective="gini").crafted == []
-    assert SHORT_BITS < 20
+    shares = figures_of((ones / sizes).tolist(), averaged=True, objective="gini")
+    assert (shares.beyond, shares.crafted) == (0, [])
+
+
+def test_the_bound_of_a_tree_grows_with_the_trees_before_it() -> None:
+    """One record alone reaches it without λ: 0.3 times 1 + exp(0.1), then with the score that it has got."""
+    trees = [tree([0.3 * (1 + math.exp(0.1)), -0.2]), tree([0.9, 0.5], 1)]
+    first, second = bounds(leaf_table(JOB, SUMMARY, trees))
+    assert first == pytest.approx(0.3 * (1 + math.exp(0.1)))
+    assert second == pytest.approx(0.3 * (1 + math.exp(0.1 + first)))
+    assert findings(leaf_table(JOB, SUMMARY, trees)).beyond == 0
+    assert not list(bounds(leaf_table(JOB, SUMMARY | {"params": {"gradient_bits": 8}}, trees)))

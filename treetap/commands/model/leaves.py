@@ -130,9 +130,8 @@ def print_checked(checked: Checked) -> None:
         f"{signature}",
         f"{figures.trees} trees, {figures.leaves} leaves; {figures.weights} weights, {figures.distinct} different "
         f"ones, and {figures.zeros} of 0",
-        f"largest {figures.largest:.6g}"
-        + (f" of at most {figures.bound:.6g}" if figures.bound is not None else "")
-        + f", {figures.range_bits:.1f} bits above the smallest",
+        f"largest {figures.largest:.6g}, {figures.range_bits:.1f} bits above the smallest; above what their tree can "
+        f"have: {'no bound' if figures.beyond is None else figures.beyond}",
         f"{figures.short} of at most {SHORT_BITS} significant bits; "
         f"{figures.chain} each above all smaller ones together",
     ]
