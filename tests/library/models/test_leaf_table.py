@@ -106,7 +106,7 @@ def test_bits_in_the_place_of_weights_are_found() -> None:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("leaves", [2, 8, 16, 60, 500])
 def test_weights_of_a_training_are_not_called_crafted(leaves: int, seed: int) -> None:
-    """Quotients over groups of records of all sizes and labels, as in the first tree of boosting; shares of a forest."""
+    """Quotients over groups of records of all sizes and labels, as in a first tree of boosting; shares of a forest."""
     rng = np.random.default_rng(seed)
     sizes, p = rng.integers(1, 1000, leaves), 1 / (1 + math.exp(-0.1))
     ones = np.where(rng.random(leaves) < 0.2, sizes, rng.binomial(sizes, p))
