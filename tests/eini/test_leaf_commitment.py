@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from party.eini import label_holder
+from party.setup.leaf_commitment import send_commitment
 from tests.replay import HERE, JOB, PARAMS
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, manifest, spec
@@ -107,7 +108,7 @@ def test_another_commitment_is_refused_by_name(tmp_path: Path, monkeypatch: pyte
         federation = Federation(tmp_path, HERE.tables)
         await federation.train(JOB)
         made = set(kept(federation).values()).pop()
-        send = label_holder.send_commitment
+        send = send_commitment
         monkeypatch.setattr(label_holder, "send_commitment", lambda context, chain, _: send(context, chain, "ab" * 32))
         before = len(federation.log)
         status = await federation.predict(predict_request("eini", model="job", job="second"))

@@ -17,8 +17,8 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 from tests.oracle import oracle_predict
 from tests.serving.served import CLIENT, config
 from tests.simulator import Federation, run
-from tests.splitnn.jobs import PARAMS, spec
-from tests.splitnn.networks import EMITS, federation
+from tests.splitnn.jobs import EMITS, PARAMS, spec
+from tests.splitnn.networks import federation
 from tests.splitnn.networks import oracle_scores as expected
 from tests.splitnn.test_prediction import DROPPED, HERE, IDS
 from tests.worlds import PARTIES
