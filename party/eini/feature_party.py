@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from party.alignment.steps import ALIGNMENT
 from party.eini.chain import ChainPlace, cipher_of, sizes_of
 from party.prediction.feature_names import NamesSent
@@ -15,6 +13,7 @@ from party.prediction.steps import (
     NAMES,
     OPENING_ROWS,
     UNATTRIBUTED,
+    Block,
     blaming,
     conditions_of,
     steps_asked_for,
@@ -22,8 +21,9 @@ from party.prediction.steps import (
 )
 from party.prediction.tree_model import OwnSplits
 from party.protocols import PredictionJob
-from party.runtime.messages import Rows
+from party.runtime.context import required
 from party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of
+from party.setup.leaf_commitment import check_commitment, take_commitment
 from treetap.wire.v2 import control_pb2
 
 if TYPE_CHECKING:  # of the two ciphers a job imports its own
@@ -38,7 +38,8 @@ class FeatureParty:
 
     def __init__(self, job: PredictionJob) -> None:
         """Raises Refused if the policy does not allow attributions or the key's length; else as `OpenedModel`."""
-        self._context, opening = job.context, job.opening
+        self._context, self._opening = job.context, job.opening
+        opening = self._opening
         if opening.attributions:
             job.context.policy.check_emits(job.context.party, opening.recipient, ["EXPLANATION"])
         self._place = ChainPlace.of(job.context.party, opening)
@@ -49,14 +50,21 @@ class FeatureParty:
         self._end: entries.FeaturePartyEnd | lattice.FeaturePartyEnd = cipher.FeaturePartyEnd(
             job, self._opened, self.sizes, self._place
         )
-        self._rows: Rows = np.zeros(0, dtype=np.int64)  # of the block at hand
+        self._block: Block | None = None  # the one at hand
         phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: NamesSent(job, self._splits.names())}
         steps = steps_of(self, self._opened, phases=phases, conditions=conditions_of(job.opening))
         self.steps = steps_asked_for(job.opening, steps, attributed=["mask_attributions"])
 
     @step(Next("mask_block"))
     async def take_key(self) -> None:
-        """Take the public key of this prediction, and what each ciphertext depends on of the own splits."""
+        """Take the public key of this prediction, and what each ciphertext depends on of the own splits.
+
+        Raises:
+            Refused: the label holder's commitment to leaves is not the one that this party has kept.
+        """
+        label_holder = self._place.label_holder
+        made = await take_commitment(self._context, label_holder)
+        check_commitment(self._context, label_holder, self._opened.manifest, made)
         await self._end.take_key()
 
     @step(Next("mask_attributions", THIS_ROUND, ATTRIBUTED), Next("mask_block", NEXT_ROUND, UNATTRIBUTED))
@@ -69,13 +77,15 @@ class FeatureParty:
            the last of the chain sums them (equation 14) and returns the sums, so that they tell nothing of the masks.
         """
         ids = self._opened.aligned.ids
-        self._rows = await take_block(self._context, self._place.label_holder, request.round, ids)
+        self._block = await take_block(
+            self._context, self._place.label_holder, request.round, ids, served=self._opening.serve
+        )
         await self._mask(request.round, self._end.scores)
 
     @step(Next("mask_block", NEXT_ROUND))
     async def mask_attributions(self, request: control_pb2.StepRequest) -> None:
         """Pass on the block's entries of attributions, under the masks of its scores."""
-        self._context.progress.done, self._context.progress.total = 0, len(self._rows)
+        self._context.progress.done, self._context.progress.total = 0, len(required(self._block).rows)
         await self._mask(request.round, self._end.attributions)
 
     async def close(self) -> None:
@@ -85,6 +95,10 @@ class FeatureParty:
     async def _mask(self, number: int, masking: Masking | None) -> None:
         """Steps 2 and 3, which are the same for scores and attributions."""
         assert masking is not None  # the order has `take_key` first
+        rows, spent = required(self._block)
+        directions = self._splits.directions(rows)
+        # a record of which no query is left goes right at every split: its score tells nothing of its columns
+        goes_left = (lambda handle: directions(handle) & ~spent) if spent.any() else directions
         with blaming(self._place.before, number):
-            await masking.pass_on(self._splits.directions(self._rows), len(self._rows), number)
+            await masking.pass_on(goes_left, len(rows), number)
         self._context.mailbox.forget(number)

@@ -25,12 +25,15 @@ from party.prediction.steps import (
     scored_block,
     send_block,
     steps_asked_for,
+    take_spent,
 )
 from party.prediction.tree_scoring import TreeScoring
 from party.protocols import PredictionJob
 from party.runtime.context import required
 from party.runtime.messages import Rows
 from party.runtime.step_order import THIS_ROUND, Next, Outcome, role, step, steps_of
+from party.setup.leaf_commitment import send_commitment
+from treetap.models.leaf_table import COMMITMENT
 from treetap.tables.typed import IdColumns
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
@@ -89,6 +92,8 @@ class LabelHolder:
     async def make_keys(self) -> None:
         """Make a key for this prediction, in memory only; send it, and what each feature party needs of the layout."""
         if self._chain:
+            made = str(self._scoring.opened.manifest.get(COMMITMENT, ""))
+            await send_commitment(self._context, self._chain, made)
             await self._end.make_keys()
 
     @step(*requested_block("score_block"))
@@ -114,6 +119,7 @@ class LabelHolder:
         values, imputed = await context.offload(lambda: (sums.values(goes_left, n), trees.imputed(goes_left, n, away)))
         await sums.send(values, number)
         scores = trees.ensemble.from_sums(await sums.receive(number))
+        self._scoring.records.leave_out(await take_spent(context, self._opening, number, len(rows)))
         if self._opening.attributions:
             self._unattributed = rows, scores, imputed
             outcomes = list[str]()

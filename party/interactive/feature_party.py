@@ -10,7 +10,7 @@ import numpy as np
 from party.alignment.steps import ALIGNMENT
 from party.prediction.feature_names import NamesSent
 from party.prediction.opened_model import OpenedModel
-from party.prediction.query_counts import charge_queries
+from party.prediction.query_counts import charge_permitted, charge_queries
 from party.prediction.steps import NAMES, OPENING_ROWS, steps_asked_for
 from party.prediction.tree_model import OwnSplits
 from party.protocols import PredictionJob
@@ -42,6 +42,7 @@ class FeatureParty:
         self.sizes.stages = asked_stages(self.sizes.trees)
         self._block = 0  # the last one with an answer
         self._asked: Rows = np.zeros(0, dtype=np.int64)  # its records that were charged
+        self._spent: Rows = self._asked  # those of them of which the policy permits no further query
         phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: NamesSent(job, self._splits.names())}
         steps = steps_of(self, self._opened, phases=phases)
         self.steps = steps_asked_for(job.opening, steps, served=["answer_block"])
@@ -69,13 +70,16 @@ class FeatureParty:
     async def _answer_stage(self, block: int, level: int) -> None:
         if block > self._block:
             self._context.mailbox.forget(self._block)
-            self._asked = np.zeros(0, dtype=np.int64)
+            self._asked = self._spent = np.zeros(0, dtype=np.int64)
         label_holder = self._opening.recipient
         messages = self._context.mailbox.series(label_holder, "route_queries", block, level)
-        bits = await self._answer(messages)
+        bits, spent = await self._answer(messages)
+        ends = range(ANSWERS_PER_MESSAGE, len(bits), ANSWERS_PER_MESSAGE)
         bodies = [
-            interactive_pb2.RouteAnswers(count=len(part), left=records.pack_bits(part))
-            for part in np.split(bits, range(ANSWERS_PER_MESSAGE, len(bits), ANSWERS_PER_MESSAGE))
+            interactive_pb2.RouteAnswers(
+                count=len(part), left=records.pack_bits(part), spent=records.pack_bits(none) if none.any() else b""
+            )
+            for part, none in zip(np.split(bits, ends), np.split(spent, ends), strict=True)
         ]
         await self._context.outbox.send(label_holder, "route_answers", bodies, round=block, stage=level)
         self._block = block
@@ -83,11 +87,11 @@ class FeatureParty:
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
 
-    async def _answer(self, messages: Any) -> Bools:
-        """The bits of a whole answer.
+    async def _answer(self, messages: Any) -> tuple[Bools, Bools]:
+        """The bits of a whole answer, and those that a served model has in vain; see `RouteAnswers`.
 
         Raises:
-            Refused: the policy permits no further query of one of the records.
+            Refused: the policy permits no further query of one of the records, and the model is not served.
             Malformed: unknown splits, or more records than a block can have at the splits of a stage.
         """
         queries, wanted = await _take_queries(messages)
@@ -113,9 +117,15 @@ class FeatureParty:
             end += len(rows)
             asked.append(rows)
         every = np.unique(np.concatenate(asked))
-        await charge_queries(self._context, self._opened.aligned.ids, np.setdiff1d(every, self._asked))
+        ids, fresh, spent = self._opened.aligned.ids, np.setdiff1d(every, self._asked), np.zeros(wanted, dtype=bool)
+        if self._opening.serve:
+            self._spent = np.union1d(self._spent, fresh[await charge_permitted(self._context, ids, fresh)])
+            spent[:end] = np.isin(np.concatenate([fresh[:0], *asked[1:]]), self._spent)
+            bits &= ~spent
+        else:
+            await charge_queries(self._context, ids, fresh)
         self._asked = every
-        return bits
+        return bits, spent
 
 
 async def _take_queries(messages: Any) -> tuple[list[tuple[int, list[types_pb2.RecordChunk]]], int]:

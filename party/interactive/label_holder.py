@@ -162,21 +162,20 @@ class LabelHolder:
         """Move the records down by the answers to the queries of a stage."""
         standing = required(self._standing)
         for party, queries in standing.queries.items():
-            parts: list[Bools] = []
+            parts, none = [np.zeros(0, dtype=bool)], [np.zeros(0, dtype=bool)]
             async for message in self._context.mailbox.series(party, "route_answers", block, level):
-                parts.append(
-                    records.unpack_bits(
-                        message.protocol.interactive.route_answers.left,
-                        message.protocol.interactive.route_answers.count,
-                    )
-                )
-            bits = np.concatenate([np.zeros(0, dtype=bool), *parts])
+                answers = message.protocol.interactive.route_answers
+                parts.append(records.unpack_bits(answers.left, answers.count))
+                spent = answers.spent or bytes(len(answers.left))
+                none.append(records.unpack_bits(spent, answers.count))
+            bits, left_out = np.concatenate(parts), np.concatenate(none)
             named = sum(len(places) for _, _, places in queries)
             if len(bits) != standing.answers[party] or bits[named:].any():
                 raise Malformed(f"{party} answered {len(bits)} bits, not those of the queries")
             start = 0
             for tree, split, places in queries:
                 standing.walks[tree].move(split.node, bits[start : start + len(places)])
+                standing.spent.update(dict.fromkeys(places[left_out[start : start + len(places)]].tolist(), party))
                 start += len(places)
         self._context.mailbox.forget(block)
 
@@ -186,6 +185,7 @@ class LabelHolder:
         self._follow_own(standing, range(len(standing.walks)))
         values = (walk.values(partial(self._own_left, standing)) for walk in standing.walks)
         leaves = (walk.open_leaves() for walk in standing.walks)
+        self._scoring.records.leave_out(standing.spent)
         sums = self._scoring.trees.ensemble.summed(values, len(standing.rows))
         self._scoring.keep(standing.rows, sums, standing.guesses.share(), leaves=leaves)
 
@@ -220,6 +220,7 @@ class _Standing:
         self.guesses = Guesses(len(rows))
         self.walks = [Walk(tree, len(rows), self.guesses, away) for tree in trees]
         self.queries: dict[str, list[Query]] = {}  # of the current stage, by owner
+        self.spent: dict[int, str] = {}  # place of a record → the owner that permits no further query of it
         self.answers: dict[str, int] = {}  # bits of each owner's answer: the most that its queries can need
 
     def ask(self, stage: Stage) -> None:

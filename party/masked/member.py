@@ -63,7 +63,7 @@ class Member:
     async def _block(self, number: int) -> Rows:
         """The records of a block; `Malformed` if they are more than the prediction says."""
         recipient = self._opening.recipient
-        rows = await take_block(self._context, recipient, number, self._opened.aligned.ids)
+        rows, _ = await take_block(self._context, recipient, number, self._opened.aligned.ids)
         if len(rows) > self._opening.block:
             raise Malformed(f"{recipient}, block {number}: has {len(rows)} records, blocks have {self._opening.block}")
         return rows

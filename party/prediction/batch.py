@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -105,6 +105,9 @@ class BatchPrediction:
     def after_block(self, number: int) -> str:
         """The outcome of a block's last step: one of those in `party.prediction.steps.after_block`."""
         return MORE_BLOCKS if number + 1 < self._blocks else LAST_BLOCK
+
+    def leave_out(self, spent: Mapping[int, str]) -> None:
+        """Do nothing: a party that permits no further query of a record has ended the step."""
 
     async def await_requests(self) -> step_order.Outcome:
         """Raise `OutOfOrder`: nobody asks."""

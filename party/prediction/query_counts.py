@@ -35,6 +35,7 @@ _HASH_BYTES, _KEY_BYTES = 8, 32
 _one_at_a_time = threading.Lock()
 Hashes = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 class QueryCounts:
@@ -63,28 +64,48 @@ class QueryCounts:
             OSError: it cannot be written.
         """
         with _one_at_a_time:
-            self._read()
-            key = self._key or secrets.token_bytes(_KEY_BYTES)
-            texts = (blake2b(text.encode(), digest_size=_HASH_BYTES, key=key).digest() for text in ids)
-            asked = np.frombuffer(b"".join(texts), dtype="<u8").astype(np.uint64)
+            key, asked = self._hashed(ids)
             if over := int((self._of(asked) >= most).sum()):
                 raise Refused(
                     f"{party} answers {self._partner} no more about {over} of the records that are asked for: its "
                     f"policy says queries_per_record = {most} under [partners.{self._partner}]; predict other records, "
                     f"or change it in {party}'s policy file and send {party} SIGHUP"
                 )
-            self._stamp = None  # where the writing fails, the file is read again
-            number = self._lines.count()
-            if 0 < number < MOST_LINES:
-                self._lines.put({"queries": _text(asked)}, number)
-                self._key = key
-                self._add(asked)
-            else:
-                self._key = key
-                self._add(asked)
-                merged = {"hashes": _text(self._hashes), "counts": _text(self._counts.astype(np.uint64))}
-                self._lines.fill([{"key": key.hex()}, merged])
-            self._stamp = stamp_of(self.path)
+            self._enter(key, asked)
+
+    def enter_permitted(self, ids: Ids, most: int) -> Bools:
+        """Count a query of those of these records that were asked for fewer than `most` times; returns the others (n,).
+
+        Raises DataError and OSError as `enter` does.
+        """
+        with _one_at_a_time:
+            key, asked = self._hashed(ids)
+            spent: Bools = self._of(asked) >= most
+            if not spent.all():
+                self._enter(key, asked[~spent])
+            return spent
+
+    def _hashed(self, ids: Ids) -> tuple[bytes, Hashes]:
+        """The key, drawn if there is no file yet, and the records' hashes (n,) under it; the file has been read."""
+        self._read()
+        key = self._key or secrets.token_bytes(_KEY_BYTES)
+        texts = (blake2b(text.encode(), digest_size=_HASH_BYTES, key=key).digest() for text in ids)
+        return key, np.frombuffer(b"".join(texts), dtype="<u8").astype(np.uint64)
+
+    def _enter(self, key: bytes, asked: Hashes) -> None:
+        """Count a query of each of these records, durably."""
+        self._stamp = None  # where the writing fails, the file is read again
+        number = self._lines.count()
+        if 0 < number < MOST_LINES:
+            self._lines.put({"queries": _text(asked)}, number)
+            self._key = key
+            self._add(asked)
+        else:
+            self._key = key
+            self._add(asked)
+            merged = {"hashes": _text(self._hashes), "counts": _text(self._counts.astype(np.uint64))}
+            self._lines.fill([{"key": key.hex()}, merged])
+        self._stamp = stamp_of(self.path)
 
     def _of(self, asked: Hashes) -> Counts:
         """The counts (n,) of these records."""
@@ -137,6 +158,16 @@ async def charge_queries(context: StepContext, ids: Ids, rows: Rows) -> None:
     for partner, most in context.ledger.queries_per_record():
         counts = counts_of(context.ledger.ledger.path.parent, partner)
         await context.offload(partial(counts.enter, context.party, ids.take(rows), most), whole=True)
+
+
+async def charge_permitted(context: StepContext, ids: Ids, rows: Rows) -> Bools:
+    """Count as `charge_queries` does, but where a limit is reached leave the record out; returns those records (n,)."""
+    spent = np.zeros(len(rows), dtype=bool)
+    for partner, most in context.ledger.queries_per_record():
+        counts, left = counts_of(context.ledger.ledger.path.parent, partner), np.flatnonzero(~spent)
+        work = partial(counts.enter_permitted, ids.take(rows[left]), most)
+        spent[left] = await context.offload(work, whole=True)
+    return spent
 
 
 def _text(numbers: Hashes) -> str:

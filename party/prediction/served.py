@@ -31,6 +31,7 @@ from treetap.tables.record_ids import Ids
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.v2 import serving_pb2
 
+log = logging.getLogger(__name__)
 #: In the place of a record in the common order: some party lacks it; the own table has no such id.
 NOT_COMMON, UNKNOWN = -1, -2
 #: Seconds for which a step waits for requests.
@@ -60,6 +61,7 @@ class ServedPrediction:
         self._own = Ids.of([])  # sorted
         self._places: Rows | None = None  # of own records in the common order; None: no client can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
+        self._spent: Mapping[int, str] = {}  # of the block at hand: see `leave_out`
         self._rereads = served_models.rereads  # more since then: another attempt is asked for
         self._alone_at: float | None = None  # when the coordinator counts as gone; None: a step is under way
         self._answers = _Answers(opened, self.model, self.job, opening.away)
@@ -92,7 +94,19 @@ class ServedPrediction:
         del imputed, further
         self._figures.scored(len(rows))
         self._context.progress.done = self._figures.records
-        self._queue.keep(rows, self._answers.predictions(scores))
+        predictions = self._answers.predictions(scores)
+        for place, party in self._spent.items():
+            predictions[place] = serving_pb2.RecordPrediction(status=serving_pb2.QUERIES_SPENT, party=party)
+        self._queue.keep(rows, predictions)
+
+    def leave_out(self, spent: Mapping[int, str]) -> None:
+        """Have no scores of some records: place in the block → the feature party that permits no further query."""
+        self._spent = spent
+        for party, records in Counter(self._spent.values()).items():
+            log.warning(
+                "model %s: %s permits no further query of %d of the records asked for; their clients hear it",
+                *(self.model, party, records),
+            )
 
     def after_block(self, number: int) -> str:
         """The next block holds the records that clients ask about next."""

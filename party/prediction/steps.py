@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
 
 from party.alignment.steps import ALIGNMENT
-from party.prediction.query_counts import charge_queries
+from party.prediction.query_counts import Bools, charge_permitted, charge_queries
 from party.runtime.context import StepContext
 from party.runtime.messages import Rows, as_chunk, counted_bodies, counted_items
 from party.runtime.step_order import (
@@ -26,9 +29,10 @@ from party.runtime.step_order import (
 from treetap.errors import Incompatible, Malformed
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
+from treetap.protocols.prediction import present
 from treetap.protocols.registry import prediction
 from treetap.tables.record_ids import Ids
-from treetap.wire.records import most_bytes, rows_of
+from treetap.wire.records import most_bytes, pack_bits, rows_of, unpack_bits
 from treetap.wire.v2 import prediction_pb2, types_pb2
 
 #: The phase in which names of features are sent; it has no step without `explain`.
@@ -105,11 +109,21 @@ async def send_block(context: StepContext, parties: Sequence[str], number: int, 
     await together(*(context.outbox.send(party, "block_records", chunks, round=number) for party in parties))
 
 
-async def take_block(context: StepContext, label_holder: str, number: int, ids: Ids) -> Rows:
+class Block(NamedTuple):
+    """Records of a block (n,), and those of a served one of which the policy permits no further query (n,)."""
+
+    rows: Rows
+    spent: Bools
+
+
+async def take_block(context: StepContext, label_holder: str, number: int, ids: Ids, *, served: bool = False) -> Block:
     """Feature party: take the records of a block, of the common ones with these ids; progress begins anew with them.
 
+    A served model goes on where the policy permits no further query of one: the label holder hears which, and the role
+    must answer by a fixed row in its place.
+
     Raises:
-        Refused: the policy permits no further query of one of them.
+        Refused: the policy permits no further query of one of them, and the model is not served.
     """
     chunks: list[types_pb2.RecordChunk] = []
     async for message in context.mailbox.series(label_holder, "block_records", number, 0):
@@ -117,9 +131,28 @@ async def take_block(context: StepContext, label_holder: str, number: int, ids: 
     rows = rows_of(chunks, len(ids))
     if not len(rows):
         raise Malformed(f"{label_holder}, block {number}: a block of no records")
-    await charge_queries(context, ids, rows)
+    spent = np.zeros(len(rows), dtype=bool)
+    if served:
+        spent = await charge_permitted(context, ids, rows)
+        said = prediction_pb2.SpentRecords(spent=pack_bits(spent) if spent.any() else b"")
+        await context.outbox.send(label_holder, "spent_records", [said], round=number)
+    else:
+        await charge_queries(context, ids, rows)
     context.progress.done, context.progress.total = 0, len(rows)
-    return rows
+    return Block(rows, spent)
+
+
+async def take_spent(
+    context: StepContext, opening: prediction_pb2.OpenModel, number: int, records: int
+) -> dict[int, str]:
+    """Label holder: the place in a block, of `records`, → a feature party that permits no query; none in a batch."""
+    spent: dict[int, str] = {}
+    for party in present(opening) if opening.serve else ():
+        said: bytes = (await context.mailbox.only(party, "spent_records", number)).spent
+        with blaming(party, number):
+            places: Sequence[int] = np.flatnonzero(unpack_bits(said, records)).tolist() if said else []
+        spent.update(dict.fromkeys(places, party))
+    return spent
 
 
 def scored_block(context: StepContext, blocks: int) -> prediction_pb2.ScoredBlock:

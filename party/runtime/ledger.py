@@ -7,10 +7,13 @@ taken out of the middle; an older copy of the whole file is not found.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -18,8 +21,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from treetap.errors import DataError
-from treetap.models.durable import stamp_of
+from treetap.errors import DataError, Interrupted
+from treetap.models.durable import make_folder, stamp_of
 from treetap.models.line_file import LineFile
 
 #: The ledger in a party's state folder.
@@ -28,6 +31,8 @@ LEDGER, SEED = "ledger.jsonl", "ledger"
 EARLIER = ("label_budget.jsonl", "label_releases.jsonl", "column_budget.jsonl", "previews.jsonl")
 #: Seconds for which a charge counts for a limit a day.
 DAY_S = 86_400.0
+#: Tries to hold it against other processes, which take the time of one write, and seconds between two.
+TRIES, TRY_S = 100, 0.05
 #: Held from a look into a ledger until a charge is on disk: jobs begin at once, and some of their steps in threads.
 _one_at_a_time = threading.RLock()
 
@@ -46,6 +51,7 @@ class Kind(StrEnum):
     NOISED_WEIGHTS = "noised leaf weights"  #: ε of a job of PIVODL
     CELLS = "cells in small groups"  #: cells that an attempt is the first to tell a label holder
     STOPPED = "stops by max_column_leakage"  #: 1: an attempt
+    OPENED_LEAVES = "opened leaf table"  #: trees of a model, to an auditor
 
 
 @dataclass(frozen=True)
@@ -66,8 +72,8 @@ class Occasion:
 
     @property
     def partners(self) -> tuple[str, ...]:
-        """The other parties and the coordinator."""
-        return (*self.parties, self.coordinator)
+        """The other parties and the coordinator; of an opening to an auditor there is none."""
+        return (*self.parties, self.coordinator) if self.coordinator else self.parties
 
 
 def _seconds() -> float:
@@ -140,9 +146,10 @@ class Ledger:
 
         Raises:
             DataError: as `charges`.
+            Interrupted: another process, such as a command beside the party, writes all the time.
             OSError: the disk refuses it.
         """
-        with _one_at_a_time:
+        with _one_at_a_time, _held(self._state):
             number = len(self.charges(charge.kind))
             check()
             self._stamp = None  # where the writing fails, the file is read again
@@ -173,6 +180,24 @@ class Ledger:
         for charge in self._held:
             self._by_kind[charge.kind].append(charge)
         self._stamp = stamp
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold a ledger against other processes: commands enter charges while the party serves."""
+    make_folder(folder)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        for _ in range(TRIES):
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(TRY_S)
+        else:
+            raise Interrupted(f"{folder / LEDGER}: another process has held it for {TRIES * TRY_S:g} s; end that one")
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @lru_cache(maxsize=64)

@@ -220,6 +220,8 @@ def _fault(prediction: serving_pb2.RecordPrediction) -> web.Response | None:
         return problem(404, "the label holder's table has no such id", record=record)
     if record == "not_common":
         return problem(422, "not all parties hold the record of this id", record=record)
+    if record == "queries_spent":
+        return problem(403, f"{prediction.party} answers no more queries of this record", record=record)
     return None
 
 

@@ -35,11 +35,12 @@ Id = (
 #: A class in the type that it has in the label's table.
 Class = bool | int | float | str
 #: Outcome of one record in JSON.
-Status = Literal["predicted", "unknown_id", "not_common"]
+Status = Literal["predicted", "unknown_id", "not_common", "queries_spent"]
 STATUS: dict[serving_pb2.RecordStatus.ValueType, Status] = {
     serving_pb2.PREDICTED: "predicted",
     serving_pb2.UNKNOWN_ID: "unknown_id",
     serving_pb2.NOT_COMMON: "not_common",
+    serving_pb2.QUERIES_SPENT: "queries_spent",
 }
 
 
@@ -80,9 +81,11 @@ class RecordPrediction(BaseModel):
     status: Annotated[
         Status,
         Field(
-            description="predicted; unknown_id: the label holder lacks the record; not_common: another party lacks it."
+            description="predicted; unknown_id: the label holder lacks the record; not_common: another party lacks it; "
+            "queries_spent: `party` answers no more queries of it."
         ),
     ]
+    party: Annotated[str | None, Field(description="Of queries_spent: the party whose policy says so.")] = None
     prediction: Annotated[
         Class | None,
         Field(description="The class, in the type of the label's column; in a regression, the value."),
@@ -130,7 +133,7 @@ class Problem(BaseModel):
     status: int
     detail: str
     record: Annotated[
-        Literal["unknown_id", "not_common"] | None,
+        Literal["unknown_id", "not_common", "queries_spent"] | None,
         Field(description="Of a request with one id: the status of its record, which has no prediction."),
     ] = None
 
@@ -210,22 +213,24 @@ def _record(
 ) -> RecordPrediction:
     status, classes = STATUS[prediction.status], list(answer.classes)
     if status != "predicted":
-        return RecordPrediction(id=asked, status=status)
+        return RecordPrediction(id=asked, status=status, party=prediction.party or None)
     is_class = prediction.WhichOneof("prediction") == "label"
     value = _class(prediction.label, answer.class_type) if is_class else prediction.value
     if len(prediction.probabilities) == len(classes) > 0:
         figures = {of_class("probability", name): p for name, p in zip(classes, prediction.probabilities, strict=True)}
         figures |= {of_class("score", name): score for name, score in zip(classes, prediction.scores, strict=True)}
-        return RecordPrediction(id=asked, status=status, prediction=value, **figures)
+        return RecordPrediction(id=asked, status=status, party=None, prediction=value, **figures)
     figures = {of_class("probability", classes[1]): p for p in prediction.probabilities}  # one, or none of numbers
-    return RecordPrediction(id=asked, status=status, prediction=value, score=prediction.scores[0], **figures)
+    return RecordPrediction(
+        id=asked, status=status, party=None, prediction=value, score=prediction.scores[0], **figures
+    )
 
 
 PROBLEMS = "application/problem+json"
 #: Status → its meaning in this endpoint.
 MEANINGS = {
     400: "Several models are served and the request names none.",
-    403: "The certificate is not that of a client of this party.",
+    403: "The certificate is not that of a client of this party; or, in a request with one id, its queries are spent.",
     404: "No such model is served; or, in a request with one id, the label holder has no such id.",
     413: "The body is too large.",
     415: "The body is not JSON, or compressed.",

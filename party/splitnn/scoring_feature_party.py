@@ -8,6 +8,7 @@ import torch
 
 from party.alignment.steps import ALIGNMENT
 from party.prediction.opened_model import OpenedModel
+from party.prediction.query_counts import Bools
 from party.prediction.steps import take_block
 from party.protocols import PredictionJob
 from party.runtime.messages import Rows
@@ -42,21 +43,27 @@ class FeatureParty:
         2. compute their embeddings piece after piece, and send them.
         """
         number, context, opened = request.round, self._context, self._opened
-        rows = await take_block(context, self._opening.recipient, number, opened.aligned.ids)
+        ids, served = opened.aligned.ids, self._opening.serve
+        rows, spent = await take_block(context, self._opening.recipient, number, ids, served=served)
         if not self._taken:
             await context.offload(lambda: self._network.take(opened.aligned))
             self._taken = True
-        blocks = self._embeddings(rows)
+        blocks = self._embeddings(rows, spent)
         await send_blocks(context, self._opening.recipient, EMBEDDINGS, blocks, self._wire_type, number)
         context.mailbox.forget(number)
 
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
 
-    async def _embeddings(self, rows: Rows) -> AsyncGenerator[torch.Tensor, None]:
-        """The embeddings (n, width) of records, piece after piece."""
+    async def _embeddings(self, rows: Rows, spent: Bools) -> AsyncGenerator[torch.Tensor, None]:
+        """The embeddings (n, width) of records, piece after piece; zeros where no query is left of a record."""
+        done = 0
         for piece in pieces(rows):
-            yield await self._context.offload(
+            made = await self._context.offload(
                 lambda piece=piece: self._network.embed(piece, self._wire_type)  # type: ignore[misc]
             )
+            if (none := spent[done : done + len(piece)]).any():
+                made[torch.from_numpy(none)] = 0
+            yield made
+            done += len(piece)
             self._context.progress.done += len(piece)

@@ -20,6 +20,7 @@ from party.prediction.steps import (
     scored_block,
     send_block,
     steps_asked_for,
+    take_spent,
 )
 from party.protocols import PredictionJob
 from party.runtime.messages import Rows
@@ -83,6 +84,7 @@ class LabelHolder:
         own, *taken = await together(
             self._own(rows), *(self._take(party, number, len(rows)) for party in self._present)
         )
+        self._records.leave_out(await take_spent(context, self._opening, number, len(rows)))
         embeddings = dict(zip(self._present, taken, strict=True))
         scores = await context.offload(lambda: self._network.scores(own, embeddings))
         away = len(self._opening.away) / len(self._opening.feature_parties)

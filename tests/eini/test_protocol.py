@@ -145,7 +145,7 @@ def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
     kinds = defaultdict(set)
     for sender, to, parcel in crossed.parcels:
         kinds[sender, to].add(name_of(parcel))
-    told = {"record_digest", "public_key", "entry_layout", "block_records"}
+    told = {"record_digest", "leaf_commitment", "public_key", "entry_layout", "block_records"}
     b, c, d = CHAIN
     assert kinds == {
         (LABEL_HOLDER, b): told | {"constant_entries", "leaf_entries"},

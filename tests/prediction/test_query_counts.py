@@ -42,6 +42,21 @@ def test_each_record_has_its_own_count_and_partner(tmp_path: Path) -> None:
     assert QueryCounts(tmp_path, "shop").most() == 0
 
 
+def test_of_a_served_block_the_permitted_records_count(tmp_path: Path) -> None:
+    """At the edge: those of which a query is left count, the others are named and do not; none changes no file."""
+    counts = QueryCounts(tmp_path, "bank")
+    for expected in ([False, False], [False, False]):
+        assert counts.enter_permitted(IDS.take(np.array([3, 4])), 2).tolist() == expected
+    assert counts.enter_permitted(IDS.take(np.array([2, 3, 5])), 2).tolist() == [False, True, False]
+    before = counts.path.read_bytes()
+    assert counts.enter_permitted(IDS.take(np.array([3, 4])), 2).tolist() == [True, True]
+    assert counts.path.read_bytes() == before
+    again = QueryCounts(tmp_path, "bank")
+    assert again.most() == 2
+    assert again.enter_permitted(IDS.take(np.array([2, 3, 4, 5])), 1).tolist() == [True] * 4
+    assert again.enter_permitted(IDS.take(np.array([2, 3, 4, 5])), 3).tolist() == [False] * 4
+
+
 def test_ids_are_not_in_the_file_and_keys_differ(tmp_path: Path) -> None:
     """The same records of two partners, or of two parties, have other hashes; the file is the party's user's alone."""
     lines = []

@@ -76,7 +76,7 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     words = {message.word for message in faultless(tmp_path)}
     paths = [item for frame in (StepRequest, PeerMessage) for item in PATHS[frame].items()]
     kinds = {name for name, path in paths if not {"pivodl", "masked", "splitnn"} & set(path)}
-    predicting = ("open_", "await_", "ask_", "answer_", "take_d", "write_", "route_")
+    predicting = ("open_", "await_", "ask_", "answer_", "take_d", "write_", "route_", "spent_")
     masking = ("score_block", "mask_block", "entry_layout", "constant_", "block_records", "leaf_entries", "leaf_sums")
     lattices = ("lattice_", "column_layout", "candidate_count", "seed_", "encrypted_words")
     explaining = ("name_features", "take_names", "split_names", "attribut", "mask_attributions")

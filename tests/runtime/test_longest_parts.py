@@ -159,6 +159,8 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "seed_commitment": lambda: [
         setup_pb2.SeedCommitment(commitment=commitment("a", bytes(NONCE_BYTES)), self_test=self_test())
     ],
+    "leaf_commitment": lambda: [setup_pb2.LeafCommitment(commitment=bytes(32))],
+    "spent_records": lambda: [prediction_pb2.SpentRecords(spent=bytes(2**16 // 8))],
     "seed_nonce": lambda: [setup_pb2.SeedNonce(nonce=bytes(NONCE_BYTES))],
     "encrypted_words": lambda: [
         growth_pb2.EncryptedWords(node=LONG, first=LONG, count=2**31, ciphertexts=bytes(WORDS_BYTES))
@@ -192,7 +194,9 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     ),
     "route_answers": lambda: [
         interactive_pb2.RouteAnswers(
-            count=ANSWERS_PER_MESSAGE, left=pack_bits(np.ones(ANSWERS_PER_MESSAGE, dtype=np.bool_))
+            count=ANSWERS_PER_MESSAGE,
+            left=pack_bits(np.ones(ANSWERS_PER_MESSAGE, dtype=np.bool_)),
+            spent=pack_bits(np.ones(ANSWERS_PER_MESSAGE, dtype=np.bool_)),
         )
     ],
     "entry_layout": lambda: entry_layout.score_layout(_hops(), list(range(LEAVES))),
@@ -222,6 +226,7 @@ SHORT = (
     "least_count",
     "shared_count",
     "candidate_count",
+    *("leaf_commitment", "spent_records"),
     "noised_sums",
     "seed_commitment",
     "seed_nonce",

@@ -8,6 +8,7 @@ import re
 import pytest
 from pydantic import ValidationError
 
+from party.server import http
 from party.server.http_json import document, faults_of_request, predict_reply, predict_request
 from treetap.wire.v2 import serving_pb2
 
@@ -54,6 +55,18 @@ def test_a_figure_of_a_class_has_its_name(
     assert patterns == ["^probability_", "^score_"]
     for name in found:
         assert name in described["properties"] or any(re.search(pattern, name) for pattern in patterns)
+
+
+def test_a_record_of_which_no_query_is_left_names_the_party() -> None:
+    """In a request with one id as a fault of its own, which names it too."""
+    row = serving_pb2.RecordPrediction(id="a", status=serving_pb2.QUERIES_SPENT, party="shop")
+    answer = serving_pb2.PredictedRecords(model="m", job="j", predictions=[row])
+    (found,) = json.loads(predict_reply(answer, ["a"]).model_dump_json(exclude_none=True))["predictions"]
+    assert found == {"id": "a", "status": "queries_spent", "party": "shop"}
+    fault = http._fault(row)
+    assert fault is not None
+    assert (fault.status, json.loads(str(fault.text))["record"]) == (403, "queries_spent")
+    assert "shop answers no more queries of this record" in str(fault.text)
 
 
 @pytest.mark.parametrize(

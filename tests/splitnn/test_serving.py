@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 from tests.oracle import oracle_predict
 from tests.serving.served import CLIENT, config
 from tests.simulator import Federation, run
-from tests.splitnn.jobs import PARAMS, spec
+from tests.splitnn.jobs import EMITS, PARAMS, spec
 from tests.splitnn.networks import federation
 from tests.splitnn.networks import oracle_scores as expected
 from tests.splitnn.test_prediction import DROPPED, HERE, IDS
@@ -152,5 +152,23 @@ def test_a_network_and_trees_at_once(tmp_path: Path) -> None:
             assert np.abs(raw(alone) - expected(tmp_path, HERE, DROPPED, B)).max() < 1e-6
             running.start(B)
             assert (await answer(running, (), "job")).job == "s"
+
+    run(main())
+
+
+def test_a_record_of_which_no_query_is_left_goes_on_as_zeros(tmp_path: Path) -> None:
+    """Its client hears the party's name; the other records of the block have their scores."""
+    policies = {**EMITS, B: {**EMITS[B], "partners": {HOLDER: {"queries_per_record": 1}}}}
+
+    async def main() -> None:
+        running = federation(tmp_path, HERE, serve={HOLDER: config()}, policies=policies)
+        assert (await running.train(spec(PARAMS))).state == "finished"
+        await serve(running, "job", "s")
+        for ids, said in ((IDS[:1], [""]), (IDS[:2], [B, ""]), (IDS[1:2], [B])):
+            request = serving_pb2.PredictRecords(ids=ids)
+            found = await running.node(HOLDER).served_models.predict(CLIENT, request, None)
+            assert [each.party for each in found.predictions] == said
+        assert running.jobs.status("s")[0].state == "running"
+        await running.close()
 
     run(main())

@@ -97,8 +97,9 @@ class Client:
         """Predictions of records, in the order of their ids, as a data frame (Arrow's where pandas is missing).
 
         Columns: `id`, `status` ("predicted"; "unknown_id", which the label holder lacks; "not_common", which another
-        party lacks), `prediction`, `probability_CLASS`, `score`. More ids than the party takes at once go in several
-        requests. A `UserWarning` names parties that were away when an answer was computed.
+        party lacks; "queries_spent", of which `party` answers no more queries), `prediction`, `probability_CLASS`,
+        `score`. More ids than the party takes at once go in several requests. A `UserWarning` names parties that were
+        away when an answer was computed.
 
         Args:
             ids: texts or whole numbers, as the prediction table has them.

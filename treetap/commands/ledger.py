@@ -40,7 +40,7 @@ def ledger(
     A line is the sum of one kind of charges for one table and one partner. Amounts: attempts at trainings and
     predictions, previews, common records, ε of noisy labels and of noised leaf weights, ρ of noised sums, labels as
     they are that measures were computed from, cells told in small groups to a label holder, stops by
-    max_column_leakage. --json has each charge, too.
+    max_column_leakage, trees of leaf tables opened to an auditor. --json has each charge, too.
 
     treetap ledger --config bank.toml --csv ledger.csv
     """

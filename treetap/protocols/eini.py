@@ -16,11 +16,12 @@ from treetap.protocols.messages import (
     from_last,
     label_holder_opens,
     once,
+    one_digest,
     to_feature_parties,
     to_first,
 )
 from treetap.protocols.registry import PredictionProtocol
-from treetap.protocols.scoring import BLOCK_BYTES, MOST_ATTRIBUTING, ScoringSizes, blocks
+from treetap.protocols.scoring import BLOCK_BYTES, MOST_ATTRIBUTING, ScoringSizes, blocks, spent
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -110,11 +111,13 @@ PROTOCOL = PredictionProtocol(
     sends=(
         *PUBLIC_KEY,
         *blocks("score_block", "score_block"),
+        MessageRow("leaf_commitment", to_feature_parties, once, one_digest, step="make_keys"),
         MessageRow("entry_layout", to_feature_parties, once, entries_of_leaves, step="make_keys"),
         MessageRow("constant_entries", to_first, once, constants_of_leaves, step="make_keys"),
         MessageRow("leaf_entries", along_chain, each_round, ciphertexts_of_leaves, step="score_block"),
         MessageRow("leaf_sums", from_last, each_round, ciphertexts_of_records, step="mask_block"),
     ),
+    sends_served=spent("mask_block"),
     opens_sums=label_holder_opens,
     sends_attributions=(
         MessageRow("attribution_layout", to_feature_parties, once, entries_of_sets, step="make_keys"),

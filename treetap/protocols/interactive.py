@@ -63,8 +63,8 @@ def records_at_splits(sizes: InteractiveSizes, _series: Series) -> int:
 
 
 def directions_of_records(sizes: InteractiveSizes, _series: Series) -> int:
-    """A bit for each record of a block in each tree, or at each split if a party is away."""
-    return sizes.directions * (sizes.block + 8) // 8
+    """Two bits for each record of a block in each tree, or at each split if a party is away."""
+    return 2 * sizes.directions * (sizes.block + 8) // 8
 
 
 PROTOCOL = PredictionProtocol(

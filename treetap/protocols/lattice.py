@@ -14,10 +14,11 @@ from treetap.protocols.messages import (
     from_last,
     label_holder_opens,
     once,
+    one_digest,
     to_feature_parties,
 )
 from treetap.protocols.registry import Needs, NoOptions, PredictionProtocol
-from treetap.protocols.scoring import BLOCK_BYTES, blocks
+from treetap.protocols.scoring import BLOCK_BYTES, blocks, spent
 
 if TYPE_CHECKING:
     pass
@@ -53,11 +54,13 @@ PROTOCOL = PredictionProtocol(
     block=16_384,  # one ciphertext holds 8,192 or 16,384 records, and a block never has more than it does
     sends=(
         *blocks("score_block", "score_block"),
+        MessageRow("leaf_commitment", to_feature_parties, once, one_digest, step="make_keys"),
         MessageRow("lattice_key", to_feature_parties, once, largest_key, step="make_keys"),
         MessageRow("column_layout", to_feature_parties, once, branches_of_columns, step="make_keys"),
         MessageRow("lattice_columns", along_chain, each_round, ciphertexts_of_columns, step="score_block"),
         MessageRow("lattice_sums", from_last, each_round, ciphertexts_of_outputs, step="mask_block"),
     ),
+    sends_served=spent("mask_block"),
     opens_sums=label_holder_opens,
     capabilities=frozenset({Feature.WITHHELD_MODEL, Feature.SERVE, Feature.EXPLAIN}),
     needs=Needs(kernels=True),

@@ -100,3 +100,8 @@ def blocks(naming: str, scoring: str) -> tuple[MessageRow, ...]:
         MessageRow("block_records", to_feature_parties, each_round, records_of_block, step=naming),
         MessageRow("scored_block", label_holder_reports, step=scoring),
     )
+
+
+def spent(naming: str) -> tuple[MessageRow, ...]:
+    """Of a served model: the records of a block of which a feature party's policy permits no further query."""
+    return (MessageRow("spent_records", to_label_holder, each_round, records_of_block, step=naming),)

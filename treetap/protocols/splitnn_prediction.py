@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.messages import JobSizes, MessageRow, Series, each_round, label_holder_opens, to_label_holder
 from treetap.protocols.registry import Needs, NoOptions, PredictionProtocol
-from treetap.protocols.scoring import blocks
+from treetap.protocols.scoring import blocks, spent
 
 if TYPE_CHECKING:
     pass
@@ -62,6 +62,7 @@ PROTOCOL = PredictionProtocol(
         *blocks("embed_block", "embed_block"),
         MessageRow("embeddings", to_label_holder, each_round, embeddings_of_rows, step="embed_block"),
     ),
+    sends_served=spent("embed_block"),
     opens_sums=label_holder_opens,
     capabilities=frozenset({Feature.SERVE, Feature.DEGRADE, Feature.SERVE_DEGRADED}),
     needs=Needs("torch", "neural"),

@@ -327,14 +327,20 @@ class RouteAnswers(google.protobuf.message.Message):
 
     COUNT_FIELD_NUMBER: builtins.int
     LEFT_FIELD_NUMBER: builtins.int
+    SPENT_FIELD_NUMBER: builtins.int
     count: builtins.int
     left: builtins.bytes
+    spent: builtins.bytes
+    """Of a served model: a bit per answer; those about records of which the party's policy permits no further query, for
+    which `left` is 0. Empty: of none.
+    """
     def __init__(
         self,
         *,
         count: builtins.int = ...,
         left: builtins.bytes = ...,
+        spent: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["count", b"count", "left", b"left"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count", "left", b"left", "spent", b"spent"]) -> None: ...
 
 Global___RouteAnswers: typing_extensions.TypeAlias = RouteAnswers

@@ -326,19 +326,23 @@ class PredictionBody(google.protobuf.message.Message):
 
     BLOCK_RECORDS_FIELD_NUMBER: builtins.int
     SPLIT_NAMES_FIELD_NUMBER: builtins.int
+    SPENT_RECORDS_FIELD_NUMBER: builtins.int
     @property
     def block_records(self) -> Global___BlockRecords: ...
     @property
     def split_names(self) -> Global___SplitNames: ...
+    @property
+    def spent_records(self) -> Global___SpentRecords: ...
     def __init__(
         self,
         *,
         block_records: Global___BlockRecords | None = ...,
         split_names: Global___SplitNames | None = ...,
+        spent_records: Global___SpentRecords | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["block_records", b"block_records", "body", b"body", "split_names", b"split_names"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["block_records", b"block_records", "body", b"body", "split_names", b"split_names"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["block_records", "split_names"] | None: ...
+    def HasField(self, field_name: typing.Literal["block_records", b"block_records", "body", b"body", "spent_records", b"spent_records", "split_names", b"split_names"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["block_records", b"block_records", "body", b"body", "spent_records", b"spent_records", "split_names", b"split_names"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["block_records", "split_names", "spent_records"] | None: ...
 
 Global___PredictionBody: typing_extensions.TypeAlias = PredictionBody
 
@@ -359,6 +363,26 @@ class BlockRecords(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["chunks", b"chunks"]) -> None: ...
 
 Global___BlockRecords: typing_extensions.TypeAlias = BlockRecords
+
+@typing.final
+class SpentRecords(google.protobuf.message.Message):
+    """Feature party to label holder, for each block of a served model: the records of which its policy permits no further
+    query. A fixed row takes their place, so that their scores tell nothing of its columns.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SPENT_FIELD_NUMBER: builtins.int
+    spent: builtins.bytes
+    """A bit per record of the block, the first one the lowest of the first byte; empty: of none."""
+    def __init__(
+        self,
+        *,
+        spent: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["spent", b"spent"]) -> None: ...
+
+Global___SpentRecords: typing_extensions.TypeAlias = SpentRecords
 
 @typing.final
 class SplitNames(google.protobuf.message.Message):

@@ -57,6 +57,8 @@ class _RecordStatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """The label holder's table has no such id."""
     NOT_COMMON: _RecordStatus.ValueType  # 3
     """The table of at least one feature party has no such id."""
+    QUERIES_SPENT: _RecordStatus.ValueType  # 4
+    """A feature party answers no more queries of the record: `queries_per_record` of its policy."""
 
 class RecordStatus(_RecordStatus, metaclass=_RecordStatusEnumTypeWrapper): ...
 
@@ -66,6 +68,8 @@ UNKNOWN_ID: RecordStatus.ValueType  # 2
 """The label holder's table has no such id."""
 NOT_COMMON: RecordStatus.ValueType  # 3
 """The table of at least one feature party has no such id."""
+QUERIES_SPENT: RecordStatus.ValueType  # 4
+"""A feature party answers no more queries of the record: `queries_per_record` of its policy."""
 Global___RecordStatus: typing_extensions.TypeAlias = RecordStatus
 
 @typing.final
@@ -141,12 +145,15 @@ class RecordPrediction(google.protobuf.message.Message):
     VALUE_FIELD_NUMBER: builtins.int
     SCORES_FIELD_NUMBER: builtins.int
     PROBABILITIES_FIELD_NUMBER: builtins.int
+    PARTY_FIELD_NUMBER: builtins.int
     id: builtins.str
     status: Global___RecordStatus.ValueType
     label: builtins.str
     """The class."""
     value: builtins.float
     """Of a regression: the value."""
+    party: builtins.str
+    """Of QUERIES_SPENT: the feature party."""
     @property
     def scores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """Raw scores: one, or one per class in the order of the classes."""
@@ -164,9 +171,10 @@ class RecordPrediction(google.protobuf.message.Message):
         value: builtins.float = ...,
         scores: collections.abc.Iterable[builtins.float] | None = ...,
         probabilities: collections.abc.Iterable[builtins.float] | None = ...,
+        party: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["label", b"label", "prediction", b"prediction", "value", b"value"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["id", b"id", "label", b"label", "prediction", b"prediction", "probabilities", b"probabilities", "scores", b"scores", "status", b"status", "value", b"value"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id", "label", b"label", "party", b"party", "prediction", b"prediction", "probabilities", b"probabilities", "scores", b"scores", "status", b"status", "value", b"value"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["prediction", b"prediction"]) -> typing.Literal["label", "value"] | None: ...
 
 Global___RecordPrediction: typing_extensions.TypeAlias = RecordPrediction
