@@ -40,81 +40,60 @@ class BlindedLists:
         self._context, self._plan, self._sizes, self._members = context, plan, sizes, sizes.members.parties
         self.signed_at: Collection[int] = ()  #: the turns whose lists come with signs, for a proof
 
-    async def blinded(self, ids: Ids, order: Rows, exponent: Exponent, *, rooted: bool = False) -> PointList:
-        """The ids at these places, in this order, hashed to the group and raised; `rooted`: with roots."""
+    async def blinded(self, ids: Ids, order: Rows, exponent: Exponent, sums: Sums | None = None) -> PointList:
+        """The ids at these places, in this order, hashed to the group and raised; `sums`: get those of the list."""
 
         def call(first: int, last: int) -> tuple[Any, ...]:
-            return exponent.for_kernel(), *ids.take(order[first:last]).packed()
+            packed = exponent.for_kernel(), *ids.take(order[first:last]).packed()
+            return packed if sums is None else (*packed, sums.numbers, first)
 
         made = self._new(len(order))
-        if rooted:
-            made.roots, kernel = self._new(len(order)), kernels.blind_rooted
-            put = _into(made, made.roots)
-            await self._spread(self._secret_workers, kernel, call, len(order), "raised identifiers", put)
-        else:
-            await self._spread(self._secret_workers, kernels.blind, call, len(order), "raised identifiers", made.put)
+        kernel: Callable[..., Any] = kernels.blind if sums is None else kernels.blind_summed
+        put: Callable[[int, Any], None] = made.put if sums is None else _and_sums(made, sums)
+        await self._spread(self._secret_workers, kernel, call, len(order), "raised identifiers", put)
         return made
 
-    async def raised(self, points: PointList, exponent: Exponent, *, rooted: bool = False) -> PointList:
+    async def raised(
+        self, points: PointList, exponent: Exponent, *, signed: bool = False, sums: Sums | None = None
+    ) -> PointList:
         """A new list of all points, checked and raised, in their order.
 
-        `rooted`: the new list gets signs, times those of the former one if that has some, and the former one roots.
+        `signed`: the new list gets signs, times those of the former one if that has some. `sums`: get those of the
+        former list, which has signs.
         """
 
         def call(first: int, last: int) -> tuple[Any, ...]:
-            return exponent.for_kernel(), points.take(first, last - first)
+            block = exponent.for_kernel(), points.take(first, last - first)
+            return block if sums is None else (*block, *_numbered(points, sums, first, last))
 
         made, total = self._new(len(points)), len(points)
-        if rooted:
-            points.roots, made.signs = self._new(total), self._new(total, width=1)
-            write, before = _into(made, points.roots, made.signs), points.signs
-
-            def put(first: int, blocks: tuple[bytes, bytes, bytes]) -> None:
-                raised, roots, signs = blocks
-                if before is not None:
-                    earlier = np.frombuffer(before.take(first, len(signs)), dtype=np.uint8)
-                    signs = (earlier ^ np.frombuffer(signs, dtype=np.uint8)).tobytes()
-                write(first, (raised, roots, signs))
-
-            await self._spread(self._secret_workers, kernels.raise_rooted, call, total, "raised identifiers", put)
-        else:
-            await self._spread(self._secret_workers, kernels.raise_points, call, total, "raised identifiers", made.put)
+        kernel: Callable[..., Any] = kernels.raise_points
+        put: Callable[[int, Any], None] = made.put
+        if sums is not None:
+            kernel, put = kernels.raise_summed, _and_sums(made, sums)
+        elif signed:
+            made.signs = self._new(total, width=1)
+            kernel, put = kernels.raise_signed, _and_signs(made, made.signs, points.signs)
+        await self._spread(self._secret_workers, kernel, call, total, "raised identifiers", put)
         return made
 
-    async def check(self, points: PointList, *, rooted: bool = False) -> None:
+    async def check(self, points: PointList, sums: Sums | None = None) -> None:
         """Raise `Malformed` for invalid points, in lists that are only compared; raising a list checks it too.
 
-        `rooted`: give the list its roots.
+        `sums`: get those of the list, which has signs.
         """
 
         def call(first: int, last: int) -> tuple[Any, ...]:
-            return (points.take(first, last - first),)
-
-        total = len(points)
-        if rooted:
-            points.roots = self._new(total)
-            put = points.roots.put
-            await self._spread(self._secret_workers, kernels.check_rooted, call, total, "checked identifiers", put)
-        else:
-            await self._spread(
-                self._context.engine, kernels.check_points, call, total, "checked identifiers", lambda _, __: None
-            )
-
-    async def summed(self, points: PointList, statement: bytes) -> bytes:
-        """The sum of all points, each with its sign and times its number, as 32 bytes of edwards25519."""
-        sums, roots, signs = Sums(), required(points.roots), points.signs
-
-        def call(first: int, last: int) -> tuple[Any, ...]:
-            count = last - first
-            own = bytes(count) if signs is None else signs.take(first, count)
-            return statement, first, points.take(first, count), roots.take(first, count), own
+            block = points.take(first, last - first)
+            return (block,) if sums is None else (block, *_numbered(points, sums, first, last))
 
         def put(_first: int, block: bytes) -> None:
-            sums.add(block)
+            if sums is not None:
+                sums.add(block)
 
-        workers, total = self._secret_workers, len(points)
-        await self._spread(workers, kernels.sum_multiples, call, total, "summed identifiers", put)
-        return sums.encoded()
+        kernel: Callable[..., bytes] = kernels.check_points if sums is None else kernels.check_summed
+        engine = self._context.engine if sums is None else self._secret_workers  # no other party learns the numbers
+        await self._spread(engine, kernel, call, len(points), "checked identifiers", put)
 
     async def shuffled(self, points: PointList) -> PointList:
         """The points in a new order; the list is closed."""
@@ -221,11 +200,33 @@ class BlindedLists:
         self._context.costs.operations[operation] += total
 
 
-def _into(*lists: PointList) -> Callable[[int, Sequence[bytes]], None]:
-    """Write the blocks of a result to these lists, at a place."""
+def _numbered(points: PointList, sums: Sums, first: int, last: int) -> tuple[bytes, bytes, int]:
+    """What a kernel needs to sum points of a list with signs."""
+    return required(points.signs).take(first, last - first), sums.numbers, first
 
-    def put(first: int, blocks: Sequence[bytes]) -> None:
-        for points, block in zip(lists, blocks, strict=True):
-            points.put(first, block)
+
+def _and_sums(made: PointList, sums: Sums) -> Callable[[int, tuple[bytes, bytes]], None]:
+    """Write points to a list, at a place, and add the sums beside them."""
+
+    def put(first: int, blocks: tuple[bytes, bytes]) -> None:
+        points, block = blocks
+        made.put(first, points)
+        sums.add(block)
+
+    return put
+
+
+def _and_signs(
+    made: PointList, signs: PointList, before: PointList | None
+) -> Callable[[int, tuple[bytes, bytes]], None]:
+    """Write points and signs to lists, at a place; the signs times those before."""
+
+    def put(first: int, blocks: tuple[bytes, bytes]) -> None:
+        points, turned = blocks
+        if before is not None:
+            earlier = np.frombuffer(before.take(first, len(turned)), dtype=np.uint8)
+            turned = (earlier ^ np.frombuffer(turned, dtype=np.uint8)).tobytes()
+        made.put(first, points)
+        signs.put(first, turned)
 
     return put

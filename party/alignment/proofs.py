@@ -1,42 +1,55 @@
-"""Proofs that a returned list is the one that was sent, raised by one exponent: keys of all parties, proofs of two.
+"""Proofs that a list came back to its owner raised by one exponent of each other party, in its order.
 
-A policy asks for them (`alignment_proof`). Before any list each party tells the others its key, and whether it asks.
-Of two, who is asked sends signs with the list that it returns, and a proof after it; who asks checks both before it
-compares lists. `treetap.psi.proof` says what holds then, docs/alignment.md what does not.
+A policy asks for them (`alignment_proof`). Before any list each party tells the others its key, and if it asks. Who
+asks draws numbers, and sums its list as it leaves, each point times its number, and as it comes back, with signs that
+each party on the way multiplied. Once the list is back the owner sends the first sum around. Every party raises that
+point by its exponent of the lists, proves it (`treetap.psi.proof`), and sends it on with the points and proofs before;
+nobody shows a list. It must come back as the second sum. As nobody knew the numbers while the list was on its way, a
+list that was changed anywhere has that sum with probability 2⁻¹²⁸. docs/alignment.md says what this leaves open.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 
-from party.alignment.lists import BlindedLists
 from party.runtime.context import StepContext, required
 from treetap.errors import Malformed, Refused
 from treetap.native import arithmetic
 from treetap.process.together import together
 from treetap.psi import proof
 from treetap.psi.group import Exponent
-from treetap.psi.lists import PointList
-from treetap.psi.proof import Claim
+from treetap.psi.proof import Claim, Sums
 from treetap.wire.v2 import alignment_pb2
 
 
-class AnnouncedKeys:
-    """The keys that parties tell each other before any list, and who of them asks for proofs.
+class ListProofs:
+    """One party's part in the proofs of an alignment, for one attempt at a job.
 
     Attributes:
-        asks: this party wants a proof of the list that it gets back.
-        asking: all parties that do; known once they have been met.
+        sent, returned: of a party that wants a proof, the sums of its list as it left, and as it came back.
+        asking: all parties that want one; known once they have been met.
     """
 
-    def __init__(self, context: StepContext, lists: BlindedLists, members: Sequence[str], exponent: Exponent) -> None:
+    sent: Sums | None = None
+    returned: Sums | None = None
+    _chain: alignment_pb2.SumOfList | None = None  # what came back of the own sum
+
+    def __init__(self, context: StepContext, members: Sequence[str], exponent: Exponent) -> None:
         """`exponent`: the one that raises the lists which are returned in their order."""
-        self._context, self._lists, self._members, self._exponent = context, lists, members, exponent
+        self._context, self._members, self._exponent = context, members, exponent
         me = context.party
         self._others = [party for party in members if party != me]
         self._keys = {me: b"" if arithmetic.form_in_use() is None else proof.key_of(exponent)}
-        self.asks = context.policy.alignment_proof
-        self.asking = {me} if self.asks else set[str]()
+        self.asking = set[str]()
+        if context.policy.alignment_proof:
+            numbers = secrets.token_bytes(64)
+            self.sent, self.returned, self.asking = Sums(numbers), Sums(numbers), {me}
+
+    @property
+    def asks(self) -> bool:
+        """True if this party wants a proof."""
+        return self.sent is not None
 
     async def announce(self) -> None:
         """Send every other party the own key, and whether this party asks."""
@@ -66,59 +79,65 @@ class AnnouncedKeys:
                 f"take the line out of the policy of {min(self.asking)}"
             )
 
-    def _claim(self, prover: str, verifier: str) -> Claim:
-        """The claim of a proof, without the lists."""
-        context, keys = self._context, self._keys
-        return Claim(context.job, context.digest, context.attempt, prover, verifier, keys[prover], keys[verifier])
-
-
-class ListProofs(AnnouncedKeys):
-    """One party's proofs to the other of two, and its checks of the other's, for one attempt at a job."""
-
-    @property
-    def asked(self) -> bool:
-        """True if the other party asks; known once it has been met."""
-        return self._peer in self.asking
-
-    @property
-    def _peer(self) -> str:
-        return self._others[0]
-
-    async def prove(self, points: PointList, raised: PointList) -> alignment_pb2.ListProof:
-        """The proof of a raised list with signs, of which the first one has roots; `Malformed` if they are empty."""
-        me = self._context.party
-        if not len(points):
-            raise Malformed(f"{self._peer} asks {me} for a proof of its list of identifiers, which is empty")
-        claim = self._claim(me, self._peer)
-        statement = await self._statement(claim, points, raised)
-        source = await self._lists.summed(points, statement)
-        challenge, response = proof.prove(self._exponent, claim, statement, source)
-        return alignment_pb2.ListProof(challenge=challenge, response=response)
-
-    async def send(self, made: alignment_pb2.ListProof, stage: int) -> None:
-        """Send the proof of the list that goes back at this turn."""
-        await self._context.outbox.send(self._peer, "list_proof", [made], stage=stage)
-
-    async def check(self, points: PointList, raised: PointList, stage: int) -> None:
-        """Receive the proof of the list that came back at this turn, and check it; both lists have roots.
+    async def go_around(self) -> None:
+        """Send the sum of the own list around, if this party asks, and prove the sums of others that do.
 
         Raises:
-            Malformed: the list is not the one that was sent, raised by the exponent of the other party's key.
+            Malformed: another party sent no point as its sum.
         """
-        given: alignment_pb2.ListProof = await self._context.mailbox.only(self._peer, "list_proof", 0, stage)
-        me, peer = self._context.party, self._peer
-        claim = self._claim(peer, me)
-        statement = await self._statement(claim, points, raised)
-        sums = await self._lists.summed(points, statement), await self._lists.summed(raised, statement)
-        if not proof.holds(claim, statement, sums, (given.challenge, given.response)):
+        if not self.asking:
+            return
+        members, place = self._members, self._members.index(self._context.party)
+        following, preceding = members[(place + 1) % len(members)], members[place - 1]
+        chain = alignment_pb2.SumOfList(points=[] if self.sent is None else [self.sent.encoded()])
+        for hop in range(len(members)):
+            sending = self._context.outbox.send(following, "sum_of_list", [chain], stage=hop)
+            chain, _ = await together(self._context.mailbox.only(preceding, "sum_of_list", 0, hop), sending)
+            owner = members[(place - 1 - hop) % len(members)]
+            if owner in self.asking and owner != self._context.party:
+                self._raise(chain, owner, hop, preceding)
+        self._chain = chain
+
+    def _raise(self, chain: alignment_pb2.SumOfList, owner: str, hop: int, sender: str) -> None:
+        """Add the raised point and its proof to what came."""
+        if len(chain.points) != hop + 1 or not proof.valid_key(chain.points[-1]):
+            raise Malformed(f"{sender} sent no point of the group as the sum of the identifiers of {owner}")
+        claim, source = self._claim(self._context.party, owner), chain.points[-1]
+        challenge, response = proof.prove(self._exponent, claim, claim.statement(hop), source)
+        chain.points.append(proof.raised_by(self._exponent, source))
+        chain.proofs.append(alignment_pb2.ListProof(challenge=challenge, response=response))
+
+    def check(self) -> None:
+        """Compare what came back of the own sum with the list that came back, if this party asks.
+
+        Raises:
+            Malformed: the list is not the one that was sent, or a proof is none; of a proof the message says whose.
+        """
+        if self.sent is None or self.returned is None:
+            return
+        me, members, place = self._context.party, self._members, self._members.index(self._context.party)
+        chain = required(self._chain)
+        points = chain.points
+        if len(points) != len(members) or len(chain.proofs) != len(members) - 1 or points[0] != self.sent.encoded():
+            raise Malformed(f"the sum of the identifiers of {me} did not come back from {members[place - 1]}")
+        for hop, made in enumerate(chain.proofs):
+            prover = members[(place + 1 + hop) % len(members)]
+            claim = self._claim(prover, me)
+            raised = points[hop], points[hop + 1]
+            if not proof.holds(claim, claim.statement(hop), raised, (made.challenge, made.response)):
+                raise Malformed(
+                    f"{prover} did not prove to {me} that it raised the sum of its identifiers by one exponent; no "
+                    f"record counts as common. Settle that with the operator of {prover} before another job with it"
+                )
+        if points[-1] != self.returned.encoded():
+            others = " or ".join(self._others)
             raise Malformed(
-                f"{peer} did not return the blinded identifiers of {me} raised by one exponent, in their order: its "
-                f"proof does not hold; no record counts as common. {peer} runs another program than treetap or is not "
-                "honest: settle that with its operator before another job with it"
+                f"the blinded identifiers of {me} did not come back raised by one exponent of each party, in their "
+                f"order: {others} has changed them, runs another program than treetap or is not honest; no record "
+                "counts as common. Settle that with their operators before another job with them"
             )
 
-    async def _statement(self, claim: Claim, points: PointList, raised: PointList) -> bytes:
-        """The statement of a claim about these lists, the second one with signs."""
-        lists = (points, raised, required(raised.signs))
-        digests = await self._context.offload(lambda: [one.digest() for one in lists], whole=True)
-        return claim.statement(len(points), digests)
+    def _claim(self, prover: str, verifier: str) -> Claim:
+        """The claim of a proof, without the sum."""
+        context, keys = self._context, self._keys
+        return Claim(context.job, context.digest, context.attempt, prover, verifier, keys[prover], keys[verifier])

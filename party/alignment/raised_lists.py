@@ -18,6 +18,7 @@ from treetap.protocols.alignment import Plan
 from treetap.protocols.messages import JobSizes
 from treetap.psi.group import Exponent
 from treetap.psi.lists import PointList, permutation
+from treetap.psi.proof import Sums
 from treetap.tables.record_ids import Ids
 from treetap.wire.v2 import control_pb2
 
@@ -44,8 +45,7 @@ class RaisedLists:
         self._shuffle: Rows = np.zeros(0, dtype=np.int64)
         self._held: list[PointList] = []  # between two turns
         self._common: PointList | None = None  # kept beside these, once it is known
-        self._sent: PointList | None = None  # likewise, the own list, until a proof of its return is checked
-        self._rooted = False  # the own list gets roots
+        self._sums: Sums | None = None  # of the own list, for a proof of its return
         self._exponent = Exponent.draw()
         self._lists = BlindedLists(context, plan, sizes)
 
@@ -53,7 +53,7 @@ class RaisedLists:
     async def blind_ids(self) -> None:
         """Hash the party's own ids to the group and raise them, in a random order that the party keeps."""
         self._shuffle = await self._context.offload(lambda: permutation(len(self._ids)))
-        self._hold(await self._lists.blinded(self._ids, self._shuffle, self._exponent, rooted=self._rooted))
+        self._hold(await self._lists.blinded(self._ids, self._shuffle, self._exponent, self._sums))
 
     @step()
     async def pass_ids(self, request: control_pb2.StepRequest) -> None:
@@ -81,6 +81,6 @@ class RaisedLists:
     def _hold(self, *lists: PointList) -> None:
         """Hold these lists; delete those that were held before, unless they are among them or kept beside them."""
         for points in self._held:
-            if points not in (self._common, self._sent, *lists):
+            if points not in (self._common, *lists):
                 points.close()
         self._held = list(lists)

@@ -16,9 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from party.alignment.proofs import AnnouncedKeys, ListProofs
+from party.alignment.proofs import ListProofs
 from party.alignment.raised_lists import RaisedLists, own_steps
-from party.alignment.ring_proofs import RingProofs
 from party.runtime.context import StepContext, required
 from party.runtime.ledger import Kind
 from party.runtime.messages import Rows
@@ -91,13 +90,10 @@ class Alignment(RaisedLists):
         self._records: Rows | None = None
         self._found: tuple[Rows, bytes] = (self._shuffle, b"")  # the label holder's result, until all parties agree
         self._fresh, self._once = Exponent.draw(), Exponent.draw()
-        passes = [turn.stage for turn in self._turns if turn.step == "pass_ids"] or [0]
-        self._first, self._last = passes[0], passes[-1]
-        self._two = ListProofs(context, self._lists, self._members, self._exponent)
-        self._ring = RingProofs(context, self._lists, self._members, self._fresh)
-        self._proofs: AnnouncedKeys = self._ring if len(self._members) > 2 else self._two
-        self._proof: alignment_pb2.ListProof | None = None  # of two parties, of the list that goes back
-        self._rooted = self._proofs is self._two and self._proofs.asks
+        self._first = next((turn.stage for turn in self._turns if turn.step == "pass_ids"), 0)
+        ring = len(self._members) > 2
+        self._proofs = ListProofs(context, self._members, self._fresh if ring else self._exponent)
+        self._sums = None if ring else self._proofs.sent
 
     def begin(self, ids: Ids, rows: Rows, path: Origin, *, keep: bool, training: int | None = None) -> int:
         """Set the ids of the party's own table; returns the earlier attempt that aligned them, or 0.
@@ -173,14 +169,11 @@ class Alignment(RaisedLists):
 
     @step()
     async def pass_ids(self, request: control_pb2.StepRequest) -> None:
-        """As in a count; receive the others' keys before any list. Of two parties, a proof goes after its list."""
+        """As in a count; receive the others' keys before any list."""
         if request.stage == self._first:
             await self._proofs.meet()
             self._lists.signed_at = self._signed()
-            self._sent = self._held[0] if self._rooted else None
         await super().pass_ids(request)
-        if self._proof is not None and request.stage == self._last:
-            await self._two.send(self._proof, self._last)
 
     @step()
     async def raise_ids(self, request: control_pb2.StepRequest) -> None:
@@ -189,17 +182,14 @@ class Alignment(RaisedLists):
         In a ring the own list comes last, and loses the one-time exponent; who asks for proofs sums it.
         """
         (points,), owner, ring = self._held, self._owner(request.stage - 1), len(self._members) > 2
-        own, asked = owner == self._context.party, owner in self._proofs.asking
-        if own:
+        if owner == self._context.party:
             self._check_length(points)
-        fresh = self._fresh.over(self._once) if own else self._fresh
-        raised = await self._lists.raised(points, fresh if ring else self._exponent, rooted=asked)
-        if own:
-            await self._ring.sum(self._sent, points)
-            self._forget_sent()
+            raised = await self._lists.raised(points, self._fresh.over(self._once), sums=self._proofs.returned)
+        else:
+            exponent, asked = self._fresh if ring else self._exponent, owner in self._proofs.asking
+            raised = await self._lists.raised(points, exponent, signed=asked)
         if not ring:
             self._common = raised
-            self._proof = await self._two.prove(points, raised) if asked else None
         self._hold(raised)
 
     @step()
@@ -228,14 +218,12 @@ class Alignment(RaisedLists):
         points that the owner finally sees, and could find its own ids among them (docs/adr/0013-one-time-exponent.md).
         """
         (self._common,) = self._held
-        own = await self._lists.blinded(self._ids, self._shuffle, self._once, rooted=self._ring.asks)
-        self._sent = own if self._ring.asks else None
-        self._hold(own)
+        self._hold(await self._lists.blinded(self._ids, self._shuffle, self._once, self._proofs.sent))
 
     @step()
     async def prove_ids(self) -> None:
-        """In a ring, prove the lists of those who ask, before anybody compares one."""
-        await self._ring.go_around()
+        """Prove the lists of those who ask, before anybody compares one."""
+        await self._proofs.go_around()
 
     @step()
     async def match_ids(self) -> None:
@@ -245,10 +233,8 @@ class Alignment(RaisedLists):
             await self._lists.check(common)
         else:
             self._check_length(own)
-            await self._lists.check(own, rooted=self._rooted)
-            if self._sent is not None:
-                await self._two.check(self._sent, own, self._last)
-                self._forget_sent()
+            await self._lists.check(own, self._proofs.returned)
+        self._proofs.check()
         state, parts = hashlib.sha256(), [np.zeros(0, dtype=np.int64)]
 
         def kept(points: bytes, places: Rows) -> None:
@@ -284,12 +270,6 @@ class Alignment(RaisedLists):
                 f"{self._context.party} sent {len(self._shuffle)} blinded identifiers, {len(own)} came back: "
                 f"{others} has changed them; no record counts as common. Settle that with the operator there"
             )
-
-    def _forget_sent(self) -> None:
-        """Close the own list as it left, once its return is checked or summed."""
-        if self._sent is not None:
-            self._sent.close()
-            self._sent = None
 
     async def _compare(self) -> None:
         """Feature party: send the label holder the digest of the common points, and end the phase."""

@@ -84,7 +84,7 @@ def test_who_asks_gets_a_proof_and_all_find_the_same(
     signs: Counter[str] = Counter()
 
     def note(sender: str, _to: str, parcel: Parcel) -> Parcel:
-        proofs[sender] += name_of(parcel) == "list_proof"
+        proofs[sender] += len(parcel.alignment.sum_of_list.proofs)
         signs[sender] += len(parcel.alignment.blinded_ids.signs)
         return parcel
 
@@ -103,26 +103,21 @@ class Reflecting(Alignment):
     @step()
     async def blind_ids(self) -> None:
         """Points of nothing."""
-        await self._two.announce()
+        await self._proofs.announce()
         self._shuffle, made = np.arange(len(self._ids)), self._lists.empty()
         made.append(group().hash_points(secrets.token_bytes(64 * len(self._ids))))
         self._hold(made)
 
     @step()
     async def pass_ids(self, request: control_pb2.StepRequest) -> None:
-        """Take the points that the other has raised, and return them; with the proof that it can make of them."""
+        """Take the points that the other has raised, and return them, with signs."""
         if request.stage != RETURN:
             await super().pass_ids(request)
-            self.theirs = self._held[0]
             return
         (answer,) = await self._lists.take_all([1], RETURN)
         answer.signs = PointList(self._context.scratch.file(), width=1)
         answer.signs.append(bytes(len(answer)))
         await self._lists.send(OTHER, answer, RETURN)
-        if self._two.asked:
-            theirs = await self._lists.raised(self.theirs, self._exponent, rooted=True)
-            theirs.close()
-            await self._two.send(await self._two.prove(self.theirs, answer), RETURN)
         self.answer = answer
 
     @step()
@@ -146,14 +141,15 @@ def test_points_that_are_sent_back(proven: bool, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(label_holder_job, "Alignment", made)
     own = [f"patient {number}" for number in range(40)]
     ids = [[f"nobody {number}" for number in range(40)], own]
-    status, found = trained(tmp_path, ASKS if proven else {}, ids=ids)
+    status, found = trained(tmp_path, {OTHER: ASKS[OTHER]} if proven else {}, ids=ids)
     if not proven:
         assert status.state == "finished", status.error
         assert sorted(found[1]) == sorted(own)
         return
     assert (status.state, found) == ("failed", [])
-    assert f"{FIRST} did not return the blinded identifiers of {OTHER} raised by one exponent" in status.error
-    assert "settle that with its operator" in status.error
+    assert f"the blinded identifiers of {OTHER} did not come back raised by one exponent" in status.error
+    assert f"{FIRST} has changed them" in status.error
+    assert "Settle that with their operators" in status.error
 
 
 def _of_another_exponent(points: bytes) -> bytes:
@@ -161,8 +157,8 @@ def _of_another_exponent(points: bytes) -> bytes:
 
 
 def _spoilt(parcel: Parcel, what: str) -> None:
-    """Change a message of the return, or of the key, in one way."""
-    ids, proof = parcel.alignment.blinded_ids, parcel.alignment.list_proof
+    """Change a message of the return, of the key or of the sum, in one way."""
+    ids, chain = parcel.alignment.blinded_ids, parcel.alignment.sum_of_list
     if name_of(parcel) == "alignment_key":
         key = parcel.alignment.alignment_key
         if what == "another key":
@@ -172,13 +168,17 @@ def _spoilt(parcel: Parcel, what: str) -> None:
         if what == "a key of low order":
             key.key = bytes(32)
         return
-    if name_of(parcel) == "list_proof":
+    if name_of(parcel) == "sum_of_list":
         if what == "another challenge":
-            proof.challenge = bytes([proof.challenge[0] ^ 1]) + proof.challenge[1:]
+            _spoil(parcel)
         if what == "no proof":
-            parcel.alignment.list_proof.CopyFrom(alignment_pb2.ListProof())
+            del chain.proofs[:]
+        if what == "an empty proof":
+            chain.proofs[0].CopyFrom(alignment_pb2.ListProof())
         if what == "a response above the order":
-            proof.response = b"\xff" * 32
+            chain.proofs[0].response = b"\xff" * 32
+        if what in ("another sum", "another raised sum"):
+            _replace(parcel, int(what != "another sum"))
         return
     points = ids.points
     if what == "two points exchanged":
@@ -194,15 +194,18 @@ def _spoilt(parcel: Parcel, what: str) -> None:
 
 
 FAULTS = {
-    "two points exchanged": "did not return the blinded identifiers of clinic raised by one exponent",
-    "all points reordered": "did not return",
-    "one point of another exponent": "did not return",
-    "a sign turned": "did not return",
+    "two points exchanged": "the blinded identifiers of clinic did not come back raised by one exponent",
+    "all points reordered": "in their order: lab has changed them",
+    "one point of another exponent": "did not come back raised",
+    "a sign turned": "did not come back raised",
     "no signs": "lab sent 0 signs for 41 identifiers: a proof needs one each",
-    "another challenge": "did not return",
-    "no proof": "did not return",
-    "a response above the order": "did not return",
-    "another key": "did not return",
+    "another challenge": "lab did not prove to clinic that it raised the sum of its identifiers by one exponent",
+    "no proof": "the sum of the identifiers of clinic did not come back from lab",
+    "an empty proof": "lab did not prove",
+    "a response above the order": "lab did not prove",
+    "another sum": "the sum of the identifiers of clinic did not come back from lab",
+    "another raised sum": "lab did not prove",
+    "another key": "lab did not prove",
     "no key": 'which lab cannot give: they need compiled kernels; set arithmetic = "native" in the file of lab',
     "a key of low order": "the key that lab sent clinic before its identifiers is no point of the group",
 }
@@ -213,7 +216,8 @@ def test_what_a_party_changes_in_its_answer_is_told(fault: str, tmp_path: Path) 
     """By the party that asks, which compares no list then."""
 
     def tamper(sender: str, _to: str, parcel: Parcel) -> Parcel:
-        if sender == OTHER and (parcel.stage == RETURN or name_of(parcel) == "alignment_key"):
+        lists = name_of(parcel) == "blinded_ids" and parcel.stage == RETURN
+        if sender == OTHER and (lists or name_of(parcel) == "alignment_key" or parcel.alignment.sum_of_list.proofs):
             _spoilt(parcel, fault)
         return parcel
 
@@ -280,7 +284,7 @@ def test_a_resumed_job_goes_on_with_a_proven_alignment_alone(proven: bool, tmp_p
         federation = Federation(tmp_path, tables(IDS), policies=ASKS if proven else {})
 
         def note(sender: str, _to: str, parcel: Parcel) -> Parcel:
-            proofs.extend([sender] if name_of(parcel) == "list_proof" else [])
+            proofs.extend([sender] * len(parcel.alignment.sum_of_list.proofs))
             return parcel
 
         def hook(message: Message) -> None:
@@ -335,7 +339,7 @@ def test_predictions_have_proofs_too(tmp_path: Path) -> None:
         federation = Federation(tmp_path, tables(IDS), policies=ASKS)
 
         def note(sender: str, _to: str, parcel: Parcel) -> Parcel:
-            proofs[parcel.job] += name_of(parcel) == "list_proof"
+            proofs[parcel.job] += len(parcel.alignment.sum_of_list.proofs)
             return parcel
 
         federation.tamper = note

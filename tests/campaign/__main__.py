@@ -19,6 +19,7 @@ from tests.campaign.kills import STAGES, sample
 from tests.campaign.plans import Plan
 from tests.campaign.pools import workplace
 from tests.campaign.schedule import carry_out
+from treetap.native import arithmetic
 
 
 def main() -> int:
@@ -45,6 +46,7 @@ def main() -> int:
     long.add_argument("--minutes", type=float, default=30.0)
     security.add(kinds)
     given = parser.parse_args()
+    arithmetic.use(arithmetic.choose("auto").name)  # as a party does; proofs of alignments need kernels
     if given.kind in security.COMMANDS:
         return security.carry_out(given)
     if given.kind in _TIMED:

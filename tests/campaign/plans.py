@@ -16,8 +16,10 @@ from tests.worlds import PARTIES
 SECOND = "second"
 #: Stage → how often it is drawn. On two the label holder has defences of its labels; the last one trains a network.
 STAGES = {
-    "boosting": 46,
-    "boosting-psi": 10,
+    "boosting": 38,
+    "boosting-psi": 6,
+    "boosting-proven": 6,
+    "boosting-noised": 6,
     "stopping": 10,
     "forest": 12,
     "pivodl": 10,

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from multiprocessing.pool import Pool
 from pathlib import Path
 
+from treetap.native import arithmetic
+
 
 @contextmanager
 def workplace() -> Iterator[Path]:
@@ -33,4 +35,5 @@ def processes(count: int) -> Iterator[tuple[Pool, Path]]:
 def _begin(folder: str) -> None:
     """A process of a pool is ended without its clean-up: what it makes lies in the folder that goes."""
     tempfile.tempdir = folder
+    arithmetic.use(arithmetic.choose("auto").name)
     gc.freeze()  # what was imported is garbage never

@@ -28,6 +28,7 @@ from tests.simulator import COORDINATOR, Federation, run
 from tests.splitnn import small_job as network
 from tests.trainings import oracle, policies
 from tests.worlds import PARTIES, World, spec, world
+from treetap.native import arithmetic
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import ForestParams, TreeParams
 from treetap.wire.v2 import setup_pb2
@@ -89,7 +90,7 @@ def stage(name: str) -> Stage:
         return Stage(name, HERE, network.PARAMS, network.JOB, OracleModel([], 0))
     here, more, own, of_columns = HERE, {}, Defences(), Defences()
     params: TreeParams = PARAMS
-    if name == "boosting-psi":
+    if name in ("boosting-psi", "boosting-proven"):
         here, more = UNTIED, {"alignment": "psi"}
     elif name == "boosting-noised":
         of_columns = NOISED
@@ -118,7 +119,9 @@ def stage(name: str) -> Stage:
 
 
 def playable(name: str) -> bool:
-    """True if the libraries that a stage needs are there."""
+    """True if the libraries that a stage needs are there, and compiled kernels where it has proofs."""
+    if name == "boosting-proven":
+        return arithmetic.form_in_use() is not None
     return name != "splitnn" or network.INSTALLED
 
 
@@ -129,6 +132,8 @@ def federation(folder: Path, name: str, *, record: bool, **more: Any) -> Federat
     own: dict[str, dict[str, Any]] = {PARTIES[0]: {"label_budget": here.budget}} if here.budget else {}
     if here.of_columns.column_privacy is not None:
         own = {PARTIES[0]: {"noised_sums": True}, PARTIES[1]: {"column_budget": MOST_NOISED}}
+    elif name == "boosting-proven":
+        own = {party: needed.get(party, {}) | {"alignment_proof": True} for party in PARTIES}
     return Federation(
         folder,
         here.here.tables,

@@ -5,7 +5,7 @@
  * sums modulo p. Results of kernels are compared with each other and with the multiple of RFC 7748, section 5.2: hashes
  * are of the group, raising commutes and gives points of the group, blocks of every length give what their points give
  * one by one, and encodings that are of no point, or of no point of the group, are refused at their places. Roots that
- * are recovered after raising are those of a check, but for their sign, and sums do not depend on the points' order. */
+ * are made by raising are those of a check, but for their sign, and sums do not depend on the points' order. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,10 +13,8 @@
 
 int FN(treetap_has)(void);
 void FN(treetap_hash_points)(const uint8_t *, uint8_t *, uint8_t *, size_t);
-void FN(treetap_raise_points)(const uint8_t *, const uint8_t *, uint8_t *, uint8_t *, size_t);
+void FN(treetap_raise_points)(const uint8_t *, const uint8_t *, const uint8_t *, uint8_t *, uint8_t *, size_t);
 size_t FN(treetap_check_points)(const uint8_t *, uint8_t *, size_t);
-void FN(treetap_recover_roots)(
-    const uint8_t *, const uint8_t *, const uint8_t *, const uint8_t *, uint8_t *, size_t);
 void FN(treetap_sum_multiples)(
     const uint8_t *, const uint8_t *, const uint8_t *, const int8_t *, size_t, uint64_t *, uint8_t *);
 void treetap_sha512(const uint8_t *, size_t, const uint8_t *, const int64_t *, size_t, uint8_t *);
@@ -186,7 +184,7 @@ static void published(void) { /* the first test vector of RFC 7748, section 5.2;
         }
     value[0][0] &= 248;
     value[0][31] = (value[0][31] & 127) | 64;
-    FN(treetap_raise_points)(value[0], value[1], reached, NULL, 1);
+    FN(treetap_raise_points)(value[0], value[1], NULL, reached, NULL, 1);
     CHECK(!memcmp(reached, value[2], 32));
 }
 
@@ -201,12 +199,13 @@ static void drive(size_t count) {
     CHECK(FN(treetap_check_points)(points, NULL, count) == count);
     clamped(first);
     clamped(second);
-    FN(treetap_raise_points)(first, points, one, other, count);
-    CHECK(FN(treetap_check_points)(one, roots, count) == count);
-    CHECK(FN(treetap_check_points)(other, roots, count) == count); /* the points times the scalar plus 1 */
-    FN(treetap_raise_points)(second, one, one, NULL, count); /* in place */
-    FN(treetap_raise_points)(second, points, other, NULL, count);
-    FN(treetap_raise_points)(first, other, other, NULL, count);
+    FN(treetap_raise_points)(first, points, NULL, one, NULL, count);
+    CHECK(FN(treetap_check_points)(one, NULL, count) == count);
+    FN(treetap_raise_points)(first, points, roots, other, roots, count); /* roots in place */
+    CHECK(!memcmp(one, other, 32 * count));
+    FN(treetap_raise_points)(second, one, roots, one, roots, count); /* both in place */
+    FN(treetap_raise_points)(second, points, NULL, other, NULL, count);
+    FN(treetap_raise_points)(first, other, NULL, other, NULL, count);
     CHECK(!memcmp(one, other, 32 * count));
     if (count) {
         const size_t last = count - 1;
@@ -235,7 +234,7 @@ static number of_bytes(const uint8_t *row) {
 static void sums(size_t count) {
     enum { WINDOWS = 16, SPACE = WINDOWS * 129 * 24 };
     uint8_t *uniform = bytes(64 * count), *points = bytes(32 * count), *roots = bytes(32 * count);
-    uint8_t *raised = bytes(32 * count), *seconds = bytes(32 * count), *even = bytes(32 * count), *signs = bytes(count);
+    uint8_t *raised = bytes(32 * count), *even = bytes(32 * count), *signs = bytes(count);
     int8_t *digits = (int8_t *)bytes(WINDOWS * count);
     uint64_t *buckets = (uint64_t *)bytes(8 * SPACE);
     uint8_t *made[2] = {bytes(4 * 32 * WINDOWS), bytes(4 * 32 * WINDOWS)}, scalar[32];
@@ -243,8 +242,7 @@ static void sums(size_t count) {
     for (size_t i = 0; i < WINDOWS * count; i++) digits[i] = (int8_t)(i % 5 ? next() : 127 + i % 2);
     FN(treetap_hash_points)(uniform, points, roots, count);
     clamped(scalar);
-    FN(treetap_raise_points)(scalar, points, raised, seconds, count);
-    FN(treetap_recover_roots)(points, roots, raised, seconds, roots, count); /* in place */
+    FN(treetap_raise_points)(scalar, points, roots, raised, roots, count);
     CHECK(FN(treetap_check_points)(raised, even, count) == count);
     for (size_t i = 0; i < count; i++) {
         const number v = of_bytes(roots + 32 * i), e = of_bytes(even + 32 * i), both = plus(v, e);
@@ -276,7 +274,7 @@ static void sums(size_t count) {
                                    of_bytes(made[0] + 32 * (WINDOWS * 2 + window)));
             CHECK(!memcmp(&a, &b, sizeof a));
         }
-    free(uniform), free(points), free(roots), free(raised), free(seconds), free(even), free(signs), free(digits);
+    free(uniform), free(points), free(roots), free(raised), free(even), free(signs), free(digits);
     free(buckets), free(made[0]), free(made[1]);
 }
 

@@ -57,6 +57,7 @@ for call in [
     lambda: lattice.key_stream(bytes(33), 0, 8),
     lambda: points.raise_points(bytes(31), bytes(32)),
     lambda: points.raise_points(bytes(32), bytes(33)),
+    lambda: points.raise_rooted(bytes(32), bytes(64), bytes(32)),
     lambda: points.hash_points(bytes(65)),
     lambda: points.hash_rooted(bytes(65)),
     lambda: points.sum_multiples(bytes(64), bytes(32), bytes(2), bytes(32)),

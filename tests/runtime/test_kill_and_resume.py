@@ -84,7 +84,7 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     forests = ("share_labels", "take_labels", "encrypted_labels")
     categories = ("chosen_partitions", "noised_sums")  # by the parties' own tables and files
     previewing = ("charge_", "count_", "take_count", "least_", "shared_")
-    checks = ("check_job", "alignment_key", "list_proof", "sum_of_list", "prove_ids")  # before a job, or if asked for
+    checks = ("check_job", "alignment_key", "sum_of_list", "prove_ids")  # before a job, or if asked for
     others = (*checks, *previewing, *predicting, *masking, *lattices, *explaining, *blinding, *forests, *categories)
     assert words == {kind for kind in kinds if not kind.startswith(others)}
 

@@ -144,7 +144,6 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
         for at in range(0, 3_000_000, MESSAGE_BYTES)
     ],
     "alignment_key": lambda: [alignment_pb2.AlignmentKey(key=bytes(32), asks=True)],
-    "list_proof": lambda: [alignment_pb2.ListProof(challenge=bytes(32), response=bytes(32))],
     "sum_of_list": lambda: [
         alignment_pb2.SumOfList(
             points=[bytes(32)] * 20, proofs=[alignment_pb2.ListProof(challenge=bytes(32), response=bytes(32))] * 19
@@ -220,7 +219,7 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
 }
 #: Kinds of which a part is never long.
 SHORT = (
-    *("alignment_key", "list_proof", "sum_of_list"),
+    *("alignment_key", "sum_of_list"),
     "public_key",
     "record_digest",
     "least_count",

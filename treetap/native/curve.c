@@ -79,62 +79,64 @@ CALLED void store_ratios(const ratio *of, uint8_t *points, size_t count) {
     }
 }
 
-/* Every point times the scalar, which is clamped: 2^254 + 8j; and times the scalar plus 1, unless `seconds` is NULL. The
- * points have been checked. `raised` may be `points`. */
+/* Of points raised by a ladder, whose results `first` and `second` are, u and v, signed (Okeya and Sakurai, "Efficient
+ * Elliptic Curve Cryptosystems from a Scalar Multiplication Algorithm with Recovery of the y-Coordinate on a
+ * Montgomery-Form Elliptic Curve", CHES 2001, corollary 2). With u and v before, u' and v' after, and w the u of second,
+ *
+ *     2*v*v' = (u*u' + 1)*(u + u' + 2*A) - 2*A - (u - u')^2 * w
+ *
+ * is multiplied by the denominators z^2 of u' and that of w, so that one inversion serves all. No v of the group is 0.
+ * Where second is the neutral element, which is -1 for a scalar modulo l, both become 0: 1 of 2^252 scalars. */
+CALLED void store_full(
+    const element *u, const uint8_t *roots, const ratio *first, const ratio *second, uint8_t *raised, uint8_t *made,
+    size_t count) {
+    static const uint64_t TWICE_A[WORDS] = {2 * CURVE_A, 0, 0, 0, 0};
+    const size_t vectors = (count + LANES - 1) / LANES;
+    element of_u[BATCH], of_v[BATCH], inverse[BATCH];
+    for (size_t k = 0; k < vectors; k++) {
+        vector top;
+        const wide words = load(roots + LANES * POINT_BYTES * k, POINT_BYTES, count - LANES * k, &top);
+        const element v = element_of(&words), *const x = &first[k].x, *const z = &first[k].z;
+        const element ux = product(&u[k], x), uz = product(&u[k], z), az = scaled(z, TWICE_A), azz = product(&az, z);
+        const element left = sum(&ux, z), apart = difference(&uz, x), apart2 = squared(&apart);
+        const element both = sum(&uz, x), right = sum(&both, &az), inner = product(&left, &right);
+        const element rest = difference(&inner, &azz), more = product(&rest, &second[k].z);
+        const element less = product(&apart2, &second[k].x);
+        const element v2 = sum(&v, &v), v2z = product(&v2, z), under = product(&v2z, &second[k].z);
+        of_u[k] = product(x, &under);
+        of_v[k] = difference(&more, &less);
+        inverse[k] = product(&under, z);
+    }
+    invert(inverse, vectors);
+    for (size_t k = 0; k < vectors; k++) {
+        const element after = product(&of_u[k], &inverse[k]), v = product(&of_v[k], &inverse[k]);
+        store(&after, raised + LANES * POINT_BYTES * k, count - LANES * k);
+        store(&v, made + LANES * POINT_BYTES * k, count - LANES * k);
+    }
+}
+
+/* Every point times the scalar, which is clamped: 2^254 + 8j; with v of each in `made` for those in `roots`, unless both
+ * are NULL. The points have been checked. `raised` may be `points`, and `made` may be `roots`. */
 TARGET void FN(treetap_raise_points)(
-    const uint8_t scalar[32], const uint8_t *points, uint8_t *raised, uint8_t *seconds, size_t count) {
+    const uint8_t scalar[32], const uint8_t *points, const uint8_t *roots, uint8_t *raised, uint8_t *made,
+    size_t count) {
     ratio first[BATCH], second[BATCH];
+    element before[BATCH];
     while (count) {
         const size_t taken = count < BATCH * LANES ? count : BATCH * LANES;
         for (size_t k = 0; LANES * k < taken; k++) {
             vector top;
             const wide u = load(points + LANES * POINT_BYTES * k, POINT_BYTES, taken - LANES * k, &top);
+            before[k] = element_of(&u);
             ladder(scalar, &u, &first[k], &second[k]);
         }
-        store_ratios(first, raised, taken);
-        if (seconds) store_ratios(second, seconds, taken), seconds += POINT_BYTES * taken;
+        if (roots) {
+            store_full(before, roots, first, second, raised, made, taken);
+            roots += POINT_BYTES * taken, made += POINT_BYTES * taken;
+        } else {
+            store_ratios(first, raised, taken);
+        }
         points += POINT_BYTES * taken, raised += POINT_BYTES * taken, count -= taken;
-    }
-}
-
-/* v of each raised point, signed: raised = (scalar*P).u and second = ((scalar + 1)*P).u of a ladder, with u and v of P,
- * determine it (Okeya and Sakurai, "Efficient Elliptic Curve Cryptosystems from a Scalar Multiplication Algorithm with
- * Recovery of the y-Coordinate on a Montgomery-Form Elliptic Curve", CHES 2001, corollary 2):
- *
- *     2*v*raised.v = (u*raised + 1)*(u + raised + 2*A) - 2*A - (u - raised)^2 * second
- *
- * `made` may be `roots`. No v of the group is 0. Where second is of the neutral element, which is -1 for a scalar modulo
- * l, the result is wrong: 1 of 2^252 scalars. */
-TARGET void FN(treetap_recover_roots)(
-    const uint8_t *points, const uint8_t *roots, const uint8_t *raised, const uint8_t *seconds, uint8_t *made,
-    size_t count) {
-    static const uint64_t TWICE_A[WORDS] = {2 * CURVE_A, 0, 0, 0, 0};
-    element numerator[BATCH], inverse[BATCH];
-    const element twice_a = constant(TWICE_A), one = constant(ONE);
-    while (count) {
-        const size_t taken = count < BATCH * LANES ? count : BATCH * LANES, vectors = (taken + LANES - 1) / LANES;
-        for (size_t k = 0; k < vectors; k++) {
-            const uint8_t *const rows[4] = {points, roots, raised, seconds};
-            element of[4];
-            for (int i = 0; i < 4; i++) {
-                vector top;
-                const wide words = load(rows[i] + LANES * POINT_BYTES * k, POINT_BYTES, taken - LANES * k, &top);
-                of[i] = element_of(&words);
-            }
-            const element both = product(&of[0], &of[2]), left = sum(&both, &one), added = sum(&of[0], &of[2]);
-            const element right = sum(&added, &twice_a), first = product(&left, &right);
-            const element apart = difference(&of[0], &of[2]), apart2 = squared(&apart);
-            const element less = product(&apart2, &of[3]), rest = difference(&first, &twice_a);
-            numerator[k] = difference(&rest, &less);
-            inverse[k] = sum(&of[1], &of[1]);
-        }
-        invert(inverse, vectors);
-        for (size_t k = 0; k < vectors; k++) {
-            const element v = product(&numerator[k], &inverse[k]);
-            store(&v, made + LANES * POINT_BYTES * k, taken - LANES * k);
-        }
-        points += POINT_BYTES * taken, roots += POINT_BYTES * taken, raised += POINT_BYTES * taken;
-        seconds += POINT_BYTES * taken, made += POINT_BYTES * taken, count -= taken;
     }
 }
 

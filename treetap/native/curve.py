@@ -40,7 +40,6 @@ class Curve:
         self._raise = getattr(kernels, f"treetap_raise_points_{form}")
         self._check = getattr(kernels, f"treetap_check_points_{form}")
         self._check.restype = ctypes.c_size_t
-        self._recover = getattr(kernels, f"treetap_recover_roots_{form}")
         self._sum = getattr(kernels, f"treetap_sum_multiples_{form}")
 
     def hash_ids(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
@@ -75,35 +74,26 @@ class Curve:
 
     def raise_points(self, scalar: bytes, points: bytes) -> bytes:
         """n points times one clamped scalar, n·32 bytes; see `treetap_raise_points`. The points have been checked."""
-        return self._raised(scalar, points, twice=False)[0]
-
-    def raise_twice(self, scalar: bytes, points: bytes) -> tuple[bytes, bytes]:
-        """The points of `raise_points`, and n points times the scalar plus 1, which the ladder has beside them."""
-        return self._raised(scalar, points, twice=True)
-
-    def _raised(self, scalar: bytes, points: bytes, twice: bool) -> tuple[bytes, bytes]:
-        in_bounds(len(scalar) == SCALAR_BYTES, "a scalar of another length")
-        source = _view(points, POINT_BYTES)
-        parts, seconds = [], []
-        for first, last in _units(len(source)):
-            parts.append(part := bytearray((last - first) * POINT_BYTES))
-            second = None
-            if twice:
-                seconds.append(bytearray(len(part)))
-                second = _at(_view(seconds[-1], 1), 0)
-            self._raise(scalar, _at(source, first), _at(_view(part, 1), 0), second, ctypes.c_size_t(last - first))
-        return b"".join(parts), b"".join(seconds)
+        return self._raised(scalar, points, None)[0]
 
     def raise_rooted(self, scalar: bytes, points: bytes, roots: bytes) -> tuple[bytes, bytes]:
         """The points of `raise_points`, and v of each, 32 bytes; `roots`: v of each point before."""
-        raised, seconds = self.raise_twice(scalar, points)
-        rows = [_view(block, POINT_BYTES) for block in (points, roots, raised, seconds)]
-        in_bounds(len(rows[1]) == len(rows[0]), "a root for each point")
-        made = bytearray(len(raised))
-        for first, last in _units(len(rows[0])):
-            places = [_at(row, first) for row in (*rows, _view(made, POINT_BYTES))]
-            self._recover(*places, ctypes.c_size_t(last - first))
-        return raised, bytes(made)
+        return self._raised(scalar, points, roots)
+
+    def _raised(self, scalar: bytes, points: bytes, roots: bytes | None) -> tuple[bytes, bytes]:
+        in_bounds(len(scalar) == SCALAR_BYTES, "a scalar of another length")
+        source, root = _view(points, POINT_BYTES), None if roots is None else _view(roots, POINT_BYTES)
+        in_bounds(root is None or len(root) == len(source), "a root for each point")
+        parts, made = [], []
+        for first, last in _units(len(source)):
+            parts.append(part := bytearray((last - first) * POINT_BYTES))
+            before = after = None
+            if root is not None:
+                made.append(bytearray(len(part)))
+                before, after = _at(root, first), _at(_view(made[-1], 1), 0)
+            count = ctypes.c_size_t(last - first)
+            self._raise(scalar, _at(source, first), before, _at(_view(part, 1), 0), after, count)
+        return b"".join(parts), b"".join(made)
 
     def sum_multiples(self, points: bytes, roots: bytes, signs: bytes, digits: bytes) -> bytes:
         """WINDOWS sums over n points of the group, each times its digit of the window; see `treetap_sum_multiples`.

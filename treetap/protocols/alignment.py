@@ -91,15 +91,16 @@ def owners(plan: Plan, place: int) -> Mapping[tuple[int, int], int | None]:
 
 
 def _between_two() -> Plan:
-    """Each blinds its ids; each raises the other's and returns them; each names its common records; they agree."""
+    """Each blinds its ids; each raises the other's and returns them, and proves that; both compare lists, and agree."""
     both, swap = (0, 1), ((0, 1), (1, 0))
     return (
         AlignmentTurn("blind_ids", 0, both),
         AlignmentTurn("pass_ids", 1, both, swap),
         AlignmentTurn("raise_ids", 2, both),
         AlignmentTurn("pass_ids", 3, both, swap),
-        AlignmentTurn("match_ids", 4, both),
-        AlignmentTurn("agree_ids", 5, (0,)),
+        AlignmentTurn("prove_ids", 4, both),
+        AlignmentTurn("match_ids", 5, both),
+        AlignmentTurn("agree_ids", 6, (0,)),
     )
 
 
@@ -181,16 +182,10 @@ class Passes:
         return MessageRow("blinded_ids", self.route, self.each_pass, self.points_of_ids, step="pass_ids")
 
 
-def with_last_pass(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, list[int]]:
-    """In the turn in which two parties return each other's lists; never of more."""
-    parties = len(sizes.members.parties)
-    return range(1), [turn.stage for turn in turns(parties) if turn.routes][-1:] if parties == 2 else []
-
-
 def to_the_next(members: Members) -> Pairs:
-    """Of three parties and more each to the next of the ring."""
+    """Each to the next, the last to the first."""
     parties = members.parties
-    return [(parties[here], parties[there]) for here, there in _ring(len(parties))] if len(parties) > 2 else ()
+    return [(parties[here], parties[there]) for here, there in _ring(len(parties))] if len(parties) > 1 else ()
 
 
 def each_hop(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, range]:
@@ -205,11 +200,6 @@ def points_of_a_ring(sizes: JobSizes, _series: Series) -> int:
 
 def a_point(_sizes: JobSizes, _series: Series) -> int:
     """A point, and a switch."""
-    return 0  # as below
-
-
-def a_proof(_sizes: JobSizes, _series: Series) -> int:
-    """Two numbers of 32 bytes."""
     return 0  # as below
 
 
@@ -228,7 +218,6 @@ ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
     "psi": (
         MessageRow("alignment_key", to_each_other, once, a_point, step="blind_ids"),
         Passes(turns).row(),
-        MessageRow("list_proof", to_each_other, with_last_pass, a_proof, step="pass_ids", by_tables=True),
         MessageRow("sum_of_list", to_the_next, each_hop, points_of_a_ring, step="prove_ids", by_tables=True),
         MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids"),
     ),

@@ -104,29 +104,41 @@ def _checked(block: bytes, valid: Callable[[], int]) -> bytes:
     return block
 
 
-# ---- with both coordinates, for proofs (`treetap.psi.proof`): by compiled kernels alone
+# ---- with both coordinates, for proofs (`treetap.psi.proof`): by compiled kernels alone. A list is summed where it is
+# made or checked, by numbers that follow from `numbers`, for points from place `first` on: see `Curve.sum_multiples`.
 
 
-def blind_rooted(_state: dict[str, Any], scalar: bytes, texts: bytes, ends: bytes) -> tuple[bytes, bytes]:
-    """Kernel: as `blind`, and v of each point, 32 bytes."""
+def blind_summed(
+    _state: dict[str, Any], scalar: bytes, texts: bytes, ends: bytes, numbers: bytes, first: int
+) -> tuple[bytes, bytes]:
+    """Kernel: as `blind`, and the sums of the points with an even v."""
     points = _curve()
     hashed = points.hash_rooted(digests(DOMAIN, texts, np.frombuffer(ends, dtype=np.int64)))
-    return points.raise_rooted(scalar, *hashed)
+    raised, roots = points.raise_rooted(scalar, *hashed)
+    return raised, _sums(raised, roots, bytes(len(raised) // POINT_BYTES), numbers, first)
 
 
-def raise_rooted(_state: dict[str, Any], scalar: bytes, block: bytes) -> tuple[bytes, bytes, bytes]:
-    """Kernel: as `raise_points`; also the even v of each point of the block, and a byte for each point.
-
-    That is 1 where the point with the even v becomes one with the odd v.
-    """
-    roots = check_rooted(_state, block)
-    raised, made = _curve().raise_rooted(scalar, block, roots)
-    signs = np.frombuffer(made, dtype=np.uint8)[::POINT_BYTES] & 1
-    return raised, roots, signs.tobytes()
+def raise_signed(_state: dict[str, Any], scalar: bytes, block: bytes) -> tuple[bytes, bytes]:
+    """Kernel: as `raise_points`, and a byte for each: 1 where the point with the even v becomes one with the odd v."""
+    raised, made = _curve().raise_rooted(scalar, block, _roots(block))
+    return raised, (np.frombuffer(made, dtype=np.uint8)[::POINT_BYTES] & 1).tobytes()
 
 
-def check_rooted(_state: dict[str, Any], block: bytes) -> bytes:
-    """Kernel: v of every point, 32 bytes, once each is known to be in the group; raises as `check_points`."""
+def raise_summed(
+    _state: dict[str, Any], scalar: bytes, block: bytes, signs: bytes, numbers: bytes, first: int
+) -> tuple[bytes, bytes]:
+    """Kernel: as `raise_points`, and the sums of the points before, with their signs."""
+    sums = check_summed(_state, block, signs, numbers, first)
+    return _curve().raise_points(scalar, block), sums
+
+
+def check_summed(_state: dict[str, Any], block: bytes, signs: bytes, numbers: bytes, first: int) -> bytes:
+    """Kernel: the sums of points with their signs, once each is known to be in the group; raises as `check_points`."""
+    return _sums(block, _roots(block), signs, numbers, first)
+
+
+def _roots(block: bytes) -> bytes:
+    """The even v of every point, 32 bytes, once each is known to be in the group."""
     roots = bytearray()
 
     def valid() -> int:
@@ -137,11 +149,8 @@ def check_rooted(_state: dict[str, Any], block: bytes) -> bytes:
     return bytes(roots)
 
 
-def sum_multiples(
-    _state: dict[str, Any], statement: bytes, first: int, points: bytes, roots: bytes, signs: bytes
-) -> bytes:
-    """Kernel: the sums of points from place `first` on, each times its number: see `Curve.sum_multiples`."""
-    return _curve().sum_multiples(points, roots, signs, digits_of(statement, first, first + len(signs)))
+def _sums(points: bytes, roots: bytes, signs: bytes, numbers: bytes, first: int) -> bytes:
+    return _curve().sum_multiples(points, roots, signs, digits_of(numbers, first, first + len(signs)))
 
 
 def _curve() -> Curve:

@@ -8,7 +8,6 @@ a list of which far too many begin alike is refused.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Iterator
 from typing import IO
@@ -37,11 +36,9 @@ class PointList:
     """Points in a file, which this object owns.
 
     Attributes:
-        roots: v of each point, in a list of its own, where a proof needs it.
         signs: beside a list with a proof, a byte for each point, in a list of its own: see `treetap.psi.proof`.
     """
 
-    roots: PointList | None = None
     signs: PointList | None = None
 
     def __init__(self, file: IO[bytes], points: int = 0, width: int = POINT_BYTES) -> None:
@@ -70,19 +67,11 @@ class PointList:
         for first in range(0, self._points, count):
             yield self.take(first, count)
 
-    def digest(self) -> bytes:
-        """SHA-256 of all points, 32 bytes."""
-        state = hashlib.sha256()
-        for block in self.blocks():
-            state.update(block)
-        return state.digest()
-
     def close(self) -> None:
-        """Delete the file, and those of roots and signs."""
+        """Delete the file, and that of signs."""
         self._file.close()
-        for beside in (self.roots, self.signs):
-            if beside is not None:
-                beside.close()
+        if self.signs is not None:
+            self.signs.close()
 
 
 def shuffled(points: PointList, files: Open) -> PointList:

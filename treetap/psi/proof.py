@@ -2,24 +2,27 @@
 
 The key is K = n·B, B the base point of edwards25519 and n the clamped number of the exponent. Lists know points by u
 alone, where a point and its negative are one; here P_i is the point of the list with the even v, and the raised list
-has a sign beside each point: n·P_i is Q_i, its point with the even v, or -Q_i. With numbers c_i that follow from both
-lists, a sum over each list is formed:
+has a sign beside each point: n·P_i is Q_i, its point with the even v, or -Q_i. The list's owner draws numbers c_i,
+which it tells nobody, and forms a sum over each list:
 
     S = Σ c_i·P_i        T = Σ c_i·(±Q_i)
 
-and the proof says log_B(K) = log_S(T) without telling it: with a random r, A = r·B and A' = r·S, challenge
-e = H(statement, K, S, T, A, A') and response z = r + e·n modulo ℓ, checked by A = z·B - e·K and A' = z·S - e·T
-(Chaum and Pedersen, CRYPTO 1992; sums of many by small random numbers: Bellare, Garay and Rabin, EUROCRYPT 1998).
+Once the raised list is back, with its signs, it sends S. The other party answers n·S and proves that
+log_B(K) = log_S(n·S) without telling it: with a random r, A = r·B and A' = r·S, challenge
+e = H(statement, K, S, n·S, A, A') and response z = r + e·n modulo ℓ, checked by A = z·B - e·K and A' = z·S - e·n·S
+(Chaum and Pedersen, CRYPTO 1992; sums of many by small random numbers: Bellare, Garay and Rabin, EUROCRYPT 1998). The
+owner then compares n·S with T.
 
-It holds for every i but with probability 2⁻¹²⁸ a try: all P_i, Q_i and K are of the group of prime order ℓ, which
-`check_rooted` and `check_key` see to, so no part of low order and no point of the twist can hide in a sum; were one
-±Q_i not n·P_i, of all values of its c_i, 2¹²⁸ numbers that differ modulo ℓ, one alone would make T = n·S. The c_i
-follow from the statement, hence are not known before all points and signs are fixed. The statement has the names of
-both parties in their roles, the job, the attempt and both keys: a proof that is sent back to its maker, or one of
-another job or attempt, is none.
+It holds for every i but with probability 2⁻¹²⁸: all P_i, Q_i and K are of the group of prime order ℓ, which the checks
+of lists and `valid_key` see to, so no part of low order and no point of the twist can hide in a sum; were one
+±Q_i not n·P_i, of all values of its c_i, 2¹²⁸ numbers that differ modulo ℓ, one alone would make T = n·S, and all
+points and signs are fixed before anything that depends on a c_i is sent. In a ring S goes around, and each party raises
+and proves what came. The statement has the names of both parties in their roles, the job, the attempt and both keys: a
+proof that is sent back to its maker, or one of another job or attempt, is none.
 
 Who proves gives n·P_i in full where a list alone gives ±n·P_i. If numbers n·P look random to those who know P and K
-alone (decisional Diffie-Hellman), so does the bit: the list tells no less.
+alone (decisional Diffie-Hellman), so does the bit: the list tells no less. S can be any point: the owner learns what
+one id more in its list would tell.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from treetap.native.curve import WINDOWS
 from treetap.psi.group import ORDER, POINT_BYTES, PRIME, Exponent
 
 #: Separates this use of the hashes from every other.
-DOMAIN = b"treetap alignment proof 1\x00"
+DOMAIN = b"treetap alignment proof 2\x00"
 SCALAR_BYTES = 32
 #: Points whose numbers c_i come from one call of SHAKE-256.
 NUMBERS_AT_ONCE = 4_096
@@ -63,23 +66,22 @@ class Claim:
     key: bytes
     other_key: bytes
 
-    def statement(self, points: int, lists: Sequence[bytes]) -> bytes:
-        """64 bytes from which the numbers follow; `lists`: digests of the list, of the raised one and of the signs."""
+    def statement(self, hop: int) -> bytes:
+        """64 bytes that a proof is bound to; `hop`: the number of parties that have raised the sum before."""
         state = hashlib.sha512(DOMAIN)
         texts = (self.job.encode(), self.digest, self.prover.encode(), self.verifier.encode())
-        numbers = (self.attempt, points)
-        parts = (*texts, self.key, self.other_key, *(number.to_bytes(8, "little") for number in numbers), *lists)
-        for part in parts:
+        numbers = (number.to_bytes(8, "little") for number in (self.attempt, hop))
+        for part in (*texts, self.key, self.other_key, *numbers):
             state.update(len(part).to_bytes(8, "little") + part)
         return state.digest()
 
 
-def digits_of(statement: bytes, first: int, last: int) -> bytes:
-    """The numbers c_i of points `first` to before `last`: WINDOWS digits of a byte each; see `Curve.sum_multiples`."""
+def digits_of(numbers: bytes, first: int, last: int) -> bytes:
+    """The c_i of points `first` to before `last`, from a seed: WINDOWS digits of a byte each, see `sum_multiples`."""
     begin = first // NUMBERS_AT_ONCE
     blocks = range(begin, -(-last // NUMBERS_AT_ONCE))
     drawn = b"".join(
-        hashlib.shake_256(DOMAIN + statement + block.to_bytes(8, "little")).digest(WINDOWS * NUMBERS_AT_ONCE)
+        hashlib.shake_256(DOMAIN + numbers + block.to_bytes(8, "little")).digest(WINDOWS * NUMBERS_AT_ONCE)
         for block in blocks
     )
     return drawn[WINDOWS * (first - begin * NUMBERS_AT_ONCE) :][: WINDOWS * (last - first)]
@@ -87,8 +89,9 @@ def digits_of(statement: bytes, first: int, last: int) -> bytes:
 
 @dataclass
 class Sums:
-    """The sums of multiples of parts of a list, added up."""
+    """The sums of multiples of parts of a list, added up; `numbers`: the seed of the c_i."""
 
+    numbers: bytes
     windows: list[_Extended] = field(default_factory=lambda: [_NEUTRAL] * WINDOWS)
 
     def add(self, block: bytes) -> None:

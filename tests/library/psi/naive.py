@@ -14,11 +14,6 @@ ORDER_8 = bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b138028
 
 def multiple(number: int, u: int) -> int | None:
     """number·(u, ·) by the differential ladder, for any u; None for the neutral element."""
-    return multiples(number, u)[0]
-
-
-def multiples(number: int, u: int) -> tuple[int | None, int | None]:
-    """number·(u, ·) and (number + 1)·(u, ·) (RFC 7748, section 5)."""
     base = mpz(u)
     x2, z2, x3, z3 = mpz(1), mpz(0), base, mpz(1)
     for bit in bin(number)[2:]:
@@ -32,11 +27,7 @@ def multiples(number: int, u: int) -> tuple[int | None, int | None]:
         )
         if bit == "1":
             x2, z2, x3, z3 = x3, z3, x2, z2
-    return _ratio(x2, z2), _ratio(x3, z3)
-
-
-def _ratio(x: mpz, z: mpz) -> int | None:
-    return int(x * invert(z, PRIME) % PRIME) if z % PRIME else None
+    return int(x2 * invert(z2, PRIME) % PRIME) if z2 % PRIME else None
 
 
 def is_square(number: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from nacl import bindings
 
@@ -12,17 +13,19 @@ from tests.library.psi import full_points
 from tests.library.psi.full_points import BASE, encoded, even, minus, plus, proves, times
 from tests.library.psi.naive import ORDER_8, multiple
 from tests.native.forms import HERE
+from treetap.errors import Malformed
 from treetap.native.curve import Curve
 from treetap.psi import kernels, proof
 from treetap.psi.group import ORDER, Exponent, uniform_bytes
 from treetap.psi.proof import Claim, Sums, digits_of
+from treetap.tables.record_ids import Ids
 
 pytestmark = pytest.mark.skipif(not HERE, reason="the kernels were not compiled")
 COUNT = 300
 EXPONENT, OTHER = Exponent.draw(), Exponent.draw()
 CLAIM = Claim("job", bytes(32), 1, "bank", "telco", proof.key_of(EXPONENT), proof.key_of(OTHER))
-LISTS = [b"list", b"raised", b"signs"]
-Lists = tuple[bytes, bytes, bytes, bytes]
+Lists = tuple[bytes, bytes, bytes]
+NUMBERS = bytes(range(64))
 
 
 @pytest.fixture(params=HERE)
@@ -35,60 +38,74 @@ def curve(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cu
 
 @pytest.fixture
 def lists(curve: Curve) -> Lists:
-    """A list, what it becomes, its even roots, and signs."""
+    """A list, what it becomes, and signs."""
     points = curve.hash_points(b"".join(uniform_bytes(bytes([number % 256, 1])) for number in range(COUNT)))[: 32 * 250]
-    raised, roots, signs = kernels.raise_rooted({}, EXPONENT.for_kernel(), points)
-    return points, raised, roots, signs
+    return points, *kernels.raise_signed({}, EXPONENT.for_kernel(), points)
 
 
 def _numbers(block: bytes) -> list[int]:
     return [int.from_bytes(block[at : at + 32], "little") for at in range(0, len(block), 32)]
 
 
-def _summed(statement: bytes, points: bytes, roots: bytes, signs: bytes, part: int = 97) -> bytes:
-    """As a party sums a list, by calls of this number of points."""
-    sums = Sums()
+def _summed(points: bytes, signs: bytes, part: int = 97) -> bytes:
+    """As a party sums a list that it checks, by calls of this number of points."""
+    sums = Sums(NUMBERS)
     for first in range(0, len(signs), part):
-        point, root = (block[32 * first : 32 * (first + part)] for block in (points, roots))
-        sums.add(kernels.sum_multiples({}, statement, first, point, root, signs[first : first + part]))
+        block = points[32 * first : 32 * (first + part)]
+        sums.add(kernels.check_summed({}, block, signs[first : first + part], NUMBERS, first))
     return sums.encoded()
 
 
-def _holds(lists: Lists, claim: Claim = CLAIM) -> bool:
-    """The proof that the exponent's owner makes of its list is checked with this one, whose statement both have."""
-    points, raised, roots, signs = lists
-    statement = claim.statement(len(signs), LISTS)
-    source = _summed(statement, points, roots, bytes(len(signs)))
-    reached = _summed(statement, raised, kernels.check_rooted({}, raised), signs)
-    made = proof.prove(EXPONENT, claim, statement, source)
-    return proof.holds(claim, statement, (source, reached), made)
+def _holds(lists: Lists) -> bool:
+    """The sum raised by the exponent of the key is that of the list that came back."""
+    points, raised, signs = lists
+    return proof.raised_by(EXPONENT, _summed(points, bytes(len(signs)))) == _summed(raised, signs)
 
 
 def test_an_honest_list_is_proven_in_every_form(lists: Lists) -> None:
     """Of points of which some change their sign and some do not."""
-    assert set(lists[3]) == {0, 1}
+    assert set(lists[2]) == {0, 1}
     assert _holds(lists)
+
+
+def test_a_list_is_summed_where_it_is_made(lists: Lists) -> None:
+    """As where it is checked: of ids that are blinded, and of a list that is raised; by any calls."""
+    points, raised, signs = lists
+    packed = Ids.of([f"id {number}" for number in range(40)])
+    made, sums = Sums(NUMBERS), bytearray()
+    for first in range(0, 40, 16):
+        texts = packed.take(np.arange(first, min(first + 16, 40))).packed()
+        block, part = kernels.blind_summed({}, EXPONENT.for_kernel(), *texts, NUMBERS, first)
+        made.add(part)
+        sums += block
+    assert sums == kernels.blind({}, EXPONENT.for_kernel(), *packed.packed())
+    assert made.encoded() == _summed(bytes(sums), bytes(40))
+    again, block = kernels.raise_summed({}, OTHER.for_kernel(), raised, signs, NUMBERS, 0)
+    made = Sums(NUMBERS)
+    made.add(block)
+    assert made.encoded() == _summed(raised, signs)
+    assert again == kernels.raise_points({}, OTHER.for_kernel(), raised)
+    with pytest.raises(Malformed, match="is not a point of the group"):
+        kernels.check_summed({}, points[:32] + bytes(32), bytes(2), NUMBERS, 0)
 
 
 def test_sums_and_proofs_are_those_of_the_definition(curve: Curve, lists: Lists) -> None:
     """Recovered signs, numbers of 128 bits, sums and the equations of a proof, in integers."""
-    points, raised, roots, signs = lists
+    points, raised, signs = lists
     number = int.from_bytes(EXPONENT.for_kernel(), "little")
     before = [even(u) for u in _numbers(points)[:20]]
     after = [minus(even(u)) if odd else even(u) for u, odd in zip(_numbers(raised)[:20], signs, strict=False)]
     assert after == [times(number, point) for point in before]
-    statement = CLAIM.statement(20, LISTS)
-    digits = digits_of(statement, 0, 20)
+    digits = digits_of(NUMBERS, 0, 20)
     weights = [
         sum(int.from_bytes(digits[at : at + 1], signed=True) << 8 * at % 128 for at in range(16 * k, 16 * k + 16))
         for k in range(20)
     ]
     assert max(weights).bit_length() == 127
     source, reached = (full_points.total(list(map(times, weights, side))) for side in (before, after))
-    assert _summed(statement, points[:640], roots[:640], bytes(20), 7) == encoded(source)
-    found = kernels.check_rooted({}, raised[:640])
-    assert _summed(statement, raised[:640], found, signs[:20], 20) == encoded(reached)
-    key = times(number, BASE)
+    assert _summed(points[:640], bytes(20), 7) == encoded(source)
+    assert _summed(raised[:640], signs[:20], 20) == encoded(reached) == proof.raised_by(EXPONENT, encoded(source))
+    statement, key = CLAIM.statement(0), times(number, BASE)
     assert encoded(key) == CLAIM.key
     made = proof.prove(EXPONENT, CLAIM, statement, encoded(source))
     assert proves(statement, key, source, reached, b"".join(made), proof.DOMAIN)
@@ -96,13 +113,13 @@ def test_sums_and_proofs_are_those_of_the_definition(curve: Curve, lists: Lists)
 
 
 def test_numbers_do_not_depend_on_the_calls() -> None:
-    """Nor are two alike; another statement gives others."""
-    statement = bytes(64)
-    whole = digits_of(statement, 0, 10_000)
-    parts = [digits_of(statement, first, min(first + 3_001, 10_000)) for first in range(0, 10_000, 3_001)]
+    """Nor are two alike; another seed gives others."""
+    seed = bytes(64)
+    whole = digits_of(seed, 0, 10_000)
+    parts = [digits_of(seed, first, min(first + 3_001, 10_000)) for first in range(0, 10_000, 3_001)]
     assert b"".join(parts) == whole
     assert len({whole[at : at + 16] for at in range(0, len(whole), 16)}) == 10_000
-    assert digits_of(statement, 5, 5) == b""
+    assert digits_of(seed, 5, 5) == b""
     assert digits_of(bytes(63) + b"1", 0, 9) != whole[:144]
 
 
@@ -126,23 +143,18 @@ FORGED: dict[str, Callable[[Lists], Lists]] = {
     "one point of another exponent": lambda of: (
         of[0],
         _with(of[1], 200, 32, kernels.raise_points({}, OTHER.for_kernel(), of[0][6400:6432])),
-        *of[2:],
+        of[2],
     ),
     "one point twice as much": lambda of: (
         of[0],
         _with(of[1], 0, 32, (multiple(2, _numbers(of[1])[0]) or 0).to_bytes(32, "little")),
-        *of[2:],
-    ),
-    "two points exchanged": lambda of: (of[0], of[1][32:64] + of[1][:32] + of[1][64:], *of[2:]),
-    "the order turned": lambda of: (of[0], of[1][-32:] + of[1][:-32], of[2], of[3][-1:] + of[3][:-1]),
-    "one sign turned": lambda of: (*of[:3], _with(of[3], 249, 1, bytes([1 - of[3][249]]))),
-    "all signs turned": lambda of: (*of[:3], bytes(1 - sign for sign in of[3])),
-    "two changes that add up to none": lambda of: (
-        of[0],
-        _cancelling(of[0], of[1], of[3])[0],
         of[2],
-        _cancelling(of[0], of[1], of[3])[1],
     ),
+    "two points exchanged": lambda of: (of[0], of[1][32:64] + of[1][:32] + of[1][64:], of[2]),
+    "the order turned": lambda of: (of[0], of[1][-32:] + of[1][:-32], of[2][-1:] + of[2][:-1]),
+    "one sign turned": lambda of: (*of[:2], _with(of[2], 249, 1, bytes([1 - of[2][249]]))),
+    "all signs turned": lambda of: (*of[:2], bytes(1 - sign for sign in of[2])),
+    "two changes that add up to none": lambda of: (of[0], *_cancelling(*of)),
 }
 
 
@@ -170,21 +182,19 @@ def test_a_proof_is_of_one_claim(other: dict[str, object]) -> None:
     """Not of another job, attempt, party or key; nor the other way round, as one that comes back would be."""
     source = encoded(times(5, BASE))
     reached = encoded(times(5 * int.from_bytes(EXPONENT.for_kernel(), "little"), BASE))
-    statement = CLAIM.statement(3, LISTS)
+    statement = CLAIM.statement(1)
     made = proof.prove(EXPONENT, CLAIM, statement, source)
     assert proof.holds(CLAIM, statement, (source, reached), made)
     changed = replace(CLAIM, **other)  # type: ignore[arg-type]
-    assert not proof.holds(changed, changed.statement(3, LISTS), (source, reached), made)
-    for lists in ([b"list", b"raised", b"sign"], [b"raised", b"list", b"signs"]):
-        assert not proof.holds(CLAIM, CLAIM.statement(3, lists), (source, reached), made)
-    assert not proof.holds(CLAIM, CLAIM.statement(4, LISTS), (source, reached), made)
+    assert not proof.holds(changed, changed.statement(1), (source, reached), made)
+    assert not proof.holds(CLAIM, CLAIM.statement(0), (source, reached), made)
 
 
 def test_no_response_above_the_order_or_of_another_length() -> None:
     """A proof has one form; numbers of 0, with which libsodium computes nothing, are none either."""
     source, number = times(7, BASE), int.from_bytes(EXPONENT.for_kernel(), "little")
     sums = encoded(source), encoded(times(number, source))
-    statement = CLAIM.statement(3, LISTS)
+    statement = CLAIM.statement(0)
     challenge, response = proof.prove(EXPONENT, CLAIM, statement, sums[0])
     assert proof.holds(CLAIM, statement, sums, (challenge, response))
     again = (int.from_bytes(response, "little") + ORDER).to_bytes(32, "little")

@@ -142,7 +142,6 @@ class AlignmentBody(google.protobuf.message.Message):
     LEAST_COUNT_FIELD_NUMBER: builtins.int
     SHARED_COUNT_FIELD_NUMBER: builtins.int
     ALIGNMENT_KEY_FIELD_NUMBER: builtins.int
-    LIST_PROOF_FIELD_NUMBER: builtins.int
     SUM_OF_LIST_FIELD_NUMBER: builtins.int
     @property
     def record_digest(self) -> Global___RecordDigest: ...
@@ -155,8 +154,6 @@ class AlignmentBody(google.protobuf.message.Message):
     @property
     def alignment_key(self) -> Global___AlignmentKey: ...
     @property
-    def list_proof(self) -> Global___ListProof: ...
-    @property
     def sum_of_list(self) -> Global___SumOfList: ...
     def __init__(
         self,
@@ -166,12 +163,11 @@ class AlignmentBody(google.protobuf.message.Message):
         least_count: Global___LeastCount | None = ...,
         shared_count: Global___SharedCount | None = ...,
         alignment_key: Global___AlignmentKey | None = ...,
-        list_proof: Global___ListProof | None = ...,
         sum_of_list: Global___SumOfList | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["alignment_key", b"alignment_key", "blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "list_proof", b"list_proof", "record_digest", b"record_digest", "shared_count", b"shared_count", "sum_of_list", b"sum_of_list"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alignment_key", b"alignment_key", "blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "list_proof", b"list_proof", "record_digest", b"record_digest", "shared_count", b"shared_count", "sum_of_list", b"sum_of_list"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["record_digest", "blinded_ids", "least_count", "shared_count", "alignment_key", "list_proof", "sum_of_list"] | None: ...
+    def HasField(self, field_name: typing.Literal["alignment_key", b"alignment_key", "blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "record_digest", b"record_digest", "shared_count", b"shared_count", "sum_of_list", b"sum_of_list"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["alignment_key", b"alignment_key", "blinded_ids", b"blinded_ids", "body", b"body", "least_count", b"least_count", "record_digest", b"record_digest", "shared_count", b"shared_count", "sum_of_list", b"sum_of_list"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["record_digest", "blinded_ids", "least_count", "shared_count", "alignment_key", "sum_of_list"] | None: ...
 
 Global___AlignmentBody: typing_extensions.TypeAlias = AlignmentBody
 
@@ -534,8 +530,8 @@ Global___AlignmentKey: typing_extensions.TypeAlias = AlignmentKey
 
 @typing.final
 class ListProof(google.protobuf.message.Message):
-    """Of two parties, where the receiver asks: that the list which it got back is the one that it sent, raised by the exponent of the
-    sender's key (treetap/psi/proof.py). A proof without knowledge: its reader learns nothing else.
+    """That a sum was raised by the exponent of the key of its maker (treetap/psi/proof.py). A proof without knowledge: its
+    reader learns nothing else.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -556,7 +552,7 @@ Global___ListProof: typing_extensions.TypeAlias = ListProof
 
 @typing.final
 class SumOfList(google.protobuf.message.Message):
-    """In a ring where a party asks: the sum of its list, each point times a number that it drew, and what each party on the
+    """Where a party asks for a proof: the sum of its list, each point times a number that it drew, and what each party on the
     way made of it, with proofs. To a reader who knows neither numbers nor exponents they are random points; empty for an
     owner that does not ask.
     """
