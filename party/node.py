@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from party.approvals.desk import Desk
     from party.approvals.ledger import Approvals
     from party.opening import Opener
+    from party.overview.desk import Overview
     from party.policy import Policy
 
 log = logging.getLogger(__name__)
@@ -72,6 +74,7 @@ class PartyNode:
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
         self._loaded = loaded
         self._checking = False  # a job
+        self._came_in: Counter[tuple[str, str]] = Counter()  # bytes by sender and class, for approvers alone
 
     @cached_property
     def _opener(self) -> Opener:
@@ -104,6 +107,14 @@ class PartyNode:
         from party.approvals.desk import Desk
 
         return Desk(self._config.name, self.approvals, lambda: self._config.policy)
+
+    @cached_property
+    def overview(self) -> Overview:
+        """What this party's approvers are shown of it."""
+        from party.overview.desk import Overview
+
+        shown = self.approvals, self._sessions, self._metrics, self._came_in, self._offload
+        return Overview(lambda: self._config, *shown)
 
     @property
     def config(self) -> PartyConfig:
@@ -169,6 +180,7 @@ class PartyNode:
             except Interrupted as ended:
                 raise ended.at(name) from None
             self._record(caller, request)
+            session.pace.begins(kind, request.round)
             async for event in follow(name, task, session.progress):
                 costs.byte_counts.sent(caller, kind, self._permitted(policy, caller, event))
                 yield event
@@ -321,7 +333,9 @@ class PartyNode:
         return result(account)
 
     def _record(self, caller: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage) -> None:
-        """Record a step or message that this party has admitted, if it keeps a transcript."""
+        """Record a step or message that this party has admitted, if it keeps a transcript; count it for approvers."""
+        if self._config.policy.approvers:
+            self._came_in.update({(caller, name): size for name, size in bytes_by_class(message).items()})
         with disk_faults(self._config.name, name_of(message)):
             try:
                 self._recorders.of(message.job).received(caller, message)

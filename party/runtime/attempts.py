@@ -103,9 +103,47 @@ def _key(job: str, submission: str) -> str:
     return f"{job}/{submission}"
 
 
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@dataclass
+class Pace:
+    """How far an attempt has come; times are of the event loop.
+
+    Attributes:
+        begun: when it began.
+        step: the name of the last step.
+        done: the rounds before the last step's: trees, or blocks of records.
+    """
+
+    begun: float = field(default_factory=_now)
+    step: str = ""
+    done: int = 0
+    _first: tuple[int, float] | None = None
+    _last: tuple[int, float] = (0, 0.0)
+
+    def begins(self, step: str, round: int) -> None:
+        """Note a step of a round."""
+        self.step = step
+        if round > self.done:
+            self.done, self._last = round, (round, _now())
+            self._first = self._first or self._last
+
+    def seconds_left(self, rounds: int, now: float) -> float | None:
+        """Seconds until that many rounds are done, by their mean time so far; None before one of them was timed."""
+        if self._first is None or self._last[0] == self._first[0] or not rounds:
+            return None
+        (first, since), (last, at) = self._first, self._last
+        return max(0.0, (at - since) / (last - first) * (rounds - last) - (now - at))
+
+
 @dataclass
 class Session:
-    """A role with its tools, the parties that may send to it, the submission of its job, and the steps it has done."""
+    """A role with its tools, the parties that may send to it, the submission of its job, and the steps it has done.
+
+    `request`: the one that opened it.
+    """
 
     context: StepContext
     role: Role
@@ -113,7 +151,9 @@ class Session:
     members: frozenset[str]
     opening: bytes
     submission: str
+    request: control_pb2.StepRequest
     book: StepCache = field(default_factory=StepCache)
+    pace: Pace = field(default_factory=Pace)
     expiry: asyncio.TimerHandle | None = None
     serves: bool = False  #: a model, to clients
     accounted: bool = False  #: its cost has been asked for, which is the last question before it is left
