@@ -120,22 +120,22 @@ class Pace:
     begun: float = field(default_factory=_now)
     step: str = ""
     done: int = 0
-    _first: tuple[int, float] | None = None
-    _last: tuple[int, float] = (0, 0.0)
+    _firsts: dict[str, tuple[int, float]] = field(default_factory=dict)  # step → the first round that had it, and when
+    _timed: tuple[int, float, float] = (0, 0.0, 0.0)  # rounds that were timed, their seconds, and until when
 
     def begins(self, step: str, round: int) -> None:
         """Note a step of a round."""
-        self.step = step
+        self.step, now = step, _now()
+        first, since = self._firsts.setdefault(step, (round, now))
         if round > self.done:
-            self.done, self._last = round, (round, _now())
-            self._first = self._first or self._last
+            self.done, self._timed = round, (round - first, now - since, now)
 
     def seconds_left(self, rounds: int, now: float) -> float | None:
         """Seconds until that many rounds are done, by their mean time so far; None before one of them was timed."""
-        if self._first is None or self._last[0] == self._first[0] or not rounds:
+        timed, seconds, until = self._timed
+        if not timed or not rounds:
             return None
-        (first, since), (last, at) = self._first, self._last
-        return max(0.0, (at - since) / (last - first) * (rounds - last) - (now - at))
+        return max(0.0, seconds / timed * (rounds - self.done) - (now - until))
 
 
 @dataclass
