@@ -124,3 +124,45 @@ async def entered(console: Console) -> Browser:
     browser = Browser(console)
     assert (await browser.enter()).status == 303
     return browser
+
+
+@dataclass
+class Given:
+    """A party whose answers are given, as they come off the wire before they are made visible.
+
+    `decided`: the decisions that it was asked for.
+    """
+
+    asked: list[approvals_pb2.AskedJob] = field(default_factory=list)
+    approvals: list[approvals_pb2.StandingApproval] = field(default_factory=list)
+    shown: overview_pb2.View = field(default_factory=overview_pb2.View)
+    decided: list[approvals_pb2.DecideRequest] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+
+    async def jobs(self, name: str = "", *, documents: bool = True) -> list[approvals_pb2.AskedJob]:
+        del documents
+        return [job for job in self.asked if name in ("", job.job)]
+
+    async def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]:
+        return [one for one in self.approvals if name in ("", one.name)]
+
+    async def decide(self, decision: approvals_pb2.DecideRequest) -> approvals_pb2.AskedJob:
+        self.decided.append(decision)
+        decided = approvals_pb2.AskedJob()
+        decided.CopyFrom(self.asked[0])
+        decided.decisions.add(decision="approved" if decision.approve else "refused", approver="ann", way="command")
+        return decided
+
+    async def revoke(self, name: str) -> approvals_pb2.StandingApproval:
+        self.ended.append(name)
+        return self.approvals[0]
+
+    async def view(self, name: str, page: int = 0) -> overview_pb2.View:
+        del name, page
+        return self.shown
+
+
+def a_job(**more: Any) -> approvals_pb2.AskedJob:
+    """A job that waits."""
+    given = {"job": "job", "digest": bytes(32), "state": "waiting", "words": ["You send sums."], "document": "{}"}
+    return approvals_pb2.AskedJob(**{**given, **more})

@@ -24,11 +24,15 @@ def render(package: str, template: str, *scripts: str, **content: object) -> str
     """
     script, style = "".join(_file(package, name) for name in scripts), _file(__package__, "style.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page = _templates(package).get_template(template).render(
-        script=Markup(script),  # noqa: S704 - files of these packages, not of the content
-        style=Markup(style),  # noqa: S704
-        digest=digest,
-        **content,
+    page = (
+        _templates(package)
+        .get_template(template)
+        .render(
+            script=Markup(script),  # noqa: S704 - files of these packages, not of the content
+            style=Markup(style),  # noqa: S704
+            digest=digest,
+            **content,
+        )
     )
     return _FIGURE.sub(lambda at: at[1] or "&#160;", page)
 

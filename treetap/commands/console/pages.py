@@ -13,8 +13,8 @@ from treetap import terminal
 from treetap.wire.disclosure import CLASSES
 from treetap.wire.v2 import approvals_pb2, overview_pb2
 
-#: Most characters of a text in a table or a sentence, and of a job's document.
-LONGEST, LONGEST_DOCUMENT = 600, 100_000
+#: Most characters of a sentence or a cell, of a name within one, and of a job's document.
+LONGEST, LONGEST_NAME, LONGEST_DOCUMENT = 600, 120, 100_000
 DAY_S = 86_400.0
 #: Days before its end from which a certificate is marked.
 SOON = 30
@@ -82,7 +82,7 @@ def decision(verdict: approvals_pb2.Verdict) -> str:
     until = f" until {moment(verdict.until)}" if verdict.until > verdict.since else ""
     signed = "countersigned" if verdict.HasField("countersigned") else "not countersigned: plain text"
     why = f": {clipped(verdict.why)}" if verdict.why else ""
-    said, by, way = (clipped(text) for text in (verdict.decision, verdict.approver, verdict.way))
+    said, by, way = (_name(text) for text in (verdict.decision, verdict.approver, verdict.way))
     return f"{said} by {by} ({way}) on {moment(verdict.since)}{until}, {signed}{why}"
 
 
@@ -97,6 +97,11 @@ def standing(approval: approvals_pb2.StandingApproval) -> tuple[str, str, bool]:
 def clipped(text: str, most: int = LONGEST) -> str:
     """The beginning of a text, and how much was left out."""
     return text if len(text) <= most else f"{text[:most]} … ({len(text) - most:,} characters more)"
+
+
+def _name(text: str) -> str:
+    """A name beside others in a cell."""
+    return clipped(text, LONGEST_NAME)
 
 
 def moment(seconds: float) -> str:
@@ -127,10 +132,10 @@ def _running(view: View) -> list[Table]:
     heads = ("Job", "Kind", "Table", "With", "Step", "Done", "Time left", "Begun", "Sent")
     rows = [
         (
-            f"{one.job}, attempt {one.attempt}",
-            f"{one.kind} ({one.protocol})",
+            f"{_name(one.job)}, attempt {one.attempt}",
+            f"{_name(one.kind)} ({_name(one.protocol)})",
             one.table,
-            ", ".join((*one.parties, one.coordinator)),
+            ", ".join(map(_name, (*one.parties, one.coordinator))),
             one.step,
             f"{one.done} of {one.rounds} trees" if one.rounds else f"{one.done}",
             duration(one.seconds_left) if one.HasField("seconds_left") else "not known yet",
@@ -171,7 +176,7 @@ def _limits(view: View) -> list[Table]:
         (
             one.of,
             one.limit,
-            f"{one.spent:.6g} {one.unit}",
+            f"{one.spent:.6g} {_name(one.unit)}",
             f"{one.most:.6g}" if one.HasField("most") else "no limit",
             f"{max(one.most - one.spent, 0):.6g}" if one.HasField("most") else "–",
         )
@@ -183,7 +188,14 @@ def _limits(view: View) -> list[Table]:
 
 def _ledger(view: View) -> list[Table]:
     rows = [
-        (moment(one.at), one.kind, f"{one.amount:.6g}", one.table, ", ".join(one.partners), f"{one.job}, {one.attempt}")
+        (
+            moment(one.at),
+            one.kind,
+            f"{one.amount:.6g}",
+            one.table,
+            ", ".join(map(_name, one.partners)),
+            f"{_name(one.job)}, {one.attempt}",
+        )
         for one in view.ledger
     ]
     heads = ("At", "Kind", "Amount", "Table", "With", "Job, attempt")
@@ -216,7 +228,7 @@ def _left(days: float) -> str:
 
 def _transcripts(view: View) -> list[Table]:
     rows = [
-        (one.job, terminal.size(one.bytes), moment(one.changed), ", ".join(one.reports) or "–")
+        (one.job, terminal.size(one.bytes), moment(one.changed), ", ".join(map(_name, one.reports)) or "–")
         for one in view.transcripts
     ]
     heads = ("Job", "Size", "Changed", "Reports beside it")
