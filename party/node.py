@@ -36,8 +36,8 @@ from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 if TYPE_CHECKING:
     from party.approvals.desk import Desk
     from party.approvals.ledger import Approvals
+    from party.approvals.overview import Overview
     from party.opening import Opener
-    from party.overview.desk import Overview
     from party.policy import Policy
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class PartyNode:
     @cached_property
     def overview(self) -> Overview:
         """What this party's approvers are shown of it."""
-        from party.overview.desk import Overview
+        from party.approvals.overview import Overview
 
         shown = self.approvals, self._sessions, self._metrics, self._came_in, self._offload
         return Overview(lambda: self._config, *shown)

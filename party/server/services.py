@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from aiohttp.web import AppRunner
 
     from party.approvals.desk import Desk
-    from party.overview.desk import Overview
+    from party.approvals.overview import Overview
     from treetap.wire.v2 import overview_pb2
 
 log = logging.getLogger(__name__)

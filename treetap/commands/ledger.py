@@ -37,8 +37,8 @@ def ledger(
 
     treetap ledger --config bank.toml --csv ledger.csv
     """
+    from party.approvals.spent_limits import spent
     from party.config import read
-    from party.overview.limits import spent
     from party.runtime.ledger import ledger_of
     from treetap.commands.model.view import reading
     from treetap.models.durable import write_whole

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from party.overview.limits import spent
+from party.approvals.spent_limits import spent
 from party.runtime.ledger import Kind, ledger_of
 from party.runtime.steps import disk_faults
 from treetap.errors import BadInput, ConfigError, DataError
