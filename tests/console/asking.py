@@ -31,9 +31,9 @@ class Near:
     def __init__(self, node: PartyNode, approver: str) -> None:
         self._node, self._approver = node, approver
 
-    async def jobs(self, name: str = "", *, documents: bool = True) -> list[approvals_pb2.AskedJob]:
-        del documents
-        return [visible_message(job) for job in self._node.desk.jobs(self._approver, _named(name))]
+    async def jobs(self, name: str = "", *, brief: bool = False) -> list[approvals_pb2.AskedJob]:
+        asked = approvals_pb2.AskedJobs(name=name, brief=brief)
+        return [visible_message(job) for job in self._node.desk.jobs(self._approver, asked)]
 
     async def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]:
         return [visible_message(one) for one in self._node.desk.standing(self._approver, _named(name))]
@@ -139,8 +139,8 @@ class Given:
     decided: list[approvals_pb2.DecideRequest] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
 
-    async def jobs(self, name: str = "", *, documents: bool = True) -> list[approvals_pb2.AskedJob]:
-        del documents
+    async def jobs(self, name: str = "", *, brief: bool = False) -> list[approvals_pb2.AskedJob]:
+        del brief
         return [job for job in self.asked if name in ("", job.job)]
 
     async def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]:

@@ -135,7 +135,7 @@ def test_a_party_that_fails_gives_pages_that_say_so(error: Exception, status: in
     """With its reason; of a defect its kind alone. The session stays."""
 
     class Failing(Given):
-        async def jobs(self, name: str = "", *, documents: bool = True) -> list[approvals_pb2.AskedJob]:
+        async def jobs(self, name: str = "", *, brief: bool = False) -> list[approvals_pb2.AskedJob]:
             raise error
 
         async def view(self, name: str, page: int = 0) -> overview_pb2.View:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import StringConstraints, model_validator
+from pydantic import model_validator
 
 from treetap.commands.ending import run
 from treetap.names import on_loopback
 from treetap.process.config import Process
 from treetap.strict import Address as AddressText
-from treetap.strict import Name, Strict, load
+from treetap.strict import Host, Name, Strict, load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from treetap.wire.v2 import overview_pb2
 
 T = TypeVar("T")
-Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]  #: a name or an address, without a port
 #: Most jobs that a party lists; it keeps no more.
 MOST = 4096
 
@@ -91,13 +90,11 @@ class PartyCalls:
         self._to = Address(config.party_name, config.party)
         self._dialer, self._within_s = rpc.GrpcDialer(transport, Timeouts()), within_s
 
-    async def jobs(self, name: str = "", *, documents: bool = True) -> list[approvals_pb2.AskedJob]:
-        """The jobs of a name, or all that the party keeps, the newest last, with their documents or without."""
-        asked, answers = approvals_pb2.AskedJobs(name=name), []
+    async def jobs(self, name: str = "", *, brief: bool = False) -> list[approvals_pb2.AskedJob]:
+        """The jobs of a name, or all that the party keeps, the newest last; `brief`: without their documents."""
+        asked, answers = approvals_pb2.AskedJobs(name=name, brief=brief), []
         async with self._dialer.approvals(self._to) as stub:
             async for job in stub.List(asked, timeout=self._within_s):
-                if not documents:
-                    job.ClearField("document")
                 answers.append(visible_message(job))
                 if len(answers) == MOST:
                     break

@@ -57,10 +57,12 @@ async def form_of(request: web.Request) -> dict[str, str]:
     """The fields of a form; of several of one name the last."""
     if request.content_type != "application/x-www-form-urlencoded":
         raise web.HTTPUnsupportedMediaType(reason="This is no form of these pages")
-    async with asyncio.timeout(SLOWEST_S):
-        content = await request.read()
     try:
+        async with asyncio.timeout(SLOWEST_S):
+            content = await request.read()
         return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(reason=f"The form did not come within {SLOWEST_S:g} s") from None
     except ValueError:
         raise web.HTTPBadRequest(reason="This is no form of these pages") from None
 

@@ -58,7 +58,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Calls(Protocol):
     """The calls to the party: those of `PartyCalls`."""
 
-    async def jobs(self, name: str = "", *, documents: bool = True) -> list[approvals_pb2.AskedJob]: ...
+    async def jobs(self, name: str = "", *, brief: bool = False) -> list[approvals_pb2.AskedJob]: ...
     async def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]: ...
     async def decide(self, decision: approvals_pb2.DecideRequest) -> approvals_pb2.AskedJob: ...
     async def revoke(self, name: str) -> approvals_pb2.StandingApproval: ...
@@ -181,7 +181,7 @@ class Console:
         return Answer(text=self._style, content_type="text/css")
 
     async def _jobs(self, request: web.Request) -> web.StreamResponse:
-        every = await self._calls.jobs(documents=False)
+        every = await self._calls.jobs(brief=True)
         waiting = [pages.job(one) for one in every if one.state == "waiting"]
         rest, number = [one for one in reversed(every) if one.state != "waiting"], page_of(request)
         decided = [pages.job(one) for one in rest[number * DECIDED : (number + 1) * DECIDED]]
