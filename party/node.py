@@ -28,7 +28,7 @@ from treetap.names import NAME
 from treetap.native import arithmetic
 from treetap.process.limits import collect_ended
 from treetap.protocols.agreement import check_peer
-from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.disclosure import bytes_by_class, bytes_by_class_of
 from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Dialer
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
@@ -204,7 +204,7 @@ class PartyNode:
         if not name_of(message):
             raise Malformed(f"a message of {caller} without content; is {caller} of another version?")
         if await session.context.mailbox.file(caller, message, content):
-            self._record(caller, message)
+            self._record(caller, message, content)
         return exchange_pb2.Receipt()
 
     async def close(self) -> None:
@@ -332,10 +332,13 @@ class PartyNode:
         account: setup_pb2.Accounted = session.context.costs.account(self._workers.usage())
         return result(account)
 
-    def _record(self, caller: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage) -> None:
+    def _record(
+        self, caller: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage, content: bytes | None = None
+    ) -> None:
         """Record a step or message that this party has admitted, if it keeps a transcript; count it for approvers."""
         if self._config.policy.approvers:
-            self._came_in.update({(caller, name): size for name, size in bytes_by_class(message).items()})
+            sizes = bytes_by_class(message) if content is None else bytes_by_class_of(content, type(message))
+            self._came_in.update({(caller, name): size for name, size in sizes.items()})
         with disk_faults(self._config.name, name_of(message)):
             try:
                 self._recorders.of(message.job).received(caller, message)

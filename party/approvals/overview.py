@@ -73,9 +73,9 @@ class Overview:
         self._views: dict[str, Callable[[View, int], None]] = {
             "running": self._running,
             "exchanged": self._exchanged,
-            "limits": self._limits,
         }
         self._of_files: dict[str, Callable[[View, int], None]] = {
+            "limits": self._limits,
             "ledger": self._ledger,
             "models": self._models,
             "certificates": self._certificates,

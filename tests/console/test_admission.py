@@ -54,24 +54,22 @@ def test_a_token_opens_one_session_within_its_time() -> None:
     run(main())
 
 
-def test_the_cookie_is_for_this_origins_requests_alone() -> None:
-    """No script reads it and no other site's page sends it; over TLS it never goes in plain text."""
+def test_a_cookie_has_the_names_of_its_console_and_a_secret() -> None:
+    """So that two consoles of a host do not end each other's sessions; the secret has 256 bits."""
 
     async def main() -> None:
-        made = console(Given())
-        cookie = (await Browser(made).enter()).headers
-        assert cookie["Location"] == "/"
-        browser = await entered(made)
-        (name,) = browser.cookies
-        assert name == "treetap-telco-ann"
-        assert len(browser.cookies[name]) == 64
+        for approver in ("ann", "ben"):
+            browser = await entered(console(Given(), approver=approver))
+            assert [(name, len(secret)) for name, secret in browser.cookies.items()] == [
+                (f"treetap-telco-{approver}", 64)
+            ]
 
     run(main())
 
 
 @pytest.mark.parametrize("secured", [False, True])
 def test_attributes_of_the_cookie(secured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the browser is told them."""
+    """No script reads it and no other site's page sends it; over TLS it never goes in plain text."""
     told: list[dict[str, object]] = []
     monkeypatch.setattr(web.Response, "set_cookie", lambda self, name, value, **how: told.append({"name": name, **how}))
 

@@ -117,7 +117,7 @@ class _Browser:
         await self._session.close()
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("secured", [False, True])
 def test_a_party_that_is_down_gives_a_page(secured: bool, files: TlsFiles, tmp_path: Path) -> None:
     """The process starts without its party, opens for its token, says that the party is away, and ends by SIGTERM."""

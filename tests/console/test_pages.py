@@ -56,6 +56,7 @@ async def _every_page(party: Given) -> Iterator[Seen]:
     return iter([await browser.get(path) for path in PATHS])
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e300, -1.0])
 def test_hostile_texts_in_every_field_are_seen_and_do_nothing(number: float) -> None:
     """Each is on a page as its characters, cut; no page has markup, a control character or megabytes of it."""
