@@ -29,7 +29,7 @@ PICTURES: dict[str, tuple[str, tuple[str | None, ...]]] = {
 def main() -> None:
     """Take the pictures."""
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         listening(full()) as (address, made),
         Browser(Path(folder)) as browser,
     ):

@@ -57,7 +57,8 @@ def test_a_job_is_approved_on_a_page_and_seen_to_its_end(tmp_path: Path, certifi
         assert path in listed.text
         page = await ann.get(path)
         assert all(sentence in page.words for sentence in asked.words)
-        assert "&#34;n_estimators&#34;: 2" in page.text
+        assert "&#34;parameters&#34;: {\n" in page.text
+        assert "  &#34;n_estimators&#34;: 2" in page.text
         said, form = await _asks_again(ann, path, days="7")
         assert "Approve job job for 7 days?" in said
         assert federation.node(B).approvals.state(the_one(federation, B)) == "waiting"

@@ -43,14 +43,14 @@ class Shown:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as a page shows it. `decisions`: sentences; `open`: it can still be decided."""
+    """A job as a page shows it. `document`: its lines; `decisions`: sentences; `open`: it can still be decided."""
 
     name: str
     sha256: str
     state: str
     facts: list[tuple[str, str]]
     words: list[str]
-    document: str
+    document: list[str]
     decisions: list[str]
     open: bool
 
@@ -121,11 +121,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _document(text: str) -> str:
+def _document(text: str) -> list[str]:
+    """The lines of a document."""
     try:
-        return clipped(json.dumps(json.loads(text), indent=1, ensure_ascii=True), LONGEST_DOCUMENT)
+        return clipped(json.dumps(json.loads(text), indent=1), LONGEST_DOCUMENT).split("\n")
     except (ValueError, RecursionError):  # the party has cut it
-        return clipped(text, LONGEST_DOCUMENT)
+        return [clipped(text, LONGEST_DOCUMENT)]
 
 
 def _running(view: View) -> list[Table]:
