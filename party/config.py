@@ -10,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from party.defences.settings import Defences
 from party.policy import Policy
@@ -19,7 +19,7 @@ from treetap.names import NAME, clash, on_loopback
 from treetap.native.arithmetic import Choice
 from treetap.process.config import Process, Silence
 from treetap.protocols.exclusions import Feature, between
-from treetap.strict import Address, Name, ProcessName, Strict, load, unshown
+from treetap.strict import Address, Host, Name, ProcessName, Strict, load, unshown
 from treetap.tables.config import TableConfig
 from treetap.workers.settings import WorkerSettings
 
@@ -39,7 +39,6 @@ def _elsewhere(text: str) -> str:
 
 #: A variable of the environment, SQLite's files, an object store's address, or a beginning of paths in one.
 Elsewhere = Annotated[str, AfterValidator(_elsewhere)]
-Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]  #: a name or an address, without a port
 
 
 class ServeConfig(Strict):

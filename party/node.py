@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -35,7 +36,7 @@ from treetap.names import NAME
 from treetap.native import arithmetic
 from treetap.process.limits import collect_ended
 from treetap.protocols.agreement import check_peer
-from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.disclosure import bytes_by_class, bytes_by_class_of
 from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Dialer
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
@@ -43,6 +44,7 @@ from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 if TYPE_CHECKING:
     from party.approvals.desk import Desk
     from party.approvals.ledger import Approvals
+    from party.approvals.overview import Overview
     from party.opening import Opener
     from party.policy import Policy
 
@@ -80,6 +82,7 @@ class PartyNode:
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
         self._loaded = loaded
         self._checking = False  # a job
+        self._came_in: Counter[tuple[str, str]] = Counter()  # bytes by sender and class, for approvers alone
 
     @cached_property
     def _opener(self) -> Opener:
@@ -112,6 +115,14 @@ class PartyNode:
         from party.approvals.desk import Desk
 
         return Desk(self._config.name, self.approvals, lambda: self._config.policy)
+
+    @cached_property
+    def overview(self) -> Overview:
+        """What this party's approvers are shown of it."""
+        from party.approvals.overview import Overview
+
+        shown = self.approvals, self._sessions, self._metrics, self._came_in, self._offload
+        return Overview(lambda: self._config, *shown)
 
     @property
     def config(self) -> PartyConfig:
@@ -179,6 +190,7 @@ class PartyNode:
             except Interrupted as ended:
                 raise ended.at(name) from None
             self._record(caller, request)
+            session.pace.begins(kind, request.round)
             async for event in follow(name, task, session.progress):
                 costs.byte_counts.sent(caller, kind, self._permitted(policy, caller, event))
                 yield event
@@ -202,7 +214,7 @@ class PartyNode:
         if not name_of(message):
             raise Malformed(f"a message of {caller} without content; is {caller} of another version?")
         if await session.context.mailbox.file(caller, message, content):
-            self._record(caller, message)
+            self._record(caller, message, content)
         return exchange_pb2.Receipt()
 
     async def close(self) -> None:
@@ -332,8 +344,13 @@ class PartyNode:
         account: setup_pb2.Accounted = session.context.costs.account(self._workers.usage())
         return result(account)
 
-    def _record(self, caller: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage) -> None:
-        """Record a step or message that this party has admitted, if it keeps a transcript."""
+    def _record(
+        self, caller: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage, content: bytes | None = None
+    ) -> None:
+        """Record a step or message that this party has admitted, if it keeps a transcript; count it for approvers."""
+        if self._config.policy.approvers:
+            sizes = bytes_by_class(message) if content is None else bytes_by_class_of(content, type(message))
+            self._came_in.update({(caller, name): size for name, size in sizes.items()})
         with disk_faults(self._config.name, name_of(message)):
             try:
                 self._recorders.of(message.job).received(caller, message)

@@ -87,7 +87,8 @@ class Opener:
             raise failure.at(name) from None
         context.mailbox.expect(expected_of(kind_of_job.rows(opening), name, role.sizes))
         owed = [] if kind_of_job.charges_itself else [kind_of_job.charged]
-        return Session(context, role, caller, frozenset(members.parties) - {name}, content, submission, owed)
+        others = frozenset(members.parties) - {name}
+        return Session(context, role, caller, others, content, submission, request, owed)
 
     def admitted(self, caller: str, request: control_pb2.StepRequest, kind: str) -> tuple[Members, bytes, JobLedger]:
         """The members, the digest and the ledger of a job that this party's policy and its people let in.

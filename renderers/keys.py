@@ -30,7 +30,7 @@ from party.config import PartyConfig, ServeConfig
 from party.defences.settings import Defences, DpSgdTable, Gradient, IdLmid, LabelDp, ReducedLeakage
 from party.policy import Policy
 from renderers.commands import escaped
-from treetap.commands.approvals.client import ApproverConfig
+from treetap.commands.approvals.client import ApproverConfig, ConsoleConfig
 from treetap.commands.experiment.experiment_file import AuditTable, DataTable, ExperimentFile, OutputTable, PredictTable
 from treetap.commands.experiment.party_table import PartyTable
 from treetap.commands.frontier.frontier_file import FrontierTable
@@ -79,7 +79,10 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
     "Operator file": {
         "": (OperatorConfig, "`operator.toml` of the commands that call a coordinator, or `--operator FILE`.")
     },
-    "Approver file": {"": (ApproverConfig, "`approver.toml` of `treetap jobs`, `approve` and `refuse`.")},
+    "Approver file": {
+        "": (ApproverConfig, "`approver.toml` of `treetap jobs`, `approve`, `refuse` and `console`."),
+        "[console]": (ConsoleConfig, "The pages of `treetap console`."),
+    },
     "Standing approval": {
         "": (StandingFile, "`treetap approve --standing FILE`."),
         "[document]": (Bounds, "The bounds of one field."),

@@ -31,6 +31,7 @@ READERS = {
     "Control": ("party ← coordinator", "coordinator ← party"),
     "Jobs": ("coordinator ← operator", "operator ← coordinator"),
     "Approvals": ("party ← approver", "approver ← party"),
+    "Overview": ("party ← approver", "approver ← party"),
     "Serving": ("label holder ← client", "client ← label holder"),
 }
 OWN_LOG = "its own party alone (own log)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from socketserver import ThreadingMixIn
@@ -66,6 +66,12 @@ class ProcessMetrics:
     def histogram(self, name: str, help_text: str, buckets: Sequence[float]) -> Histogram:
         """A new histogram of this process."""
         return Histogram(name, help_text, registry=self.registry, buckets=buckets)
+
+    def samples(self, *names: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+        """The series of these names: name, labels and value."""
+        for metric in self.registry.restricted_registry(names).collect():
+            for sample in metric.samples:
+                yield sample.name, sample.labels, sample.value
 
     def sent(self, to: str, disclosure: str, size: int) -> None:
         """Count a message to `to` with a number of bytes of a class."""

@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from treetap.errors import ConfigError
@@ -19,6 +27,8 @@ from treetap.names import check_address, check_name, check_process_name, did_you
 Name = Annotated[str, AfterValidator(check_name)]
 ProcessName = Annotated[Name, AfterValidator(check_process_name)]
 Address = Annotated[str, AfterValidator(check_address)]
+#: A name or an address of a host, without a port.
+Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]
 
 
 class Strict(BaseModel):

@@ -26,7 +26,7 @@ class Desk:
     def jobs(self, caller: str, request: approvals_pb2.AskedJobs) -> list[approvals_pb2.AskedJob]:
         """The jobs of a name, or all that this party keeps."""
         self._admit(caller)
-        return [self._shown(asked) for asked in self._approvals.listed(request.name)]
+        return [self._shown(asked, brief=request.brief) for asked in self._approvals.listed(request.name)]
 
     def decide(self, caller: str, request: approvals_pb2.DecideRequest) -> approvals_pb2.AskedJob:
         """Approve or refuse a job; raises as `Approvals.decide` does."""
@@ -63,7 +63,7 @@ class Desk:
     def _admit(self, caller: str) -> None:
         self._approvals.check_approver(self._policy(), caller)
 
-    def _shown(self, asked: Asked) -> approvals_pb2.AskedJob:
+    def _shown(self, asked: Asked, *, brief: bool = False) -> approvals_pb2.AskedJob:
         state = self._approvals.state(asked)
         words = [*asked.words, *(self._approvals.faults(asked) if state == "waiting" else ())]
         return approvals_pb2.AskedJob(
@@ -75,7 +75,7 @@ class Desk:
             fingerprint=asked.fingerprint,
             since=asked.since,
             words=words,
-            document=json.dumps(asked.document)[:LONGEST_DOCUMENT],
+            document="" if brief else json.dumps(asked.document)[:LONGEST_DOCUMENT],
             state=state,
             decisions=map(_verdict, asked.verdicts),
         )

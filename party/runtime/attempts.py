@@ -107,10 +107,46 @@ def _key(job: str, submission: str) -> str:
     return f"{job}/{submission}"
 
 
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@dataclass
+class Pace:
+    """How far an attempt has come; times are of the event loop.
+
+    Attributes:
+        begun: when it began.
+        step: the name of the last step.
+        done: the rounds before the last step's: trees, or blocks of records.
+    """
+
+    begun: float = field(default_factory=_now)
+    step: str = ""
+    done: int = 0
+    _firsts: dict[str, tuple[int, float]] = field(default_factory=dict)  # step → the first round that had it, and when
+    _timed: tuple[int, float, float] = (0, 0.0, 0.0)  # rounds that were timed, their seconds, and until when
+
+    def begins(self, step: str, round: int) -> None:
+        """Note a step of a round."""
+        self.step, now = step, _now()
+        first, since = self._firsts.setdefault(step, (round, now))
+        if round > self.done:
+            self.done, self._timed = round, (round - first, now - since, now)
+
+    def seconds_left(self, rounds: int, now: float) -> float | None:
+        """Seconds until that many rounds are done, by their mean time so far; None before one of them was timed."""
+        timed, seconds, until = self._timed
+        if not timed or not rounds:
+            return None
+        return max(0.0, seconds / timed * (rounds - self.done) - (now - until))
+
+
 @dataclass
 class Session:
     """A role with its tools, the parties that may send to it, the submission of its job, and the steps it has done.
 
+    `request`: the one that opened it.
     `owed`: kinds of charges that come before any step but the opening, or before an opening's answer of other classes
     than `UNCHARGED`: an attempt that is left at once, because another party waits for its people, costs nothing.
     """
@@ -121,8 +157,10 @@ class Session:
     members: frozenset[str]
     opening: bytes
     submission: str
+    request: control_pb2.StepRequest
     owed: list[Kind]
     book: StepCache = field(default_factory=StepCache)
+    pace: Pace = field(default_factory=Pace)
     expiry: asyncio.TimerHandle | None = None
     serves: bool = False  #: a model, to clients
     accounted: bool = False  #: its cost has been asked for, which is the last question before it is left

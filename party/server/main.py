@@ -107,7 +107,7 @@ async def _serve(
     callers = Callers(config.name, config.transport(), node.served_models.own_paths)
     server, credentials = rpc.server(callers)
     register(server, callers, node)
-    register_for_approvers(server, callers, lambda: node.desk)
+    register_for_approvers(server, callers, lambda: node.desk, lambda: node.overview)
     status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"

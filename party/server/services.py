@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from aiohttp.web import AppRunner
 
     from party.approvals.desk import Desk
+    from party.approvals.overview import Overview
+    from treetap.wire.v2 import overview_pb2
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[object, object]
@@ -120,9 +122,17 @@ def register(server: grpc.aio.Server, callers: Callers, port: PartyPort) -> None
     refuse_other_versions(server, callers)
 
 
-def register_for_approvers(server: grpc.aio.Server, callers: Callers, desk: Callable[[], Desk]) -> None:
-    """Add the service for approvers of a party to a server."""
+def register_for_approvers(
+    server: grpc.aio.Server, callers: Callers, desk: Callable[[], Desk], overview: Callable[[], Overview]
+) -> None:
+    """Add the services for approvers of a party to a server."""
     approvals_pb2_grpc.add_ApprovalsServicer_to_server(ApprovalsService(callers, desk), server)
+
+    async def show(request: overview_pb2.AskedView, context: Context) -> overview_pb2.View:
+        async with answering(context, callers):
+            return await overview().show(callers.named(context, Role.APPROVER), request)
+
+    rpc.serve_overview(server, show)
 
 
 def register_for_clients(server: grpc.aio.Server, callers: Callers, served_models: ServedModels) -> None:

@@ -20,7 +20,7 @@ from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v2 import approvals_pb2, control_pb2, exchange_pb2, jobs_pb2
+from treetap.wire.v2 import approvals_pb2, control_pb2, exchange_pb2, jobs_pb2, overview_pb2
 
 #: Where the methods of the last version were.
 OLD = "/treetap.wire.v1."
@@ -35,6 +35,7 @@ METHODS: dict[str, dict[str, Role | None]] = {
             f"/treetap.wire.v2.Approvals/{name}": Role.APPROVER
             for name in ("List", "Decide", "Stand", "ListStanding", "Revoke")
         },
+        "/treetap.wire.v2.Overview/Show": Role.APPROVER,
         "/grpc.health.v1.Health/Check": None,
         WATCH: None,
         f"{OLD}Control/Step": None,
@@ -113,13 +114,16 @@ class _Behind:
 
     revoke = stand
 
+    async def show(self, _caller: str, _request: Any) -> overview_pb2.View:
+        return overview_pb2.View()
+
     async def cancel(self, _job: str) -> jobs_pb2.JobStatus:
         return jobs_pb2.JobStatus()
 
 
 def _party(server: Any, callers: Callers, behind: Any) -> None:
     services.register(server, callers, behind)
-    services.register_for_approvers(server, callers, lambda: behind)
+    services.register_for_approvers(server, callers, lambda: behind, lambda: behind)
 
 
 @asynccontextmanager

@@ -101,6 +101,8 @@ async def _judged(case: Case, folder: Path) -> Outcome:
     try:
         if case.place.way == "order":
             return await _ordered(federation, case)
+        if case.place.word == "Show":
+            return await _shown(federation, case)
         if case.place.way == "decision":
             return _decided(case, folder)
         if case.place.way == "question":
@@ -220,6 +222,17 @@ def _decided(case: Case, folder: Path) -> Outcome:
     if [asked.job for asked in kept.listed()] != ["job"] or kept.listed() != approvals.listed():
         return Outcome("finding", "WRONG: the job that waits is another one on disk")
     return outcome
+
+
+async def _shown(federation: Federation, case: Case) -> Outcome:
+    """An altered question of an approver about the party: refused by name, or answered."""
+    node, asked = federation.node(B), changed(DECISIONS["Show"], case.change)
+    node.go_by(node.config.under(node.config.policy.model_copy(update={"approvers": ["ann"]})))
+    try:
+        await node.overview.show("ann", type(asked).FromString(asked.SerializeToString()))
+    except TreetapError as error:
+        return _named(str(error))
+    return Outcome("right", "")
 
 
 async def _questioned(federation: Federation, case: Case) -> Outcome:

@@ -24,7 +24,7 @@ from tests.serving.served import CLIENT, IDS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import approvals_pb2, jobs_pb2, serving_pb2
+from treetap.wire.v2 import approvals_pb2, jobs_pb2, overview_pb2, serving_pb2
 
 #: The jobs of which messages are altered.
 STORIES = (*TRAININGS, *PREDICTIONS, *PREVIEWS, "serving", "operator", "client", "approver")
@@ -53,6 +53,7 @@ DECISIONS: dict[str, Message] = {
     "Stand": approvals_pb2.StandRequest(text=STANDING),
     "Standing": approvals_pb2.AskedJobs(name="weekly"),
     "Revoke": approvals_pb2.RevokeRequest(name="weekly"),
+    "Show": overview_pb2.AskedView(view="ledger", page=1),
 }
 #: Story → way, sender, receiver, and what is asked.
 ASKED: dict[str, tuple[str, str, str, dict[str, Message]]] = {

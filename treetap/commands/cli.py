@@ -102,6 +102,11 @@ class Commands(LazyGroup):
             "approval.",
             PARTY,
         ),
+        "console": Row(
+            "treetap.commands.cli",
+            "Serve pages for one of a party's people: what goes on there, and the jobs to decide about.",
+            PARTY,
+        ),
         "model": Row("treetap.commands.xgboost", "Published models in a party's own state folder.", JOBS),
         "audit": Row(
             "treetap.commands.audit.cli",
@@ -322,6 +327,26 @@ def coordinator(
     from coordinator.server import run
 
     run(config, until_stdin_closes=until_stdin_closes)
+
+
+def console(
+    approver: Annotated[
+        Path, typer.Option(envvar="TREETAP_APPROVER", help="The party to call, the certificate to use, the address.")
+    ] = Path("approver.toml"),
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    until_stdin_closes: UntilStdinCloses = False,
+) -> None:
+    """Serve pages for one of a party's people: what goes on there, and the jobs to decide about.
+
+    Prints a token that opens the pages once, within 60 s; after SIGHUP another one.
+    """
+    in_terminal = hold_hangup()
+    logs.configure(log_level, log_format)  # before other imports, as of a party
+    with needs("console"):
+        from treetap.commands.console.listening import run
+
+    run(approver, until_stdin_closes=until_stdin_closes, in_terminal=in_terminal)
 
 
 def doctor(

@@ -8,20 +8,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-import time
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from treetap.commands.options import Json
-from treetap.wire.reachable import ALL
 
 if TYPE_CHECKING:
-    from party.config import PartyConfig
-    from party.defences.counted_cells import CellAccount
     from party.runtime.ledger import Charge
 
 #: The columns of the CSV file, a row for each charge.
@@ -44,13 +38,16 @@ def ledger(
 
     treetap ledger --config bank.toml --csv ledger.csv
     """
+    from party.approvals.spent_limits import spent
     from party.config import read
+    from party.runtime.ledger import ledger_of
     from treetap.commands.model.view import reading
     from treetap.models.durable import write_whole
 
     party = read(config)
     with reading(party.state):
-        charges, left = charges_and_limits(party)
+        charges = ledger_of(party.state).charges()
+        left = spent(party, charges)
     if csv_file is not None:
         write_whole(csv_file, _csv(charges).encode(), 0o644)
     sums = _sums(charges)
@@ -67,66 +64,6 @@ def ledger(
     terminal.out.print(table)
     for row in left:
         terminal.out.print(terminal.text(f"{party.name}: {_words(row)}"), soft_wrap=True)
-
-
-def charges_and_limits(party: PartyConfig) -> tuple[list[Charge], list[dict[str, Any]]]:
-    """All charges, and a row for each limit: `limit`, `of`, `most`, `spent`, `left`. Raises `DataError` on damage."""
-    from party.defences.column_budget import ColumnBudget
-    from party.defences.counted_cells import CellAccount
-    from party.defences.label_budget import LabelBudget
-    from party.runtime.ledger import ledger_of
-    from treetap.privacy.column_privacy import ColumnPrivacy
-
-    charges = ledger_of(party.state).charges()
-    labels = LabelBudget(party.state, party.policy.label_budget)
-    spent, rest = labels.spent(), labels.left()
-    left: list[dict[str, Any]] = []
-    if spent or rest is not None:
-        own = {"spent": float(spent), "left": None if rest is None else float(rest)}
-        left.append({"limit": "label_budget", "of": "labels", "most": labels.budget, **own})
-    columns, privacy = ColumnBudget(party.state, party.policy.column_budget), party.defences.column_privacy
-    noise = None if privacy is None else ColumnPrivacy(privacy.epsilon, privacy.delta, privacy.trees)
-    for name in sorted({charge.occasion.table for charge in columns.charges()}):
-        most = columns.budget if columns.budget is not None or noise is None else noise.epsilon
-        account = {key: value for key, value in columns.account(name, noise).items() if key != "table"}
-        left.append({"limit": "column_budget", "of": f"columns of table {name}", "most": most, **account})
-    left += map(partial(_of_cells, party.policy.max_column_leakage), CellAccount.all(party.state))
-    return charges, left + [row for row in _of_partners(party, charges) if row["spent"] or row["named"]]
-
-
-def _of_cells(most: float | None, account: CellAccount) -> dict[str, Any]:
-    """The row of `max_column_leakage` for an account: shares of all its cells."""
-    records, columns = account.size()
-    spent = account.read().count() / max(records * columns, 1)
-    left = None if most is None else max(most - spent, 0.0)
-    of = f"cells of table {account.table} to {account.label_holder}"
-    return {"limit": "max_column_leakage", "of": of, "most": most, "spent": spent, "left": left}
-
-
-def _of_partners(party: PartyConfig, charges: list[Charge]) -> Iterator[dict[str, Any]]:
-    """A row for each limit on a partner; `named`: the partner has limits of its own."""
-    from party.prediction.query_counts import counts_of
-    from party.runtime.job_ledger import DAILY, JobLedger
-    from party.runtime.ledger import Occasion, ledger_of
-
-    policy, now = party.policy, time.time()
-    met = {partner for charge in charges for partner in charge.occasion.partners} | {*policy.partners} - {ALL}
-    parties = tuple(sorted(met - {*policy.coordinators}))
-    for job in (Occasion("", parties, "", "", 0), *(Occasion("", (), name, "", 0) for name in policy.coordinators)):
-        kept = JobLedger(ledger_of(party.state), job, party.name, policy)
-        rows = [
-            (DAILY[kind], partner, most, sum(one.amount for one in kept.of_day(kind, partner, now)))
-            for kind in DAILY
-            for partner, most in kept.daily(kind)
-        ]
-        rows += [
-            ("queries_per_record", partner, most, counts_of(party.state, partner).most())
-            for partner, most in kept.queries_per_record()
-        ]
-        for limit, partner, most, spent in rows:
-            named = partner in policy.partners
-            left = max(most - spent, 0)
-            yield {"limit": limit, "of": partner, "most": most, "spent": spent, "left": left, "named": named}
 
 
 def _words(row: dict[str, Any]) -> str:

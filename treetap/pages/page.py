@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from functools import cache
 from importlib import resources
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -21,7 +22,25 @@ def render(package: str, template: str, *scripts: str, **content: object) -> str
 
     `scripts`: files beside the template, the only ones that the page may run.
     """
-    templates = Environment(
+    script, style = "".join(_file(package, name) for name in scripts), _file(__package__, "style.css")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    page = (
+        _templates(package)
+        .get_template(template)
+        .render(
+            script=Markup(script),  # noqa: S704 - files of these packages, not of the content
+            style=Markup(style),  # noqa: S704
+            digest=digest,
+            **content,
+        )
+    )
+    return _FIGURE.sub(lambda at: at[1] or "&#160;", page)
+
+
+@cache
+def _templates(package: str) -> Environment:
+    """The templates of a package and of this one, each compiled once."""
+    return Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader(__package__)]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -29,15 +48,6 @@ def render(package: str, template: str, *scripts: str, **content: object) -> str
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    script, style = "".join(_file(package, name) for name in scripts), _file(__package__, "style.css")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page = templates.get_template(template).render(
-        script=Markup(script),  # noqa: S704 - files of these packages, not of the content
-        style=Markup(style),  # noqa: S704
-        digest=digest,
-        **content,
-    )
-    return _FIGURE.sub(lambda at: at[1] or "&#160;", page)
 
 
 def _file(package: str, name: str) -> str:

@@ -44,6 +44,7 @@ MOST_BYTES = {
     "treetap.wire.v2.Control": 1024 * 1024,
     "treetap.wire.v2.Jobs": 1024 * 1024,
     "treetap.wire.v2.Approvals": 128 * 1024,
+    "treetap.wire.v2.Overview": 1024,
 }
 #: Service → the role that may call it; of any other, such as the health service, every role.
 ROLES = {
@@ -52,6 +53,7 @@ ROLES = {
     "treetap.wire.v2.Jobs": Role.OPERATOR,
     "treetap.wire.v2.Serving": Role.CLIENT,
     "treetap.wire.v2.Approvals": Role.APPROVER,
+    "treetap.wire.v2.Overview": Role.APPROVER,
 }
 
 

@@ -34,6 +34,9 @@ from treetap.wire.tls import Insecure, Transport, check_near
 from treetap.wire.v2 import approvals_pb2_grpc, control_pb2, control_pb2_grpc, exchange_pb2, jobs_pb2_grpc
 
 if TYPE_CHECKING:
+    from treetap.wire.v2 import overview_pb2, overview_pb2_grpc
+
+    OverviewStub = overview_pb2_grpc.OverviewAsyncStub
     JobsStub = jobs_pb2_grpc.JobsAsyncStub
     ApprovalsStub = approvals_pb2_grpc.ApprovalsAsyncStub
 else:
@@ -43,6 +46,8 @@ else:
 log = logging.getLogger(__name__)
 #: Service and method of messages between parties, which travel as the bytes that the sender has.
 EXCHANGE, DELIVER = "treetap.wire.v2.Exchange", "Deliver"
+#: Service and method of what a party's people are shown, which few parties are asked for.
+OVERVIEW, SHOW = "treetap.wire.v2.Overview", "Show"
 Deliver = Callable[[tuple[exchange_pb2.PeerMessage, bytes], Any], Awaitable[exchange_pb2.Receipt]]
 #: Most bytes of a message: parties send parts of about 1 MiB, and of columns that are masked up to 2.
 MESSAGE_LIMIT = 2 * 1024 * 1024
@@ -130,6 +135,20 @@ def serve_exchange(aio_server: grpc.aio.Server, deliver: Deliver) -> None:
         response_serializer=exchange_pb2.Receipt.SerializeToString,
     )
     aio_server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(EXCHANGE, {DELIVER: handler}),))
+
+
+def serve_overview(aio_server: grpc.aio.Server, show: Callable[..., Awaitable[overview_pb2.View]]) -> None:
+    """Answer a party's people about what goes on there; the messages are imported when one asks."""
+
+    def asked(content: bytes) -> overview_pb2.AskedView:
+        from treetap.wire.v2 import overview_pb2
+
+        return overview_pb2.AskedView.FromString(content)
+
+    handler: Any = grpc.unary_unary_rpc_method_handler(
+        show, request_deserializer=asked, response_serializer=lambda view: view.SerializeToString()
+    )
+    aio_server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(OVERVIEW, {SHOW: handler}),))
 
 
 def server_credentials(source: CredentialSource) -> grpc.ServerCredentials:
@@ -236,6 +255,14 @@ class GrpcDialer:
         """The stub of a party's service for approvers, as `jobs`."""
         async with self._calling(to) as channel:
             yield approvals_pb2_grpc.ApprovalsStub(channel)
+
+    @asynccontextmanager
+    async def overview(self, to: Address) -> AsyncIterator[OverviewStub]:
+        """The stub of the service that shows a party to its people, as `jobs`."""
+        from treetap.wire.v2 import overview_pb2_grpc  # servers have no use for it
+
+        async with self._calling(to) as channel:
+            yield overview_pb2_grpc.OverviewStub(channel)
 
     @asynccontextmanager
     async def _calling(self, to: Address) -> AsyncIterator[grpc.aio.Channel]:

@@ -28,7 +28,16 @@ from treetap.wire.disclosure import (
     disclosure_table,
     undeclared,
 )
-from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, reveals_pb2, serving_pb2, transcript_pb2
+from treetap.wire.v2 import (
+    approvals_pb2,
+    control_pb2,
+    exchange_pb2,
+    jobs_pb2,
+    overview_pb2,
+    reveals_pb2,
+    serving_pb2,
+    transcript_pb2,
+)
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 ROOT = Path(__file__).parents[3]
@@ -38,6 +47,8 @@ CONTROL = control_pb2.DESCRIPTOR.services_by_name["Control"]
 EXCHANGE = exchange_pb2.DESCRIPTOR.services_by_name["Exchange"]
 SERVING = serving_pb2.DESCRIPTOR.services_by_name["Serving"]
 JOBS = jobs_pb2.DESCRIPTOR.services_by_name["Jobs"]
+APPROVALS = approvals_pb2.DESCRIPTOR.services_by_name["Approvals"]
+OVERVIEW = overview_pb2.DESCRIPTOR.services_by_name["Overview"]
 
 # --- the rules
 
@@ -130,10 +141,17 @@ def test_a_client_gets_predictions_and_says_about_whom() -> None:
         assert not method.server_streaming
 
 
+def test_a_partys_people_are_shown_plain_classes_only() -> None:
+    """What they ask is control; no answer can hold more about a record than an operator's."""
+    for method in (*APPROVALS.methods, *OVERVIEW.methods):
+        assert set(_classes(method.input_type)) == {"CONTROL"}
+        assert set(_classes(method.output_type)) <= OPEN
+
+
 def test_every_service_is_known_here() -> None:
-    """A fifth service would need its own rule."""
+    """A further service would need its own rule."""
     services = {name for file in _files() for name in file.services_by_name}
-    assert services == {"Control", "Exchange", "Jobs", "Serving", "Approvals"}
+    assert services == {"Control", "Exchange", "Jobs", "Serving", "Approvals", "Overview"}
 
 
 def test_no_message_is_made_for_a_secret() -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from google.protobuf.message import Message
+from pydantic import model_validator
 
 from treetap.commands.ending import run
+from treetap.names import on_loopback
 from treetap.process.config import Process
 from treetap.strict import Address as AddressText
-from treetap.strict import Name, load
+from treetap.strict import Host, Name, Strict, load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
@@ -19,9 +20,36 @@ from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import approvals_pb2
 from treetap.wire.visible_message import visible_message
 
-M = TypeVar("M", bound=Message)
+if TYPE_CHECKING:
+    from treetap.wire.v2 import overview_pb2
+
+T = TypeVar("T")
 #: Most jobs that a party lists; it keeps no more.
 MOST = 4096
+
+
+class ConsoleConfig(Strict):
+    """The keys of `[console]`: where `treetap console` serves its pages."""
+
+    listen: AddressText = "127.0.0.1:8437"
+    """The address of the pages; another one than a loopback address needs `certificate` and `key`."""
+    certificate: Path | None = None
+    """Certificate of the pages for browsers, PEM, such as a company's authority issues; with it they use HTTPS."""
+    key: Path | None = None
+    """The key of that certificate, PEM."""
+    hosts: list[Host] = []
+    """Names under which browsers ask for the pages, beside that of `listen`; a request for another is refused."""
+
+    @model_validator(mode="after")
+    def _secured(self) -> ConsoleConfig:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key go together: name both, or none")
+        if self.certificate is None and not on_loopback(self.listen):
+            raise ValueError(
+                f"listen = {self.listen!r} is no loopback address: name certificate and key, since the token and "
+                "all pages would go in plain text"
+            )
+        return self
 
 
 class ApproverConfig(Process):
@@ -33,6 +61,8 @@ class ApproverConfig(Process):
     """The name that the party's certificate must bear."""
     name: Name
     """The approver's own name, as in its certificate and among `approvers` of the party's policy."""
+    console: ConsoleConfig = ConsoleConfig()
+    """The pages of `treetap console`."""
 
     def addresses(self) -> dict[str, str]:
         return {"party": self.party}
@@ -41,63 +71,108 @@ class ApproverConfig(Process):
 def read(path: Path) -> ApproverConfig:
     """Read the file; relative paths in it are relative to its folder."""
     config = load(path, ApproverConfig)
-    return config.model_copy(update={"tls": config.tls_below(path.absolute().parent)})
+    base, pages = path.absolute().parent, config.console
+    if pages.certificate is not None and pages.key is not None:
+        files = {"certificate": base / pages.certificate, "key": base / pages.key}
+        pages = pages.model_copy(update=files)
+    return config.model_copy(update={"tls": config.tls_below(base), "console": pages})
+
+
+class PartyCalls:
+    """An approver's calls to a party; errors are those of `treetap.errors`. Texts of answers are made visible.
+
+    `within_s`: the deadline of each call.
+    """
+
+    def __init__(self, config: ApproverConfig, within_s: float = rpc.ASK_DEADLINE) -> None:
+        transport = config.transport()
+        transport.check(config.name, Role.APPROVER)
+        self._to = Address(config.party_name, config.party)
+        self._dialer, self._within_s = rpc.GrpcDialer(transport, Timeouts()), within_s
+
+    async def jobs(self, name: str = "", *, brief: bool = False) -> list[approvals_pb2.AskedJob]:
+        """The jobs of a name, or all that the party keeps, the newest last; `brief`: without their documents."""
+        asked, answers = approvals_pb2.AskedJobs(name=name, brief=brief), []
+        async with self._dialer.approvals(self._to) as stub:
+            async for job in stub.List(asked, timeout=self._within_s):
+                answers.append(visible_message(job))
+                if len(answers) == MOST:
+                    break
+        return answers
+
+    async def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]:
+        """The standing approval of a name, or all."""
+        asked, answers = approvals_pb2.AskedJobs(name=name), []
+        async with self._dialer.approvals(self._to) as stub:
+            async for standing in stub.ListStanding(asked, timeout=self._within_s):
+                answers.append(visible_message(standing))
+                if len(answers) == MOST:
+                    break
+        return answers
+
+    async def decide(self, decision: approvals_pb2.DecideRequest) -> approvals_pb2.AskedJob:
+        """Approve a job of a digest, or refuse it: the coordinator hears why."""
+        async with self._dialer.approvals(self._to) as stub:
+            return visible_message(await stub.Decide(decision, timeout=self._within_s))
+
+    async def stand(self, text: str) -> approvals_pb2.StandingApproval:
+        """Have the party keep a standing approval, TOML."""
+        async with self._dialer.approvals(self._to) as stub:
+            return visible_message(await stub.Stand(approvals_pb2.StandRequest(text=text), timeout=self._within_s))
+
+    async def revoke(self, name: str) -> approvals_pb2.StandingApproval:
+        """End a standing approval."""
+        async with self._dialer.approvals(self._to) as stub:
+            return visible_message(await stub.Revoke(approvals_pb2.RevokeRequest(name=name), timeout=self._within_s))
+
+    async def view(self, name: str, page: int = 0) -> overview_pb2.View:
+        """A page of what goes on at the party: see overview.proto."""
+        from treetap.wire.v2 import overview_pb2
+
+        async with self._dialer.overview(self._to) as stub:
+            asked = overview_pb2.AskedView(view=name, page=page)
+            return visible_message(await stub.Show(asked, timeout=self._within_s))
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._dialer.close()
 
 
 class Approver:
-    """Synchronous calls to a party; errors are those of `treetap.errors`. Texts of answers are made visible."""
+    """Synchronous calls to a party: those of `PartyCalls`, each over a connection of its own."""
 
     def __init__(self, config: ApproverConfig) -> None:
-        self._transport = config.transport()
-        self._transport.check(config.name, Role.APPROVER)
-        self._to = Address(config.party_name, config.party)
+        self._config = config
 
     def jobs(self, name: str = "") -> list[approvals_pb2.AskedJob]:
         """The jobs of a name, or all that the party keeps, the newest last."""
-        asked = approvals_pb2.AskedJobs(name=name)
-        return run(self._all(lambda stub: stub.List(asked, timeout=rpc.ASK_DEADLINE)))
+        return run(self._once(lambda calls: calls.jobs(name)))
 
     def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]:
         """The standing approval of a name, or all."""
-        asked = approvals_pb2.AskedJobs(name=name)
-        return run(self._all(lambda stub: stub.ListStanding(asked, timeout=rpc.ASK_DEADLINE)))
+        return run(self._once(lambda calls: calls.standing(name)))
 
     def approve(self, job: str, digest: bytes, days: float) -> approvals_pb2.AskedJob:
         """Approve the job of this digest."""
         decision = approvals_pb2.DecideRequest(job=job, digest=digest, approve=True, days=days)
-        return run(self._ask(lambda stub: stub.Decide(decision, timeout=rpc.ASK_DEADLINE)))
+        return run(self._once(lambda calls: calls.decide(decision)))
 
     def refuse(self, job: str, digest: bytes, why: str) -> approvals_pb2.AskedJob:
         """Refuse it; the coordinator hears why."""
         decision = approvals_pb2.DecideRequest(job=job, digest=digest, why=why)
-        return run(self._ask(lambda stub: stub.Decide(decision, timeout=rpc.ASK_DEADLINE)))
+        return run(self._once(lambda calls: calls.decide(decision)))
 
     def stand(self, text: str) -> approvals_pb2.StandingApproval:
         """Have the party keep a standing approval, TOML."""
-        request = approvals_pb2.StandRequest(text=text)
-        return run(self._ask(lambda stub: stub.Stand(request, timeout=rpc.ASK_DEADLINE)))
+        return run(self._once(lambda calls: calls.stand(text)))
 
     def revoke(self, name: str) -> approvals_pb2.StandingApproval:
         """End a standing approval."""
-        request = approvals_pb2.RevokeRequest(name=name)
-        return run(self._ask(lambda stub: stub.Revoke(request, timeout=rpc.ASK_DEADLINE)))
+        return run(self._once(lambda calls: calls.revoke(name)))
 
-    async def _ask(self, call: Callable[[rpc.ApprovalsStub], Awaitable[M]]) -> M:
-        dialer = rpc.GrpcDialer(self._transport, Timeouts())
+    async def _once(self, call: Callable[[PartyCalls], Awaitable[T]]) -> T:
+        calls = PartyCalls(self._config)
         try:
-            async with dialer.approvals(self._to) as stub:
-                return visible_message(await call(stub))
+            return await call(calls)
         finally:
-            await dialer.close()
-
-    async def _all(self, call: Callable[[rpc.ApprovalsStub], AsyncIterable[M]]) -> list[M]:
-        dialer, answers = rpc.GrpcDialer(self._transport, Timeouts()), []
-        try:
-            async with dialer.approvals(self._to) as stub:
-                async for answer in call(stub):
-                    answers.append(visible_message(answer))
-                    if len(answers) == MOST:
-                        break
-            return answers
-        finally:
-            await dialer.close()
+            await calls.close()

@@ -24,14 +24,18 @@ class AskedJobs(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
+    BRIEF_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Empty: all."""
+    brief: builtins.bool
+    """Of jobs: without their documents."""
     def __init__(
         self,
         *,
         name: builtins.str = ...,
+        brief: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "name", b"name"]) -> None: ...
 
 Global___AskedJobs: typing_extensions.TypeAlias = AskedJobs
 

@@ -1,0 +1,251 @@
+"""The answers to a party's people about what goes on there: only those whom the policy names now are answered.
+
+Nothing here changes a job, a file or a count. Files are read off the event loop, a page of them at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from party.approvals.spent_limits import spent
+from party.runtime.ledger import Kind, ledger_of
+from party.runtime.steps import disk_faults
+from treetap.errors import BadInput, ConfigError, DataError
+from treetap.models.store import MANIFEST, read_json
+from treetap.names import did_you_mean
+from treetap.wire.certificates import read_certificates
+from treetap.wire.v2 import control_pb2, overview_pb2
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+    from party.approvals.ledger import Approvals
+    from party.config import PartyConfig
+    from party.runtime.attempts import Session
+    from party.runtime.context import Offload
+    from party.runtime.metrics import PartyMetrics
+
+#: Rows of a page, and the most pages.
+ROWS, PAGES = 50, 100_000
+#: Most characters of a text in a row.
+LONGEST = 200
+#: Endings of the reports of audits.
+REPORTS = (".html", ".json")
+#: Limit → its unit; of others a number in 24 hours.
+UNITS = {"label_budget": "ε", "column_budget": "ε", "queries_per_record": "queries of one record"}
+#: Measure of the party's metrics → the policy's limit on it, whose it is, its unit.
+LEAKAGE = {
+    "treetap_leakage_bound_nats": ("max_leakage", "labels", "nats of a node"),
+    "treetap_signature_excess_share": ("", "labels", "share of their entropy"),
+    "treetap_column_leakage_share": ("max_column_leakage", "columns", "share of cells"),
+}
+View: TypeAlias = overview_pb2.View
+T = TypeVar("T")
+
+
+class Overview:
+    """The party's side of overview.proto.
+
+    Args:
+        config: returns the configuration that holds now.
+        sessions: the attempts under way, by job.
+        came_in: bytes by sender and disclosure class since the party was started.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        config: Callable[[], PartyConfig],
+        approvals: Approvals,
+        sessions: Mapping[str, Session],
+        metrics: PartyMetrics,
+        came_in: Mapping[tuple[str, str], int],
+        offload: Offload,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._config, self._approvals, self._sessions = config, approvals, sessions
+        self._metrics, self._came_in, self._offload, self._clock = metrics, came_in, offload, clock
+        self._views: dict[str, Callable[[View, int], None]] = {
+            "running": self._running,
+            "exchanged": self._exchanged,
+        }
+        self._of_files: dict[str, Callable[[View, int], None]] = {
+            "limits": self._limits,
+            "ledger": self._ledger,
+            "models": self._models,
+            "certificates": self._certificates,
+            "transcripts": self._transcripts,
+        }
+
+    async def show(self, caller: str, request: overview_pb2.AskedView) -> View:
+        """A page of a view.
+
+        Raises:
+            Refused: the policy does not name the caller among its approvers.
+            BadInput: there is no such view.
+            DataError: the ledger is damaged.
+        """
+        config, view = self._config(), View(at=self._clock())
+        self._approvals.check_approver(config.policy, caller)
+        known, page = {**self._views, **self._of_files}, min(request.page, PAGES)
+        if request.view not in known:
+            near = did_you_mean(request.view[:LONGEST], known)
+            raise BadInput(f"there is no such view{near}; those of this party are: {', '.join(known)}")
+        with disk_faults(config.name, request.view):
+            if request.view in self._views:
+                known[request.view](view, page)
+            else:
+                await self._offload(lambda: known[request.view](view, page))
+        return view
+
+    def _running(self, view: View, page: int) -> None:
+        now = asyncio.get_running_loop().time()
+        for session in _page(view, self._sessions.values(), page):
+            occasion, pace = session.context.ledger.occasion, session.pace
+            kind, protocol, rounds = _asked_for(session.request)
+            left = pace.seconds_left(rounds, now)
+            view.running.add(
+                job=occasion.job,
+                attempt=occasion.attempt,
+                kind=kind,
+                protocol=protocol,
+                table=_cut(occasion.table),
+                coordinator=occasion.coordinator,
+                parties=occasion.parties,
+                step=pace.step,
+                done=pace.done,
+                rounds=rounds,
+                seconds=now - pace.begun,
+                seconds_left=left,
+                bytes_sent=session.context.costs.byte_counts.bytes_sent,
+            )
+
+    def _exchanged(self, view: View, page: int) -> None:
+        rows = [(True, *key, size) for key, size in self._sent().items()]
+        rows += [(False, *key, size) for key, size in self._came_in.items()]
+        for sent, peer, disclosure, size in _page(view, sorted(rows), page):
+            view.exchanged.add(sent=sent, peer=peer, disclosure=disclosure, bytes=size)
+
+    def _sent(self) -> dict[tuple[str, str], int]:
+        return {
+            (labels["peer"], labels["disclosure"]): int(value)
+            for _, labels, value in self._metrics.samples("treetap_sent_bytes_total")
+        }
+
+    def _limits(self, view: View, page: int) -> None:
+        config = self._config()
+        rows = [
+            overview_pb2.SpentLimit(
+                limit=row["limit"],
+                of=_cut(row["of"]),
+                unit=UNITS.get(row["limit"], "in 24 hours"),
+                most=row["most"],
+                spent=row["spent"],
+            )
+            for row in spent(config, ledger_of(config.state).charges())
+        ]
+        for name, labels, value in self._metrics.samples(*LEAKAGE):
+            limit, own, unit = LEAKAGE[name]
+            if labels.get("estimate", "") == "" and labels.get("by", "any") == "any":
+                most = getattr(config.policy, limit) if limit else None
+                of = f"{own}, by {labels['peer']}"
+                rows.append(overview_pb2.SpentLimit(limit=limit or "leakage", of=of, unit=unit, most=most, spent=value))
+        view.limits.extend(_page(view, rows, page))
+
+    def _ledger(self, view: View, page: int) -> None:
+        charges = ledger_of(self._config().state).charges()
+        for charge in _page(view, (one for one in reversed(charges) if one.kind is not Kind.ANSWER), page):
+            occasion = charge.occasion
+            view.ledger.add(
+                at=charge.seconds,
+                kind=str(charge.kind),
+                amount=charge.amount,
+                table=_cut(occasion.table),
+                partners=occasion.partners,
+                job=occasion.job,
+                attempt=occasion.attempt,
+            )
+
+    def _models(self, view: View, page: int) -> None:
+        for folder in _page(view, _folders(self._config().state / "models", MANIFEST), page):
+            manifest = folder / MANIFEST
+            try:
+                content = read_json(manifest)
+                protocol, role = (_cut(content[key]) for key in ("protocol", "role"))
+                trees, fault = int(content.get("trees", 0)), ""
+            except (DataError, KeyError, TypeError, ValueError):
+                protocol, role, trees, fault = "", "", 0, "its manifest cannot be read: bring a back-up of it back"
+            view.models.add(
+                model=_cut(folder.name),
+                protocol=protocol,
+                role=role,
+                trees=max(0, trees),
+                published=manifest.stat().st_mtime,
+                fault=fault,
+            )
+
+    def _certificates(self, view: View, page: int) -> None:
+        tls = self._config().tls
+        held: list[overview_pb2.HeldCertificate] = []
+        for what, path in (("own", tls.certificate), ("authority", tls.ca)) if tls is not None else ():
+            try:
+                read = read_certificates(path)
+                held += [_held(what, one) for one in (read[:1] if what == "own" else read)]
+            except ConfigError as fault:
+                held.append(overview_pb2.HeldCertificate(what=what, fault=_cut(fault)))
+        view.certificates.extend(_page(view, held, page))
+
+    def _transcripts(self, view: View, page: int) -> None:
+        for folder in _page(view, _folders(self._config().state / "transcripts"), page):
+            files = sorted(path for path in folder.iterdir() if path.is_file())
+            known = [path.stat() for path in files]
+            view.transcripts.add(
+                job=_cut(folder.name),
+                bytes=sum(one.st_size for one in known),
+                changed=max((one.st_mtime for one in known), default=0.0),
+                reports=[_cut(path.name) for path in files if path.suffix in REPORTS][:ROWS],
+            )
+
+
+def _page(view: View, rows: Iterable[T], page: int) -> list[T]:
+    """The rows of a page; the view notes if there are more."""
+    first = page * ROWS
+    taken = list(islice(rows, first, first + ROWS + 1))
+    view.more = len(taken) > ROWS
+    return taken[:ROWS]
+
+
+def _folders(parent: Path, having: str = "") -> list[Path]:
+    """The folders within a folder, by name; those that have a file of this name."""
+    if not parent.is_dir():
+        return []
+    return sorted(path for path in parent.iterdir() if path.is_dir() and (path / having).exists())
+
+
+def _held(what: str, certificate: x509.Certificate) -> overview_pb2.HeldCertificate:
+    return overview_pb2.HeldCertificate(
+        what=what, subject=_cut(certificate.subject.rfc4514_string()), ends=certificate.not_valid_after_utc.timestamp()
+    )
+
+
+def _asked_for(request: control_pb2.StepRequest) -> tuple[str, str, int]:
+    """Kind and protocol of the job that a request opens, and its trees; 0: it grows none."""
+    from treetap.protocols.job_spec import params_of  # an attempt is under way: it is loaded
+    from treetap.protocols.registry import prediction_name, training_name
+
+    if request.setup.HasField("prepare"):
+        spec = request.setup.prepare.spec
+        return "train", training_name(spec), int(getattr(params_of(spec), "n_estimators", 0))
+    if request.alignment.HasField("open_preview"):
+        return "align", "psi", 0
+    model = request.prediction.open_model
+    return "serve" if model.serve else "predict", prediction_name(model), 0
+
+
+def _cut(text: object) -> str:
+    return str(text)[:LONGEST]

@@ -1,0 +1,86 @@
+"""`treetap console`: where it listens, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from party.server.http_connections import HttpListener, Waiting, awaits_requests
+from treetap.commands.approvals.client import ApproverConfig, ConsoleConfig, PartyCalls, read
+from treetap.commands.console.forms import without_port
+from treetap.commands.console.server import Console
+from treetap.commands.console.sessions import TOKEN_S, Sessions
+from treetap.errors import BadInput, ConfigError
+from treetap.names import on_loopback
+from treetap.process.lifecycle import serve_until_stopped
+
+#: Seconds that a call to the party may take.
+CALL_S = 10.0
+#: Connections of one address that have asked nothing yet.
+SHARE = 64
+_NEAR = ("localhost", "127.0.0.1", "::1")
+
+
+def hosts_of(config: ConsoleConfig) -> frozenset[str]:
+    """The names under which the pages may be asked for."""
+    near = _NEAR if on_loopback(config.listen) else ()
+    return frozenset(without_port(name) for name in (config.listen, *near, *config.hosts))
+
+
+def secured_by(config: ConsoleConfig) -> Callable[[], ssl.SSLContext] | None:
+    """TLS of a connection, by the certificate of the pages; None without one. Raises ConfigError for other files."""
+    if config.certificate is None or config.key is None:
+        return None
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        made.load_cert_chain(config.certificate, config.key)
+    except OSError as fault:
+        both = f"console.certificate = {config.certificate}, console.key = {config.key}"
+        raise ConfigError(f"{both}: they are no certificate and its key: {fault.strerror or fault}") from None
+    return lambda: made
+
+
+def run(path: Path, *, until_stdin_closes: bool, in_terminal: bool) -> None:
+    """Serve the pages of an approver's file until SIGTERM, SIGINT or, if asked, the end of standard input."""
+    config = read(path)
+    asyncio.run(_serve(config, until_stdin_closes=until_stdin_closes, in_terminal=in_terminal))
+
+
+async def _serve(config: ApproverConfig, *, until_stdin_closes: bool, in_terminal: bool) -> None:
+    listen, secured = config.console.listen, secured_by(config.console)
+    calls = PartyCalls(config, CALL_S)
+    hosts = hosts_of(config.console)
+    console = Console(calls, config.name, config.party_name, Sessions(), hosts, secured=secured is not None)
+    console.application.middlewares.insert(0, awaits_requests)
+    runner = web.AppRunner(console.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
+    await runner.setup()
+    host, _, port = listen.rpartition(":")
+    listener = HttpListener(runner, host.strip("[]"), int(port), secured, None, Waiting(SHARE))
+    try:
+        try:
+            await listener.start()
+        except OSError as fault:
+            raise BadInput(f"console.listen = {listen!r}: cannot listen there: {fault.strerror}") from None
+        address = f"{host}:{listener.port}"
+        scheme = "http" if secured is None else "https"
+
+        async def tell() -> None:
+            token = console.sessions.token()
+            print(f"{scheme}://{address}/ opens once, within {TOKEN_S:g} s, with the token {token}", flush=True)
+
+        await tell()
+        await serve_until_stopped(
+            "console",
+            {"name": config.name, "address": address},
+            until_stdin_closes=until_stdin_closes,
+            reread=tell,
+            in_terminal=in_terminal,
+        )
+    finally:
+        await runner.cleanup()
+        await calls.close()

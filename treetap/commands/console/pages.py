@@ -1,0 +1,258 @@
+"""The content of a console's pages: a party's answers as sentences and tables, each text of a bounded length."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from treetap import terminal
+from treetap.wire.disclosure import CLASSES
+from treetap.wire.v2 import approvals_pb2, overview_pb2
+
+#: Most characters of a sentence or a cell, of a name within one, and of a job's document.
+LONGEST, LONGEST_NAME, LONGEST_DOCUMENT = 600, 120, 100_000
+DAY_S = 86_400.0
+#: Days before its end from which a certificate is marked.
+SOON = 30
+View: TypeAlias = overview_pb2.View
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table; its first column names the row. `empty`: what is said where there is no row."""
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    empty: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A page of tables. `about`: a sentence above them; `refreshes`: it can be had to refresh itself."""
+
+    title: str
+    about: str
+    tables: Callable[[View], list[Table]]
+    refreshes: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as a page shows it. `document`: its lines; `decisions`: sentences; `open`: it can still be decided."""
+
+    name: str
+    sha256: str
+    state: str
+    facts: list[tuple[str, str]]
+    words: list[str]
+    document: list[str]
+    decisions: list[str]
+    open: bool
+
+
+def job(asked: approvals_pb2.AskedJob) -> Job:
+    """A job that a party was asked for."""
+    signed = f"{clipped(asked.operator)} (certificate {clipped(asked.fingerprint)})" if asked.operator else "nobody"
+    return Job(
+        name=clipped(asked.job),
+        sha256=asked.digest.hex()[:128],
+        state=clipped(asked.state),
+        facts=[
+            ("State", clipped(asked.state)),
+            ("Kind", clipped(asked.kind)),
+            ("Coordinator", clipped(asked.coordinator)),
+            ("Signed by", signed),
+            ("Asked for on", moment(asked.since)),
+            ("Digest", asked.digest.hex()[:128]),
+        ],
+        words=[clipped(sentence) for sentence in asked.words],
+        document=_document(asked.document),
+        decisions=[decision(verdict) for verdict in asked.decisions],
+        open=asked.state != "ended",
+    )
+
+
+def decision(verdict: approvals_pb2.Verdict) -> str:
+    """A decision as a sentence."""
+    until = f" until {moment(verdict.until)}" if verdict.until > verdict.since else ""
+    signed = "countersigned" if verdict.HasField("countersigned") else "not countersigned: plain text"
+    why = f": {clipped(verdict.why)}" if verdict.why else ""
+    said, by, way = (_name(text) for text in (verdict.decision, verdict.approver, verdict.way))
+    return f"{said} by {by} ({way}) on {moment(verdict.since)}{until}, {signed}{why}"
+
+
+def standing(approval: approvals_pb2.StandingApproval) -> tuple[str, str, bool]:
+    """Name of a standing approval, a sentence about it, and if it can still be ended."""
+    ended = f", ended by {clipped(approval.revoked)}" if approval.revoked else ""
+    name, by = clipped(approval.name), clipped(approval.approver)
+    said = f"by {by}: {approval.used} of {approval.count} jobs, until {moment(approval.until)}{ended}"
+    return name, said, not approval.revoked
+
+
+def clipped(text: str, most: int = LONGEST) -> str:
+    """The beginning of a text, and how much was left out."""
+    return text if len(text) <= most else f"{text[:most]} … ({len(text) - most:,} characters more)"
+
+
+def _name(text: str) -> str:
+    """A name beside others in a cell."""
+    return clipped(text, LONGEST_NAME)
+
+
+def moment(seconds: float) -> str:
+    """A time in seconds since 1970 as text."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (OverflowError, OSError, ValueError):
+        return "no date"
+
+
+def duration(seconds: float) -> str:
+    """A number of seconds in words."""
+    if not math.isfinite(seconds):
+        return "not known"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _document(text: str) -> list[str]:
+    """The lines of a document."""
+    try:
+        return clipped(json.dumps(json.loads(text), indent=1), LONGEST_DOCUMENT).split("\n")
+    except (ValueError, RecursionError):  # the party has cut it
+        return [clipped(text, LONGEST_DOCUMENT)]
+
+
+def _running(view: View) -> list[Table]:
+    heads = ("Job", "Kind", "Table", "With", "Step", "Done", "Time left", "Begun", "Sent")
+    rows = [
+        (
+            f"{_name(one.job)}, attempt {one.attempt}",
+            f"{_name(one.kind)} ({_name(one.protocol)})",
+            one.table,
+            ", ".join(map(_name, (*one.parties, one.coordinator))),
+            one.step,
+            f"{one.done} of {one.rounds} trees" if one.rounds else f"{one.done}",
+            duration(one.seconds_left) if one.HasField("seconds_left") else "not known yet",
+            f"{duration(one.seconds)} ago",
+            terminal.size(one.bytes_sent),
+        )
+        for one in view.running
+    ]
+    return [_table("Jobs under way", heads, rows, "No job is under way.")]
+
+
+def _exchanged(view: View) -> list[Table]:
+    heads = ("Partner", "Class", "Readable", "What its reader learns", "Bytes")
+    return [
+        _table(title, heads, (_bytes(one) for one in view.exchanged if one.sent is sent), empty)
+        for sent, title, empty in (
+            (True, "What left", "Nothing was sent."),
+            (False, "What came in", "Nothing came in while the policy named approvers."),
+        )
+    ]
+
+
+def _bytes(one: overview_pb2.ExchangedBytes) -> tuple[str, ...]:
+    known = CLASSES.get(one.disclosure)
+    kind, tells = ("", "not known here") if known is None else (_READABLE.get(known.kind, known.kind), known.tells)
+    return one.peer, one.disclosure, kind, tells, terminal.size(one.bytes)
+
+
+_READABLE: Mapping[str, str] = {
+    "open": "yes: about records",
+    "sealed": "no: sealed",
+    "plain": "yes: to run jobs",
+}
+
+
+def _limits(view: View) -> list[Table]:
+    rows = [
+        (
+            one.of,
+            one.limit,
+            f"{one.spent:.6g} {_name(one.unit)}",
+            f"{one.most:.6g}" if one.HasField("most") else "no limit",
+            f"{max(one.most - one.spent, 0):.6g}" if one.HasField("most") else "–",
+        )
+        for one in view.limits
+    ]
+    heads = ("Of", "Limit", "Used", "Most", "Left")
+    return [_table("Limits and leakage", heads, rows, "Nothing was charged, and no limit is set.")]
+
+
+def _ledger(view: View) -> list[Table]:
+    rows = [
+        (
+            moment(one.at),
+            one.kind,
+            f"{one.amount:.6g}",
+            one.table,
+            ", ".join(map(_name, one.partners)),
+            f"{_name(one.job)}, {one.attempt}",
+        )
+        for one in view.ledger
+    ]
+    heads = ("At", "Kind", "Amount", "Table", "With", "Job, attempt")
+    return [_table("Charges, the newest first", heads, rows, "The ledger is empty.")]
+
+
+def _models(view: View) -> list[Table]:
+    rows = [
+        (one.model, one.protocol, one.role.replace("_", " "), str(one.trees), moment(one.published), one.fault or "–")
+        for one in view.models
+    ]
+    heads = ("Model", "Protocol", "Role here", "Trees", "Published", "Fault")
+    return [_table("Published models", heads, rows, "No model is published.")]
+
+
+def _certificates(view: View) -> list[Table]:
+    rows = [
+        (one.what, one.subject, moment(one.ends) if one.ends else "–", one.fault or _left((one.ends - view.at) / DAY_S))
+        for one in view.certificates
+    ]
+    heads = ("Whose", "Name", "Ends", "Days left")
+    return [_table("Certificates", heads, rows, "The party has none: insecure = true.")]
+
+
+def _left(days: float) -> str:
+    if not math.isfinite(days):
+        return "not known"
+    return f"{days:.0f}" if days > SOON else f"{days:.0f}: renew it" if days > 0 else "ended"
+
+
+def _transcripts(view: View) -> list[Table]:
+    rows = [
+        (one.job, terminal.size(one.bytes), moment(one.changed), ", ".join(map(_name, one.reports)) or "–")
+        for one in view.transcripts
+    ]
+    heads = ("Job", "Size", "Changed", "Reports beside it")
+    return [_table("Transcripts", heads, rows, "No transcript is kept (policy: record).")]
+
+
+def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> Table:
+    return Table(title, heads, [[clipped(cell) for cell in row] for row in rows], empty)
+
+
+#: View of overview.proto → its page.
+VIEWS: Mapping[str, Shown] = {
+    "running": Shown(
+        "Running", "Time left is estimated from the trees so far; stopping early may end a job before.", _running, True
+    ),
+    "exchanged": Shown("Exchanged", "Bytes by disclosure class and partner since the party was started.", _exchanged),
+    "limits": Shown(
+        "Limits",
+        "What the policy lets be spent, and measures of what others can read of this party's data in jobs under way.",
+        _limits,
+    ),
+    "ledger": Shown("Ledger", "What this party's data were charged for, over all jobs.", _ledger),
+    "models": Shown("Models", "Shards of models in the party's state; their files are not checked here.", _models),
+    "certificates": Shown("Certificates", "Those of the party's own file.", _certificates),
+    "transcripts": Shown("Audits", "Transcripts that the party keeps, and audit reports beside them.", _transcripts),
+}
