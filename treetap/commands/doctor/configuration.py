@@ -14,6 +14,8 @@ from pathlib import Path
 from coordinator import config as coordinator_config
 from party import config as party_config
 from party.approvals.ledger import APPROVALS, Approvals
+from party.approvals.spent_limits import spent
+from party.runtime.ledger import ledger_of
 from treetap.commands.approvals import client as approvals_client
 from treetap.commands.doctor.connections import (
     Checks,
@@ -30,7 +32,6 @@ from treetap.commands.doctor.connections import (
 )
 from treetap.commands.doctor.machine import arithmetic_of, kernels, protocol_libraries
 from treetap.commands.jobs import client
-from treetap.commands.ledger import charges_and_limits
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.names import NAME_RULE, did_you_mean
 from treetap.native import arithmetic
@@ -183,7 +184,8 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
 def _ledger(config: party_config.PartyConfig) -> list[Finding]:
     """Read the ledger and the files beside it, without which no job opens."""
     try:
-        charges, _ = charges_and_limits(config)
+        charges = ledger_of(config.state).charges()
+        spent(config, charges)
     except DataError as fault:
         return [Finding("fault", "ledger", str(fault))]
     return [Finding("ok", "ledger", f"{len(charges)} charges")]
