@@ -88,7 +88,8 @@ class Opener:
         except BadInput as failure:
             raise failure.at(name) from None
         context.mailbox.expect(expected_of(kind_of_job.rows(opening), name, role.sizes))
-        return Session(context, role, caller, frozenset(members.parties) - {name}, content, submission)
+        present = tuple(party for party in role.sizes.members.parties if party != name)
+        return Session(context, role, caller, frozenset(members.parties) - {name}, content, submission, present)
 
     def admitted(self, caller: str, request: control_pb2.StepRequest, kind: str) -> tuple[Members, bytes, JobLedger]:
         """The members, the digest and the ledger of a job that this party's policy and its people let in.

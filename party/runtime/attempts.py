@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from party.runtime.context import Role, StepContext
 from party.runtime.steps import StepCache
@@ -23,6 +24,9 @@ from treetap.models.store import read_json
 from treetap.native import arithmetic
 from treetap.protocols.agreement import changed
 from treetap.wire.v2 import control_pb2
+
+if TYPE_CHECKING:
+    from party.trail.exchange import Exchange
 
 SEED = "attempts"
 #: Most submissions that are remembered.
@@ -105,7 +109,10 @@ def _key(job: str, submission: str) -> str:
 
 @dataclass
 class Session:
-    """A role with its tools, the parties that may send to it, the submission of its job, and the steps it has done."""
+    """A role with its tools, the parties that may send to it, the submission of its job, and the steps it has done.
+
+    `peers`: the other parties, without those that are away.
+    """
 
     context: StepContext
     role: Role
@@ -113,6 +120,8 @@ class Session:
     members: frozenset[str]
     opening: bytes
     submission: str
+    peers: tuple[str, ...]
+    exchange: Exchange = field(init=False)  #: of heads of trails
     book: StepCache = field(default_factory=StepCache)
     expiry: asyncio.TimerHandle | None = None
     serves: bool = False  #: a model, to clients
