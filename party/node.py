@@ -7,7 +7,7 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -15,15 +15,13 @@ from party.config import PartyConfig
 from party.runtime.attempts import LAST_STEPS, SUBMISSIONS, Attempts, Session, check_latest, submission_of
 from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
-from party.runtime.ledger import ledger_of
 from party.runtime.metrics import PartyMetrics
-from party.runtime.step_order import Step, describe
+from party.runtime.step_order import describe
 from party.runtime.steps import disk_faults, follow, log_unheard
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
-from party.trail.exchange import Exchange
-from party.trail.journal import Kind, Trail
+from party.trail.jobs import TrailedJobs
 from treetap import logs
 from treetap.errors import Conflict, Interrupted, Malformed, OutOfOrder, Overloaded, Refused, UnknownJob
 from treetap.names import NAME
@@ -68,12 +66,12 @@ class PartyNode:
         self._recorders = recorders
         self._store = Store(config.state)
         self._attempts = Attempts(config.state / "attempts.json")
-        self._trail = Trail(config.name, config.state)
         self.served_models = ServedModels(config, self._metrics)  #: answers clients of served models
         self._sessions: dict[str, Session] = {}
         # No opening or leaving of a job may run between the old session's end and the new one.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
+        self._trailed = TrailedJobs(config, recorders, self._own)
         self._loaded = loaded
         self._checking = False  # a job
 
@@ -101,7 +99,7 @@ class PartyNode:
         from party.approvals.ledger import Approvals
 
         config = self._config
-        return Approvals(config.name, config.state / "approvals", config.transport(), noted=self._trail.decided)
+        return Approvals(config.name, config.state / "approvals", config.transport(), noted=self._trailed.trail.decided)
 
     @cached_property
     def desk(self) -> Desk:
@@ -159,8 +157,7 @@ class PartyNode:
             self._expect_more(session)
             session.accounted = True
             self._record(caller, request)
-            if not session.serves:  # whose account is asked for all the time
-                await session.exchange.end(**self._heads(request.job))
+            await self._trailed.end(session)
             account = control_pb2.StepEvent(result=self._account(session))
             self._permitted(policy, caller, account)
             yield account
@@ -172,8 +169,7 @@ class PartyNode:
         costs, step = session.context.costs, (kind, request.round, request.stage)
         with costs.clock(kind, f"job {request.job}: {describe(step)}"):
             try:
-                work = partial(_after_heads, session, conduct, request, opens=kind in SUBMISSIONS)
-                task = session.book.start(step, request, lambda: self._done(policy, session, kind, work()))
+                task = session.book.start(step, request, lambda: self._done(policy, session, kind, conduct(request)))
             except Interrupted as ended:
                 raise ended.at(name) from None
             self._record(caller, request)
@@ -201,8 +197,7 @@ class PartyNode:
             raise Malformed(f"a message of {caller} without content; is {caller} of another version?")
         if await session.context.mailbox.file(caller, message, content):
             self._record(caller, message)
-            if name_of(message) == "trail_held":
-                session.exchange.begin()
+            self._trailed.received(session, name_of(message))
         return exchange_pb2.Receipt()
 
     async def close(self) -> None:
@@ -218,6 +213,7 @@ class PartyNode:
         self, policy: Policy, session: Session, kind: str, work: Awaitable[control_pb2.StepResult]
     ) -> control_pb2.StepResult:
         """The result of a step; one that the policy keeps from the coordinator ends the attempt, as a failure does."""
+        await self._trailed.before(session, kind)
         answer = await work
         if kind in LAST_STEPS:
             with disk_faults(self._config.name, kind):
@@ -259,11 +255,11 @@ class PartyNode:
             if not serves:
                 self._check_room()
             with disk_faults(self._config.name, kind):
-                self._trail.check(ledger_of(self._config.state), self.approvals.digests())
+                self._trailed.check(self.approvals)
                 session = self._opener.session(caller, request, kind, opening)
                 session.serves, digest = serves, session.context.digest
                 self._attempts.opened(request.job, submission, request.attempt, digest.hex())
-                self._open_trail(session)
+                self._trailed.open(session, self.approvals)
             self._sessions[request.job] = session
             self._recorders.keep_open(request.job, digest)
             self._expect_more(session)
@@ -271,26 +267,6 @@ class PartyNode:
             if before := self._attempts.others(request.job, submission):
                 log.warning("job %s: earlier submissions under this name: %d", request.job, before)
             return session
-
-    def _open_trail(self, session: Session) -> None:
-        """Note in the trail that an attempt opens, and prepare the exchange of heads; `OSError` if the disk refuses."""
-        context, ledger, approvals = session.context, ledger_of(self._config.state), self.approvals
-        self._trail.begin(ledger.head(), approvals.digests())
-        self._trail.note(
-            Kind.OPENED,
-            job=context.job,
-            attempt=context.attempt,
-            digest=context.digest.hex(),
-            coordinator=session.coordinator,
-            parties=session.peers,
-            operator=approvals.operator(context.digest.hex()),
-            ledger=ledger.head(),
-        )
-        session.exchange = Exchange(self._trail, context, session.peers, self._config.transport(), self._own)
-
-    def _heads(self, job: str) -> dict[str, Any]:
-        """Heads of the ledger and of a job's transcript, for the trail."""
-        return {"ledger": ledger_of(self._config.state).head(), "transcript": self._recorders.head(job)}
 
     async def _without_session(
         self, policy: Policy, caller: str, work: asyncio.Task[control_pb2.StepResult]
@@ -394,7 +370,7 @@ class PartyNode:
                 if leave.discard or over:
                     self.approvals.end(caller, request.job, leave.submission, discarded=leave.discard)
                 if session is not None:
-                    await session.exchange.leave(discard=leave.discard, **self._heads(request.job))
+                    await self._trailed.leave(session, discard=leave.discard)
                     await self._end(session, leave.submission if leave.discard else None)
                 elif leave.discard:
                     self._store.job(request.job).discard(leave.submission)
@@ -413,7 +389,7 @@ class PartyNode:
         if self._sessions.get(session.context.job) is session:
             del self._sessions[session.context.job]
             log.info("job %s, attempt %d: left", session.context.job, session.context.attempt)
-        session.exchange.close()
+        self._trailed.close(session)
         self.served_models.leave(session.context.job)  # first: clients wait for answers
         await session.close(discard)
         collect_ended()
@@ -435,20 +411,11 @@ class PartyNode:
         """End an expired session and close its transcript, as the step `leave` does; its attempt is over, too."""
         job, attempt = session.context.job, session.context.attempt
         async with self._transcript_closed_without_session(job), self._one_at_a_time(job):
-            await session.exchange.leave(discard=False, **self._heads(job))
+            await self._trailed.leave(session)
             await self._end(session)
             if not self._attempts.later_begun(job, session.submission, attempt):
                 with disk_faults(self._config.name, "leave"):
                     self._attempts.left(job, session.submission, attempt)
-
-
-async def _after_heads(
-    session: Session, conduct: Step, request: control_pb2.StepRequest, *, opens: bool
-) -> control_pb2.StepResult:
-    """Do a step once the heads of trails are exchanged; the one that opens the job comes before."""
-    if not opens:
-        await session.exchange.done()
-    return await conduct(request)
 
 
 def _named(job: str) -> None:

@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from party.runtime.context import Role, StepContext
 from party.runtime.steps import StepCache
@@ -24,9 +23,6 @@ from treetap.models.store import read_json
 from treetap.native import arithmetic
 from treetap.protocols.agreement import changed
 from treetap.wire.v2 import control_pb2
-
-if TYPE_CHECKING:
-    from party.trail.exchange import Exchange
 
 SEED = "attempts"
 #: Most submissions that are remembered.
@@ -121,7 +117,6 @@ class Session:
     opening: bytes
     submission: str
     peers: tuple[str, ...]
-    exchange: Exchange = field(init=False)  #: of heads of trails
     book: StepCache = field(default_factory=StepCache)
     expiry: asyncio.TimerHandle | None = None
     serves: bool = False  #: a model, to clients

@@ -126,9 +126,9 @@ class Exchange:
         except (TreetapError, OSError) as fault:
             log.warning("job %s: its end is not in the trail: %s", self._context.job, fault)
             return
-        for peer, fault in zip(self._peers, await asyncio.gather(*sending, return_exceptions=True), strict=True):
-            if isinstance(fault, BaseException):
-                log.warning("job %s: %s has not taken the last head of the trail: %s", self._context.job, peer, fault)
+        for peer, lost in zip(self._peers, await asyncio.gather(*sending, return_exceptions=True), strict=True):
+            if isinstance(lost, BaseException):
+                log.warning("job %s: %s has not taken the last head of the trail: %s", self._context.job, peer, lost)
 
     async def _send(self, peer: str, kind: str, head: TrailHead, round: int = 0) -> None:
         await self._context.outbox.send(peer, kind, [head], round)
