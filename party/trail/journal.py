@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from party.runtime.ledger import Ledger, utc
 from treetap.errors import DataError
+from treetap.models.checksums import whole_lines
 from treetap.models.durable import stamp_of
 from treetap.models.line_file import Line, LineFile
 
@@ -29,7 +30,7 @@ TRAIL, SEED = "trail.jsonl", "trail"
 #: Bytes of the first line's randomness.
 SALT_BYTES = 32
 #: The remedy where an older state is here.
-REMEDY = 'bring the newer state back, or stop the party and say why: treetap trail restored --config FILE --why "..."'
+REMEDY = 'bring the newer state back, or stop the party and say why: treetap trail --config FILE --restored "..."'
 
 
 class Kind(StrEnum):
@@ -145,6 +146,11 @@ class Trail:
         """All lines, each with its checksum."""
         return list(zip(self._file.read(), self._read().places, strict=True))
 
+    def text(self) -> str:
+        """All lines as the file has them, with their checksums; raises as `head`."""
+        self._read()
+        return b"".join(whole_lines(self.path.read_bytes())).decode() if self.path.is_file() else ""
+
     def has(self, head: str) -> bool:
         """True if a head is of this trail."""
         return head in self._read().places
@@ -187,10 +193,16 @@ class Trail:
         """Begin the trail if there is none, and note decisions of which a crash kept it from a line."""
         index = self._read()
         if not index.places:
-            self._append(Kind.BEGAN, salt=self._salt(SALT_BYTES).hex(), ledger=ledger, approvals=dict(approvals))
+            salt = self._salt(SALT_BYTES).hex()
+            self._append(Kind.BEGAN, party=self.party, salt=salt, ledger=ledger, approvals=dict(approvals))
         for name, digest in approvals.items():
             if digest not in self._read().decisions.get(name, []):
                 self.note(Kind.DECIDED, name=name, digest=digest)
+
+    def restore(self, ledger: tuple[int, str], approvals: Mapping[str, str], why: str) -> None:
+        """Acknowledge that an older state was brought back: from now on this one counts, and partners hear why."""
+        self.begin(ledger, approvals)
+        self.note(Kind.RESTORED, why=why, ledger=ledger, approvals=dict(approvals))
 
     def decided(self, name: str, digest: str) -> None:
         """Note what approvers decided, once it is on disk, or, with an empty digest, that it will be forgotten.
