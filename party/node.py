@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,7 @@ from party.runtime.attempts import LAST_STEPS, SUBMISSIONS, Attempts, Session, c
 from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
 from party.runtime.metrics import PartyMetrics
-from party.runtime.step_order import describe
+from party.runtime.step_order import Step, describe
 from party.runtime.steps import disk_faults, follow, log_unheard
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
@@ -169,7 +169,7 @@ class PartyNode:
         costs, step = session.context.costs, (kind, request.round, request.stage)
         with costs.clock(kind, f"job {request.job}: {describe(step)}"):
             try:
-                task = session.book.start(step, request, lambda: self._done(policy, session, kind, conduct(request)))
+                task = session.book.start(step, request, lambda: self._done(policy, session, conduct, request))
             except Interrupted as ended:
                 raise ended.at(name) from None
             self._record(caller, request)
@@ -210,11 +210,12 @@ class PartyNode:
         self._recorders.close_all()
 
     async def _done(
-        self, policy: Policy, session: Session, kind: str, work: Awaitable[control_pb2.StepResult]
+        self, policy: Policy, session: Session, conduct: Step, request: control_pb2.StepRequest
     ) -> control_pb2.StepResult:
         """The result of a step; one that the policy keeps from the coordinator ends the attempt, as a failure does."""
+        kind = name_of(request)
         await self._trailed.before(session, kind)
-        answer = await work
+        answer = await conduct(request)
         if kind in LAST_STEPS:
             with disk_faults(self._config.name, kind):
                 self.approvals.end(session.coordinator, session.context.job, session.submission, discarded=False)

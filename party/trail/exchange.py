@@ -23,6 +23,7 @@ from typing import Any
 from party.approvals.decisions import statement
 from party.runtime.context import StepContext
 from party.runtime.ledger import utc
+from party.runtime.steps import disk_faults, hearing
 from party.trail.journal import REMEDY, TRAIL, Kind, Trail
 from treetap.errors import DataError, Malformed, TreetapError
 from treetap.names import visible
@@ -71,7 +72,9 @@ class Exchange:
             Malformed: what a partner sent is not what it claims to be.
             Interrupted: a partner cannot be reached, or sent nothing for too long.
         """
-        await asyncio.shield(self.begin())
+        task = self.begin()
+        with hearing(task):
+            await asyncio.shield(task)
 
     async def end(self, **heads: Any) -> None:
         """Send the last head of a job whose result is there, as far as partners take it soon; once.
@@ -107,6 +110,10 @@ class Exchange:
                 task.cancel()
 
     async def _exchange(self) -> None:
+        with disk_faults(self._context.party, "trail"):
+            await self._compare_all()
+
+    async def _compare_all(self) -> None:
         mailbox, peers = self._context.mailbox, self._peers
         await together(*(self._send(peer, "trail_held", self._held(peer)) for peer in peers))
         holds = {peer: await mailbox.only(peer, "trail_held") for peer in peers}
