@@ -241,7 +241,7 @@ def test_a_head_that_is_not_what_it_claims_is_refused_by_name(
             change(parcel)
         return parcel
 
-    error = _stopped(tmp_path, certificates, tampered, B)
+    error = _stopped(tmp_path, certificates, tampered, HOLDER)
     assert f"the head of feature-b's trail does not count: {says}" in error
 
 
@@ -259,7 +259,7 @@ def test_a_head_that_was_signed_for_another_pair_is_refused(
             parcel.setup.trail_head.CopyFrom(seen[other].setup.trail_head)
         return parcel
 
-    error = _stopped(tmp_path, certificates, tampered, B)
+    error = _stopped(tmp_path, certificates, tampered, HOLDER)
     says = "the signature of '(feature-c|feature-b)' is of something else"
     assert re.search(f"the head of feature-b's trail does not count: {says}", error), error
 
@@ -274,14 +274,14 @@ def test_a_partner_that_claims_a_head_that_was_never_signed_is_refused(
             parcel.setup.trail_held.head = bytes(32)
         return parcel
 
-    error = _stopped(tmp_path, certificates, tampered, C)
+    error = _stopped(tmp_path, certificates, tampered, B)
     assert "feature-c says that it holds a head of feature-b's trail, and" in error
 
 
 def _stopped(
-    folder: Path, certificates: dict[str, TlsFiles], tampered: Callable[[str, str, Parcel], Parcel], liar: str
+    folder: Path, certificates: dict[str, TlsFiles], tampered: Callable[[str, str, Parcel], Parcel], victim: str
 ) -> str:
-    """The error of the preview p2, before which p1 ends well; only the liar sends anything of its data."""
+    """The error of the preview p2, before which p1 ends well; the victim of a lie sends nothing of its data."""
 
     async def main() -> str:
         federation = federation_of(folder, certificates)
@@ -289,7 +289,7 @@ def _stopped(
         await previewed(federation, "p1")
         federation.log.clear()
         error = await failed(federation, "p2")
-        told = {message.word for message in federation.log if message.sender in {*PARTIES} - {liar}}
+        told = {message.word for message in federation.log if message.sender == victim}
         assert told <= {"trail_held", "trail_head"}
         await federation.close()
         return error
