@@ -20,18 +20,18 @@ class TrailedJobs:
 
     def __init__(self, config: PartyConfig, recorders: Recorders, own: Own) -> None:
         self._transport, self._recorders, self._own = config.transport(), recorders, own
-        self._ledger = ledger_of(config.state)
+        self._state = config.state
         self.trail = Trail(config.name, config.state)
         self._exchanges: dict[tuple[str, int], Exchange] = {}  # by job and attempt
 
     def check(self, approvals: Approvals) -> None:
         """Raise `DataError` if the ledger or the approvals are older than the trail says."""
-        self.trail.check(self._ledger, approvals.digests())
+        self.trail.check(ledger_of(self._state), approvals.digests())
 
     def open(self, session: Session, approvals: Approvals) -> None:
         """Note that an attempt opens, and prepare the exchange of heads; `OSError` if the disk refuses the line."""
         context = session.context
-        self.trail.begin(self._ledger.head(), approvals.digests())
+        self.trail.begin(ledger_of(self._state).head(), approvals.digests())
         self.trail.note(
             Kind.OPENED,
             job=context.job,
@@ -40,7 +40,7 @@ class TrailedJobs:
             coordinator=session.coordinator,
             parties=session.peers,
             operator=approvals.operator(context.digest.hex()),
-            ledger=self._ledger.head(),
+            ledger=ledger_of(self._state).head(),
         )
         self._exchanges[_key(session)] = Exchange(self.trail, context, session.peers, self._transport, self._own)
 
@@ -71,7 +71,7 @@ class TrailedJobs:
 
     def _heads(self, job: str) -> dict[str, Any]:
         """Heads of the ledger and of a job's transcript."""
-        return {"ledger": self._ledger.head(), "transcript": self._recorders.head(job)}
+        return {"ledger": ledger_of(self._state).head(), "transcript": self._recorders.head(job)}
 
 
 def _key(session: Session) -> tuple[str, int]:

@@ -22,7 +22,7 @@ HOLDER, B, C = PARTIES
 
 def federation_of(folder: Path, certificates: Mapping[str, TlsFiles] | None = None) -> Federation:
     """Three parties that let previews out; with certificates they sign."""
-    policies = {name: {"preview": "count"} for name in PARTIES}
+    policies = {name: {"preview": "count", "previews_per_day": 100} for name in PARTIES}
     if certificates is None:
         return Federation(folder, HERE.tables, policies=policies)
     return Federation(folder, HERE.tables, policies=policies, tls=lambda name: configured(certificates[name]))
