@@ -21,7 +21,6 @@ from party.runtime.steps import disk_faults, follow, log_unheard
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
-from party.trail.jobs import TrailedJobs
 from treetap import logs
 from treetap.errors import Conflict, Interrupted, Malformed, OutOfOrder, Overloaded, Refused, UnknownJob
 from treetap.names import NAME
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from party.approvals.ledger import Approvals
     from party.opening import Opener
     from party.policy import Policy
+    from party.trail.jobs import TrailedJobs
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -71,7 +71,6 @@ class PartyNode:
         # No opening or leaving of a job may run between the old session's end and the new one.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
-        self._trailed = TrailedJobs(config, recorders, self._own)
         self._loaded = loaded
         self._checking = False  # a job
 
@@ -92,6 +91,13 @@ class PartyNode:
             self.served_models,
             self.approvals,
         )
+
+    @cached_property
+    def _trailed(self) -> TrailedJobs:
+        """The trail of this party, which is read with its first job or decision."""
+        from party.trail.jobs import TrailedJobs
+
+        return TrailedJobs(self._config, self._recorders, self._own)
 
     @cached_property
     def approvals(self) -> Approvals:
