@@ -84,7 +84,8 @@ class Exchange:
         if self._last is None:
             self._last = self._own(self._end(heads), f"job {self._context.job}: the last head of the trail")
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._last), END_S)
+            # the coordinator, which waits for the answer, must not take this party for silent
+            await asyncio.wait_for(asyncio.shield(self._last), min(END_S, self._context.outbox.timeouts.silence_s / 4))
 
     async def leave(self, *, discard: bool, **heads: Any) -> None:
         """Note that the attempt was left, with the heads that partners sent at its end, and whose did not come."""

@@ -46,8 +46,8 @@ class TrailedJobs:
 
     def received(self, session: Session, kind: str) -> None:
         """Begin the exchange of an attempt when another party has begun it."""
-        if kind == "trail_held":
-            self._exchanges[_key(session)].begin()
+        if kind == "trail_held" and (exchange := self._exchanges.get(_key(session))) is not None:
+            exchange.begin()
 
     async def before(self, session: Session, step: str) -> None:
         """Wait for the exchange before any step but the one that opens the job; raises as `Exchange.done`."""
