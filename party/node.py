@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,7 +25,7 @@ from party.runtime.attempts import (
 from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
 from party.runtime.metrics import PartyMetrics
-from party.runtime.step_order import describe
+from party.runtime.step_order import Step, describe
 from party.runtime.steps import disk_faults, follow, log_unheard
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from party.approvals.overview import Overview
     from party.opening import Opener
     from party.policy import Policy
+    from party.trail.jobs import TrailedJobs
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -103,11 +104,19 @@ class PartyNode:
         )
 
     @cached_property
+    def _trailed(self) -> TrailedJobs:
+        """The trail of this party, which is read with its first job or decision."""
+        from party.trail.jobs import TrailedJobs
+
+        return TrailedJobs(self._config, self._recorders, self._own)
+
+    @cached_property
     def approvals(self) -> Approvals:
         """What this party's people have decided, read when a job opens or an approver asks; `DataError` if damaged."""
         from party.approvals.ledger import APPROVALS, Approvals
 
-        return Approvals(self._config.name, self._config.state / APPROVALS, self._config.transport())
+        config, noted = self._config, self._trailed.trail.decided
+        return Approvals(config.name, config.state / APPROVALS, config.transport(), noted=noted)
 
     @cached_property
     def desk(self) -> Desk:
@@ -175,6 +184,7 @@ class PartyNode:
             self._expect_more(session)
             session.accounted = True
             self._record(caller, request)
+            await self._trailed.end(session)
             account = control_pb2.StepEvent(result=self._account(session))
             self._permitted(policy, caller, account)
             yield account
@@ -186,7 +196,7 @@ class PartyNode:
         costs, step = session.context.costs, (kind, request.round, request.stage)
         with costs.clock(kind, f"job {request.job}: {describe(step)}"):
             try:
-                task = session.book.start(step, request, lambda: self._done(policy, session, kind, conduct(request)))
+                task = session.book.start(step, request, lambda: self._done(policy, session, conduct, request))
             except Interrupted as ended:
                 raise ended.at(name) from None
             self._record(caller, request)
@@ -215,6 +225,7 @@ class PartyNode:
             raise Malformed(f"a message of {caller} without content; is {caller} of another version?")
         if await session.context.mailbox.file(caller, message, content):
             self._record(caller, message, content)
+            self._trailed.received(session, name_of(message))
         return exchange_pb2.Receipt()
 
     async def close(self) -> None:
@@ -227,10 +238,12 @@ class PartyNode:
         self._recorders.close_all()
 
     async def _done(
-        self, policy: Policy, session: Session, kind: str, work: Awaitable[control_pb2.StepResult]
+        self, policy: Policy, session: Session, conduct: Step, request: control_pb2.StepRequest
     ) -> control_pb2.StepResult:
         """The result of a step; one that the policy keeps from the coordinator ends the attempt, as a failure does."""
-        answer = await work
+        kind = name_of(request)
+        await self._trailed.before(session, kind)
+        answer = await conduct(request)
         if kind in LAST_STEPS:
             with disk_faults(self._config.name, kind):
                 self.approvals.end(session.coordinator, session.context.job, session.submission, discarded=False)
@@ -273,9 +286,11 @@ class PartyNode:
             if not serves:
                 self._check_room()
             with disk_faults(self._config.name, kind):
+                self._trailed.check(self.approvals)
                 session = self._opener.session(caller, request, kind, opening)
                 session.serves, digest = serves, session.context.digest
                 self._attempts.opened(request.job, submission, request.attempt, digest.hex())
+                self._trailed.open(session, self.approvals)
             self._sessions[request.job] = session
             self._recorders.keep_open(request.job, digest)
             self._expect_more(session)
@@ -391,6 +406,7 @@ class PartyNode:
                 if leave.discard or over:
                     self.approvals.end(caller, request.job, leave.submission, discarded=leave.discard)
                 if session is not None:
+                    await self._trailed.leave(session, discard=leave.discard)
                     await self._end(session, leave.submission if leave.discard else None)
                 elif leave.discard:
                     self._store.job(request.job).discard(leave.submission)
@@ -409,6 +425,7 @@ class PartyNode:
         if self._sessions.get(session.context.job) is session:
             del self._sessions[session.context.job]
             log.info("job %s, attempt %d: left", session.context.job, session.context.attempt)
+        self._trailed.close(session)
         self.served_models.leave(session.context.job)  # first: clients wait for answers
         await session.close(discard)
         collect_ended()
@@ -430,6 +447,7 @@ class PartyNode:
         """End an expired session and close its transcript, as the step `leave` does; its attempt is over, too."""
         job, attempt = session.context.job, session.context.attempt
         async with self._transcript_closed_without_session(job), self._one_at_a_time(job):
+            await self._trailed.leave(session)
             await self._end(session)
             if not self._attempts.later_begun(job, session.submission, attempt):
                 with disk_faults(self._config.name, "leave"):

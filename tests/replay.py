@@ -81,6 +81,8 @@ def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.Step
     if name == "prepare":
         request.setup.prepare.spec.CopyFrom(JOB)
         request.setup.prepare.submission = SUBMISSION
+        for party in PARTIES:
+            request.setup.prepare.peers.add(name=party, address=f"{party}:1")
     elif name == "leave":
         request.setup.leave.submission = SUBMISSION
     elif name == "open_model":

@@ -191,7 +191,7 @@ class Federation:
         defences: dict[str, Defences] | None = None,
         constraints: dict[str, dict[str, int]] | None = None,
         cuts: dict[str, dict[str, list[float]]] | None = None,
-        tls: Callable[[str], TlsConfig] = lambda _: NOWHERE,
+        tls: Callable[[str], TlsConfig | None] = lambda _: None,
     ) -> None:
         self.coordinators, self.engine, self.key_engine = coordinators, engine, key_engine
         self.policies, self.encode, self.serve = policies or {}, encode, serve or {}
@@ -405,7 +405,9 @@ class Federation:
             configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, **given)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
         more["defences"] = self.defences.get(name, Defences())
-        config = PartyConfig(name=name, state=folder / "state", tls=self.tls(name), silence_s=self.silence_s, **more)
+        tls = self.tls(name)
+        more |= {"tls": tls} if tls is not None else {"insecure": True}
+        config = PartyConfig(name=name, state=folder / "state", silence_s=self.silence_s, **more)
         return config.under(self.policy(name))
 
     def policy(self, name: str) -> Policy:

@@ -8,6 +8,7 @@ for nothing. An older state that is brought back is not noticed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -54,11 +55,20 @@ _STANDING = "standing-"
 class Approvals:
     """The approvals of one party. Raises `DataError` if a file is damaged.
 
-    `clock`: seconds since 1970.
+    `clock`: seconds since 1970. `noted`: called with each change, once it is on disk, and before one is forgotten: the
+    name as in `digests`, and the statement's digest, empty of one that is forgotten.
     """
 
-    def __init__(self, party: str, folder: Path, transport: Transport, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        party: str,
+        folder: Path,
+        transport: Transport,
+        clock: Callable[[], float] = time.time,
+        noted: Callable[[str, str], None] = lambda _name, _digest: None,
+    ) -> None:
         self._party, self._folder, self._transport, self.clock = party, folder, transport, clock
+        self._noted = noted
         self._asked: dict[str, Asked] = {}
         self._standing: dict[str, Standing] = {}
         for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
@@ -127,6 +137,16 @@ class Approvals:
         """True if this party keeps a job."""
         return digest in self._asked
 
+    def operator(self, digest: str) -> str:
+        """The operator who signed a job; empty: it has no signature that counts here."""
+        return self._asked[digest].operator if digest in self._asked else ""
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of what was countersigned last, hexadecimal, by a job's digest or `standing-` and a name."""
+        made = {digest: self._statement(asked) for digest, asked in self._asked.items() if asked.verdicts}
+        made |= {f"{_STANDING}{name}": kept.statement(self._party) for name, kept in self._standing.items()}
+        return {name: _digest(content) for name, content in made.items()}
+
     def withdraw(self, coordinator: str, job: str, submission: str) -> None:
         """Forget a job that waits and whose coordinator has given it up."""
         for asked in self.listed(job):
@@ -155,8 +175,7 @@ class Approvals:
         if verdict is None or verdict.decision != APPROVED or not verdict.since <= self.clock() < verdict.until:
             return False
         try:
-            statement = verdict.statement(self._party, job.job, job.digest, job.coordinator)
-            check_countersigned(self._party, self._transport, verdict.countersigned, statement)
+            check_countersigned(self._party, self._transport, verdict.countersigned, self._statement(job))
         except Malformed as fault:
             log.error("job %s: the approval by %s does not count: %s", job.job, verdict.approver, fault)
             return False
@@ -280,10 +299,17 @@ class Approvals:
         return int(self.clock() * 1e9)
 
     def _decided(self, asked: Asked, verdict: Verdict) -> Asked:
-        statement = verdict.statement(self._party, asked.job, asked.digest, asked.coordinator)
-        signature = countersigned(self._transport, statement, self._nanos())
+        decided = asked.with_verdict(verdict)
+        signature = countersigned(self._transport, self._statement(decided), self._nanos())
         log.warning("job %s: %s by %s (%s)", asked.job, verdict.decision, verdict.approver, verdict.way)
-        return self._keep(asked.with_verdict(replace(verdict, countersigned=signature)))
+        kept = self._keep(asked.with_verdict(replace(verdict, countersigned=signature)))
+        self._noted(asked.digest, _digest(self._statement(kept)))
+        return kept
+
+    def _statement(self, asked: Asked) -> bytes:
+        """What the party countersigns of a job's last decision."""
+        assert asked.last is not None
+        return asked.last.statement(self._party, asked.job, asked.digest, asked.coordinator)
 
     def _keep(self, asked: Asked) -> Asked:
         self._write(asked.digest, asked.plain())
@@ -297,9 +323,12 @@ class Approvals:
         standing = replace(standing, countersigned=signature)
         self._write(f"{_STANDING}{standing.name}", standing.plain())
         self._standing[standing.name] = standing
+        self._noted(f"{_STANDING}{standing.name}", _digest(standing.statement(self._party)))
         return standing
 
     def _forget(self, digest: str) -> None:
+        if self._asked[digest].verdicts:
+            self._noted(digest, "")
         (self._folder / f"{digest}.json").unlink(missing_ok=True)
         sync_folder(self._folder)
         del self._asked[digest]
@@ -307,3 +336,7 @@ class Approvals:
     def _write(self, name: str, content: dict[str, Any]) -> None:
         make_folder(self._folder)
         write_whole(self._folder / f"{name}.json", json.dumps(with_checksum(content, SEED)).encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

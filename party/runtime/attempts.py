@@ -149,6 +149,7 @@ class Session:
     `request`: the one that opened it.
     `owed`: kinds of charges that come before any step but the opening, or before an opening's answer of other classes
     than `UNCHARGED`: an attempt that is left at once, because another party waits for its people, costs nothing.
+    `peers`: the other parties, without those that are away.
     """
 
     context: StepContext
@@ -159,6 +160,7 @@ class Session:
     submission: str
     request: control_pb2.StepRequest
     owed: list[Kind]
+    peers: tuple[str, ...]
     book: StepCache = field(default_factory=StepCache)
     pace: Pace = field(default_factory=Pace)
     expiry: asyncio.TimerHandle | None = None

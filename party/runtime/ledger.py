@@ -159,6 +159,16 @@ class Ledger:
             self._stamp = stamp_of(self.path)
             return number
 
+    def head(self, lines: int | None = None) -> tuple[int, str]:
+        """The number of lines, and the checksum of the last one; of the first `lines`, or of all if there are fewer.
+
+        Raises as `charges`.
+        """
+        with _one_at_a_time:
+            stored = len(self.charges())
+            lines = stored if lines is None else min(lines, stored)
+            return lines, self._lines.digest(lines)
+
     def previews(self) -> list[tuple[Charge, str]]:
         """All previews, the first one first, each with what it told this party; empty: nothing. Raises as `charges`."""
         told = {charge.details["of"]: charge.details["told"] for charge in self.charges(Kind.ANSWER)}

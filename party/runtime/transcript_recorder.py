@@ -124,6 +124,10 @@ class Recorders:
             if job not in self._under_way:
                 self.close(job)
 
+    def head(self, job: str) -> tuple[int, str] | None:
+        """The number of records of an open transcript, and the SHA-256 of the last one; None: there is none."""
+        return self._writers[job].head if job in self._writers else None
+
     def close(self, job: str) -> None:
         """Close a job's transcript: the job is not under way any more."""
         self._under_way.pop(job, None)

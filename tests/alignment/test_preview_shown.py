@@ -126,7 +126,8 @@ def test_a_count_shows_the_coordinator_and_the_parties_no_membership(tmp_path: P
     assert of_coordinator(first) == of_coordinator(second)
     shown = between_parties(first, PLAIN | {"OVERLAP"})
     assert shown == between_parties(second, PLAIN | {"OVERLAP"})
-    assert {step for _, _, step, _ in shown} == {"least_count", "blinded_ids", "shared_count"}
+    heads = {"trail_held", "trail_head"}
+    assert {step for _, _, step, _ in shown} == {"least_count", "blinded_ids", "shared_count", *heads}
 
 
 def test_no_party_but_the_combiner_sees_a_point_twice(tmp_path: Path) -> None:

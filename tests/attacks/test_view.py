@@ -133,8 +133,9 @@ def test_traffic_is_counted_by_class_peer_and_step(tmp_path: Path) -> None:
     }
     ciphertexts = next(row for row in both.received if row.disclosure == "CIPHERTEXT")
     assert ciphertexts.bytes >= 2 * 40 * CIPHERTEXT  # two trees, one ciphertext per record
-    assert {row.step for row in both.sent} == {"record_digest", "candidate_sums", "children"}
-    assert {row.peer for row in both.sent} == {PARTIES[0]}
+    heads = {"trail_held", "trail_head"}
+    assert {row.step for row in both.sent} == {"record_digest", "candidate_sums", "children", *heads}
+    assert {row.peer for row in both.sent if row.step not in heads} == {PARTIES[0]}
     assert both.own_digest is not None
     received = read_view(transcript(train(tmp_path / "received", here, PARAMS), "feature-b"))
     assert received.sent == ()

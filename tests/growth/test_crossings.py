@@ -74,15 +74,20 @@ def _may_be_split(tree: OracleTree, node: int) -> bool:
 
 
 def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
-    """Feature parties never talk to each other; each direction has its kinds of parcels and no others."""
+    """Feature parties tell each other heads of trails alone; each direction has its kinds of parcels and no others."""
     kinds = defaultdict(set)
     for sender, to, parcel in crossed.parcels:
         kinds[sender == LABEL_HOLDER, to == LABEL_HOLDER].add(name_of(parcel))
     to_features = {"public_key", "sampled_records", "gradients", "won_splits", "instance_spaces", "leaf_paths"}
     to_features |= {"leaf_commitment"}
     to_label_holder = {"candidate_sums", "children", "route_answers"}
-    both = {"record_digest"}
-    assert kinds == {(True, False): to_features | both | {"route_queries"}, (False, True): to_label_holder | both}
+    heads = {"trail_held", "trail_head"}
+    both = {"record_digest", *heads}
+    assert kinds == {
+        (True, False): to_features | both | {"route_queries"},
+        (False, True): to_label_holder | both,
+        (False, False): heads,
+    }
 
 
 @pytest.mark.parametrize("party", PARTIES[1:])

@@ -21,6 +21,8 @@ from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 KINDS = list(PATHS[exchange_pb2.PeerMessage])
+#: Every party sends these to every other: lists of psi go around, noise and heads of trails are told to all.
+FROM_ALL = {"blinded_ids", "noised_sums", "trail_held", "trail_head"}
 
 
 def parcel(
@@ -99,7 +101,7 @@ def test_a_parcel_is_filed_once_or_refused(kind: str, jobs: tuple[Conducted, Con
         else:
             with pytest.raises(Refused, match=f"{kind} of label-holder: this party receives"):
                 await node.deliver(LABEL_HOLDER, first)
-        if kind not in ("blinded_ids", "noised_sums"):  # lists of psi go around, noise is told to all
+        if kind not in FROM_ALL:
             with pytest.raises(Refused, match=f"{kind} of feature-c: this party receives"):
                 await node.deliver(OTHER, first)
         await federation.close()
@@ -143,7 +145,7 @@ def test_parcels_of_a_third_party_change_nothing(jobs: tuple[Conducted, Conducte
                 continue
             for tree in range(2):
                 for level in range(2):
-                    for kind in set(KINDS) - {"blinded_ids", "noised_sums"}:
+                    for kind in set(KINDS) - FROM_ALL:
                         false = parcel(kind, last=True)
                         false.round, false.stage = tree, level
                         with pytest.raises(Refused, match=f"{kind} of feature-c"):

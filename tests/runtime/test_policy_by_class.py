@@ -151,7 +151,8 @@ def test_progress_is_asked_for_too(word: str, tmp_path: Path) -> None:
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
-        await ask(federation, LABEL_HOLDER, with_word("prepare"))
+        for party in federation.configs:
+            await ask(federation, party, with_word("prepare"))
         node = federation.node(LABEL_HOLDER)
         for disclosure in sorted(classes):
             put_under(federation, LABEL_HOLDER, {disclosure: [FEATURE, OTHER]})

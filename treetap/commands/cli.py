@@ -133,6 +133,11 @@ class Commands(LazyGroup):
             "Show what this party's data were charged for over all jobs, and what its limits leave.",
             PRIVACY,
         ),
+        "trail": Row(
+            "treetap.commands.trail",
+            "Show the trail of this party's jobs; export it, verify it, or compare it with what partners hold of it.",
+            PRIVACY,
+        ),
         "transcript": Row(
             "treetap.commands.cli",
             "Count a party's messages and bytes by peer, step and disclosure class; verify its chain and signatures.",

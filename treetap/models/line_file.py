@@ -48,6 +48,13 @@ class LineFile:
             self._bodies()
         return len(self._ends)
 
+    def digest(self, lines: int) -> str:
+        """The checksum of the first `lines` lines, hexadecimal; `IndexError` where there are fewer."""
+        stored = self.count()
+        if stored < lines:
+            raise IndexError(f"{self.path}: holds {stored} lines, not {lines}")
+        return self._digests[lines - 1] if lines else first(self._seed())
+
     def put(self, content: Line, index: int) -> None:
         """Make `content` the line number `index`, dropping what an interrupted attempt left at or after it."""
         stored = self.count()

@@ -1,0 +1,78 @@
+"""The trail of a party that serves, and the exchanges of heads of the jobs that are under way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from party.config import PartyConfig
+from party.runtime.attempts import SUBMISSIONS, Session
+from party.runtime.ledger import ledger_of
+from party.runtime.transcript_recorder import Recorders
+from party.trail.exchange import Exchange, Own
+from party.trail.journal import Kind, Trail
+
+if TYPE_CHECKING:
+    from party.approvals.ledger import Approvals
+
+
+class TrailedJobs:
+    """What a node does with the trail: a line for each event of a job, and the exchange of each attempt."""
+
+    def __init__(self, config: PartyConfig, recorders: Recorders, own: Own) -> None:
+        self._transport, self._recorders, self._own = config.transport(), recorders, own
+        self._state = config.state
+        self.trail = Trail(config.name, config.state)
+        self._exchanges: dict[tuple[str, int], Exchange] = {}  # by job and attempt
+
+    def check(self, approvals: Approvals) -> None:
+        """Raise `DataError` if the ledger or the approvals are older than the trail says."""
+        self.trail.check(ledger_of(self._state), approvals.digests())
+
+    def open(self, session: Session, approvals: Approvals) -> None:
+        """Note that an attempt opens, and prepare the exchange of heads; `OSError` if the disk refuses the line."""
+        context = session.context
+        self.trail.begin(ledger_of(self._state).head(), approvals.digests())
+        self.trail.note(
+            Kind.OPENED,
+            job=context.job,
+            attempt=context.attempt,
+            digest=context.digest.hex(),
+            coordinator=session.coordinator,
+            parties=session.peers,
+            operator=approvals.operator(context.digest.hex()),
+            ledger=ledger_of(self._state).head(),
+        )
+        self._exchanges[_key(session)] = Exchange(self.trail, context, session.peers, self._transport, self._own)
+
+    def received(self, session: Session, kind: str) -> None:
+        """Begin the exchange of an attempt when another party has begun it."""
+        if kind == "trail_held" and (exchange := self._exchanges.get(_key(session))) is not None:
+            exchange.begin()
+
+    async def before(self, session: Session, step: str) -> None:
+        """Wait for the exchange before any step but the one that opens the job; raises as `Exchange.done`."""
+        if step not in SUBMISSIONS:
+            await self._exchanges[_key(session)].done()
+
+    async def end(self, session: Session) -> None:
+        """Send the last head of a job; not of a served model, whose account is asked for all the time."""
+        if not session.serves:
+            await self._exchanges[_key(session)].end(**self._heads(session.context.job))
+
+    async def leave(self, session: Session, *, discard: bool = False) -> None:
+        """Note that an attempt is left, unless it has ended already."""
+        if (exchange := self._exchanges.get(_key(session))) is not None:
+            await exchange.leave(discard=discard, **self._heads(session.context.job))
+
+    def close(self, session: Session) -> None:
+        """Forget the exchange of an attempt that ends, if it has not ended already."""
+        if (exchange := self._exchanges.pop(_key(session), None)) is not None:
+            exchange.close()
+
+    def _heads(self, job: str) -> dict[str, Any]:
+        """Heads of the ledger and of a job's transcript."""
+        return {"ledger": ledger_of(self._state).head(), "transcript": self._recorders.head(job)}
+
+
+def _key(session: Session) -> tuple[str, int]:
+    return session.context.job, session.context.attempt
