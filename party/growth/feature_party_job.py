@@ -6,13 +6,17 @@ It is the same for every training protocol; the protocol's feature party adds th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+
+import numpy as np
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
 from party.defences.checks import check_cells, refuse_classes
 from party.defences.column_account import ColumnAccount, LeftSetsAlone
 from party.growth.continuation import BaseModel
+from party.growth.expected_records import ExpectedRecords
 from party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees, entry_of
@@ -40,7 +44,9 @@ from treetap.tables.binned import partitioned
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table
 from treetap.trees.candidates import Kind, Shape
-from treetap.trees.params import TreeParams
+from treetap.trees.early_stopping import EarlyStoppingParams
+from treetap.trees.growing_tree import with_zeros
+from treetap.trees.params import FewestDrawn, TreeParams
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import widest
 from treetap.wire.v2 import setup_pb2
@@ -200,6 +206,29 @@ class FeaturePartyJob:
         """The label holder's public key, and the layout of a record's plaintext; a lattice has none."""
         received = required(self._key)
         return received.public, received.slots
+
+    async def expected(self, t: int, *, noised: bool) -> ExpectedRecords:
+        """What can be compared of the records of tree `t`; `noised`: sums of some party have noise.
+
+        With noise the rules of the job hold for noised sums: a side of a split may have no record.
+        """
+        params, training, total = self._params, self.split_table.training, len(self.table.ids)
+        if self._spec.eval_table and isinstance(params, EarlyStoppingParams):
+            params = replace(params, early_stopping_rounds=None)  # an eval table is watched, and no record set aside
+        drawn = np.zeros(total, dtype=np.int64)  # of no use where sets are withheld
+        if not params.withheld:
+            drawn = await self._context.offload(lambda: with_zeros(params.drawn(t, training), total))
+        fewest = params.fewest_drawn
+        if noised:
+            fewest = FewestDrawn(0, 1)
+        return ExpectedRecords(
+            self._spec.aggregator, t, drawn if params.draws_twice else drawn > 0, fewest, params.max_depth
+        )
+
+    @property
+    def sums_classes(self) -> bool:
+        """True if sums hold the class of records; known once the key has come."""
+        return required(self._key).label_slots > 0
 
     def takes_part(self, t: int) -> bool:
         """True if the party takes part in tree `t`; known once the key has come."""
