@@ -15,13 +15,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from party.runtime.messages import Rows
+from party.runtime.messages import REMEDY, Rows
 from treetap.errors import Malformed
 from treetap.trees.params import FewestDrawn
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
-#: The end of every error of this module.
-REMEDY = "no party that follows the protocol sends this: ask {} what it runs before any other job with it"
 
 
 class ExpectedRecords:

@@ -44,9 +44,8 @@ from treetap.tables.binned import partitioned
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table
 from treetap.trees.candidates import Kind, Shape
-from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.growing_tree import with_zeros
-from treetap.trees.params import FewestDrawn, TreeParams
+from treetap.trees.params import BoostingParams, FewestDrawn, TreeParams
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import widest
 from treetap.wire.v2 import setup_pb2
@@ -213,7 +212,7 @@ class FeaturePartyJob:
         With noise the rules of the job hold for noised sums: a side of a split may have no record.
         """
         params, training, total = self._params, self.split_table.training, len(self.table.ids)
-        if self._spec.eval_table and isinstance(params, EarlyStoppingParams):
+        if self._spec.eval_table and isinstance(params, BoostingParams):
             params = replace(params, early_stopping_rounds=None)  # an eval table is watched, and no record set aside
         drawn = np.zeros(total, dtype=np.int64)  # of no use where sets are withheld
         if not params.withheld:

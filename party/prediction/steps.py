@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+import numpy.typing as npt
+
 from party.alignment.steps import ALIGNMENT
 from party.prediction.query_counts import charge_queries
 from party.runtime.context import StepContext
-from party.runtime.messages import Rows, as_chunk, counted_bodies, counted_items
+from party.runtime.messages import REMEDY, Rows, as_chunk, counted_bodies, counted_items
 from party.runtime.step_order import (
     NEXT_ROUND,
     NEXT_STAGE,
@@ -105,21 +108,40 @@ async def send_block(context: StepContext, parties: Sequence[str], number: int, 
     await together(*(context.outbox.send(party, "block_records", chunks, round=number) for party in parties))
 
 
-async def take_block(context: StepContext, label_holder: str, number: int, ids: Ids) -> Rows:
-    """Feature party: take the records of a block, of the common ones with these ids; progress begins anew with them.
+class TakenBlocks:
+    """The blocks of records that a feature party takes from the label holder in one attempt."""
 
-    Raises:
-        Refused: the policy permits no further query of one of them.
-    """
-    chunks: list[types_pb2.RecordChunk] = []
-    async for message in context.mailbox.series(label_holder, "block_records", number, 0):
-        chunks += message.prediction.block_records.chunks
-    rows = rows_of(chunks, len(ids))
-    if not len(rows):
-        raise Malformed(f"{label_holder}, block {number}: a block of no records")
-    await charge_queries(context, ids, rows)
-    context.progress.done, context.progress.total = 0, len(rows)
-    return rows
+    def __init__(self, context: StepContext, opening: prediction_pb2.OpenModel) -> None:
+        self._context, self._opening = context, opening
+        self._taken: npt.NDArray[np.bool_] = np.zeros(0, dtype=bool)
+
+    async def take(self, number: int, ids: Ids) -> Rows:
+        """Take the records of a block, of the common ones with these ids; progress begins anew with them.
+
+        Raises:
+            Malformed: they are none, or more than a block has; or one of them was in a block of the table before.
+            Refused: the policy permits no further query of one of them.
+        """
+        context, label_holder, most = self._context, self._opening.recipient, max(1, self._opening.block)
+        chunks: list[types_pb2.RecordChunk] = []
+        async for message in context.mailbox.series(label_holder, "block_records", number, 0):
+            chunks += message.prediction.block_records.chunks
+        rows = rows_of(chunks, len(ids))
+        if not len(rows):
+            raise Malformed(f"{label_holder}, block {number}: a block of no records")
+        if len(rows) > most:
+            raise Malformed(f"{label_holder}, block {number}: has {len(rows)} records, blocks have {most}")
+        if not self._opening.serve:  # clients may ask again
+            self._taken = self._taken if len(self._taken) else np.zeros(len(ids), dtype=bool)
+            if again := int(self._taken[rows].sum()):
+                raise Malformed(
+                    f"{label_holder} sent, in block {number}, {again} records that were in a block before; "
+                    f"{REMEDY.format(label_holder)}"
+                )
+            self._taken[rows] = True
+        await charge_queries(context, ids, rows)
+        context.progress.done, context.progress.total = 0, len(rows)
+        return rows
 
 
 def scored_block(context: StepContext, blocks: int) -> prediction_pb2.ScoredBlock:
