@@ -39,7 +39,8 @@ def integers(below: int, count: int, seed: int, *path: str | int) -> list[int]:
 
 def takes_part(seed: int, tree: int, party: str, dropout: float) -> bool:
     """False for a party that sits a tree out."""
-    return not happens(dropout, 1, seed, "party", tree, party)[0]
+    digest = hashlib.sha256(f"i:{seed}\x1fs:party\x1fi:{tree}\x1fs:{party}".encode()).digest()
+    return Fraction(struct.unpack("<Q", digest[:8])[0], 2**64) >= Fraction(dropout)
 
 
 def rows(seed: int, tree: int, subsample: float, eligible: list[bool]) -> list[bool]:

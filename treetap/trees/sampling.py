@@ -10,6 +10,7 @@ Draws that parties compare are defined here down to the bit, whatever release of
 4. `smallest(k of n)`, without replacement: the k places with the smallest of words 0..n−1, of equal ones the lowest.
 5. `integers(below m)`, with replacement: words at or above ⌊2^64/m⌋ · m are passed over, of the others w mod m is taken
    in order. There is no bias.
+6. A party sits a tree out if the first word of SHA-256 over seed and path alone, joined as in 1, is below p · 2^64.
 
 The product p · 2^64 of a float64 p is exact. Shares become numbers of records or columns as each function says.
 
@@ -40,8 +41,7 @@ _AT_ONCE = 1 << 14
 
 def generator(seed: int, *path: str | int) -> np.random.Generator:
     """The generator of one named draw of a single party."""
-    key = hashlib.sha256("\x1f".join(_parts(seed, *path)).encode()).digest()
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int.from_bytes(key, "little"))))
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int.from_bytes(_key(seed, *path), "little"))))
 
 
 def words(count: int, seed: int, *path: str | int, first: int = 0) -> Words:
@@ -93,7 +93,7 @@ def takes_part(seed: int, tree: int, party: str, dropout: float) -> bool:
     Dropout (Srivastava et al. 2014) of whole parties: a model that has grown without each of them now and then leans
     less on any one.
     """
-    return not bool(happens(dropout, 1, seed, "party", tree, party)[0])
+    return int.from_bytes(_key(seed, "party", tree, party)[:8], "little") >= dropout * 2.0**64
 
 
 def rows(seed: int, tree: int, n: int, subsample: float, eligible: Bools) -> Bools:
@@ -153,6 +153,11 @@ def validation_rows(seed: int, n: int, share: float) -> Bools:
 def _name(seed: int, *path: str | int) -> bytes:
     """The name of a draw, before the number of a block."""
     return "\x1f".join([DOMAIN, *_parts(seed, *path), ""]).encode()
+
+
+def _key(seed: int, *path: str | int) -> bytes:
+    """32 bytes of a name by itself."""
+    return hashlib.sha256("\x1f".join(_parts(seed, *path)).encode()).digest()
 
 
 def _parts(*path: str | int) -> list[str]:
