@@ -131,17 +131,23 @@ class TakenBlocks:
             raise Malformed(f"{label_holder}, block {number}: a block of no records")
         if len(rows) > most:
             raise Malformed(f"{label_holder}, block {number}: has {len(rows)} records, blocks have {most}")
-        if not self._opening.serve:  # clients may ask again
-            self._taken = self._taken if len(self._taken) else np.zeros(len(ids), dtype=bool)
-            if again := int(self._taken[rows].sum()):
-                raise Malformed(
-                    f"{label_holder} sent, in block {number}, {again} records that were in a block before; "
-                    f"{REMEDY.format(label_holder)}"
-                )
-            self._taken[rows] = True
+        self._check_new(number, rows, len(ids))
         await charge_queries(context, ids, rows)
         context.progress.done, context.progress.total = 0, len(rows)
         return rows
+
+    def _check_new(self, number: int, rows: Rows, total: int) -> None:
+        """`Malformed` if a record of a table was in a block before; clients may ask again."""
+        if self._opening.serve:
+            return
+        self._taken = self._taken if len(self._taken) else np.zeros(total, dtype=bool)
+        if again := int(self._taken[rows].sum()):
+            sender = self._opening.recipient
+            raise Malformed(
+                f"{sender} sent, in block {number}, {again} records that were in a block before; "
+                f"{REMEDY.format(sender)}"
+            )
+        self._taken[rows] = True
 
 
 def scored_block(context: StepContext, blocks: int) -> prediction_pb2.ScoredBlock:
