@@ -6,7 +6,6 @@ It is the same for every training protocol; the protocol's feature party adds th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -23,7 +22,7 @@ from party.growth.stored_trees import StoredTrees, entry_of
 from party.growth.withheld import BlindTree, UncountedCells, mode_of
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Conditions, Next, Outcome, step
-from party.setup.evaluated import described, load_records
+from party.setup.evaluated import described, drawn_by_seed, load_records
 from party.setup.steps import (
     PUBLISHED,
     UNPUBLISHED,
@@ -44,8 +43,7 @@ from treetap.tables.binned import partitioned
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table
 from treetap.trees.candidates import Kind, Shape
-from treetap.trees.growing_tree import with_zeros
-from treetap.trees.params import BoostingParams, FewestDrawn, TreeParams
+from treetap.trees.params import FewestDrawn, TreeParams
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import widest
 from treetap.wire.v2 import setup_pb2
@@ -211,18 +209,14 @@ class FeaturePartyJob:
 
         With noise the rules of the job hold for noised sums: a side of a split may have no record.
         """
-        params, training, total = self._params, self.split_table.training, len(self.table.ids)
-        if self._spec.eval_table and isinstance(params, BoostingParams):
-            params = replace(params, early_stopping_rounds=None)  # an eval table is watched, and no record set aside
-        drawn = np.zeros(total, dtype=np.int64)  # of no use where sets are withheld
-        if not params.withheld:
-            drawn = await self._context.offload(lambda: with_zeros(params.drawn(t, training), total))
-        fewest = params.fewest_drawn
-        if noised:
-            fewest = FewestDrawn(0, 1)
-        return ExpectedRecords(
-            self._spec.aggregator, t, drawn if params.draws_twice else drawn > 0, fewest, params.max_depth
-        )
+        params, records = self._params, (self.split_table.training, len(self.table.ids))
+        if params.withheld:
+            drawn = np.zeros(records[1], dtype=np.int64)  # of no use
+        else:
+            drawn = await self._context.offload(lambda: drawn_by_seed(self._spec, params, t, *records))
+        fewest = FewestDrawn(0, 1) if noised else params.fewest_drawn
+        times = drawn if params.draws_twice else drawn > 0
+        return ExpectedRecords(self._spec.aggregator, t, times, fewest, params.max_depth)
 
     @property
     def sums_classes(self) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -118,6 +118,10 @@ class TreeParams(JobParams):
     @abstractmethod
     def drawn(self, tree: int, records: int) -> Ints:
         """The number of times that tree number `tree` draws each of N records, (N,)."""
+
+    def none_set_aside(self) -> Self:
+        """The same parameters with trees that draw from all records."""
+        return self
 
     @property
     def fewest_drawn(self) -> FewestDrawn:
@@ -311,6 +315,9 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         if not self.sets_aside:
             return np.ones(records, dtype=bool)
         return ~sampling.validation_rows(self.seed, records, self.validation_share)
+
+    def none_set_aside(self) -> Self:
+        return replace(self, early_stopping_rounds=None)
 
     def drawn(self, tree: int, records: int) -> Ints:
         """Once or not at all."""
