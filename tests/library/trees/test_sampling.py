@@ -148,7 +148,9 @@ def test_integers_have_no_bias(below: int) -> None:
     drawn = sampling.integers(below, 400, 5, "numbers")
     assert drawn.tolist() == draws.integers(below, 400, 5, "numbers")
     assert ((drawn >= 0) & (drawn <= below - 1)).all()
-    third = np.mean(drawn < below / 3) if below > 10 else 1 / 3  # with the remainder of all words it would be a half
+    third = (
+        float(np.mean(drawn < below / 3)) if below > 10 else 1 / 3
+    )  # with the remainder of all words it would be a half
     assert abs(third - 1 / 3) < 0.08
 
 
