@@ -181,11 +181,7 @@ class PartyNode:
         policy = session.context.policy
         # Asked beside the steps, at any time after the opening.
         if kind == "account":
-            self._expect_more(session)
-            session.accounted = True
-            self._record(caller, request)
-            await self._trailed.end(session)
-            account = control_pb2.StepEvent(result=self._account(session))
+            account = control_pb2.StepEvent(result=await self._account(session, caller, request))
             self._permitted(policy, caller, account)
             yield account
             return
@@ -355,7 +351,12 @@ class PartyNode:
         """The error of a job that is not here, or is another caller's: the caller cannot tell which."""
         return UnknownJob(f"{self._config.name} holds no job {job!r}; was it restarted? resume the job")
 
-    def _account(self, session: Session) -> control_pb2.StepResult:
+    async def _account(self, session: Session, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """The costs of an attempt, which are asked for last; the last heads of the trails go out before."""
+        self._expect_more(session)
+        session.accounted = True
+        self._record(caller, request)
+        await self._trailed.end(session)
         account: setup_pb2.Accounted = session.context.costs.account(self._workers.usage())
         return result(account)
 

@@ -1,8 +1,8 @@
 """An independent, naive trainer: what every tree protocol must equal, node for node.
 
 Plain Python loops over raw columns; no histogram, no sibling subtraction, no array arithmetic. From the library it
-takes the parameters, the number of fraction bits and the shared randomness, nothing else. It follows the order of
-operations that the library documents, so that gains that tie there tie here.
+takes the parameters, the number of fraction bits and the rounding of `gradient_bits`, nothing else. It follows the
+order of operations that the library documents, so that gains that tie there tie here.
 
 It also reports what makes a comparison with another program unfair: how often the best loss change was shared by splits
 that divide the records differently (`ties`), and the smallest relative lead of a winning split over the next best
@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
+from tests import draws
 from treetap.trees import sampling
 from treetap.trees.loss import FRACTION_BITS
 from treetap.trees.params import BoostingParams
@@ -116,8 +116,7 @@ def oracle_train(
         cuts = [[list(cuts_of(name, j)) for j in range(len(part))] for name, part in columns]
     training = [True] * n
     if params.early_stopping_rounds is not None:
-        held_out = sampling.validation_rows(params.seed, n, params.validation_share)
-        training = [not bool(flag) for flag in held_out]
+        training = [not flag for flag in draws.set_aside(params.seed, n, params.validation_share)]
     outputs = classes if params.objective == "multi:softprob" else 1
     width = outputs if params.multi_strategy == "multi_output_tree" else 1
     learned, weighing = ([each[i] for i in range(n) if training[i]] for each in (y, w))
@@ -135,8 +134,8 @@ def oracle_train(
         grown = []
         for first in range(0, outputs, width):
             index = len(model) + len(grown)
-            drawn = sampling.rows(params.seed, index, n, params.subsample, np.array(training))
-            grower = _Tree(columns, cuts, params, index, [bool(flag) for flag in drawn])
+            drawn = draws.rows(params.seed, index, params.subsample, training)
+            grower = _Tree(columns, cuts, params, index, drawn)
             own_g, own_h = ([[each[i][k] for k in range(first, first + width)] for i in range(n)] for each in (g, h))
             unit = [scale / ONE] * width, [1.0 / ONE] * width
             grower.summed = grower.exact = Summands(own_g, own_h, *unit)
@@ -340,8 +339,8 @@ class _Tree:
         for party, (name, part) in enumerate(columns):
             if not self.takes_part(name):
                 continue
-            for f in sampling.columns(params.seed, index, name, len(part), params.colsample_bytree):
-                self.kept.append((party, int(f)))
+            for f in draws.columns(params.seed, index, name, len(part), params.colsample_bytree):
+                self.kept.append((party, f))
 
     def candidates(self, rows: list[int]) -> Iterator[OracleCandidate]:
         """The candidates of a node in tie order; a party's missing values alone on the left come last."""
@@ -386,7 +385,7 @@ class _Tree:
 
     def takes_part(self, name: str) -> bool:
         """Whether a party offers candidates to the tree."""
-        return sampling.takes_part(self.params.seed, self.index, name, self.params.party_dropout.get(name, 0.0))
+        return draws.takes_part(self.params.seed, self.index, name, self.params.party_dropout.get(name, 0.0))
 
     def direction(self, candidate: OracleCandidate) -> int:
         """1 where the left weight may not be the larger one, -1 where it may not be the smaller one, else 0."""
@@ -410,8 +409,8 @@ class _Tree:
             part = [list(row) for row in values]
             for k, output in enumerate(outputs):
                 steps.append(max([1, *(abs(values[i][k]) for i in range(len(part)) if self.sampled[i])]) / most)
-                draws = sampling.generator(self.params.seed, "rounding", self.index, kind, output).random(len(part))
-                for i, draw in enumerate(draws.tolist()):
+                chances = sampling.generator(self.params.seed, "rounding", self.index, kind, output).random(len(part))
+                for i, draw in enumerate(chances.tolist()):
                     whole = math.floor(values[i][k] / steps[k] + draw)
                     least = -most if kind == "g" else min(values[i][k], 1)
                     part[i][k] = min(max(whole, least), most)

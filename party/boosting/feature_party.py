@@ -92,13 +92,15 @@ class FeatureParty:
         columns = split_table.columns_of_tree(
             t, self._params, permuted=True, min_cell_records=self._job.min_cell_records
         )
-        total = len(self._job.table.ids)
+        total, expected = len(self._job.table.ids), await self._job.expected(t, noised=self._noise.there)
         sampled = np.arange(total)  # words of records that are not drawn are of zeros
         if not self._params.withheld:
             sampled = await take_sampled(mailbox.series(sender, "sampled_records", t, 0), total)
             check_drawn(sender, t, draws_evaluated=bool((sampled >= split_table.training).any()))
-        columns.bins.see(ROOT, sampled)
-        await self._sums.begin(t, columns, sampled)
         summed = np.zeros(total, dtype=bool)
         summed[sampled] = True
-        return self._growth.plant(t, columns, summed)
+        if not self._params.withheld:
+            expected.check_draw(summed, training=split_table.training if self._job.sums_classes else None)
+        columns.bins.see(ROOT, sampled)
+        await self._sums.begin(t, columns, sampled)
+        return self._growth.plant(t, columns, summed, expected)

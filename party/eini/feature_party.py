@@ -14,10 +14,10 @@ from party.prediction.steps import (
     OPENING_ROWS,
     UNATTRIBUTED,
     Block,
+    TakenBlocks,
     blaming,
     conditions_of,
     steps_asked_for,
-    take_block,
 )
 from party.prediction.tree_model import OwnSplits
 from party.protocols import PredictionJob
@@ -50,6 +50,7 @@ class FeatureParty:
         self._end: entries.FeaturePartyEnd | lattice.FeaturePartyEnd = cipher.FeaturePartyEnd(
             job, self._opened, self.sizes, self._place
         )
+        self._blocks = TakenBlocks(job.context, opening)
         self._block: Block | None = None  # the one at hand
         phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: NamesSent(job, self._splits.names())}
         steps = steps_of(self, self._opened, phases=phases, conditions=conditions_of(job.opening))
@@ -76,10 +77,7 @@ class FeatureParty:
         3. apply these to the ciphertexts as they come (equation 13) and pass each on re-randomised while others come;
            the last of the chain sums them (equation 14) and returns the sums, so that they tell nothing of the masks.
         """
-        ids = self._opened.aligned.ids
-        self._block = await take_block(
-            self._context, self._place.label_holder, request.round, ids, served=self._opening.serve
-        )
+        self._block = await self._blocks.take(request.round, self._opened.aligned.ids)
         await self._mask(request.round, self._end.scores)
 
     @step(Next("mask_block", NEXT_ROUND))

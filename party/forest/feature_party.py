@@ -102,20 +102,20 @@ class FeatureParty:
         """How often the current tree draws each record, and True if sums over all records are asked for."""
         return required(self._drawn), self._sums_of_all
 
-    def _check_noised(self, t: int, drawn: Rows) -> None:
-        """Refuse a draw (N,) that is not that of the job's seed, or with sums of classes: noise has no bound for it."""
+    def _check_noised(self, t: int) -> None:
+        """Refuse a tree beyond those of the job, or with sums of classes: noise has no bound for it."""
         if self._sums_of_all:
             self._noise.refuse_classes()
-        training = self._job.split_table.training
-        if t >= self._params.n_estimators or (drawn[:training] != self._params.drawn(t, training)).any():
+        if t >= self._params.n_estimators:
             raise Malformed(
-                f"{self._spec.aggregator} sent a draw of tree {t} that does not follow from the job's seed, by which "
-                "column_privacy counts"
+                f"{self._spec.aggregator} sent a draw of tree {t}, and the job has {self._params.n_estimators}, by "
+                "which column_privacy counts"
             )
 
     async def _begin_tree(self, t: int) -> OwnTree:
         table, split_table = self._job.table, self._job.split_table
         total = len(table.ids)
+        expected = await self._job.expected(t, noised=self._noise.there)
         drawn, self._sums_of_all = np.ones(total, dtype=np.int64), False  # plaintexts have the draw's multiplicities
         if not self._params.withheld:
             series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
@@ -123,8 +123,9 @@ class FeatureParty:
             if self._sums_of_all and self._job.min_cell_records:
                 refuse_classes(self._spec.aggregator, Feature.MIN_CELL_RECORDS)
             if self._noise.privacy is not None:
-                self._check_noised(t, drawn)
+                self._check_noised(t)
             check_drawn(self._spec.aggregator, t, draws_evaluated=bool(drawn[split_table.training :].any()))
+            expected.check_draw(drawn)
         self._drawn = drawn
         split_table.next_handle_is(self._job.stored.first_handle(t))
         if self._params.binning == "per-node":
@@ -135,4 +136,4 @@ class FeatureParty:
             )
         await self._sums.begin(t, columns, np.flatnonzero(drawn))
         summed = np.arange(total) < split_table.training if self._sums_of_all else drawn > 0
-        return self._growth.plant(t, columns, summed)
+        return self._growth.plant(t, columns, summed, expected)

@@ -7,12 +7,13 @@ after a tree.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from party.defences.column_account import ColumnAccount
+from party.growth.expected_records import ExpectedRecords
 from party.growth.messages import child_messages, take_partitions, take_spaces, take_won
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
@@ -65,15 +66,35 @@ class OwnTree:
     #: True if the label holder relays instance spaces.
     takes_spaces = True
 
-    def __init__(self, index: int, columns: TreeColumns, summed: Bools) -> None:
+    def __init__(self, index: int, columns: TreeColumns, summed: Bools, expected: ExpectedRecords) -> None:
         self.index, self.columns, self.total, self.summed = index, columns, len(summed), summed
+        self.expected = expected
         self.rows: dict[int, Rows] = {ROOT: np.arange(self.total, dtype=np.int64)}
         self.splits: list[OwnSplit] = []
         self.offered: set[int] = set()
 
+    def take(self, shown: Mapping[int, Rows]) -> None:
+        """Take the records of nodes as the label holder shows them; `Malformed` where these cannot have them."""
+        compared = {*self.offered, *(node ^ 1 for node in self.offered)}
+        self.expected.check_shown(shown, self.rows, compared)
+        self.rows.update(shown)
+
     def rows_of_won(self, node: int) -> Rows:
-        """The records that the split of a node is to divide."""
+        """The records that the split of a node is to divide.
+
+        Raises:
+            Malformed: this party offered no candidates of the node, nor of its sibling, or the node is split already.
+        """
+        if not {node, node ^ 1} & self.offered or self._is_split(node):
+            raise self.expected.not_to_be_split(node)
         return self.rows_of(node)
+
+    def check_sides(self, node: int, sides: Sequence[Rows]) -> None:
+        """`Malformed` where the job's rules let no split divide a node so."""
+        self.expected.check_sides(node, sides)
+
+    def _is_split(self, node: int) -> bool:
+        return 2 * node in self.rows or 2 * node + 1 in self.rows
 
     def divide(self, node: int, left: Rows) -> tuple[Rows, Rows]:
         """Divide these records of a node; returns those that go left, and the others."""
@@ -110,14 +131,14 @@ class FeaturePartyGrowth:
         self._kind = kind
         self._tree: OwnTree | None = None
 
-    def plant(self, t: int, columns: TreeColumns, summed: Bools) -> OwnTree:
-        """Begin a tree; `summed`: (N,) the records that its sums hold.
+    def plant(self, t: int, columns: TreeColumns, summed: Bools, expected: ExpectedRecords) -> OwnTree:
+        """Begin a tree; `summed`: (N,) the records that its sums hold; `expected`: what is compared of it.
 
         Raises:
             Refused: it is one more than the policy's limit.
         """
         self._context.policy.limits.check_tree(self._context.party, t)
-        self._tree = self._kind(t, columns, summed)
+        self._tree = self._kind(t, columns, summed, expected)
         return self._tree
 
     def forget(self) -> None:
@@ -127,11 +148,15 @@ class FeaturePartyGrowth:
         """Receive the instance spaces that the label holder relayed.
 
         The instance space of a node that was not relayed is its parent's without its sibling's.
+
+        Raises:
+            Malformed: a node cannot have the records that are shown of it.
         """
         tree = self._growing(t)
         if tree.takes_spaces:
             relayed = self._context.mailbox.series(self._label_holder, "instance_spaces", t, stage)
-            tree.rows.update(await take_spaces(relayed, tree.total))
+            shown = await take_spaces(relayed, tree.total)
+            await self._context.offload(lambda: tree.take(shown))
         return tree
 
     async def send_sums(self, tree: OwnTree, stage: int, nodes: list[int], sums: Sums | AsyncIterator[Sums]) -> None:
@@ -185,6 +210,7 @@ class FeaturePartyGrowth:
             split, left = tree.columns.split(node, rows, candidates, partitions.get(node, []))
             tree.splits.append(split)
             sides = tree.divide(node, left)
+            tree.check_sides(node, sides)
             for child, side in zip((2 * node, 2 * node + 1), sides, strict=True):
                 count = int((side < tree.columns.training).sum())  # without those of an eval table
                 self._context.policy.check_space(self._context.party, self._label_holder, child, count)

@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
 from party.defences.checks import check_cells, refuse_classes
 from party.defences.column_account import ColumnAccount, LeftSetsAlone
 from party.growth.continuation import BaseModel
+from party.growth.expected_records import ExpectedRecords
 from party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees, entry_of
 from party.growth.withheld import BlindTree, UncountedCells, mode_of
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Conditions, Next, Outcome, step
-from party.setup.evaluated import described, load_records
+from party.setup.evaluated import described, drawn_by_seed, load_records
 from party.setup.leaf_commitment import check_commitment, take_commitment
 from party.setup.steps import (
     PUBLISHED,
@@ -42,7 +45,7 @@ from treetap.tables.binned import partitioned
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table
 from treetap.trees.candidates import Kind, Shape
-from treetap.trees.params import TreeParams
+from treetap.trees.params import FewestDrawn, TreeParams
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import widest
 from treetap.wire.v2 import setup_pb2
@@ -211,6 +214,25 @@ class FeaturePartyJob:
         """The label holder's public key, and the layout of a record's plaintext; a lattice has none."""
         received = required(self._key)
         return received.public, received.slots
+
+    async def expected(self, t: int, *, noised: bool) -> ExpectedRecords:
+        """What can be compared of the records of tree `t`; `noised`: sums of some party have noise.
+
+        With noise the rules of the job hold for noised sums: a side of a split may have no record.
+        """
+        params, records = self._params, (self.split_table.training, len(self.table.ids))
+        if params.withheld:
+            drawn = np.zeros(records[1], dtype=np.int64)  # of no use
+        else:
+            drawn = await self._context.offload(lambda: drawn_by_seed(self._spec, params, t, *records))
+        fewest = FewestDrawn(0, 1) if noised else params.fewest_drawn
+        times = drawn if params.draws_twice else drawn > 0
+        return ExpectedRecords(self._spec.aggregator, t, times, fewest, params.max_depth)
+
+    @property
+    def sums_classes(self) -> bool:
+        """True if sums hold the class of records; known once the key has come."""
+        return required(self._key).label_slots > 0
 
     def takes_part(self, t: int) -> bool:
         """True if the party takes part in tree `t`; known once the key has come."""

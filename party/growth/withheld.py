@@ -17,7 +17,6 @@ from party.defences.column_account import ColumnAccount, Grown
 from party.growth.feature_party import Bools, OwnTree
 from party.growth.shown_spaces import ShownSpaces
 from party.runtime.messages import CountedBody, Rows
-from treetap.errors import OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import SPACES
 from treetap.tables.record_ids import Ids
@@ -71,14 +70,14 @@ class BlindTree(OwnTree):
         return self.rows[ROOT]
 
     def rows_of_won(self, node: int) -> Rows:
-        """All records.
+        """All records; `Malformed` as for a tree whose records are shown."""
+        return super().rows_of_won(node)
 
-        Raises:
-            OutOfOrder: this party offered no candidates of the node, nor of its sibling, or the node is split already.
-        """
-        if not {node, node ^ 1} & self.offered or node in {split.node for split in self.splits}:
-            raise OutOfOrder(f"node {node} of tree {self.index} is not to be split")
-        return self.rows[ROOT]
+    def check_sides(self, node: int, sides: Sequence[Rows]) -> None:
+        """Check nothing: the party does not know which records are the node's."""
+
+    def _is_split(self, node: int) -> bool:
+        return node in {split.node for split in self.splits}
 
     def divide(self, node: int, left: Rows) -> tuple[Rows, Rows]:
         """Those of all records that go left, and the others."""

@@ -14,7 +14,7 @@ from party.prediction.query_counts import charge_permitted, charge_queries
 from party.prediction.steps import NAMES, OPENING_ROWS, steps_asked_for
 from party.prediction.tree_model import OwnSplits
 from party.protocols import PredictionJob
-from party.runtime.messages import Rows
+from party.runtime.messages import REMEDY, Rows
 from party.runtime.step_order import ANY, LATER, Next, Phase, role, step, steps_of
 from treetap.errors import Malformed
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
@@ -40,6 +40,13 @@ class FeatureParty:
         self._opened = OpenedModel(job, self.sizes)
         self._splits = OwnSplits.of_feature_party(self._opened, self.sizes)
         self.sizes.stages = asked_stages(self.sizes.trees)
+        #: Own split → the next own one above it, and the side of it; see `FeaturePartyGrowth.store`.
+        self._above = {
+            below[0]: (up[0], bool(up[1]))
+            for tree in self._opened.shard
+            for way in tree["leaves"]
+            for up, below in pairwise(way)
+        }
         self._block = 0  # the last one with an answer
         self._asked: Rows = np.zeros(0, dtype=np.int64)  # its records that were charged
         self._spent: Rows = self._asked  # those of them of which the policy permits no further query
@@ -114,6 +121,13 @@ class FeatureParty:
             if end + len(rows) > wanted:
                 raise Malformed(f"{label_holder} asks for {wanted} directions, its queries name more records")
             bits[end : end + len(rows)] = self._splits.goes_left(handle, rows)
+            above, side = self._above.get(handle, (handle, True))
+            known = np.setdiff1d(rows, self._spent)  # others were answered as if they went right
+            if above != handle and (strayed := int((self._splits.goes_left(above, known) != side).sum())):
+                raise Malformed(
+                    f"{label_holder} sent, of split {handle}, {strayed} records that split {above} above it sends to "
+                    f"the other side; {REMEDY.format(label_holder)}"
+                )
             end += len(rows)
             asked.append(rows)
         every = np.unique(np.concatenate(asked))

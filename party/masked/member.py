@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from party.alignment.steps import ALIGNMENT
 from party.masked.passing import LAST_LEVEL, MORE_LEVELS, Passing, masked_sizes
 from party.prediction.opened_model import OpenedModel
-from party.prediction.steps import take_block
+from party.prediction.steps import TakenBlocks
 from party.protocols import PredictionJob
-from party.runtime.messages import MESSAGE_BYTES, Rows
+from party.runtime.messages import MESSAGE_BYTES
 from party.runtime.step_order import (
     NEXT_ROUND,
     NEXT_STAGE,
@@ -24,7 +24,6 @@ from party.runtime.step_order import (
     step,
     steps_of,
 )
-from treetap.errors import Malformed
 from treetap.privacy.masks import Ring
 from treetap.wire.v2 import control_pb2, masked_pb2
 
@@ -39,6 +38,7 @@ class Member:
         self.sizes = masked_sizes(job)
         self._opened = OpenedModel(job, self.sizes)
         self._passing = Passing(job, self._opened, self.sizes)
+        self._blocks = TakenBlocks(job.context, job.opening)
         self.steps = steps_of(self, self._opened, self._passing, phases={ALIGNMENT: self._opened.alignment})
 
     @step(Next("pass_records", NEXT_STAGE, MORE_LEVELS), Next("send_shares", THIS_ROUND, LAST_LEVEL))
@@ -46,7 +46,7 @@ class Member:
         """Pass the records at the own nodes of a level on; on the first level take the records of the block before."""
         block, level = request.round, request.stage
         if level == 0:
-            self._passing.begin(await self._block(block))
+            self._passing.begin((await self._blocks.take(block, self._opened.aligned.ids)).rows)
         return Outcome(await self._passing.pass_on(block, level))
 
     @step(Next("pass_records", NEXT_ROUND))
@@ -59,14 +59,6 @@ class Member:
 
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
-
-    async def _block(self, number: int) -> Rows:
-        """The records of a block; `Malformed` if they are more than the prediction says."""
-        recipient = self._opening.recipient
-        rows, _ = await take_block(self._context, recipient, number, self._opened.aligned.ids)
-        if len(rows) > self._opening.block:
-            raise Malformed(f"{recipient}, block {number}: has {len(rows)} records, blocks have {self._opening.block}")
-        return rows
 
 
 def _bodies(share: Ring) -> Iterator[masked_pb2.ScoreShares]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from party.runtime.messages import REMEDY
 from treetap.errors import Malformed
 from treetap.privacy.masks import Ring
 from treetap.trees.ensemble import ROOT
@@ -102,6 +103,7 @@ class Standing:
     def __init__(self, routes: Routes, party: str, records: int) -> None:
         self._routes, self._party, self._records = routes, party, records
         self._at: dict[Place, Bools] = {place: np.ones(records, dtype=bool) for place in routes.roots(party)}
+        self._passed: dict[Place, npt.NDArray[np.uint8]] = {}  # to other parties' nodes, bits packed
 
     def split(self, level: int, goes_left: GoesLeft) -> None:
         """Split the records at the own nodes of a level: `outgoing` has what others get of them."""
@@ -109,8 +111,12 @@ class Standing:
         for tree, node in self._routes.splits(self._party, level):
             here, left = self._at.pop((tree, node)), goes_left((tree, node))
             self._sides[tree, 2 * node], self._sides[tree, 2 * node + 1] = here & left, here & ~left
-        for place in self._routes.children(self._party, self._party, level):
-            self._at[place] = self._sides[place]
+        own = set(self._routes.children(self._party, self._party, level))
+        for place, side in self._sides.items():
+            if place in own:
+                self._at[place] = side
+            else:
+                self._passed[place] = np.packbits(side)
 
     def outgoing(self, to: str, level: int) -> list[tuple[Place, Bools]]:
         """The nodes of another party below the own splits of a level, each with the records that arrive there."""
@@ -120,12 +126,20 @@ class Standing:
         """Take the records that another party passes on.
 
         Raises:
-            Malformed: they are not about the nodes that this party holds below the sender's splits.
+            Malformed: they are not about the nodes that this party holds below the sender's splits, or not among the
+                records that this party has passed on above.
         """
         arrived = list(passed)
         expected = self._routes.children(sender, self._party, level)
         if [place for place, _ in arrived] != expected:
             raise Malformed(f"{sender} passes on records of other nodes than those of {self._party} below its splits")
+        for (tree, node), mask in arrived:
+            above = next((up for k in range(1, node.bit_length()) if (up := (tree, node >> k)) in self._passed), None)
+            if above is not None and (np.packbits(mask) & ~self._passed[above]).any():
+                raise Malformed(
+                    f"{sender} passed on, to node {node} of tree {tree}, records that {self._party} did not pass on to "
+                    f"node {above[1]} above; {REMEDY.format(sender)}"
+                )
         self._at.update(arrived)
 
     def check(self) -> None:

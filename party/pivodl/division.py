@@ -19,7 +19,7 @@ from party.pivodl.labels import Ownership, Rows
 from party.pivodl.participant import Participant
 from party.pivodl.source import Source
 from party.pivodl.split_party import SplitParty, Winner
-from party.runtime.messages import CountedBody, batches, counted_bodies
+from party.runtime.messages import REMEDY, CountedBody, batches, counted_bodies
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.trees.pivodl_rules import stopped_by
@@ -187,6 +187,7 @@ class Divisions:
         for node, shape in shapes.items():
             rows = {child: rows_of(chunks[child], self._ownership.records) for child in (2 * node, 2 * node + 1)}
             self._check(party, node, shape, rows)
+            self._check_sizes(party, node, shape, rows)
             made[node] = shape, rows
             if winners[node].opener == me.name:
                 if not shape.HasField("place"):
@@ -212,3 +213,33 @@ class Divisions:
         deepest = node.bit_length() >= self._me.params.max_depth
         if (shape.left_open or shape.right_open) and deepest:
             raise Malformed(f"{party} lets children of node {node} be split, below the largest depth")
+
+    def _check_sizes(self, party: str, node: int, shape: pivodl_pb2.DividedNode, rows: Mapping[int, Rows]) -> None:
+        """`Malformed` where the thresholds permit no such split, or not these open children, as far as can be seen.
+
+        Of two leaves this party sees the records that it labels. With an open child it knows all of both.
+        """
+        me, ownership, parent = self._me, self._ownership, self._tree.rows[node]
+        opened = {2 * node: shape.left_open, 2 * node + 1: shape.right_open}
+        sides = dict(rows)
+        if any(opened.values()):
+            for child, is_open in opened.items():
+                if not is_open:
+                    sides[child] = np.setdiff1d(parent, rows[child ^ 1], assume_unique=True)
+            wrong = next((child for child in opened if self._may_be_split(child, sides[child]) != opened[child]), None)
+            if wrong is not None:
+                said = "may be split" if opened[wrong] else "is a leaf"
+                raise self._lie(party, f"that node {wrong} {said}, which the stopping rules do not say of its records")
+        threshold = me.params.instance_threshold
+        whole, left = ownership.counts(parent), ownership.counts(sides[2 * node])
+        seen = ownership.owners if any(opened.values()) else [owner for owner in ownership.owners if owner == me.name]
+        for owner in [] if me.params.as_published else seen:
+            if whole[owner] and not threshold <= left[owner] <= whole[owner] - threshold:
+                raise self._lie(
+                    party,
+                    f"a split of node {node} with fewer than instance_threshold = {threshold} labelled records of "
+                    f"{owner} on a side",
+                )
+
+    def _lie(self, party: str, what: str) -> Malformed:
+        return Malformed(f"{party} sent, of tree {self._tree.index}, {what}; {REMEDY.format(party)}")

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from party.alignment.steps import ALIGNMENT
 from party.prediction.query_counts import Bools, charge_permitted, charge_queries
 from party.runtime.context import StepContext
-from party.runtime.messages import Rows, as_chunk, counted_bodies, counted_items
+from party.runtime.messages import REMEDY, Rows, as_chunk, counted_bodies, counted_items
 from party.runtime.step_order import (
     NEXT_ROUND,
     NEXT_STAGE,
@@ -116,30 +117,55 @@ class Block(NamedTuple):
     spent: Bools
 
 
-async def take_block(context: StepContext, label_holder: str, number: int, ids: Ids, *, served: bool = False) -> Block:
-    """Feature party: take the records of a block, of the common ones with these ids; progress begins anew with them.
+class TakenBlocks:
+    """The blocks of records that a feature party takes from the label holder in one attempt."""
 
-    A served model goes on where the policy permits no further query of one: the label holder hears which, and the role
-    must answer by a fixed row in its place.
+    def __init__(self, context: StepContext, opening: prediction_pb2.OpenModel) -> None:
+        self._context, self._opening = context, opening
+        self._taken: npt.NDArray[np.bool_] = np.zeros(0, dtype=bool)
 
-    Raises:
-        Refused: the policy permits no further query of one of them, and the model is not served.
-    """
-    chunks: list[types_pb2.RecordChunk] = []
-    async for message in context.mailbox.series(label_holder, "block_records", number, 0):
-        chunks += message.prediction.block_records.chunks
-    rows = rows_of(chunks, len(ids))
-    if not len(rows):
-        raise Malformed(f"{label_holder}, block {number}: a block of no records")
-    spent = np.zeros(len(rows), dtype=bool)
-    if served:
-        spent = await charge_permitted(context, ids, rows)
-        said = prediction_pb2.SpentRecords(spent=pack_bits(spent) if spent.any() else b"")
-        await context.outbox.send(label_holder, "spent_records", [said], round=number)
-    else:
-        await charge_queries(context, ids, rows)
-    context.progress.done, context.progress.total = 0, len(rows)
-    return Block(rows, spent)
+    async def take(self, number: int, ids: Ids) -> Block:
+        """Take the records of a block, of the common ones with these ids; progress begins anew with them.
+
+        A served model goes on where the policy permits no further query of one: the label holder hears which, and the
+        role must answer by a fixed row in its place.
+
+        Raises:
+            Malformed: they are none, or more than a block has; or one of them was in a block of the table before.
+            Refused: the policy permits no further query of one of them, and the model is not served.
+        """
+        context, label_holder, most = self._context, self._opening.recipient, max(1, self._opening.block)
+        chunks: list[types_pb2.RecordChunk] = []
+        async for message in context.mailbox.series(label_holder, "block_records", number, 0):
+            chunks += message.prediction.block_records.chunks
+        rows = rows_of(chunks, len(ids))
+        if not len(rows):
+            raise Malformed(f"{label_holder}, block {number}: a block of no records")
+        if len(rows) > most:
+            raise Malformed(f"{label_holder}, block {number}: has {len(rows)} records, blocks have {most}")
+        self._check_new(number, rows, len(ids))
+        spent = np.zeros(len(rows), dtype=bool)
+        if self._opening.serve:
+            spent = await charge_permitted(context, ids, rows)
+            said = prediction_pb2.SpentRecords(spent=pack_bits(spent) if spent.any() else b"")
+            await context.outbox.send(label_holder, "spent_records", [said], round=number)
+        else:
+            await charge_queries(context, ids, rows)
+        context.progress.done, context.progress.total = 0, len(rows)
+        return Block(rows, spent)
+
+    def _check_new(self, number: int, rows: Rows, total: int) -> None:
+        """`Malformed` if a record of a table was in a block before; clients may ask again."""
+        if self._opening.serve:
+            return
+        self._taken = self._taken if len(self._taken) else np.zeros(total, dtype=bool)
+        if again := int(self._taken[rows].sum()):
+            sender = self._opening.recipient
+            raise Malformed(
+                f"{sender} sent, in block {number}, {again} records that were in a block before; "
+                f"{REMEDY.format(sender)}"
+            )
+        self._taken[rows] = True
 
 
 async def take_spent(

@@ -17,6 +17,8 @@ T = TypeVar("T")
 Item = TypeVar("Item", bound=Message)
 #: Approximate maximum of bytes in one message's body.
 MESSAGE_BYTES = 1024 * 1024
+#: The end of an error about contents that the job rules out, with the sender's name.
+REMEDY = "no party that follows the protocol sends this: ask {} what it runs before any other job with it"
 
 
 class CountedBody(NamedTuple):

@@ -21,6 +21,8 @@ from treetap.tables.evaluated import JobRecords
 from treetap.tables.label_columns import check_weight_bound
 from treetap.tables.labels import Labels, label_column
 from treetap.tables.reading import Table
+from treetap.trees.growing_tree import with_zeros
+from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)
@@ -193,6 +195,15 @@ def check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec, *, bo
 def check_drawn(sender: str, tree: int, *, draws_evaluated: bool) -> None:
     if draws_evaluated:
         raise Malformed(f"{sender} draws a record of the eval table in tree {tree}")
+
+
+def drawn_by_seed(spec: setup_pb2.JobSpec, params: TreeParams, tree: int, training: int, total: int) -> Rows:
+    """How often a tree draws each of the records (N,) by the job's seed, those of an eval table never.
+
+    With one it is watched, and no record of the training is set aside. `training`: the number of these.
+    """
+    drawing = params.none_set_aside() if spec.eval_table else params
+    return with_zeros(drawing.drawn(tree, training), total)
 
 
 def described(spec: setup_pb2.JobSpec) -> dict[str, str]:

@@ -9,7 +9,7 @@ import torch
 from party.alignment.steps import ALIGNMENT
 from party.prediction.opened_model import OpenedModel
 from party.prediction.query_counts import Bools
-from party.prediction.steps import take_block
+from party.prediction.steps import TakenBlocks
 from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, OPENING, Next, role, step, steps_of
@@ -32,7 +32,7 @@ class FeatureParty:
         self._opened = OpenedModel(job, self.sizes)
         self._network = trained_bottom(self._opened)
         self._wire_type = str(self._opened.manifest["wire_type"])
-        self._taken = False
+        self._taken, self._blocks = False, TakenBlocks(job.context, job.opening)
         self.steps = steps_of(self, self._opened, phases={ALIGNMENT: self._opened.alignment})
 
     @step(Next("embed_block", NEXT_ROUND))
@@ -43,8 +43,7 @@ class FeatureParty:
         2. compute their embeddings piece after piece, and send them.
         """
         number, context, opened = request.round, self._context, self._opened
-        ids, served = opened.aligned.ids, self._opening.serve
-        rows, spent = await take_block(context, self._opening.recipient, number, ids, served=served)
+        rows, spent = await self._blocks.take(number, opened.aligned.ids)
         if not self._taken:
             await context.offload(lambda: self._network.take(opened.aligned))
             self._taken = True

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tests import draws
 from tests.oracle import ONE, OracleLeaf, OracleModel, OracleSplit, OracleTree, Parties, _left, bin_cuts, within
-from treetap.trees import sampling
 from treetap.trees.params import ForestParams
 
 #: A gain that is not above this is none.
@@ -49,9 +49,9 @@ def forest_train(
     model = OracleModel([0.0] * len(rows[0]), 1)
     model.averaged = True
     for index in range(params.n_estimators):
-        drawn = sampling.drawn(params.seed, index, n, params.subsample, bootstrap=params.bootstrap)
+        drawn = draws.drawn(params.seed, index, n, params.subsample, bootstrap=params.bootstrap)
         tree = OracleTree(tuple(range(len(rows[0]))), {})
-        grower = _Tree(columns, rows, [int(times) for times in drawn], params, index)
+        grower = _Tree(columns, rows, drawn, params, index)
         grower.centre, grower.scale = centre, scale
         grower.labels, grower.xi = list(labels), xi
         grower.counted = [not counts_drawn or bool(times) for times in drawn]
@@ -74,8 +74,8 @@ class _Tree:
     def __init__(self, columns: Any, rows: list[list[int]], drawn: list[int], params: ForestParams, index: int) -> None:
         self.columns, self.rows, self.drawn, self.params = columns, rows, drawn, params
         self.kept = [
-            [int(f) for f in sampling.columns(params.seed, index, name, len(part), params.colsample_bytree)]
-            if sampling.takes_part(params.seed, index, name, params.party_dropout.get(name, 0.0))
+            draws.columns(params.seed, index, name, len(part), params.colsample_bytree)
+            if draws.takes_part(params.seed, index, name, params.party_dropout.get(name, 0.0))
             else []
             for name, part in columns
         ]

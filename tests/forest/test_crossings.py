@@ -22,7 +22,7 @@ from treetap.wire.v2 import exchange_pb2
 pytestmark = pytest.mark.xdist_group("forest-crosses")
 
 LABEL_HOLDER = PARTIES[0]
-GLOBAL = ForestParams(n_estimators=3, max_depth=3, max_bin=8, seed=4, min_samples_leaf=3)
+GLOBAL = ForestParams(n_estimators=3, max_depth=3, max_bin=8, seed=3, min_samples_leaf=3)
 PER_NODE = replace(GLOBAL, binning="per-node", bootstrap=True)
 HERE = world(60, (2, 2, 2), missing=0.1, seed=5, objective="multi:softprob", classes=4)
 N = len(HERE.y)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from party.growth.expected_records import ExpectedRecords
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.growth import test_order as growth
 from tests.growth.test_order import Answered, every_step_now
@@ -36,7 +37,7 @@ LABEL_HOLDER, FEATURE, OTHER = PARTIES
 PARAMS = ForestParams(n_estimators=2, max_depth=2, max_bin=3, colsample_bytree=1.0)
 PER_NODE = replace(PARAMS, binning="per-node")
 #: A world in which all three parties win splits, in both trees.
-HERE = world(16, (1, 1, 1), seed=28, fresh=6)
+HERE = world(16, (1, 1, 1), seed=264, fresh=6)
 ORACLE = HERE.oracle(PARAMS)
 JOB = spec(PARAMS, obfuscation="standard")
 ON_LATTICE = spec(PARAMS, scheme=LATTICE)
@@ -231,8 +232,12 @@ def test_contents_that_cannot_be(kind: str, change: Change, message: str, tmp_pa
     run(main())
 
 
-def test_sums_over_another_draw_are_noticed(tmp_path: Path) -> None:
-    """A party that sums other records than were drawn offers sums that its children do not have: never a wrong tree."""
+def test_sums_over_another_draw_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party that sums other records than were drawn offers sums that its children do not have: never a wrong tree.
+
+    It does not compare the draw, as an honest one would.
+    """
+    monkeypatch.setattr(ExpectedRecords, "check_draw", lambda *_: None)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)

@@ -248,7 +248,7 @@ def _differences(by_node: dict[int, list[set[int]]]) -> Iterator[int]:
 #: Parameters, the label holder's defences, `min_cell_records` of a feature party, the error, contents that were sent.
 REFUSED: dict[str, tuple[TreeParams, dict[str, Any], int, str, set[str]]] = {
     "more than a tree draws": (BASE, {}, 31, "min_cell_records = 31 under .* a tree draws 60 .* at most 30", set()),
-    "more than a sampled tree draws": (replace(BASE, subsample=0.5), {}, 19, "a tree draws 36 .* at most 18", set()),
+    "more than a sampled tree draws": (replace(BASE, subsample=0.5), {}, 19, "a tree draws 31 .* at most 15", set()),
     "sums over undrawn records": (
         BASE,
         {"id_lmid": IdLmid(xi=0.5)},

@@ -188,7 +188,7 @@ def test_a_node_that_the_party_did_not_offer_is_not_split(tmp_path: Path) -> Non
         federation.tamper = forge
         status = await federation.train(job_of(SMALL))
         assert status.state == "failed"
-        assert "node 6 of tree 0 is not to be split" in status.error
+        assert "of tree 0, a winning candidate of node 6, which is not to be split" in status.error
         await federation.close()
 
     run(main())

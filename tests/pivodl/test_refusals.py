@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from party.pivodl.division import Divisions
+from party.pivodl.source import Source
 from tests.blindness.observed import Observed
 from tests.pivodl.federations import assert_central_model, centralised, job_of, transparent
 from tests.pivodl.jobs import SMALL, SPREAD, policies
@@ -322,3 +326,59 @@ def test_messages_that_cannot_be_are_named(name: str, tmp_path: Path) -> None:
 
     with transparent():
         run(main())
+
+
+def _opens_all(self: Divisions, child: int, rows: Any) -> bool:
+    """True above the greatest depth, however few records a child has."""
+    del rows
+    return child.bit_length() - 1 < self._me.params.max_depth
+
+
+def _cuts_one_off(self: Source, *asked: Any) -> Any:
+    """A division that sends one record left, in the place of the one that won."""
+    split, left, right, place = divide(self, *asked)
+    rows = np.sort(np.concatenate([left, right]))
+    return split, rows[:1], rows[1:], place
+
+
+may_be_split, divide = Divisions._may_be_split, Source.divide
+#: What a source does in the place of its step, and the error.
+DIVISIONS: dict[str, tuple[type, str, Any, Any, str]] = {
+    "children that the rules make leaves": (
+        Divisions, "_may_be_split", may_be_split, _opens_all, "may be split, which the stopping rules do not say",
+    ),
+    "a side of one record": (
+        Source, "divide", divide, _cuts_one_off, "with fewer than instance_threshold = 3 labelled records of",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_divisions_that_the_rules_do_not_make(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every source lies: the others name it; without the check they go on with its nodes."""
+    owner, step, honest, lie, message = DIVISIONS[name]
+    params = replace(SMALL, max_depth=3, instance_threshold=3, min_samples=12)
+    job, lying = job_of(SPREAD, params), False
+
+    def told(self: Any, *asked: Any) -> Any:
+        return lie(self, *asked) if lying and sys._getframe(1).f_code.co_name == "_divide_own" else honest(self, *asked)
+
+    async def trained(folder: Path) -> tuple[str, set[int]]:
+        federation = Observed(folder, SPREAD.tables, policies=policies(job), silence_s=5.0)
+        status = await federation.train(job)
+        await federation.close()
+        parcels = [it.message for it in federation.crossed if isinstance(it.message, exchange_pb2.PeerMessage)]
+        return status.error, {parcel.stage for parcel in parcels if name_of(parcel) == "forwarded_sums"}
+
+    monkeypatch.setattr(owner, step, told)
+    with transparent():
+        assert run(trained(tmp_path / "honest"))[0] == ""
+        lying = True
+        error, stages = run(trained(tmp_path / "checked"))
+        assert re.search(f"(label-holder|feature-.) sent, of tree 0, .*{message}", error), error
+        assert "what it runs before any other job with it" in error
+        assert stages == {0}
+        monkeypatch.setattr(Divisions, "_check_sizes", lambda *_: None)
+        error, stages = run(trained(tmp_path / "unchecked"))
+        assert message not in error
+        assert stages > {0}

@@ -250,7 +250,7 @@ TRAINING: list[tuple[str, str, Change, str]] = [
     ("sampled_records", LABEL_HOLDER, sample_beyond, "records: a range of 17 from 0 cannot follow 0 of 16"),
     ("sampled_records", LABEL_HOLDER, sample_cut, "records: the ranges end at 15 of 16 records"),
     ("sampled_records", LABEL_HOLDER, sample_missing, "records: the ranges end at 0 of 16 records"),
-    ("sampled_records", LABEL_HOLDER, sample_smaller, "label-holder sent ciphertexts out of place in tree 0"),
+    ("sampled_records", LABEL_HOLDER, sample_smaller, "a draw that differs from that of the job's seed in 1 records"),
     ("gradients", LABEL_HOLDER, gradients_skip, "label-holder sent ciphertexts out of place in tree 0"),
     ("gradients", LABEL_HOLDER, gradients_fewer, "label-holder sent 15 ciphertexts for 16 records in tree 0"),
     ("gradients", LABEL_HOLDER, gradients_miscounted, "15 records need 3840 bytes of ciphertexts, got 4096"),

@@ -8,9 +8,10 @@ limit. A forest's `max_depth` defaults to 6, as in boosting.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from treetap.errors import ConfigError
 from treetap.trees import sampling
 from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.expansion import GROW_POLICIES, ExpansionRules
-from treetap.trees.gradient_bits import BITS, lost_bits
+from treetap.trees.gradient_bits import BITS, lost_bits, record_bounds
 from treetap.trees.job_params import (
     BINARY,
     OBJECTIVES,
@@ -28,6 +29,7 @@ from treetap.trees.job_params import (
     not_a_choice,
     out_of_range,
 )
+from treetap.trees.loss import UNIT
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -46,6 +48,13 @@ COMMON = {
     "colsample_bytree": Range(0, 1, open_low=True),
     "seed": Range(0, 2**63 - 1, integer=True),
 }
+
+
+class FewestDrawn(NamedTuple):
+    """Fewest drawn records, each as often as it is drawn: of a side of a split, and of a node that may be split."""
+
+    of_side: int
+    to_split: int
 
 
 @dataclass(frozen=True)
@@ -109,6 +118,15 @@ class TreeParams(JobParams):
     @abstractmethod
     def drawn(self, tree: int, records: int) -> Ints:
         """The number of times that tree number `tree` draws each of N records, (N,)."""
+
+    def none_set_aside(self) -> Self:
+        """The same parameters with trees that draw from all records."""
+        return self
+
+    @property
+    def fewest_drawn(self) -> FewestDrawn:
+        """What the rules of the job imply, whatever the labels are, if no sums have noise."""
+        return FewestDrawn(1, 2)
 
     @property
     def expansion(self) -> ExpansionRules:
@@ -223,6 +241,18 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         return ExpansionRules(self.max_depth, self.max_leaves, self.grow_policy)
 
     @property
+    def fewest_drawn(self) -> FewestDrawn:
+        """By `min_child_weight` and the largest h of a record; a tree of several outputs asks it of one of them alone.
+
+        See `boosting_criterion`: rules of `loss_changes` and `may_split`.
+        """
+        largest = record_bounds(self.objective, None, self.largest_factor)[1] / UNIT
+        records = self.min_child_weight / largest * (1 - 1e-9)  # sums of floats may be rounded up
+        if self.outputs_per_tree(2) > 1:
+            return FewestDrawn(1, max(2, math.ceil(records)))
+        return FewestDrawn(max(1, math.ceil(records)), max(2, math.ceil(2 * records)))
+
+    @property
     def draws_records(self) -> bool:
         """True also if records are set aside, which are in no tree."""
         return self.subsample < 1 or self.sets_aside
@@ -286,6 +316,9 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
             return np.ones(records, dtype=bool)
         return ~sampling.validation_rows(self.seed, records, self.validation_share)
 
+    def none_set_aside(self) -> Self:
+        return replace(self, early_stopping_rounds=None)
+
     def drawn(self, tree: int, records: int) -> Ints:
         """Once or not at all."""
         eligible = self.training_rows(records)
@@ -330,6 +363,10 @@ class ForestParams(TreeParams):
     def objective(self) -> str:
         """The criterion."""
         return self.criterion
+
+    @property
+    def fewest_drawn(self) -> FewestDrawn:
+        return FewestDrawn(self.min_samples_leaf, 2 * self.min_samples_leaf)
 
     @property
     def draws_records(self) -> bool:

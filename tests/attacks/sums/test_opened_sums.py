@@ -48,8 +48,8 @@ def summed(monkeypatch: pytest.MonkeyPatch) -> Summed:
 
     begun = OwnTree.__init__
 
-    def keep(tree: OwnTree, index: int, columns: Any, summed: Any) -> None:
-        begun(tree, index, columns, summed)
+    def keep(tree: OwnTree, index: int, columns: Any, summed: Any, expected: Any) -> None:
+        begun(tree, index, columns, summed, expected)
         kept.of_features[columns._table.party, index] = tree
 
     class KeptByHolder(GrowingTree):

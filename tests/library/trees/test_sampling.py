@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
+from tests import draws
 from treetap.errors import DataError
 from treetap.trees import sampling
 
@@ -73,11 +77,103 @@ def test_who_takes_part_is_the_same_everywhere() -> None:
     assert "".join(str(int(there)) for there in drawn) == "0000110001010101"
 
 
+def test_words_are_those_of_the_definition() -> None:
+    """Fixed vectors: the first words of a name, which `printf` and `sha256sum` give too, and words from the middle."""
+    first = sampling.words(5, 7, "rows", 3)
+    block = hashlib.sha256(b"treetap draw\x1fi:7\x1fs:rows\x1fi:3\x1f" + bytes(8)).digest()
+    assert first[:4].tobytes() == block
+    assert [f"{int(word):016x}" for word in first] == [
+        "f578f64fc9939fb4",
+        "a5f980dc70e2cb51",
+        "295036946db35544",
+        "117e9cab0ca93e9b",
+        "67795af9f0daa915",
+    ]
+    assert (sampling.words(3, 7, "rows", 3, first=4) == sampling.words(7, 7, "rows", 3)[4:]).all()
+    many = sampling.words(100_001, 7, "rows", 3)  # more than are hashed at once
+    assert (many[65_536:65_540] == sampling.words(4, 7, "rows", 3, first=65_536)).all()
+    assert len(many) == 100_001
+
+
+def test_draws_are_those_of_another_implementation() -> None:
+    """Every draw, over sizes and shares, as plain Python computes it from the definition."""
+    for seed, n, share in itertools.product((0, 2**63 - 1), (2, 3, 41, 130), (0.01, 0.3, 0.8, 1 - 2**-53, 1.0)):
+        eligible = [place % 5 > 0 for place in range(n)]
+        for tree in (0, 9):
+            of_boosting = sampling.rows(seed, tree, n, share, np.array(eligible))
+            assert of_boosting.tolist() == draws.rows(seed, tree, share, eligible)
+            for bootstrap in (False, True):
+                of_forest = sampling.drawn(seed, tree, n, share, bootstrap=bootstrap)
+                assert of_forest.tolist() == draws.drawn(seed, tree, n, share, bootstrap=bootstrap)
+            assert sampling.columns(seed, tree, "käse", n, share).tolist() == draws.columns(
+                seed, tree, "käse", n, share
+            )
+            assert sampling.takes_part(seed, tree, "b", share) == draws.takes_part(seed, tree, "b", share)
+        assert sampling.validation_rows(seed, n, share).tolist() == draws.set_aside(seed, n, share)
+
+
+def test_draws_are_these() -> None:
+    """Fixed vectors of every draw: a model of a seed is the same in the next release."""
+    assert np.flatnonzero(sampling.rows(1, 0, 20, 0.3, ALL[:20])).tolist() == [4, 5, 8, 10, 14, 16]
+    assert np.flatnonzero(sampling.drawn(1, 0, 20, 0.3, bootstrap=False)).tolist() == [3, 4, 8, 9, 14, 16]
+    assert sampling.drawn(1, 0, 20, 0.8, bootstrap=True).tolist() == [
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+        1,
+        2,
+        1,
+        0,
+        1,
+        2,
+        0,
+        0,
+        1,
+        2,
+        0,
+        3,
+        0,
+        2,
+    ]
+    assert sampling.columns(1, 0, "bank", 20, 0.3).tolist() == [2, 6, 7, 8, 11, 12]
+    assert np.flatnonzero(sampling.validation_rows(1, 20, 0.3)).tolist() == [1, 3, 4, 15, 17, 18]
+
+
+@pytest.mark.parametrize("below", [1, 2, 3, 10, 2**62 + 1, 2**63])
+def test_integers_have_no_bias(below: int) -> None:
+    """Words that would make low numbers likelier are passed over, and the next ones taken; the same as one by one."""
+    drawn = sampling.integers(below, 400, 5, "numbers")
+    assert drawn.tolist() == draws.integers(below, 400, 5, "numbers")
+    assert ((drawn >= 0) & (drawn <= below - 1)).all()
+    third = (
+        float(np.mean(drawn < below / 3)) if below > 10 else 1 / 3
+    )  # with the remainder of all words it would be a half
+    assert abs(third - 1 / 3) < 0.08
+
+
+def test_equal_keys_go_to_the_lowest_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal words of 64 bits come in no test by chance."""
+    keys = np.array([5, 2, 9, 2, 2, 0], dtype=np.uint64)
+    monkeypatch.setattr(sampling, "words", lambda *_: keys)
+    drawn = [sampling.smallest(count, 6, 1).tolist() for count in range(1, 7)]
+    assert drawn == [[5], [1, 5], [1, 3, 5], [1, 3, 4, 5], [0, 1, 3, 4, 5], [0, 1, 2, 3, 4, 5]]
+
+
+def test_a_million_records_are_drawn_in_time() -> None:
+    """CPU of a tree's draw: 0.3 s is what it may cost, and 0.6 what a busy processor is given here."""
+    before = time.process_time()
+    assert abs(sampling.rows(1, 0, 1_000_000, 0.5, np.ones(1_000_000, dtype=bool)).mean() - 0.5) < 0.003
+    assert time.process_time() - before < 0.6
+
+
 def test_names_that_run_together_differ() -> None:
     """Parts of a name are kept apart, and a number is not its digits."""
-    draws = [sampling.generator(1, *path).integers(2**60) for path in (("a", 12), ("a1", 2), ("a", "12"), ("a", 1, 2))]
+    draws = [int(sampling.words(1, 1, *path)[0]) for path in (("a", 12), ("a1", 2), ("a", "12"), ("a", 1, 2))]
     assert len(set(draws)) == 4
-    assert sampling.generator(1, np.int64(7)).integers(2**60) == sampling.generator(np.int64(1), 7).integers(2**60)
+    assert sampling.words(1, 1, np.int64(7)) == sampling.words(1, np.int64(1), 7)
 
 
 def test_another_process_draws_the_same() -> None:
