@@ -68,7 +68,8 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
         if config.keep_days is not None:
             days = config.keep_days
             keeping = asyncio.ensure_future(keep_for(lambda: jobs.prune((), days, dry_run=False), days))
-        await serve_until_stopped("coordinator", where, until_stdin_closes=until_stdin_closes)
+        async with config.reached(address):
+            await serve_until_stopped("coordinator", where, until_stdin_closes=until_stdin_closes)
     finally:
         if keeping is not None:
             keeping.cancel()

@@ -133,15 +133,16 @@ async def _serve(
             for way, at in (("grpc", node.served_models.grpc), ("http", node.served_models.http))
             if at
         }
-        await serve_until_stopped(
-            "party",
-            where,
-            until_stdin_closes=until_stdin_closes,
-            of_jobs=OF_JOBS,
-            loaded=loaded,
-            reread=again,
-            in_terminal=in_terminal,
-        )
+        async with config.reached(address):
+            await serve_until_stopped(
+                "party",
+                where,
+                until_stdin_closes=until_stdin_closes,
+                of_jobs=OF_JOBS,
+                loaded=loaded,
+                reread=again,
+                in_terminal=in_terminal,
+            )
     finally:
         await status.enter_graceful_shutdown()
         await workers.close()  # first: it ends the calls that wait for a worker

@@ -146,6 +146,12 @@ class Commands(LazyGroup):
         "coordinator": Row(
             "treetap.commands.cli", "Serve the coordinator until SIGTERM. It runs jobs and holds no data.", OPERATE
         ),
+        "relay": Row(
+            "treetap.commands.cli",
+            "Serve a relay until SIGTERM: one public port for processes that can only dial out. It opens no TLS but "
+            "its own.",
+            OPERATE,
+        ),
         "capacity": Row(
             "treetap.commands.capacity.cli",
             "Estimate a boosting job on machines that you plan: time by phase, bytes, memory, and "
@@ -322,6 +328,22 @@ def coordinator(
     from coordinator.server import run
 
     run(config, until_stdin_closes=until_stdin_closes)
+
+
+def relay(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The relay's configuration file.")],
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    until_stdin_closes: UntilStdinCloses = False,
+) -> None:
+    """Serve a relay until SIGTERM: one public port for processes that can only dial out. It opens no TLS but its own.
+
+    treetap relay relay.toml
+    """
+    logs.configure(log_level, log_format)
+    from treetap.commands.relay import run
+
+    run(file, until_stdin_closes=until_stdin_closes)
 
 
 def doctor(

@@ -14,6 +14,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from treetap.errors import BadInput, Malformed, Refused, TreetapError
 from treetap.names import visible
@@ -38,7 +39,7 @@ from treetap.wire.relay.control import (
     say,
     token_of,
 )
-from treetap.wire.relay.splicing import End, Share
+from treetap.wire.relay.splicing import LINGER_S, End, Share
 from treetap.wire.roles import Identity, Role
 from treetap.wire.secured import Secured
 
@@ -237,11 +238,9 @@ class Relay:
             log.debug("a registration from %s ends: %s", end.address, failure)
         finally:
             end.settle()
-            for half in (near, far):
-                if writer is None:
-                    half.close()
             if writer is not None:
                 writer.close()
+            loop.call_later(LINGER_S, partial(end.close, abrupt=True))  # what was said last is on its way
 
     async def _hold(
         self, end: _Arrival, certificate: bytes | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
