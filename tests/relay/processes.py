@@ -10,8 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.system.federations import until
 from treetap.commands.certs.authority import issue
 from treetap.commands.local_federation import LocalFederation, begin, to_toml
+from treetap.usage import measure_process
 from treetap.wire.roles import Role
 
 
@@ -58,6 +60,16 @@ class RelayedFederation:
     def log(self) -> Path:
         """What the relay has logged."""
         return self.folder / "relay.log"
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor seconds of the relay so far."""
+        assert self._relay is not None
+        return measure_process(self._relay.pid).cpu_seconds
+
+    def await_registered(self, count: int) -> None:
+        """Wait until so many processes are registered, since the relay was started last."""
+        until(lambda: self.log.read_text().rpartition(" serves at ")[2].count(" registers, from ") >= count, "registered")
 
     def start(self) -> None:
         """Start the relay, at the same address each time."""

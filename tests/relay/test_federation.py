@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.relay.processes import RelayedFederation
-from tests.system.federations import has_stored, settings, states, until
+from tests.system.federations import settings, states
 from tests.worlds import assert_oracles_model, spec, world
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2
@@ -25,7 +24,7 @@ def relayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayedFederat
     """Three parties, a coordinator and an operator at one relay."""
     folder = tmp_path_factory.mktemp("relayed")
     with RelayedFederation(folder, settings(folder, {"train": HERE})) as running:
-        until(lambda: running.log.read_text().count(" registers, from") == 4, "four registrations")
+        running.await_registered(4)
         yield running
 
 

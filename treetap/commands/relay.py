@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -66,7 +67,7 @@ class RelayMetrics(ProcessMetrics):
     def follow(self, relay: Relay) -> None:
         """Show what a relay counts."""
         for reason in REASONS:
-            self._turned_away.labels(reason).set_function(lambda reason=reason: relay.turned_away[reason])
+            self._turned_away.labels(reason).set_function(partial(relay.turned_away.__getitem__, reason))
 
     def know(self, name: Name) -> None:
         """Show one more name."""

@@ -32,7 +32,7 @@ _CLOSED = "closed the connection during the handshake: not a TLS server, or it i
 _ABOUT_OURS = ("certificate", "unknown ca", "access denied", "decrypt error")
 # TLS alerts of a relay, which has no certificate of the process
 _OF_RELAY = {
-    "unrecognized name": "no process of this name is registered: start it, with this relay in its file, or read its log",
+    "unrecognized name": "no process of this name is registered: start it, with this relay in its file; its log says more",
     "internal error": "the process did not fetch the connection, or its share of connections is used up: repeat later",
 }
 

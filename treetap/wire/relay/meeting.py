@@ -187,7 +187,7 @@ class Relay:
         end.on_lost(lambda: self._leaves(known, end.address))
         token = new_token()
         self._unfetched[token] = (end, known)
-        end.on_lost(lambda: self._unfetched.pop(token, None))
+        end.on_lost(lambda: self._forget(token))
 
         def late() -> None:
             if self._unfetched.pop(token, None) is not None:
@@ -208,6 +208,9 @@ class Relay:
         caller.transport.write(early)
         caller.free("routed")
         log.debug("%s: a connection of %s begins", known.process, caller.address)
+
+    def _forget(self, token: str) -> None:
+        self._unfetched.pop(token, None)
 
     @staticmethod
     def _leaves(known: Name, address: str) -> None:
