@@ -31,6 +31,7 @@ _CLOSED = "closed the connection during the handshake: not a TLS server, or it i
 # TLS alerts with which a server turns down the client's certificate
 _ABOUT_OURS = ("certificate", "unknown ca", "access denied", "decrypt error")
 # TLS alerts of a relay, which has no certificate of the process
+_UNKNOWN_NAME = "TLSV1_UNRECOGNIZED_NAME"  # as OpenSSL calls it
 _OF_RELAY = {
     "unrecognized name": "no process of this name is registered: start it, with this relay in its file; its log says more",
     "internal error": "the process did not fetch the connection, or its share of connections is used up: repeat later",
@@ -200,7 +201,7 @@ class _Probe:
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
             return _CLOSED
         except ssl.SSLError as error:
-            if "ALERT" in (error.reason or ""):
+            if any(word in (error.reason or "") for word in ("ALERT", _UNKNOWN_NAME)):
                 return self._alert(error)
             return f"answers, but not in TLS ({error.reason}); start it with TLS or correct the address"
 
@@ -249,7 +250,7 @@ class _Probe:
             return None
 
     def _alert(self, error: ssl.SSLError) -> str:
-        reason = (error.reason or str(error)).rpartition("ALERT_")[2].lower().replace("_", " ")
+        reason = (error.reason or str(error)).rpartition("ALERT_")[2].removeprefix("TLSV1_").lower().replace("_", " ")
         if any(word in reason for word in _ABOUT_OURS):
             self.seen.lasting = True
             return f"TLS alert '{reason}': {self._refused()}"
