@@ -115,7 +115,13 @@ def measure(pairs: int, calls: int) -> dict[str, Any]:
         seconds = {way: asyncio.run(call_us(federations[way], calls)) for way in WAYS}
         relay_cpu = relayed.cpu_s
     ratios = [row["relayed"]["wall_s"] / row["direct"]["wall_s"] for row in rows]
-    return {"pairs": rows, "ratios": ratios, "ratio": statistics.median(ratios), "call_us": seconds, "relay_s": relay_cpu}
+    return {
+        "pairs": rows,
+        "ratios": ratios,
+        "ratio": statistics.median(ratios),
+        "call_us": seconds,
+        "relay_s": relay_cpu,
+    }
 
 
 def main() -> None:

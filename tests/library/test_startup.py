@@ -24,7 +24,7 @@ NOT_FOR_HELP = {
 NOT_TO_SERVE = {
     *("aiohttp", "jinja2", "nacl", "networkx", "numpy", "pyarrow", "ray", "rich", "scipy", "sklearn", "torch"),
     *("attacks", "coordinator", "party.opening", "treetap.api", "treetap.process.apart", "treetap.tables.opening"),
-    *("treetap.protocols.job_spec", "treetap.trees"),
+    *("treetap.protocols.job_spec", "treetap.trees", "treetap.wire.relay", "treetap.wire.secured"),
 }
 #: Libraries that the demo needs after its training alone.
 NOT_TO_TRAIN = {"attacks.audit", "attacks.id2graph.grouping", "jinja2", "networkx", "pandas", "scipy", "sklearn"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from treetap.commands.certs.authority import issue
 from treetap.commands.local_federation import LocalFederation, begin, to_toml
 from treetap.usage import measure_process
 from treetap.wire.roles import Role
+
+_REGISTERED = re.compile(r"(\w+ '[\w-]+') registers, from")
 
 
 def free_address() -> str:
@@ -29,14 +32,16 @@ class RelayedFederation:
 
     Args:
         folder, parties: as of `LocalFederation`.
-        more: further keys of the relay's file.
+        coordinator: further keys of the coordinator's file.
     """
 
-    def __init__(self, folder: Path, parties: Mapping[str, Mapping[str, Any]], **more: Any) -> None:
-        self.address, self._more = free_address(), more
+    def __init__(self, folder: Path, parties: Mapping[str, Mapping[str, Any]], **coordinator: Any) -> None:
+        self.address = free_address()
         own = {name: {**settings, "relay": self.address} for name, settings in parties.items()}
-        self.federation = LocalFederation(folder, own, {"relay": self.address}, reached=lambda _: self.address)
-        self.folder = folder
+        self.federation = LocalFederation(
+            folder, own, {"relay": self.address, **coordinator}, reached=lambda _: self.address
+        )
+        self.folder, self._starts = folder, 0
         self._relay: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -47,6 +52,7 @@ class RelayedFederation:
         except BaseException:
             self.federation.stop()
             raise
+        self.direct_operator = self.federation.operator
         self.federation.addresses["coordinator"] = self.address
         return self
 
@@ -58,8 +64,8 @@ class RelayedFederation:
 
     @property
     def log(self) -> Path:
-        """What the relay has logged."""
-        return self.folder / "relay.log"
+        """What the relay that was started last has logged."""
+        return self.folder / f"relay-{self._starts}.log"
 
     @property
     def cpu_s(self) -> float:
@@ -68,17 +74,18 @@ class RelayedFederation:
         return measure_process(self._relay.pid).cpu_seconds
 
     def await_registered(self, count: int) -> None:
-        """Wait until so many processes are registered, since the relay was started last."""
-        until(lambda: self.log.read_text().rpartition(" serves at ")[2].count(" registers, from ") >= count, "registered")
+        """Wait until so many processes are registered at the relay that runs now."""
+        until(lambda: len(set(_REGISTERED.findall(self.log.read_text()))) == count, "registrations")
 
     def start(self) -> None:
         """Start the relay, at the same address each time."""
         certs = self.folder / "certs"
         tls = {"ca": certs / "ca.crt", "certificate": certs / "relay.crt", "key": certs / "relay.key"}
-        content = {"listen": self.address, **self._more, "tls": {key: str(path) for key, path in tls.items()}}
+        content = {"listen": self.address, "tls": {key: str(path) for key, path in tls.items()}}
         path = self.folder / "relay.toml"
         path.write_text(to_toml(content))
-        with self.log.open("ab") as log:
+        self._starts += 1
+        with self.log.open("wb") as log:
             self._relay = begin(["relay", str(path), "--until-stdin-closes", "--log-level", "debug"], log)
         assert self._relay.stdout is not None
         said = json.loads(self._relay.stdout.readline())

@@ -1,4 +1,4 @@
-"""A relay, forwarders and the servers behind them in one event loop, on loopback and with certificates of one authority.
+"""A relay, forwarders and the servers behind them, in one event loop and with certificates of one authority.
 
 A server behind a forwarder answers `deliver` and health checks, and keeps what it got.
 """

@@ -92,7 +92,7 @@ def test_anything_else_is_refused(content: bytes) -> None:
 
 
 def test_every_length_is_checked() -> None:
-    """A field that says one more or one less byte than it has gives an error, waits for more, or reads the same name."""
+    """A field that says one byte more or less gives an error, waits for more, or leaves the name as it is."""
     for at in range(5, len(PLAIN) + 5):
         for change in (1, 255):
             content = bytearray(hellos.records(PLAIN))

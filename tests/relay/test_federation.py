@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
+from tests.commands.command import treetap
 from tests.relay.processes import RelayedFederation
-from tests.system.federations import settings, states
+from tests.system.federations import ended, has_stored, settings, states, until
 from tests.worlds import assert_oracles_model, spec, world
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2
@@ -16,14 +16,15 @@ from treetap.wire.v2 import jobs_pb2
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("relay")]
 
 HERE = world(60, (2, 1, 1), seed=8, missing=0.1)
-PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=8)
+FEW, MANY = (BoostingParams(n_estimators=trees, max_depth=2, max_bin=8) for trees in (2, 12))
 
 
 @pytest.fixture(scope="module")
 def relayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayedFederation]:
     """Three parties, a coordinator and an operator at one relay."""
     folder = tmp_path_factory.mktemp("relayed")
-    with RelayedFederation(folder, settings(folder, {"train": HERE})) as running:
+    parties = {name: {**own, "silence_s": 5.0} for name, own in settings(folder, {"train": HERE}).items()}
+    with RelayedFederation(folder, parties, silence_s=5.0) as running:
         running.await_registered(4)
         yield running
 
@@ -31,12 +32,54 @@ def relayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayedFederat
 def test_a_job_through_a_relay(relayed: RelayedFederation) -> None:
     """The oracle's model, and every process was called at the relay."""
     operator = relayed.federation.operator
-    operator.submit(jobs_pb2.SubmitRequest(job="plain", spec=spec(PARAMS)))
-    began = time.monotonic()
-    ended = operator.watch("plain", lambda _: None)
-    print(time.monotonic() - began)
-    assert (ended.state, ended.error) == ("finished", "")
-    assert_oracles_model(states(relayed.federation, HERE), HERE.oracle(PARAMS), "plain")
+    operator.submit(jobs_pb2.SubmitRequest(job="plain", spec=spec(FEW)))
+    status = operator.watch("plain", lambda _: None)
+    assert (status.state, status.error) == ("finished", "")
+    assert_oracles_model(states(relayed.federation, HERE), HERE.oracle(FEW), "plain")
     log = relayed.log.read_text()
     for name in ("coordinator 'coordinator'", "party 'label-holder'", "party 'feature-b'", "party 'feature-c'"):
         assert f"{name}: a connection of" in log
+
+
+def test_doctor_looks_through_the_relay(relayed: RelayedFederation) -> None:
+    """At the coordinator: each party answers there; at a party: the relay, and itself through it."""
+    done = treetap("doctor", "--config", relayed.folder / "coordinator" / "config.toml")
+    assert done.status == 0, done.out
+    for name in ("label-holder", "feature-b", "feature-c"):
+        assert f"{name} at {relayed.address}: answers and serves" in done.out
+    assert "have one address" not in done.out
+    done = treetap("doctor", "--config", relayed.folder / "feature-b" / "config.toml")
+    assert f"relay = {relayed.address}: feature-b is registered and reached there" in done.out
+
+
+def test_a_relay_that_is_killed_and_comes_back(relayed: RelayedFederation) -> None:
+    """While it is away the job is interrupted with an error that names it; resumed, it is the oracle's model."""
+    federation, direct = relayed.federation, relayed.direct_operator
+    direct.submit(jobs_pb2.SubmitRequest(job="killed", spec=spec(MANY)))
+    until(lambda: has_stored(federation, "label-holder", "killed"), "a tree")
+    relayed.kill()
+    status = direct.watch("killed", lambda _: None)
+    assert status.state == "interrupted"
+    assert relayed.address in status.error
+    assert "connection refused" in status.error
+    relayed.start()
+    relayed.await_registered(4)
+    federation.operator.resume("killed")
+    status = ended(federation, "killed")
+    assert (status.state, status.error) == ("finished", "")
+    assert_oracles_model(states(federation, HERE), HERE.oracle(MANY), "killed")
+
+
+def test_a_relay_that_is_away_for_a_moment(relayed: RelayedFederation) -> None:
+    """The job outlasts it: calls are repeated, and processes register again by themselves."""
+    federation, direct = relayed.federation, relayed.direct_operator
+    direct.submit(jobs_pb2.SubmitRequest(job="moment", spec=spec(MANY)))
+    until(lambda: has_stored(federation, "label-holder", "moment"), "a tree")
+    relayed.kill()
+    relayed.start()
+    status = direct.watch("moment", lambda _: None)
+    if status.state == "interrupted":  # a busy machine: the processes registered too late
+        direct.resume("moment")
+        status = direct.watch("moment", lambda _: None)
+    assert (status.state, status.error) == ("finished", "")
+    assert_oracles_model(states(federation, HERE), HERE.oracle(MANY), "moment")

@@ -348,7 +348,8 @@ def relay(
 
 def doctor(
     config: Annotated[
-        Path | None, typer.Option(help="A party's, a coordinator's, an operator's or an approver's configuration file.")
+        Path | None,
+        typer.Option(help="A party's, a coordinator's, an operator's, an approver's or a relay's configuration file."),
     ] = None,
     as_json: Json = False,
 ) -> None:
