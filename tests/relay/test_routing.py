@@ -229,7 +229,12 @@ async def _silent_end(rig: Rig, name: str) -> list[asyncio.StreamWriter]:
 
     server = await asyncio.start_server(hold, "127.0.0.1", 0)
     rig.stack.callback(server.close)
-    rig.stack.callback(lambda: [writer.close() for writer in kept])
+
+    async def leave() -> None:
+        for writer in kept:
+            writer.close()
+
+    rig.stack.push_async_callback(leave)
     await rig.forward(name, f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
     return kept
 

@@ -33,7 +33,7 @@ _ABOUT_OURS = ("certificate", "unknown ca", "access denied", "decrypt error")
 # TLS alerts of a relay, which has no certificate of the process
 _UNKNOWN_NAME = "TLSV1_UNRECOGNIZED_NAME"  # as OpenSSL calls it
 _OF_RELAY = {
-    "unrecognized name": "no process of this name is registered: start it, with this relay in its file; its log says more",
+    "unrecognized name": "no process of this name is registered: start it with this relay in its file, or read its log",
     "internal error": "the process did not fetch the connection, or its share of connections is used up: repeat later",
 }
 
