@@ -6,7 +6,7 @@ import json
 import re
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,14 +32,23 @@ class RelayedFederation:
 
     Args:
         folder, parties: as of `LocalFederation`.
+        reached: the relay's address → the one that processes call, where another relay is in the way.
+        limits: further keys of the relay's file.
         coordinator: further keys of the coordinator's file.
     """
 
-    def __init__(self, folder: Path, parties: Mapping[str, Mapping[str, Any]], **coordinator: Any) -> None:
-        self.address = free_address()
+    def __init__(
+        self,
+        folder: Path,
+        parties: Mapping[str, Mapping[str, Any]],
+        reached: Callable[[str], str] = str,
+        limits: Mapping[str, Any] | None = None,
+        **coordinator: Any,
+    ) -> None:
+        self.address, self._limits = free_address(), dict(limits or {})
         own = {name: {**settings, "relay": self.address} for name, settings in parties.items()}
         self.federation = LocalFederation(
-            folder, own, {"relay": self.address, **coordinator}, reached=lambda _: self.address
+            folder, own, {"relay": self.address, **coordinator}, reached=lambda _: reached(self.address)
         )
         self.folder, self._starts = folder, 0
         self._relay: subprocess.Popen[bytes] | None = None
@@ -81,7 +90,7 @@ class RelayedFederation:
         """Start the relay, at the same address each time."""
         certs = self.folder / "certs"
         tls = {"ca": certs / "ca.crt", "certificate": certs / "relay.crt", "key": certs / "relay.key"}
-        content = {"listen": self.address, "tls": {key: str(path) for key, path in tls.items()}}
+        content = {"listen": self.address, **self._limits, "tls": {key: str(path) for key, path in tls.items()}}
         path = self.folder / "relay.toml"
         path.write_text(to_toml(content))
         self._starts += 1

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from tests.commands.command import treetap
+from tests.relay.hostile import AtRandom
 from tests.relay.processes import RelayedFederation
 from tests.system.federations import ended, has_stored, settings, states, until
 from tests.worlds import assert_oracles_model, spec, world
@@ -83,3 +86,29 @@ def test_a_relay_that_is_away_for_a_moment(relayed: RelayedFederation) -> None:
         status = direct.watch("moment", lambda _: None)
     assert (status.state, status.error) == ("finished", "")
     assert_oracles_model(states(federation, HERE), HERE.oracle(MANY), "moment")
+
+
+def test_a_slow_relay_behind_a_hostile_one(tmp_path: Path) -> None:
+    """Connections are cut, and their records altered and repeated, at random: the model is the oracle's, or none."""
+    with ExitStack() as stack:
+        ways: list[AtRandom] = []
+
+        def reached(address: str) -> str:
+            if not ways:
+                ways.append(stack.enter_context(AtRandom(address, seed=5, one_in=60)))
+            return ways[0].at
+
+        parties = settings(tmp_path, {"train": HERE})
+        limits = {"bytes_s": 400_000}
+        running = stack.enter_context(RelayedFederation(tmp_path, parties, reached, limits))
+        running.await_registered(4)
+        running.direct_operator.submit(jobs_pb2.SubmitRequest(job="meddled", spec=spec(MANY)))
+        for _ in range(20):
+            status = running.direct_operator.watch("meddled", lambda _: None)
+            if status.state != "interrupted":
+                break
+            running.direct_operator.resume("meddled")
+        print(status.state, status.error)
+        assert (status.state, status.error) == ("finished", "")
+        assert ways[0].meddled > 5
+        assert_oracles_model(states(running.federation, HERE), HERE.oracle(MANY), "meddled")
