@@ -14,7 +14,6 @@ from typing import Any, Self
 from tests.system.federations import until
 from treetap.commands.certs.authority import issue
 from treetap.commands.local_federation import LocalFederation, begin, to_toml
-from treetap.usage import measure_process
 from treetap.wire.roles import Role
 
 _REGISTERED = re.compile(r"(\w+ '[\w-]+') registers, from")
@@ -50,7 +49,7 @@ class RelayedFederation:
         self.federation = LocalFederation(
             folder, own, {"relay": self.address, **coordinator}, reached=lambda _: reached(self.address)
         )
-        self.folder, self._starts = folder, 0
+        self.folder, self._starts, self.metrics = folder, 0, ""
         self._relay: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -77,10 +76,10 @@ class RelayedFederation:
         return self.folder / f"relay-{self._starts}.log"
 
     @property
-    def cpu_s(self) -> float:
-        """Processor seconds of the relay so far."""
+    def pid(self) -> int:
+        """The relay's process id."""
         assert self._relay is not None
-        return measure_process(self._relay.pid).cpu_seconds
+        return self._relay.pid
 
     def await_registered(self, count: int) -> None:
         """Wait until so many processes are registered at the relay that runs now."""
@@ -99,6 +98,7 @@ class RelayedFederation:
         assert self._relay.stdout is not None
         said = json.loads(self._relay.stdout.readline())
         assert (said["serving"], said["address"]) == ("relay", self.address)
+        self.metrics = said.get("metrics", "")
 
     def kill(self) -> None:
         """SIGKILL to the relay."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -27,7 +29,7 @@ def relayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayedFederat
     """Three parties, a coordinator and an operator at one relay."""
     folder = tmp_path_factory.mktemp("relayed")
     parties = {name: {**own, "silence_s": 5.0} for name, own in settings(folder, {"train": HERE}).items()}
-    with RelayedFederation(folder, parties, silence_s=5.0) as running:
+    with RelayedFederation(folder, parties, limits={"metrics": "127.0.0.1:0"}, silence_s=5.0) as running:
         running.await_registered(4)
         yield running
 
@@ -53,6 +55,27 @@ def test_doctor_looks_through_the_relay(relayed: RelayedFederation) -> None:
     assert "have one address" not in done.out
     done = treetap("doctor", "--config", relayed.folder / "feature-b" / "config.toml")
     assert f"relay = {relayed.address}: feature-b is registered and reached there" in done.out
+
+
+def test_the_relays_own_file(relayed: RelayedFederation) -> None:
+    """Health and doctor ask the relay at its port; without it they say so, with their statuses."""
+    file = relayed.folder / "relay.toml"
+    done = treetap("health", "--config", file)
+    assert (done.status, done.out) == (0, f"relay serves at {relayed.address}\n")
+    done = treetap("doctor", "--config", file)
+    assert (done.status, f"listen = {relayed.address}: relay runs" in done.out) == (0, True)
+
+
+def test_metrics_have_names_and_sizes(relayed: RelayedFederation) -> None:
+    """Prometheus reads who is registered, how many connections there are and how many bytes went through."""
+    with urlopen(f"http://{relayed.metrics}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    for name, role in (("feature-b", "party"), ("coordinator", "coordinator")):
+        assert f'treetap_relay_registered{{peer="{name}",role="{role}"}} 1.0' in text
+    carried = re.search(r'treetap_relay_carried_bytes{peer="feature-b",role="party"} (\S+)', text)
+    assert carried is not None
+    assert float(carried[1]) > 10_000
+    assert 'treetap_relay_turned_away{reason="unknown name"}' in text
 
 
 def test_a_relay_that_is_killed_and_comes_back(relayed: RelayedFederation) -> None:

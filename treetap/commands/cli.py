@@ -55,7 +55,7 @@ class Commands(LazyGroup):
         ),
         "health": Row(
             "treetap.commands.health.cli",
-            "Check that a party or a coordinator serves: for container engines, systemd and monitoring.",
+            "Check that a party, a coordinator or a relay serves: for container engines, systemd and monitoring.",
             PARTY,
         ),
         "align": Row(
