@@ -4,9 +4,9 @@
 
 Needs TREETAP_DATA. The training is that of `credit.py` with Paillier, which sends 123 MB: 24,000 records, three
 parties, 5 trees of depth 3. Two federations stay up, one whose processes call each other directly and one whose
-processes meet at a relay of this machine, and train in turn. Wall: prepare, bin, train, publish; CPU: all processes, the relay
-included, for the whole job. A small call is a status of a coordinator without jobs of that name, over one connection.
-A job before the first pair is not counted. Where others use the machine, the ratio of CPU says more than that of wall.
+processes meet at a relay of this machine, and train in turn. Wall: prepare, bin, train, publish; CPU: all processes,
+the relay included, for the whole job. A small call is a status of a job that the coordinator does not have, over one
+connection. A job before the first pair is not counted. Where others use the machine, CPU says more than wall.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from measured_trainings import TRAINING
 from watched_processes import Watched
 
 from tests.relay.processes import RelayedFederation
-from treetap import terminal
+from treetap import logs, terminal
 from treetap.commands.experiment.joined_table import read_table
 from treetap.commands.experiment.report import traffic
 from treetap.commands.jobs.job_file import JobTable
@@ -141,6 +141,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=300, help="small calls by each way (default 300)")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
     given = parser.parse_args()
+    logs.quiet_grpc()
     if "TREETAP_DATA" not in os.environ:
         sys.exit("relay: set TREETAP_DATA to the folder with credit_default.parquet")
     measured = measure(given.pairs, given.calls)

@@ -111,6 +111,7 @@ async def _serve(
     status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
+    forwarder = config.forwarder(address)
     front = ScoringServers()
 
     async def again() -> None:
@@ -133,22 +134,25 @@ async def _serve(
             for way, at in (("grpc", node.served_models.grpc), ("http", node.served_models.http))
             if at
         }
-        async with config.reached(address):
-            await serve_until_stopped(
-                "party",
-                where,
-                until_stdin_closes=until_stdin_closes,
-                of_jobs=OF_JOBS,
-                loaded=loaded,
-                reread=again,
-                in_terminal=in_terminal,
-            )
+        if forwarder is not None:
+            forwarder.begin()
+        await serve_until_stopped(
+            "party",
+            where,
+            until_stdin_closes=until_stdin_closes,
+            of_jobs=OF_JOBS,
+            loaded=loaded,
+            reread=again,
+            in_terminal=in_terminal,
+        )
     finally:
         await status.enter_graceful_shutdown()
         await workers.close()  # first: it ends the calls that wait for a worker
         await node.close()
         await front.close(GRACE_S)
         await server.stop(GRACE_S)
+        if forwarder is not None:
+            await forwarder.close()  # after the last answers have left
         await dialer.close()
 
 

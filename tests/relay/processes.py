@@ -45,7 +45,11 @@ class RelayedFederation:
         **coordinator: Any,
     ) -> None:
         self.address, self._limits = free_address(), dict(limits or {})
-        own = {name: {**settings, "relay": self.address} for name, settings in parties.items()}
+        permitted = {"addresses": {"*": [reached(self.address)]}}  # by each party's policy, and no other
+        own = {
+            name: {**settings, "relay": self.address, "policy": {**settings.get("policy", {}), **permitted}}
+            for name, settings in parties.items()
+        }
         self.federation = LocalFederation(
             folder, own, {"relay": self.address, **coordinator}, reached=lambda _: reached(self.address)
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -82,8 +82,8 @@ class Rig:
         """A forwarder that is registered, unless `changes` has `wait=False`."""
         wait, to = changes.pop("wait", True), changes.pop("to", Address(RELAY.name, self.at, Role.RELAY))
         made = Forwarder(to, files or self.certs.files(name), own_port, replace(QUICK, **changes))
-        keeping = asyncio.ensure_future(made.keep())
-        self.stack.push_async_callback(ended, keeping)
+        made.begin()
+        self.stack.push_async_callback(made.close)
         self.forwarders[name] = made
         if wait:
             await asyncio.wait_for(made.registered.wait(), 5)
@@ -94,13 +94,6 @@ class Rig:
         own = await self.served(name)
         await self.forward(name, own.address)
         return own
-
-
-async def ended(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait for its end."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 @asynccontextmanager

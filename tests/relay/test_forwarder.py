@@ -96,6 +96,7 @@ SAID: dict[str, tuple[bytes, str]] = {
 }
 
 
+@pytest.mark.second_tier(but=4)
 @pytest.mark.parametrize(("said", "says"), SAID.values(), ids=SAID)
 def test_what_no_relay_says(said: bytes, says: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It ends the registration with an error by name, and nothing is dialled."""

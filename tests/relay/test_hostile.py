@@ -67,6 +67,7 @@ async def hostile(folder: Path, alter: Alter) -> AsyncIterator[tuple[Hostile, Ce
         server.close()
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize(
     "alter", [_cut, _flip, _repeat, _drop, _Swap()], ids=["cut", "altered", "repeated", "dropped", "reordered"]
 )

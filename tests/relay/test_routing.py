@@ -80,6 +80,7 @@ def test_a_name_that_is_not_registered(tmp_path: Path) -> None:
     carried_out(main)
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("role", [role for role in Role if role not in (Role.PARTY, Role.COORDINATOR)])
 def test_other_roles_do_not_register(role: Role, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """An operator, a client, an approver or a relay is refused by name and role, whatever its name is."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,6 +14,9 @@ from treetap.wire import ports
 from treetap.wire.roles import Role
 from treetap.wire.timeouts import LEAST_SILENCE_S
 from treetap.wire.tls import Insecure, TlsFiles, Transport
+
+if TYPE_CHECKING:
+    from treetap.wire.relay.forwarder import Forwarder
 
 #: A key `silence_s`: see `treetap.wire.timeouts`.
 Silence = Annotated[float, Field(ge=LEAST_SILENCE_S, le=3600)]
@@ -113,17 +113,10 @@ class Relayed(Process):
         """The relay, as it is dialled; None without one."""
         return None if self.relay is None else ports.Address(self.relay_name, self.relay, Role.RELAY)
 
-    @asynccontextmanager
-    async def reached(self, own_port: str) -> AsyncIterator[None]:
-        """Be registered at the relay, if there is one, while entered. `own_port`: where this process's gRPC listens."""
+    def forwarder(self, own_port: str) -> Forwarder | None:
+        """What keeps this process registered at its relay; None without one. `own_port`: where its gRPC listens."""
         if (relay := self.relay_address) is None or self.tls is None:
-            yield
-            return
+            return None
         from treetap.wire.relay.forwarder import Forwarder  # most processes have no relay
 
-        keeping = asyncio.ensure_future(Forwarder(relay, self._files(self.tls), asked_at(own_port)).keep())
-        try:
-            yield
-        finally:
-            keeping.cancel()
-            await asyncio.wait([keeping])
+        return Forwarder(relay, self._files(self.tls), asked_at(own_port))

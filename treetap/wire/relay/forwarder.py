@@ -71,29 +71,37 @@ class Forwarder:
 
     def __init__(self, relay: Address, files: TlsFiles, own_port: str, times: Times | None = None) -> None:
         self._relay, self._files, self._own_port, self._times = relay, files, own_port, times or Times()
+        self._keeping: asyncio.Task[None] | None = None
         self._fetching: set[asyncio.Task[None]] = set()
         self._ends: set[End] = set()
         self.registered = asyncio.Event()  #: set while the relay leads callers here
 
-    async def keep(self) -> None:
-        """Stay registered, until cancelled: after each end of a registration another one begins."""
+    def begin(self) -> None:
+        """Register, and stay registered until `close`: after each end of a registration another one begins."""
+        self._keeping = asyncio.ensure_future(self._keep())
+
+    async def close(self) -> None:
+        """End the registration and all connections."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
+        for task in list(self._fetching):
+            task.cancel()
+        for end in list(self._ends):
+            end.close(abrupt=True)
+
+    async def _keep(self) -> None:
         wait, said = self._times.first_wait_s, ""
-        try:
-            while True:
-                reason = await self._attempt()
-                if self.registered.is_set():
-                    self.registered.clear()
-                    wait, said = self._times.first_wait_s, ""
-                if reason != said:
-                    log.warning("%s: %s; it is tried again", self._where, visible(reason))
-                    said = reason
-                await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - not all processes at one moment
-                wait = min(2 * wait, self._times.longest_wait_s)
-        finally:
-            for task in list(self._fetching):
-                task.cancel()
-            for end in list(self._ends):
-                end.close(abrupt=True)
+        while True:
+            reason = await self._attempt()
+            if self.registered.is_set():
+                self.registered.clear()
+                wait, said = self._times.first_wait_s, ""
+            if reason != said:
+                log.warning("%s: %s; it is tried again", self._where, visible(reason))
+                said = reason
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - not all processes at one moment
+            wait = min(2 * wait, self._times.longest_wait_s)
 
     @property
     def _where(self) -> str:
