@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from pathlib import Path
 
 import grpc
@@ -147,18 +148,18 @@ def test_a_foreign_authority_is_not_heard(tmp_path: Path) -> None:
 
 
 def test_the_newer_registration_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A process whose connection has died silently gets in again; the one that is replaced says so."""
+    """A process whose connection has died silently gets in again; one that is replaced says so, and waits long."""
 
     async def main() -> None:
         async with relaying(tmp_path) as rig:
-            old, new = await rig.behind("bank"), await rig.served("bank")
-            first = rig.forwarders["bank"]
-            await rig.forward("bank", new.address)
+            old, new = await rig.served("bank"), await rig.served("bank")
+            first = await rig.forward("bank", old.address, longest_wait_s=60.0)
+            second = await rig.forward("bank", new.address)
             await until(lambda: "another process has registered with a certificate of this name" in caplog.text, "it")
-            del first
-            await until(lambda: rig.relay.names[B.dns].control is not None, "a registration")
+            await asyncio.sleep(0.3)
+            assert (first.registered.is_set(), second.registered.is_set()) == (False, True)
             await deliver(rig.certs.files("telco"), rig.address("bank"), message())
-            assert len(old.got) + len(new.got) == 1
+            assert (len(old.got), len(new.got)) == (0, 1)
 
     carried_out(main)
 
@@ -217,6 +218,39 @@ def test_a_registration_is_said_in_time(tmp_path: Path, monkeypatch: pytest.Monk
             await until(lambda: rig.relay._arriving.total() == 0, "nothing waits")
 
     monkeypatch.setattr(meeting, "LINGER_S", 0.1)
+    carried_out(main)
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        (b"GET / HTTP/1.1\n", "says 'GET / HTTP/1.1', not 'treetap-relay 1'"),
+        (b"treetap-relay 2\n", "says 'treetap-relay 2', not 'treetap-relay 1': install one release"),
+        (b"x" * 4096, "too long, or no text"),
+        (b"\xff\n", "too long, or no text"),
+        (b"treetap-relay 1\npong\nopen the gates\n", "says 'open the gates' on its control connection"),
+    ],
+    ids=["HTTP", "another version", "an endless line", "no text", "a word of the relay's"],
+)
+def test_what_no_process_says(said: bytes, says: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A registration with a good certificate and other words is refused by name, and does not stay."""
+
+    async def main() -> None:
+        async with relaying(tmp_path) as rig:
+            files = rig.certs.files("bank")
+            context = ssl.create_default_context(cafile=str(files.ca))
+            context.load_cert_chain(files.certificate, files.key)
+            host, _, port = rig.at.rpartition(":")
+            name = "relay.relay.treetap.internal"
+            reader, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=name)
+            writer.write(said)
+            heard = (await _closed(reader)).decode()
+            assert heard.splitlines()[-1].startswith("refused ")
+            assert says in heard
+            writer.close()
+            assert says in caplog.text
+            assert [name.control for name in rig.relay.names.values()] in ([], [None])
+
     carried_out(main)
 
 

@@ -47,6 +47,7 @@ DIAL_S = 10.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
 #: Seconds after which a connection without a byte is closed, in case the relay does not.
 IDLE_S = 600.0
+_REPLACED = "another process has registered with a certificate of this name, which ends this registration"
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class Forwarder:
             if reason != said:
                 log.warning("%s: %s; it is tried again", self._where, visible(reason))
                 said = reason
+            if reason == _REPLACED:
+                wait = self._times.longest_wait_s  # two processes of one name must not drive each other out at once
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - not all processes at one moment
             wait = min(2 * wait, self._times.longest_wait_s)
 
@@ -120,7 +123,7 @@ class Forwarder:
         except Exception as defect:
             log.exception("%s: a defect", self._where)
             return f"a defect: {type(defect).__name__}"
-        return "another process has registered with a certificate of this name, which ends this registration"
+        return _REPLACED
 
     async def _register(self) -> None:
         """Register, and fetch callers until another registration replaces this one.
