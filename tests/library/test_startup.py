@@ -72,6 +72,14 @@ def test_a_party_serves_before_it_imports_what_jobs_need() -> None:
 
 
 @pytest.mark.second_tier(but=1)
+def test_a_relay_imports_no_arithmetic() -> None:
+    """It needs sockets, TLS and certificates, and no part of a party's."""
+    modules = loaded("import treetap.commands.cli, treetap.commands.relay")
+    assert not modules & (NOT_TO_SERVE - {"treetap.wire.relay", "treetap.wire.secured"})
+    assert not {name.partition(".")[0] for name in modules} & {"party", "coordinator", "numpy"}
+
+
+@pytest.mark.second_tier(but=1)
 def test_the_demo_trains_before_it_imports_attacks() -> None:
     """Its table is read, and its settings of attacks are checked, without what attacks and reports need."""
     modules = loaded(
