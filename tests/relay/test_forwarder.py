@@ -14,6 +14,7 @@ from coordinator import config as coordinator_config
 from party import config as party_config
 from tests.relay.rig import RELAY, Certs, Rig, carried_out, deliver, message, relaying, until
 from treetap.commands.certs.revocation import revoke
+from treetap.commands.doctor.connections import check_relay
 from treetap.commands.local_federation import to_toml
 from treetap.errors import ConfigError
 from treetap.wire.ports import Address
@@ -220,6 +221,27 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write(content)
         await writer.drain()
     writer.close()
+
+
+def test_doctor_tells_the_relay_from_the_registration(tmp_path: Path) -> None:
+    """No relay, or another process there: a fault; a relay where the process is not registered: a warning."""
+
+    async def main() -> None:
+        async with relaying(tmp_path) as rig:
+            bank, files = Identity("bank", Role.PARTY), rig.certs.files("bank")
+
+            async def levels(name: str, at: str) -> list[str]:
+                findings = await asyncio.to_thread(check_relay, Address(name, at, Role.RELAY), bank, files)
+                assert all(finding.subject == f"relay = {at}" for finding in findings)
+                return [finding.level for finding in findings]
+
+            assert await levels("relay", "127.0.0.1:9") == ["fault"]
+            assert await levels("hub", rig.at) == ["fault"]
+            assert await levels("relay", rig.at) == ["warning"]
+            await rig.behind("bank")
+            assert await levels("relay", rig.at) == ["ok"]
+
+    carried_out(main)
 
 
 @pytest.mark.parametrize("kind", ["party", "coordinator"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import ssl
+import weakref
 from pathlib import Path
 
 import grpc
@@ -310,6 +312,27 @@ def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
             await _closed(reader)
             writer.close()
             await until(lambda: rig.relay.names[B.dns].open.total() == 0, "no connection")
+
+    carried_out(main)
+
+
+def test_nothing_is_kept_of_a_connection_that_has_ended(tmp_path: Path) -> None:
+    """Neither the relay nor the forwarder holds it until it would have been idle: their memory does not grow."""
+
+    async def main() -> None:
+        async with relaying(tmp_path) as rig:
+            await rig.behind("bank")
+            reader, writer = await first_bytes(rig.at, hellos.real(B.dns))
+            assert await reader.read(100)
+            ends = [weakref.ref(end) for end in (*rig.relay._ends, *rig.forwarders["bank"]._ends)]
+            assert len(ends) == 5  # the caller's, the fetched one, the registration's; and two of the forwarder
+            writer.close()
+
+            def kept() -> int:
+                gc.collect()
+                return sum(end() is not None for end in ends)
+
+            await until(lambda: kept() == 1, "the registration's alone")
 
     carried_out(main)
 

@@ -33,7 +33,7 @@ class RelayConfig(Strict):
     """Parties and coordinators that may register; without it all with a certificate of the authority."""
     connections: Annotated[int, Field(ge=1, le=65_536)] = 256
     """Most connections to one name at once; one calling address has half of them at most."""
-    bytes_s: Annotated[int, Field(ge=1024)] | None = None
+    bytes_s: Annotated[int, Field(ge=65_536)] | None = None
     """Most bytes of one name in a second, both directions together; without it any number."""
     idle_s: Annotated[float, Field(ge=30, le=86_400)] = 120.0
     """Seconds without a byte after which a connection is closed; calls under way send one every 20 s."""

@@ -47,6 +47,7 @@ class End(asyncio.Protocol):
         self._ended = False  # nothing more will come
         self._heard_at = 0.0
         self._lost: list[Callable[[], None]] = []
+        self._later: asyncio.TimerHandle | None = None  # looks if it is idle, or ends what lingers
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -86,6 +87,7 @@ class End(asyncio.Protocol):
             self.other.free("written")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._then(None)  # a timer would keep this end, and all it has, for as long as it runs
         if self.other is not None:
             self.other.close(abrupt=exc is not None)
         for told in self._lost:
@@ -116,7 +118,7 @@ class End(asyncio.Protocol):
             self.transport.abort()
             return
         self.transport.close()
-        asyncio.get_running_loop().call_later(LINGER_S, self.transport.abort)
+        self._then(LINGER_S, self.transport.abort)
 
     def join(self, other: End, share: Share, idle_s: float, early: bytes = b"") -> None:
         """Carry bytes between this end and another from now on, as long as one comes within `idle_s` seconds.
@@ -135,6 +137,12 @@ class End(asyncio.Protocol):
         self.transport.write(early)
         self._look(idle_s)
 
+    def _then(self, within_s: float | None, call: Callable[..., None] = lambda: None, *given: float) -> None:
+        """Call something later, and nothing else that was to be called; None: nothing."""
+        if self._later is not None:
+            self._later.cancel()
+        self._later = None if within_s is None else asyncio.get_running_loop().call_later(within_s, call, *given)
+
     def _look(self, idle_s: float) -> None:
         """Close both ends if they have been idle; else look again when they could be."""
         other = self.other
@@ -143,7 +151,7 @@ class End(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         left = max(self._heard_at, other._heard_at) + idle_s - loop.time()
         if left > 0:
-            loop.call_later(left, self._look, idle_s)
+            self._then(left, self._look, idle_s)
             return
         self.close(abrupt=True)
         other.close(abrupt=True)
