@@ -14,7 +14,8 @@ from tests.commands.command import treetap
 from tests.relay.hostile import AtRandom
 from tests.relay.processes import RelayedFederation
 from tests.system.federations import ended, has_stored, settings, states, until
-from tests.worlds import assert_oracles_model, spec, world
+from tests.worlds import assert_oracles_model, assert_oracles_scores, spec, world
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2
 
@@ -44,6 +45,16 @@ def test_a_job_through_a_relay(relayed: RelayedFederation) -> None:
     log = relayed.log.read_text()
     for name in ("coordinator 'coordinator'", "party 'label-holder'", "party 'feature-b'", "party 'feature-c'"):
         assert f"{name}: a connection of" in log
+
+
+@pytest.mark.parametrize("protocol", ["interactive", "eini"])
+def test_predictions_through_a_relay(protocol: str, relayed: RelayedFederation) -> None:
+    """By both ways that ask the parties differently, the scores are the oracle's."""
+    operator = relayed.federation.operator
+    job = operator.predict(predict_request(protocol, job=f"new-{protocol}", model="plain", table="train-new"))
+    status = operator.watch(job, lambda _: None)
+    assert (status.state, status.error) == ("finished", "")
+    assert_oracles_scores(status.predictions, HERE.oracle(FEW), HERE.newcomers, len(HERE.y), within=1e-6)
 
 
 def test_doctor_looks_through_the_relay(relayed: RelayedFederation) -> None:
