@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from treetap.process.config import Process, Silence
+from treetap.process.config import Relayed, Silence
 from treetap.strict import Address, Name, ProcessName, load
 
 #: Trainings and predictions under way at once, and seconds that a further one waits for its turn.
@@ -16,7 +16,7 @@ MOST_JOBS, WAITING_S = 2, 86_400.0
 APPROVAL_DAYS = 7.0
 
 
-class CoordinatorConfig(Process):
+class CoordinatorConfig(Relayed):
     """The file that `treetap coordinator --config` reads."""
 
     name: ProcessName = "coordinator"

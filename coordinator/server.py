@@ -58,6 +58,7 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
+    forwarder = config.forwarder(address)
     keeping: asyncio.Task[None] | None = None
     try:
         collect_rarely()
@@ -68,6 +69,8 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
         if config.keep_days is not None:
             days = config.keep_days
             keeping = asyncio.ensure_future(keep_for(lambda: jobs.prune((), days, dry_run=False), days))
+        if forwarder is not None:
+            forwarder.begin()
         await serve_until_stopped("coordinator", where, until_stdin_closes=until_stdin_closes)
     finally:
         if keeping is not None:
@@ -75,6 +78,8 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
         await status.enter_graceful_shutdown()
         await jobs.close()
         await server.stop(GRACE_S)
+        if forwarder is not None:
+            await forwarder.close()  # after the last answers have left
         await dialer.close()
 
 

@@ -17,7 +17,7 @@ from party.policy import Policy
 from treetap.errors import ConfigError
 from treetap.names import NAME, clash, on_loopback
 from treetap.native.arithmetic import Choice
-from treetap.process.config import Process, Silence
+from treetap.process.config import Relayed, Silence
 from treetap.protocols.exclusions import Feature, between
 from treetap.strict import Address, Host, Name, ProcessName, Strict, load, unshown
 from treetap.tables.config import TableConfig
@@ -85,7 +85,7 @@ class ServeConfig(Strict):
         return self
 
 
-class PartyConfig(WorkerSettings, Process):
+class PartyConfig(WorkerSettings, Relayed):
     """The configuration that `treetap party --config` reads."""
 
     listen: Address = "127.0.0.1:0"

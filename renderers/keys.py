@@ -36,6 +36,7 @@ from treetap.commands.experiment.party_table import PartyTable
 from treetap.commands.frontier.frontier_file import FrontierTable
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile, JobTableOfFederation
+from treetap.commands.relay import RelayConfig
 from treetap.errors import ConfigError
 from treetap.neural.params import Bottom, Top
 from treetap.process.config import TlsConfig
@@ -76,6 +77,7 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
         "[partners.NAME]": (Partner, "Counted by `ledger.jsonl` in the state folder; `treetap ledger` shows it."),
     },
     "Coordinator file": {"": (CoordinatorConfig, "`treetap coordinator --config FILE`.")},
+    "Relay file": {"": (RelayConfig, "`treetap relay FILE`.")},
     "Operator file": {
         "": (OperatorConfig, "`operator.toml` of the commands that call a coordinator, or `--operator FILE`.")
     },

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import ssl
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -33,6 +32,7 @@ from treetap.wire.callers import Callers
 from treetap.wire.certificates import dns_names, ip_addresses
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.roles import Role
+from treetap.wire.secured import Secured
 from treetap.wire.tls import NAME_KEY, TlsFiles
 from treetap.wire.v2 import serving_pb2
 
@@ -164,32 +164,6 @@ class HttpScoring:
         return await handler(request)
 
 
-class Secured:
-    """TLS with the process's certificate, for clients with a certificate of the same authority."""
-
-    def __init__(self, files: TlsFiles) -> None:
-        self._files, self.credentials = files, CredentialSource(files)
-        self._now, self._context = self.credentials.now(), self._made()
-
-    def context(self) -> ssl.SSLContext:
-        """For one more connection, by the files as they are now."""
-        now = self.credentials.now()
-        if (now.ca, now.certificate, now.key) != (self._now.ca, self._now.certificate, self._now.key):
-            try:
-                self._now, self._context = now, self._made()
-            except OSError as fault:  # they change at this moment
-                log.warning("serve.http: changed TLS files cannot be used yet: %s", fault)
-        return self._context
-
-    def _made(self) -> ssl.SSLContext:
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        made.minimum_version = ssl.TLSVersion.TLSv1_2
-        made.load_cert_chain(self._files.certificate, self._files.key)
-        made.load_verify_locations(self._files.ca)
-        made.verify_mode = ssl.CERT_REQUIRED
-        return made
-
-
 async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -> tuple[web.AppRunner, str]:
     """Listen at `serve.http` (port 0: a free one) until the runner is cleaned up; returns the runner and the address.
 
@@ -197,7 +171,7 @@ async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -
     """
     listen = str(serve.http)
     host, _, port = listen.rpartition(":")
-    secured = None if files is None else Secured(files)
+    secured = None if files is None else Secured("serve.http", files)
     names = partial(own_names, listen, None if secured is None else secured.credentials, serve.hosts)
     made.application.middlewares.append(asked_by_name(names))
     runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)

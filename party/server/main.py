@@ -111,6 +111,7 @@ async def _serve(
     status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
+    forwarder = config.forwarder(address)
     front = ScoringServers()
 
     async def again() -> None:
@@ -133,6 +134,8 @@ async def _serve(
             for way, at in (("grpc", node.served_models.grpc), ("http", node.served_models.http))
             if at
         }
+        if forwarder is not None:
+            forwarder.begin()
         await serve_until_stopped(
             "party",
             where,
@@ -148,6 +151,8 @@ async def _serve(
         await node.close()
         await front.close(GRACE_S)
         await server.stop(GRACE_S)
+        if forwarder is not None:
+            await forwarder.close()  # after the last answers have left
         await dialer.close()
 
 

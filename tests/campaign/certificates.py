@@ -29,6 +29,7 @@ NAMES = {
     Role.OPERATOR: "operator",
     Role.CLIENT: "app",
     Role.APPROVER: "ann",
+    Role.RELAY: "relay",
 }
 
 

@@ -482,7 +482,8 @@ def test_a_check_that_hangs() -> None:
     ("content", "expected"),
     [
         (None, "there is no such file"),
-        ("[job]\n", "is no file of a party (state, tables), a coordinator (parties), an operator (coordinator) or an "),
+        ("[job]\n", "is no file of a party (state, tables), a coordinator (parties), an operator (coordinator), an "),
+        ('listen = "h:1"\n', "tls: is missing"),  # of a relay
         ("parties =", "is not TOML"),
         ('state = "s"\n', "name: is missing"),
         ('state = "s"\n[parties]\nbank = "h:1"\nbank = "h:2"\n', "is not TOML: Cannot overwrite a value"),

@@ -154,6 +154,15 @@ def test_a_party_proposes_its_table_and_asks_for_its_certificate(tables: dict[st
         _new("party", "--table", tables["telco"], folder=tmp_path)
 
 
+def test_a_party_behind_a_relay(tables: dict[str, Path], tmp_path: Path) -> None:
+    """Its file names the relay; what is no address is refused before anything is written."""
+    words = ("party", "--table", tables["telco"], "--partner", "bank", "--relay")
+    with pytest.raises(BadInput, match="--relay: an address is host:port"):
+        _new(*words, "relay.example.org", folder=tmp_path)
+    _new(*words, "relay.example.org:443", folder=tmp_path)
+    assert party_config.read(tmp_path / "telco" / "party.toml").relay == "relay.example.org:443"
+
+
 def test_a_party_of_an_authority_on_this_machine(tables: dict[str, Path], tmp_path: Path) -> None:
     """Has its certificate at once; partners of a party with labels are peers; without partners the output says so."""
     create_authority(tmp_path / "authority")

@@ -24,7 +24,7 @@ NOT_FOR_HELP = {
 NOT_TO_SERVE = {
     *("aiohttp", "jinja2", "nacl", "networkx", "numpy", "pyarrow", "ray", "rich", "scipy", "sklearn", "torch"),
     *("attacks", "coordinator", "party.opening", "treetap.api", "treetap.process.apart", "treetap.tables.opening"),
-    *("treetap.protocols.job_spec", "treetap.trees"),
+    *("treetap.protocols.job_spec", "treetap.trees", "treetap.wire.relay", "treetap.wire.secured"),
     *("party.approvals.overview", "treetap.commands.console", "treetap.wire.v2.overview_pb2"),
 }
 #: Libraries that the demo needs after its training alone.
@@ -70,6 +70,14 @@ def test_a_party_serves_before_it_imports_what_jobs_need() -> None:
     assert len(made) <= GENERATED
     more = loaded(f"import treetap.commands.cli, party.server.main\nimport {', '.join(OF_JOBS)}")
     assert {"pyarrow", "treetap.tables.opening"} <= more
+
+
+@pytest.mark.second_tier(but=1)
+def test_a_relay_imports_no_arithmetic() -> None:
+    """It needs sockets, TLS and certificates, and no part of a party's."""
+    modules = loaded("import treetap.commands.cli, treetap.commands.relay")
+    assert not modules & (NOT_TO_SERVE - {"treetap.wire.relay", "treetap.wire.secured"})
+    assert not {name.partition(".")[0] for name in modules} & {"party", "coordinator", "numpy"}
 
 
 @pytest.mark.second_tier(but=1)

@@ -55,7 +55,7 @@ class Commands(LazyGroup):
         ),
         "health": Row(
             "treetap.commands.health.cli",
-            "Check that a party or a coordinator serves: for container engines, systemd and monitoring.",
+            "Check that a party, a coordinator or a relay serves: for container engines, systemd and monitoring.",
             PARTY,
         ),
         "align": Row(
@@ -155,6 +155,12 @@ class Commands(LazyGroup):
         ),
         "coordinator": Row(
             "treetap.commands.cli", "Serve the coordinator until SIGTERM. It runs jobs and holds no data.", OPERATE
+        ),
+        "relay": Row(
+            "treetap.commands.cli",
+            "Serve a relay until SIGTERM: one public port for processes that can only dial out. It opens no TLS but "
+            "its own.",
+            OPERATE,
         ),
         "capacity": Row(
             "treetap.commands.capacity.cli",
@@ -354,9 +360,26 @@ def console(
     run(approver, until_stdin_closes=until_stdin_closes, in_terminal=in_terminal)
 
 
+def relay(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The relay's configuration file.")],
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    until_stdin_closes: UntilStdinCloses = False,
+) -> None:
+    """Serve a relay until SIGTERM: one public port for processes that can only dial out. It opens no TLS but its own.
+
+    treetap relay relay.toml
+    """
+    logs.configure(log_level, log_format)
+    from treetap.commands.relay import run
+
+    run(file, until_stdin_closes=until_stdin_closes)
+
+
 def doctor(
     config: Annotated[
-        Path | None, typer.Option(help="A party's, a coordinator's, an operator's or an approver's configuration file.")
+        Path | None,
+        typer.Option(help="A party's, a coordinator's, an operator's, an approver's or a relay's configuration file."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from treetap.names import on_loopback
-from treetap.strict import ProcessName, Strict
+from treetap.names import asked_at, on_loopback
+from treetap.strict import Address, ProcessName, Strict
+from treetap.wire import ports
+from treetap.wire.roles import Role
 from treetap.wire.timeouts import LEAST_SILENCE_S
 from treetap.wire.tls import Insecure, TlsFiles, Transport
+
+if TYPE_CHECKING:
+    from treetap.wire.relay.forwarder import Forwarder
 
 #: A key `silence_s`: see `treetap.wire.timeouts`.
 Silence = Annotated[float, Field(ge=LEAST_SILENCE_S, le=3600)]
@@ -78,10 +83,40 @@ class Process(Strict):
 
     def transport(self) -> Transport:
         """This process's credentials for calls: TLS files, or its name without certificates."""
-        if self.tls is None:
-            return Insecure(self.name)
-        return replace(self.tls.files(), proxied=self.proxy is not None)
+        return Insecure(self.name) if self.tls is None else self._files(self.tls)
+
+    def _files(self, tls: TlsConfig) -> TlsFiles:
+        return replace(tls.files(), proxied=self.proxy is not None)
 
     def tls_below(self, base: Path) -> TlsConfig | None:
         """`[tls]` with relative paths taken from a folder."""
         return None if self.tls is None else self.tls.below(base)
+
+
+class Relayed(Process):
+    """The keys of a process that others may reach through a relay, for want of a way in."""
+
+    relay: Address | None = None
+    """HOST:PORT of a relay: this process dials out to it alone, and others reach it there. It needs `[tls]`."""
+    relay_name: ProcessName = "relay"
+    """The name that the relay's certificate bears."""
+
+    @model_validator(mode="after")
+    def _proven(self) -> Self:
+        """Refuse a relay without certificates: relayed callers come from loopback, where plain text trusts all."""
+        if self.relay is not None and self.insecure:
+            raise ValueError("relay goes with [tls] only: insecure = true trusts every caller: leave relay out")
+        return self
+
+    @property
+    def relay_address(self) -> ports.Address | None:
+        """The relay, as it is dialled; None without one."""
+        return None if self.relay is None else ports.Address(self.relay_name, self.relay, Role.RELAY)
+
+    def forwarder(self, own_port: str) -> Forwarder | None:
+        """What keeps this process registered at its relay; None without one. `own_port`: where its gRPC listens."""
+        if (relay := self.relay_address) is None or self.tls is None:
+            return None
+        from treetap.wire.relay.forwarder import Forwarder  # most processes have no relay
+
+        return Forwarder(relay, self._files(self.tls), asked_at(own_port))

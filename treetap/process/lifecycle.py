@@ -97,6 +97,7 @@ async def _after_each(hangup: asyncio.Event, reread: Callable[[], Awaitable[None
 
 
 def _import(modules: Sequence[str]) -> None:
-    import_numpy()
+    if modules:
+        import_numpy()
     for module in modules:
         importlib.import_module(module)

@@ -22,7 +22,7 @@ from treetap.errors import ConfigError
 from treetap.names import visible
 from treetap.wire.certificates import common_name, fingerprint, read_certificates
 from treetap.wire.ports import Address
-from treetap.wire.proxies import Proxy, not_used, proxy_to
+from treetap.wire.proxies import MOST_HEADER, Proxy, ProxyRefuses, check_connected, not_used, proxy_to
 from treetap.wire.tls import TlsFiles
 
 _ADDRESS = re.compile(r"(?:dns:/{0,3}|ipv4:|ipv6:)?(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/\[\]]+)):(?P<port>[0-9]{1,5})")
@@ -30,14 +30,12 @@ _NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTD
 _CLOSED = "closed the connection during the handshake: not a TLS server, or it is stopping; start it with TLS"
 # TLS alerts with which a server turns down the client's certificate
 _ABOUT_OURS = ("certificate", "unknown ca", "access denied", "decrypt error")
-
-
-#: Most bytes of a proxy's answer to CONNECT.
-_MOST_HEADER = 16_384
-
-
-class _ProxyRefuses(OSError):
-    """A proxy that does not connect further."""
+# TLS alerts of a relay, which has no certificate of the process
+_UNKNOWN_NAME = "TLSV1_UNRECOGNIZED_NAME"  # as OpenSSL calls it
+_OF_RELAY = {
+    "unrecognized name": "no process of this name is registered: start it with this relay in its file, or read its log",
+    "internal error": "the process did not fetch the connection, or its share of connections is used up: repeat later",
+}
 
 
 @dataclass
@@ -140,7 +138,7 @@ class _Probe:
             try:
                 connection = self._connect(context, family, place)
             except OSError as error:
-                problems.append(str(error) if isinstance(error, _ProxyRefuses) else _connect_problem(error))
+                problems.append(str(error) if isinstance(error, ProxyRefuses) else _connect_problem(error))
             else:
                 with connection:
                     return self._handshake(connection, family, place)
@@ -173,15 +171,11 @@ class _Probe:
             self._bound(plain)
             plain.connect(place)
             self.phase = f"waiting for {proxy}"
-            at, user = self.to.location, proxy.authorization
-            more = "" if user is None else f"Proxy-Authorization: {user}\r\n"
-            plain.sendall(f"CONNECT {at} HTTP/1.1\r\nHost: {at}\r\n{more}\r\n".encode())
+            plain.sendall(proxy.connect_to(self.to.location))
             said = b""
-            while b"\r\n\r\n" not in said and len(said) < _MOST_HEADER and (byte := plain.recv(1)):
+            while b"\r\n\r\n" not in said and len(said) < MOST_HEADER and (byte := plain.recv(1)):
                 said += byte  # no more than the header: what follows is the server's
-            status = said.partition(b"\r\n")[0].decode(errors="replace").split(" ", 1)[-1]
-            if not re.match(r"2\d\d\b", status):
-                raise _ProxyRefuses(f"it answers {status!r} to CONNECT; ask who runs it, or except the host (no_proxy)")
+            check_connected(said)
             return context.wrap_socket(plain, server_hostname=self.to.dns, do_handshake_on_connect=False)
         except BaseException:
             plain.close()
@@ -207,7 +201,7 @@ class _Probe:
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
             return _CLOSED
         except ssl.SSLError as error:
-            if "ALERT" in (error.reason or ""):
+            if any(word in (error.reason or "") for word in ("ALERT", _UNKNOWN_NAME)):
                 return self._alert(error)
             return f"answers, but not in TLS ({error.reason}); start it with TLS or correct the address"
 
@@ -256,10 +250,12 @@ class _Probe:
             return None
 
     def _alert(self, error: ssl.SSLError) -> str:
-        reason = (error.reason or str(error)).rpartition("ALERT_")[2].lower().replace("_", " ")
+        reason = (error.reason or str(error)).rpartition("ALERT_")[2].removeprefix("TLSV1_").lower().replace("_", " ")
         if any(word in reason for word in _ABOUT_OURS):
             self.seen.lasting = True
             return f"TLS alert '{reason}': {self._refused()}"
+        if (said := _OF_RELAY.get(reason)) is not None:
+            return f"TLS alert '{reason}', as a relay there gives it: {said}"
         return f"ended the handshake with the TLS alert '{reason}'; compare the two sides' versions and settings"
 
     def _refused(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import os
+import re
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
@@ -21,11 +22,17 @@ EXCEPT = ("no_grpc_proxy", "no_proxy")
 #: The value of `proxy` in a process's file, and the line that asks for the environment's.
 ENVIRONMENT = "environment"
 ASKED = f'proxy = "{ENVIRONMENT}"'
+#: Most bytes of a proxy's answer to CONNECT.
+MOST_HEADER = 16_384
 #: A channel's options that keep gRPC from what the environment says of proxies.
 _DIRECT: tuple[tuple[str, str | int], ...] = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.address_http_proxy_enabled_addresses", ""),
 )
+
+
+class ProxyRefuses(OSError):
+    """A proxy that does not connect further."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,18 @@ class Proxy:
 
     def __str__(self) -> str:
         return f"the proxy {self.location} of {self.variable}"
+
+    def connect_to(self, location: str) -> bytes:
+        """The request to connect further to `host:port`, as gRPC makes it."""
+        more = "" if self.authorization is None else f"Proxy-Authorization: {self.authorization}\r\n"
+        return f"CONNECT {location} HTTP/1.1\r\nHost: {location}\r\n{more}\r\n".encode()
+
+
+def check_connected(answer: bytes) -> None:
+    """Raise `ProxyRefuses` unless the header of a proxy's answer says that it has connected further."""
+    status = answer.partition(b"\r\n")[0].decode(errors="replace").split(" ", 1)[-1]
+    if not re.match(r"2\d\d\b", status):
+        raise ProxyRefuses(f"it answers {status!r} to CONNECT; ask who runs it, or except the host (no_proxy)")
 
 
 def proxy_to(location: str) -> Proxy | None:

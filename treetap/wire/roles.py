@@ -22,6 +22,7 @@ class Role(StrEnum):
     OPERATOR = "operator"
     CLIENT = "client"
     APPROVER = "approver"
+    RELAY = "relay"
 
     @property
     def one(self) -> str:

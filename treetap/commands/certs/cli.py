@@ -13,7 +13,7 @@ certs = typer.Typer(help="A private certificate authority for a federation.", no
 
 ProcessName = Annotated[str, typer.Argument(help="The process's name in the federation.")]
 ProcessRole = Annotated[
-    Role, typer.Option("--role", help="What the process is: party, coordinator, operator, client or approver.")
+    Role, typer.Option("--role", help="What the process is: party, coordinator, operator, client, approver or relay.")
 ]
 Ca = Annotated[Path, typer.Option(help="Folder of the authority.")]
 Hosts = Annotated[

@@ -16,6 +16,7 @@ from party import config as party_config
 from party.approvals.ledger import APPROVALS, Approvals
 from party.approvals.spent_limits import spent
 from party.runtime.ledger import ledger_of
+from treetap.commands import relay as relay_command
 from treetap.commands.approvals import client as approvals_client
 from treetap.commands.doctor.connections import (
     Checks,
@@ -25,6 +26,8 @@ from treetap.commands.doctor.connections import (
     check_http,
     check_listen,
     check_metrics,
+    check_relay,
+    check_relays_port,
     check_server,
     check_state,
     end,
@@ -35,6 +38,7 @@ from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.names import NAME_RULE, did_you_mean
 from treetap.native import arithmetic
+from treetap.process.config import Relayed
 from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.binned import CURE, refuse_cuts
@@ -71,7 +75,7 @@ def run(path: Path, *, as_json: bool) -> None:
 
 
 def kind_of(path: Path) -> str:
-    """ "party", "coordinator", "operator" or "approver", inferred from the file's keys."""
+    """ "party", "coordinator", "operator", "approver" or "relay", inferred from the file's keys."""
     keys = set(read_toml(path))
     if "parties" in keys or "operators" in keys:
         return "coordinator"
@@ -81,9 +85,11 @@ def kind_of(path: Path) -> str:
         return "approver"
     if "state" in keys or "tables" in keys:
         return "party"
+    if "listen" in keys:
+        return "relay"
     raise BadInput(
-        f"{path}: is no file of a party (state, tables), a coordinator (parties), an operator (coordinator) or an "
-        "approver (party_name)"
+        f"{path}: is no file of a party (state, tables), a coordinator (parties), an operator (coordinator), an "
+        "approver (party_name) or a relay (listen)"
     )
 
 
@@ -95,6 +101,7 @@ def _party(path: Path) -> Checks:
         f"listen = {config.listen}": partial(check_listen, process, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
         "environment": partial(check_environment, tls),
+        **_relayed(config, process),
         "policy": partial(_policy, config),
         **_serve(config),
         f"state = {config.state}": partial(check_state, config.state),
@@ -273,24 +280,32 @@ def _coordinator(path: Path) -> Checks:
         f"listen = {config.listen}": partial(check_listen, process, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
         "environment": partial(check_environment, tls),
+        **_relayed(config, process),
         f"state = {config.state}": partial(check_state, config.state),
         "addresses": partial(_addresses, config),
         **parties,
     }
 
 
+def _relayed(config: Relayed, process: Identity) -> Checks:
+    """The check of the relay that a file names."""
+    if (relay := config.relay_address) is None:
+        return {}
+    return {f"relay = {relay.location}": partial(check_relay, relay, process, config.transport())}
+
+
 def _addresses(config: coordinator_config.CoordinatorConfig) -> list[Finding]:
-    """One process has one certificate, hence one name: two parties at one address are a mistake, or a proxy."""
+    """One process has one certificate, hence one name: two parties at one address are a mistake, or a relay's."""
     times = Counter(config.parties.values())
     return [
         Finding(
             "warning",
             "addresses",
             f"{', '.join(name for name, at in config.parties.items() if at == address)} have one address, {address}; "
-            "correct it, unless a proxy there tells names apart",
+            "correct it, unless a relay is there",
         )
         for address, number in times.items()
-        if number > 1
+        if number > 1 and address != config.relay
     ]
 
 
@@ -315,9 +330,20 @@ def _approver(path: Path) -> Checks:
     }
 
 
+def _relay(path: Path) -> Checks:
+    config = relay_command.read(path)
+    tls, process = config.tls.files(), Identity(config.name, Role.RELAY)
+    return {
+        "certificate": partial(check_certificate, tls, process),
+        f"listen = {config.listen}": partial(check_relays_port, process, config.listen, tls),
+        **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+    }
+
+
 CHECKS: dict[str, Callable[[Path], Checks]] = {
     "party": _party,
     "coordinator": _coordinator,
     "operator": _operator,
     "approver": _approver,
+    "relay": _relay,
 }

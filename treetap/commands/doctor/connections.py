@@ -27,7 +27,7 @@ from treetap.wire import hello
 from treetap.wire import revoked as lists
 from treetap.wire.certificates import fingerprint, read_certificates
 from treetap.wire.ports import Address
-from treetap.wire.probe import examine
+from treetap.wire.probe import examine, look
 from treetap.wire.proxies import ASKED, named, proxy_to
 from treetap.wire.roles import Identity
 from treetap.wire.rpc import listening_fault
@@ -193,6 +193,31 @@ def check_listen(process: Identity, listen: str, tls: Transport, field: str = "l
     return [Finding(finding.level, subject, f"{name} runs: it {finding.message}") for finding in findings[:1]] + [
         Finding(finding.level, subject, finding.message) for finding in findings[1:]
     ]
+
+
+def check_relay(relay: Address, process: Identity, tls: Transport) -> list[Finding]:
+    """Check that the relay of a file is there, and that the process, if it runs, is reached through it."""
+    subject = f"relay = {relay.location}"
+    assert not isinstance(tls, Insecure), "insecure = true excludes a relay"
+    seen = look(relay, tls, PROBE_S)
+    if not seen.trusted:
+        return [Finding("fault", subject, seen.line)]
+    try:
+        hello.say_hello(Address(process.name, relay.location, process.role), tls, HELLO_S)
+    except (Interrupted, Refused):
+        return [Finding("warning", subject, f"{relay.name} is there; {process.name} is not registered: is it running?")]
+    return [Finding("ok", subject, f"{process.name} is registered and reached there")]
+
+
+def check_relays_port(process: Identity, listen: str, tls: TlsFiles) -> list[Finding]:
+    """Check that a relay's own port is free, or that it listens there."""
+    subject = f"listen = {listen}"
+    if not (fault := listening_fault(listen)):
+        return [Finding("ok", subject, "free; the relay does not run here now")]
+    seen = look(Address(process.name, asked_at(listen), process.role), tls, PROBE_S)
+    if seen.trusted:
+        return [Finding("ok", subject, f"{process.name} runs")]
+    return [Finding("fault", subject, f"{fault}, and the process there is not {process.name}; choose another port")]
 
 
 def check_metrics(name: str, listen: str) -> list[Finding]:

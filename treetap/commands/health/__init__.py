@@ -1,1 +1,1 @@
-"""`treetap health`: check that a party or a coordinator serves."""
+"""`treetap health`: check that a party, a coordinator or a relay serves."""

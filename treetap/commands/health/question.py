@@ -1,4 +1,4 @@
-"""The health check of a party or a coordinator: gRPC's health service over mutual TLS."""
+"""The health check of a party or a coordinator, by gRPC's health service over mutual TLS, or of a relay, by TLS."""
 
 from __future__ import annotations
 
@@ -13,19 +13,27 @@ from treetap.strict import Address as AddressText
 from treetap.strict import Name, load
 from treetap.wire.hello import say_hello
 from treetap.wire.ports import Address
-from treetap.wire.probe import examine
-from treetap.wire.roles import Role
+from treetap.wire.probe import examine, look
+from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import Insecure, Transport
 
 
 class Served(Process):
-    """The keys that a party's file and a coordinator's have in common; the process itself checks everything else."""
+    """The keys that the files of servers have in common; the process itself checks everything else."""
 
     model_config = ConfigDict(extra="ignore")
 
-    name: Name = "coordinator"
+    name: Name = ""
     listen: AddressText = "127.0.0.1:0"
     parties: object = None  #: of a coordinator's file
+    state: object = None  #: of a party's and a coordinator's
+
+    @property
+    def process(self) -> Identity:
+        """The process that the file is for; a coordinator and a relay have a name where it says none."""
+        if self.parties is not None:
+            return Identity(self.name or "coordinator", Role.COORDINATOR)
+        return Identity(self.name, Role.PARTY) if self.state is not None else Identity(self.name or "relay", Role.RELAY)
 
 
 def read(path: Path, address: str | None = None) -> tuple[Address, Transport]:
@@ -39,8 +47,8 @@ def read(path: Path, address: str | None = None) -> tuple[Address, Transport]:
     if listen.endswith(":0"):
         raise BadInput(f"{path}: listen = {config.listen!r} takes any free port; name one, or say --address")
     config = config.model_copy(update={"tls": config.tls_below(path.absolute().parent), "proxy": None})  # of this host
-    role = Role.PARTY if config.parties is None else Role.COORDINATOR
-    return Address(config.name, asked_at(listen), role), config.transport()
+    process = config.process
+    return Address(process.name, asked_at(listen), process.role), config.transport()
 
 
 def ask(to: Address, transport: Transport, seconds: float) -> None:
@@ -51,6 +59,11 @@ def ask(to: Address, transport: Transport, seconds: float) -> None:
         Interrupted: it does not answer within `seconds`, shows another name, or reports that it does not serve.
     """
     transport.check(None)
+    if to.role is Role.RELAY:
+        assert not isinstance(transport, Insecure), "a relay has certificates"
+        if not (seen := look(to, transport, seconds)).trusted:
+            raise Unreachable(seen.line)
+        return
     try:
         heard = say_hello(to, transport, seconds)
     except Interrupted:

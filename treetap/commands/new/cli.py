@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treetap.errors import BadInput
-from treetap.names import NAME, NAME_RULE, check_process_name, visible
+from treetap.names import NAME, NAME_RULE, check_address, check_process_name, visible
 
 if TYPE_CHECKING:
     from treetap.commands.new.proposed_table import ProposedTable, SeenTable
@@ -100,6 +100,9 @@ def new_party(
     ] = "",
     folder: Annotated[Path | None, typer.Option(help="Where the files go; without it, a folder of that name.")] = None,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the party listens.")] = "127.0.0.1:7101",
+    relay: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="A relay, where others reach the party; it dials out alone.")
+    ] = None,
     authority: Annotated[
         Path | None, typer.Option(help="Folder of an authority on this machine, which issues the certificate.")
     ] = None,
@@ -120,6 +123,11 @@ def new_party(
     from treetap.commands.new import folders
     from treetap.commands.new.proposed_table import SeenTable
 
+    if relay is not None:
+        try:
+            check_address(relay)
+        except ValueError as fault:
+            raise BadInput(f"--relay: {fault}") from None
     name = _checked(name or _name_of(table))
     partners = [_checked(other) for other in dict.fromkeys([*(partner or []), *filter(None, [label_holder])])]
     if name in partners:
@@ -132,7 +140,7 @@ def new_party(
     alone = partners if len(partners) == 1 and proposed.label is None else []
     holders = [label_holder] if label_holder else alone
     files = {
-        at / "party.toml": folders.party_file(name, listen, proposed),
+        at / "party.toml": folders.party_file(name, listen, proposed, relay),
         at / "policy.toml": folders.policy_file(holders, [other for other in partners if other not in holders]),
     }
     refuse_existing(*files, *folders.credentials(at / folders.TLS, name, of_authority=authority is not None))

@@ -25,14 +25,15 @@ def write_files(files: Mapping[Path, str]) -> None:
         write_new(path, text.encode(), 0o700 if path.suffix == ".sh" else 0o600)
 
 
-def party_file(name: str, listen: str, table: ProposedTable | None) -> str:
-    """A party's own file, without a table if there is none to propose."""
+def party_file(name: str, listen: str, table: ProposedTable | None, relay: str | None = None) -> str:
+    """A party's own file, without a table if there is none to propose. `relay`: where others reach the party."""
     return "\n".join(
         [
             f"# The party {name}. Start it: treetap party --config {name}/party.toml",
             "# After a change of tables or policy: kill -HUP its process. Keys: docs/reference/keys.md",
             f"name = {quoted(name)}",
             f"listen = {quoted(listen)}",
+            *([] if relay is None else [f"relay = {quoted(relay)}"]),
             'state = "state"',
             'policy = "policy.toml"',
             "",

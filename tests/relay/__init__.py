@@ -1,0 +1,1 @@
+"""Relays: hellos, routing, hostile relays, and federations whose processes meet there alone."""

@@ -1,0 +1,48 @@
+"""Relayed callers come from loopback: what treetap decides by a place, it decides for addresses in its own files."""
+
+from __future__ import annotations
+
+import re
+
+from tests.weight import ROOT, generated
+
+#: What tells where a caller is, or that an address is on this host.
+PLACE = re.compile(
+    r"on_loopback\(|is_loopback|check_near\(|\.peer\(\)|getpeername|peername|sock_accept|127\.0\.0\.1|::1"
+)
+#: Module → why a relayed caller gains nothing by what it looks at.
+LOOKS = {
+    "party/config.py": "defaults of own addresses; plain HTTP, to which no relay leads",
+    "party/server/http.py": "names of an endpoint to which no relay leads",
+    "party/server/http_connections.py": "a share of handshakes there, whoever calls",
+    "coordinator/config.py": "defaults of own addresses",
+    "treetap/api/loopback.py": "own processes of a trial",
+    "treetap/commands/capacity/measuring.py": "two own processes under mutual TLS",
+    "treetap/commands/experiment/tracking.py": "a server that is called",
+    "treetap/commands/health/question.py": "an own server that is called, under mutual TLS",
+    "treetap/commands/local_federation.py": "own processes of a trial, under mutual TLS",
+    "treetap/commands/new/cli.py": "addresses that are proposed",
+    "treetap/metrics.py": "names of metrics over plain HTTP, to which no relay leads",
+    "treetap/names.py": "defines it",
+    "treetap/process/config.py": "insecure = true, which excludes a relay",
+    "treetap/tables/sql.py": "a database that is called",
+    "treetap/wire/channels.py": "a process that is called without certificates",
+    "treetap/wire/hello.py": "a process that is called without certificates",
+    "treetap/wire/listening.py": "own addresses",
+    "treetap/wire/proxies.py": "a host that is called",
+    "treetap/wire/relay/meeting.py": "shares of the relay's callers by address",
+    "treetap/wire/rpc.py": "binding without certificates",
+    "treetap/wire/tls.py": "defines it, for no certificates",
+    "treetap/workers/cluster/addresses.py": "nodes of an own cluster",
+}
+
+
+def test_no_service_goes_by_where_a_caller_comes_from() -> None:
+    """A module that begins to look at places belongs into the table, with the reason why a relay does not matter."""
+    looking = {
+        str(path.relative_to(ROOT))
+        for folder in ("party", "coordinator", "treetap")
+        for path in (ROOT / folder).rglob("*.py")
+        if not generated(path) and PLACE.search(path.read_text(encoding="utf-8"))
+    }
+    assert looking == set(LOOKS)

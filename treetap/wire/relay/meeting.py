@@ -1,0 +1,353 @@
+"""The relay itself: routes connections by the server name in their ClientHello to whoever is registered for it.
+
+It terminates TLS for its own name alone, where a process shows the certificate of the name that it registers: it states
+no name beside that. Of two registrations for one name the newer stays, since a process whose connection has died
+silently must get in again. What passes through is neither read nor kept; only names, sizes and times are seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from treetap.errors import BadInput, Malformed, Refused, TreetapError
+from treetap.names import visible
+from treetap.wire.callers import Callers
+from treetap.wire.listening import bound
+from treetap.wire.relay.client_hello import ClientHello
+from treetap.wire.relay.control import (
+    DATA,
+    DATA_LINE,
+    GREETING,
+    MOST_LINE,
+    OPEN,
+    PING,
+    PING_S,
+    PONG,
+    READY,
+    REFUSED,
+    REPLACED,
+    SILENT_S,
+    new_token,
+    read_line,
+    say,
+    token_of,
+)
+from treetap.wire.relay.splicing import LINGER_S, End, Share
+from treetap.wire.roles import Identity, Role
+from treetap.wire.secured import Secured
+
+log = logging.getLogger(__name__)
+#: Connections at once of which it is not known where they lead; one address has half of them at most.
+MOST_WAITING = 1024
+#: Connections that the system holds until they are accepted.
+BACKLOG = 1024
+#: Most bytes that wait for a process to read its control connection.
+MOST_UNREAD = 64 * 1024
+#: Fatal alerts of TLS, as records (RFC 8446, 6): the name is not registered; the relay cannot reach it now.
+UNKNOWN_NAME, NOT_REACHED = b"\x15\x03\x03\x00\x02\x02\x70", b"\x15\x03\x03\x00\x02\x02\x50"
+#: Reasons for which a connection is turned away.
+REASONS = ("no hello", "unknown name", "share", "not fetched", "unknown token")
+#: Roles that register.
+_REGISTERED = (Role.PARTY, Role.COORDINATOR)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the relay lets processes have.
+
+    Attributes:
+        names: the processes that may register; None: all with a certificate of the authority.
+        connections: of callers to one name, at once; one address has half of them at most.
+        bytes_s: bytes of one name in a second; None: any number.
+        idle_s: seconds after which a connection without a byte is closed.
+        hello_s: seconds for a hello, a registration, and a process's dialling of a data connection.
+    """
+
+    names: frozenset[str] | None = None
+    connections: int = 256
+    bytes_s: int | None = None
+    idle_s: float = 120.0
+    hello_s: float = 10.0
+
+
+@dataclass
+class Name:
+    """A process that has registered since the relay began: its share, and its callers' connections by address."""
+
+    process: Identity
+    share: Share
+    open: Counter[str] = field(default_factory=Counter)
+    control: asyncio.StreamWriter | None = None
+
+
+class Relay:
+    """A relay of one identity.
+
+    Args:
+        own: the relay's name and role, which the processes dial.
+        secured: TLS for registrations.
+        callers: recognises those who register.
+        bounds: what they may have.
+        known: called with every name that registers for the first time.
+    """
+
+    def __init__(
+        self,
+        own: Identity,
+        secured: Secured,
+        callers: Callers,
+        bounds: Bounds,
+        known: Callable[[Name], None] = lambda _: None,
+    ) -> None:
+        self._own, self._secured, self._callers, self._bounds, self._known = own, secured, callers, bounds, known
+        self.names: dict[str, Name] = {}  #: by DNS name
+        self.turned_away: Counter[str] = Counter()
+        self._arriving: Counter[str] = Counter()
+        self._unfetched: dict[str, tuple[_Arrival, Name]] = {}
+        self._registering: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
+        self._ends: set[_Arrival] = set()
+
+    async def start(self, listen: str) -> str:
+        """Listen at every address of `host:port` (port 0: a free one); returns the address. Raises BadInput."""
+        host, _, port = listen.rpartition(":")
+        try:
+            listeners = bound(host.strip("[]"), int(port), BACKLOG)
+        except OSError as failure:
+            raise BadInput(f"listen = {listen!r}: cannot listen there: {failure.strerror}") from None
+        number = listeners[0].getsockname()[1]
+        loop = asyncio.get_running_loop()
+        for listener in listeners:
+            self._servers.append(await loop.create_server(lambda: _Arrival(self), sock=listener, backlog=BACKLOG))
+        return f"{host}:{number}"
+
+    async def close(self) -> None:
+        """End all connections."""
+        for server in self._servers:
+            server.close()
+        for task in list(self._registering):
+            task.cancel()
+        await asyncio.gather(*self._registering, return_exceptions=True)
+        for end in list(self._ends):
+            end.close(abrupt=True)
+
+    def arrived(self, end: _Arrival) -> None:
+        """Count a connection; one that is too many is closed."""
+        self._ends.add(end)
+        end.on_lost(lambda: self._ends.discard(end))
+        full = self._arriving.total() >= MOST_WAITING or self._arriving[end.address] >= MOST_WAITING // 2
+        self._arriving[end.address] += 1
+        if full:
+            self.turn_away(end, "no hello")
+            return
+        end.waits(self._bounds.hello_s, lambda: self.turn_away(end, "no hello"))
+
+    def settled(self, end: _Arrival) -> None:
+        """Count it no longer among those of which nothing is known."""
+        self._arriving -= Counter([end.address])
+
+    def turn_away(self, end: _Arrival, reason: str, alert: bytes = b"") -> None:
+        """Close a connection, with an alert by which a caller's TLS names the cause."""
+        self.turned_away[reason] += 1
+        log.debug("a connection of %s is turned away: %s", end.address, reason)
+        end.settle()
+        if alert and end.transport is not None:
+            end.transport.write(alert)
+        end.close(abrupt=not alert)
+
+    def routed(self, end: _Arrival, name: str) -> None:
+        """Lead a connection on, whose ClientHello names a server."""
+        if name == self._own.dns:
+            end.hold("routed")
+            task = asyncio.ensure_future(self._register(end))
+            self._registering.add(task)
+            task.add_done_callback(self._registering.discard)
+            return
+        known = self.names.get(name)
+        if known is None or known.control is None:
+            self.turn_away(end, "unknown name", UNKNOWN_NAME)
+            return
+        most = self._bounds.connections
+        if known.open.total() >= most or known.open[end.address] >= max(1, most // 2):
+            self.turn_away(end, "share", NOT_REACHED)
+            return
+        if known.control.transport.get_write_buffer_size() > MOST_UNREAD:
+            self.turn_away(end, "not fetched", NOT_REACHED)
+            return
+        end.settle()
+        end.hold("routed")
+        known.open[end.address] += 1
+        end.on_lost(lambda: self._leaves(known, end.address))
+        token = new_token()
+        self._unfetched[token] = (end, known)
+        end.on_lost(lambda: self._forget(token))
+
+        def late() -> None:
+            if self._unfetched.pop(token, None) is not None:
+                self.turn_away(end, "not fetched", NOT_REACHED)
+
+        end.waits(self._bounds.hello_s, late)
+        say(known.control, OPEN, token)
+
+    def fetched(self, data: _Arrival, token: str, early: bytes) -> None:
+        """Join a data connection with the caller that its token stands for. `early`: what it has sent already."""
+        caller, known = self._unfetched.pop(token, (None, None))
+        if caller is None or known is None or caller.transport is None:
+            self.turn_away(data, "unknown token")
+            return
+        data.settle()
+        caller.waits(None)
+        data.join(caller, known.share, self._bounds.idle_s, bytes(caller.hello.content))
+        caller.transport.write(early)
+        caller.free("routed")
+        log.debug("%s: a connection of %s begins", known.process, caller.address)
+
+    def _forget(self, token: str) -> None:
+        self._unfetched.pop(token, None)
+
+    @staticmethod
+    def _leaves(known: Name, address: str) -> None:
+        known.open -= Counter([address])
+
+    async def _register(self, end: _Arrival) -> None:
+        """Shake hands with a process, and keep its registration until it ends."""
+        loop, limit = asyncio.get_running_loop(), self._bounds.hello_s
+        near, far = socket.socketpair()
+        inner, reader = End(), asyncio.StreamReader(limit=MOST_LINE)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        writer: asyncio.StreamWriter | None = None
+        try:
+            await loop.connect_accepted_socket(lambda: inner, near)
+            inner.join(end, Share(), SILENT_S + PING_S, bytes(end.hello.content))
+            end.free("routed")
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, far, ssl=self._secured.context(), ssl_handshake_timeout=limit
+            )
+            writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+            secured: ssl.SSLObject = transport.get_extra_info("ssl_object")
+            try:
+                await self._hold(end, secured.getpeercert(binary_form=True), reader, writer)
+            except TreetapError as fault:
+                say(writer, REFUSED, str(fault))
+                log.warning("a registration from %s is refused: %s", end.address, visible(str(fault)))
+        except (OSError, TimeoutError) as failure:  # no certificate, an untrusted one, too slow, or gone
+            log.debug("a registration from %s ends: %s", end.address, failure)
+        finally:
+            end.settle()
+            if writer is not None:
+                writer.close()
+            loop.call_later(LINGER_S, partial(end.close, abrupt=True))  # what was said last is on its way
+
+    async def _hold(
+        self, end: _Arrival, certificate: bytes | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Register the process of a certificate, and look after it until its connection ends.
+
+        Raises:
+            Refused: the certificate is not one that registers here, or no longer.
+            Malformed: it says something else than the protocol has.
+            OSError, TimeoutError: it has gone, or is silent.
+        """
+        process = self._callers.identity(certificate, *_REGISTERED)
+        self._callers.shown(certificate, *_REGISTERED)
+        if self._bounds.names is not None and process.name not in self._bounds.names:
+            raise Refused(f"{process} is not among the names of this relay (names = ...)")
+        if (said := await read_line(reader, self._bounds.hello_s)) != GREETING:
+            raise Malformed(f"{process} says {said[:40]!r}, not {GREETING!r}: install one release of treetap on both")
+        end.waits(None)
+        end.settle()
+        if (known := self.names.get(process.dns)) is None:
+            known = self.names[process.dns] = Name(process, Share(self._bounds.bytes_s))
+            self._known(known)
+        if known.control is not None:
+            log.warning("%s registers again, from %s: the older registration ends", process, end.address)
+            say(known.control, REPLACED)
+            known.control.close()
+        known.control = writer
+        log.info("%s registers, from %s", process, end.address)
+        say(writer, READY)
+        loop = asyncio.get_running_loop()
+        heard = loop.time()
+        try:
+            while known.control is writer:
+                try:
+                    line = await read_line(reader, PING_S)
+                except TimeoutError:
+                    if loop.time() - heard > SILENT_S:
+                        raise
+                    self._callers.shown(certificate, *_REGISTERED)
+                    say(writer, PING)
+                else:
+                    heard = loop.time()
+                    if line != PONG:
+                        raise Malformed(f"{process} says {line[:40]!r} on its control connection")
+        finally:
+            if known.control is writer:
+                known.control = None
+                log.info("%s is registered no longer", process)
+
+
+class _Arrival(End):
+    """A connection that has been accepted: a caller, a process that registers, or a data connection.
+
+    Attributes:
+        address: of the other side.
+        hello: what it has said.
+    """
+
+    def __init__(self, relay: Relay) -> None:
+        super().__init__()
+        self._relay = relay
+        self.address = "-"
+        self.hello = ClientHello()
+        self._line = bytearray()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._settled = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.address = str((transport.get_extra_info("peername") or ("-",))[0])
+        self.on_lost(lambda: self.waits(None))
+        self.on_lost(self.settle)
+        self._relay.arrived(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            super().data_received(data)
+            return
+        if self.transport is None or self.transport.is_closing():
+            return
+        if self._line or (not self.hello.content and data[0] == DATA[0]):
+            self._line += data
+            if len(self._line) < DATA_LINE:
+                return
+        try:
+            if self._line:
+                line, rest = bytes(self._line[:DATA_LINE]), bytes(self._line[DATA_LINE:])
+                self._relay.fetched(self, token_of(line), rest)
+            elif (name := self.hello.feed(data)) is not None:
+                self._relay.routed(self, name)
+        except Malformed as fault:
+            log.debug("%s: %s", self.address, fault)
+            self._relay.turn_away(self, "no hello")
+
+    def waits(self, within_s: float | None, late: Callable[[], None] = lambda: None) -> None:
+        """Call `late` unless this is called again within so many seconds; None: no deadline."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if within_s is not None:
+            self._deadline = asyncio.get_running_loop().call_later(within_s, late)
+
+    def settle(self) -> None:
+        """Tell the relay once that it is known where this connection leads, or that it is lost."""
+        if not self._settled:
+            self._settled = True
+            self._relay.settled(self)

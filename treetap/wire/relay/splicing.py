@@ -1,0 +1,157 @@
+"""Two connections joined to one: what comes at an end leaves at the other, unread.
+
+An end is read no faster than the other is written: between them lie `BUFFER` bytes and one read at most. A half that is
+closed is closed at the other end, whose half stays open. A pair on which nothing comes for a time is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+#: Bytes of an end that wait to be written before the other end is read no further.
+BUFFER = 256 * 1024
+#: Seconds in which an end that is closed must take what waits for it.
+LINGER_S = 10.0
+
+
+class Share:
+    """Bytes that the connections of one name may carry in a second, both directions together; a burst of one second.
+
+    Args:
+        bytes_s: None: any number.
+    """
+
+    def __init__(self, bytes_s: int | None = None) -> None:
+        self._bytes_s, self._free_at = bytes_s, 0.0
+        self.carried = 0  #: bytes so far
+
+    def take(self, size: int, now: float) -> float:
+        """Count bytes; returns the seconds to wait before more are read. `now`: seconds of the loop's clock."""
+        self.carried += size
+        if self._bytes_s is None:
+            return 0.0
+        self._free_at = max(self._free_at, now - 1.0) + size / self._bytes_s
+        return max(0.0, self._free_at - now)
+
+
+class End(asyncio.Protocol):
+    """One end; until it is joined, subclasses decide what becomes of what it receives."""
+
+    def __init__(self) -> None:
+        self.other: End | None = None
+        self.transport: asyncio.Transport | None = None
+        self._share = Share()
+        self._held = set[str]()
+        self._ended = False  # nothing more will come
+        self._heard_at = 0.0
+        self._lost: list[Callable[[], None]] = []
+        self._later: asyncio.TimerHandle | None = None  # looks if it is idle, or ends what lingers
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=BUFFER)
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._held:
+            transport.pause_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is None or self.other.transport is None:
+            self.close()  # nothing is expected of an end that waits for its other
+            return
+        now = asyncio.get_running_loop().time()
+        self._heard_at = now
+        if (wait := self._share.take(len(data), now)) > 0.0:
+            self.hold("share")
+            asyncio.get_running_loop().call_later(wait, self.free, "share")
+        self.other.transport.write(data)
+
+    def eof_received(self) -> bool:
+        """Pass on that nothing more will come; returns False, which closes this end, once neither has more to say."""
+        self._ended = True
+        if self.other is None or self.other.transport is None or self.other._ended:
+            return False
+        self.other.transport.write_eof()
+        return True
+
+    def pause_writing(self) -> None:
+        if self.other is not None:
+            self.other.hold("written")
+
+    def resume_writing(self) -> None:
+        if self.other is not None:
+            self.other.free("written")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._then(None)  # a timer would keep this end, and all it has, for as long as it runs
+        if self.other is not None:
+            self.other.close(abrupt=exc is not None)
+        for told in self._lost:
+            told()
+        self._lost.clear()
+
+    def on_lost(self, told: Callable[[], None]) -> None:
+        """Call a function when the connection is lost, before others of it are forgotten."""
+        self._lost.append(told)
+
+    def hold(self, reason: str) -> None:
+        """Read nothing more, for one reason more."""
+        self._held.add(reason)
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def free(self, reason: str) -> None:
+        """Read on, unless there is another reason not to."""
+        self._held.discard(reason)
+        if not self._held and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def close(self, *, abrupt: bool = False) -> None:
+        """Close, after what waits to be written unless `abrupt`."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        if abrupt:
+            self.transport.abort()
+            return
+        self.transport.close()
+        self._then(LINGER_S, self.transport.abort)
+
+    def join(self, other: End, share: Share, idle_s: float, early: bytes = b"") -> None:
+        """Carry bytes between this end and another from now on, as long as one comes within `idle_s` seconds.
+
+        Args:
+            other: the other end, connected.
+            share: of the name that both are carried for.
+            idle_s: seconds.
+            early: what has come at the other end already.
+        """
+        assert self.transport is not None
+        self.other, other.other = other, self
+        self._share = other._share = share
+        self._heard_at = other._heard_at = asyncio.get_running_loop().time()
+        share.take(len(early), self._heard_at)
+        self.transport.write(early)
+        self._look(idle_s)
+
+    def _then(self, within_s: float | None, call: Callable[..., None] = lambda: None, *given: float) -> None:
+        """Call something later, and nothing else that was to be called; None: nothing."""
+        if self._later is not None:
+            self._later.cancel()
+        self._later = None if within_s is None else asyncio.get_running_loop().call_later(within_s, call, *given)
+
+    def _look(self, idle_s: float) -> None:
+        """Close both ends if they have been idle; else look again when they could be."""
+        other = self.other
+        if other is None or self.transport is None or self.transport.is_closing():
+            return
+        loop = asyncio.get_running_loop()
+        left = max(self._heard_at, other._heard_at) + idle_s - loop.time()
+        if left > 0:
+            self._then(left, self._look, idle_s)
+            return
+        self.close(abrupt=True)
+        other.close(abrupt=True)
