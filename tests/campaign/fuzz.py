@@ -24,7 +24,18 @@ from tests.campaign.boundaries import changed
 from tests.campaign.checks import logged
 from tests.campaign.fuzz_cases import DECISIONS, ORDERS, QUESTIONS, STANDING, Case, intercept, word_of
 from tests.campaign.limits import Clock, TooLong, limited
-from tests.campaign.small_jobs import LABEL_HOLDER, B, begin, go_on, play, right_answer, trained, training_of, wrong
+from tests.campaign.small_jobs import (
+    LABEL_HOLDER,
+    SERVED,
+    B,
+    begin,
+    go_on,
+    play,
+    right_answer,
+    trained,
+    training_of,
+    wrong,
+)
 from tests.pivodl.small_job import nonces
 from tests.serving.served import CLIENT, IDS, WAYS, serve
 from tests.simulator import Federation, run
@@ -135,7 +146,7 @@ async def _altered(federation: Federation, case: Case) -> Outcome:
     own = {key for field in case.change.path for key in ((place.word, field), (story, place.word, field))}
     if own & OWN_WORD.keys() and outcome.says.startswith("WRONG"):
         outcome.kind = "own word"
-    if status.state in ("failed", "interrupted") and outcome.kind == "named" and story != "serving":
+    if status.state in ("failed", "interrupted") and outcome.kind == "named" and story not in SERVED:
         after = _of_status(federation, story, await go_on(federation, story))
         if after.kind == "finding" or (after.kind == "named" and place.way == "message"):
             return Outcome("finding", f"{outcome.says}; resumed: {after.says}")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from tests.campaign.boundaries import Change, changes
-from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, B, begin, play, trained, training_of
+from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, SERVED, TRAININGS, B, begin, play, trained, training_of
 from tests.pivodl.small_job import nonces
 from tests.replay import JOB, asked
 from tests.serving.served import CLIENT, IDS
@@ -27,7 +27,7 @@ from treetap.wire.frame import name_of
 from treetap.wire.v2 import approvals_pb2, jobs_pb2, overview_pb2, serving_pb2
 
 #: The jobs of which messages are altered.
-STORIES = (*TRAININGS, *PREDICTIONS, *PREVIEWS, "serving", "operator", "client", "approver")
+STORIES = (*TRAININGS, *PREDICTIONS, *PREVIEWS, *SERVED, "operator", "client", "approver")
 #: What an operator, a client and an approver ask, by word.
 ORDERS: dict[str, Message] = {
     "Draft": jobs_pb2.DraftRequest(train=jobs_pb2.SubmitRequest(job="new", spec=JOB, submission="7")),

@@ -75,6 +75,8 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
 }
 #: The training whose model a prediction uses.
 TRAINED_BY = {"masked": "pivodl", "network": "splitnn"}
+#: Story of a served model → the protocol by which it is served.
+SERVED = {"serving": "interactive", "serving by eini": "eini"}
 #: Story of a preview → its answer.
 PREVIEWS = {"preview of a count": "count", "preview of records": "records"}
 #: Of each party's table some records are taken out; ids of those that all have left.
@@ -148,8 +150,8 @@ async def play(federation: Federation, story: str) -> jobs_pb2.JobStatus:
         return await federation.preview(answer=PREVIEWS[story])
     if story in TRAININGS:
         return await federation.train(TRAININGS[story][1])
-    if story == "serving":
-        return await served_twice(federation)
+    if story in SERVED:
+        return await served_twice(federation, SERVED[story])
     given = {"protocol": story, **PREDICTIONS[story]}
     return await federation.predict(asked("new", **given))
 
@@ -161,9 +163,9 @@ async def go_on(federation: Federation, story: str) -> jobs_pb2.JobStatus:
     return await federation.resume("job" if story in TRAININGS else "new")
 
 
-async def served_twice(federation: Federation) -> jobs_pb2.JobStatus:
-    """A served model answers a client twice and is cancelled; a wrong answer fails."""
-    given: dict[str, Any] = {"model": "job", "job": "new", "serve": True, "protocol": "interactive"}
+async def served_twice(federation: Federation, protocol: str) -> jobs_pb2.JobStatus:
+    """A model served by a protocol answers a client twice and is cancelled; a wrong answer fails."""
+    given: dict[str, Any] = {"model": "job", "job": "new", "serve": True, "protocol": protocol}
     federation.jobs.predict(predict_request(**given))
     for place in (0, 1):
         for _ in range(600):
