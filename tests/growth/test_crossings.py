@@ -10,7 +10,7 @@ import pytest
 
 from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, run
-from tests.worlds import PARTIES, assert_oracles_model, spec, world
+from tests.worlds import HEADS, PARTIES, assert_oracles_model, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams
@@ -81,12 +81,11 @@ def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
     to_features = {"public_key", "sampled_records", "gradients", "won_splits", "instance_spaces", "leaf_paths"}
     to_features |= {"leaf_commitment"}
     to_label_holder = {"candidate_sums", "children", "route_answers"}
-    heads = {"trail_held", "trail_head"}
-    both = {"record_digest", *heads}
+    both = {"record_digest", *HEADS}
     assert kinds == {
         (True, False): to_features | both | {"route_queries"},
         (False, True): to_label_holder | both,
-        (False, False): heads,
+        (False, False): HEADS,
     }
 
 
