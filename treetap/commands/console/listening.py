@@ -28,7 +28,7 @@ _NEAR = ("localhost", "127.0.0.1", "::1")
 def hosts_of(config: ConsoleConfig) -> frozenset[str]:
     """The names under which the pages may be asked for."""
     near = _NEAR if on_loopback(config.listen) else ()
-    return frozenset(without_port(name) for name in (config.listen, *near, *config.hosts))
+    return frozenset({without_port(config.listen), *near, *(name.lower().rstrip(".") for name in config.hosts)})
 
 
 def secured_by(config: ConsoleConfig) -> Callable[[], ssl.SSLContext] | None:
