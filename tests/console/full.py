@@ -68,7 +68,9 @@ def full() -> Given:
     ):
         view.exchanged.add(sent=sent, peer=peer, disclosure=name, bytes=size)
     view.limits.add(limit="jobs_per_day", of="bank", unit="in 24 hours", most=4, spent=2)
-    view.limits.add(limit="max_column_leakage", of="columns, by bank", unit="share of cells", most=0.05, spent=0.0123)
+    view.limits.add(
+        limit="max_column_leakage", of="cells of table loans to bank", unit="share of cells", most=0.05, spent=0.0123
+    )
     view.limits.add(limit="column_budget", of="columns of table loans", unit="ε", spent=1.5)
     view.ledger.add(at=NOW, kind="training", amount=1, table="loans", partners=partners, job="credit-6", attempt=2)
     view.ledger.add(at=NOW, kind="records", amount=8123, table="loans", partners=partners, job="credit-6", attempt=2)
