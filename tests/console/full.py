@@ -11,6 +11,7 @@ from aiohttp import web
 
 from party.server.http_connections import HttpListener, Waiting, awaits_requests
 from tests.console.asking import Given, a_job, console
+from treetap.commands.console.listening import MOST_FIELD
 from treetap.commands.console.server import Console
 from treetap.wire.v2 import approvals_pb2, overview_pb2
 
@@ -94,7 +95,7 @@ def listening(party: Given) -> Iterator[tuple[str, Console]]:
     async def listen() -> web.AppRunner:
         runner = web.AppRunner(made.application, access_log=None)
         await runner.setup()
-        listener = HttpListener(runner, "127.0.0.1", 0, None, None, Waiting(64))
+        listener = HttpListener(runner, "127.0.0.1", 0, None, None, Waiting(64), MOST_FIELD)
         await listener.start()
         address.append(f"http://127.0.0.1:{listener.port}")
         return runner

@@ -22,6 +22,8 @@ from treetap.process.lifecycle import serve_until_stopped
 CALL_S = 10.0
 #: Connections of one address that have asked nothing yet.
 SHARE = 64
+#: Bytes of one header: a browser sends the cookies of all services of a host, whatever their ports.
+MOST_FIELD = 8192
 _NEAR = ("localhost", "127.0.0.1", "::1")
 
 
@@ -60,7 +62,7 @@ async def _serve(config: ApproverConfig, *, until_stdin_closes: bool, in_termina
     runner = web.AppRunner(console.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()
     host, _, port = listen.rpartition(":")
-    listener = HttpListener(runner, host.strip("[]"), int(port), secured, None, Waiting(SHARE))
+    listener = HttpListener(runner, host.strip("[]"), int(port), secured, None, Waiting(SHARE), MOST_FIELD)
     try:
         try:
             await listener.start()
