@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from party.approvals.spent_limits import spent
+from party.runtime.job_ledger import DAILY
 from party.runtime.ledger import Kind, ledger_of
 from party.runtime.steps import disk_faults
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.store import MANIFEST, read_json
-from treetap.names import did_you_mean
+from treetap.names import did_you_mean, visible
 from treetap.wire.certificates import read_certificates
 from treetap.wire.v2 import control_pb2, overview_pb2
 
@@ -32,17 +33,22 @@ if TYPE_CHECKING:
 
 #: Rows of a page, and the most pages.
 ROWS, PAGES = 50, 100_000
-#: Most characters of a text in a row.
-LONGEST = 200
+#: Most characters of a text in a row, and the greatest number of trees that a field has.
+LONGEST, MOST_TREES = 200, 2**32 - 1
 #: Endings of the reports of audits.
 REPORTS = (".html", ".json")
-#: Limit → its unit; of others a number in 24 hours.
-UNITS = {"label_budget": "ε", "column_budget": "ε", "queries_per_record": "queries of one record"}
-#: Measure of the party's metrics → the policy's limit on it, whose it is, its unit.
+#: Limit → its unit.
+UNITS = {
+    "label_budget": "ε",
+    "column_budget": "ε",
+    "max_column_leakage": "share of cells",
+    "queries_per_record": "queries of one record",
+    **dict.fromkeys(DAILY.values(), "in 24 hours"),
+}
+#: Measure of the party's metrics → the policy's limit on it, whose it is, its unit. Those of columns: the ledger's.
 LEAKAGE = {
     "treetap_leakage_bound_nats": ("max_leakage", "labels", "nats of a node"),
     "treetap_signature_excess_share": ("", "labels", "share of their entropy"),
-    "treetap_column_leakage_share": ("max_column_leakage", "columns", "share of cells"),
 }
 View: TypeAlias = overview_pb2.View
 T = TypeVar("T")
@@ -143,7 +149,7 @@ class Overview:
             overview_pb2.SpentLimit(
                 limit=row["limit"],
                 of=_cut(row["of"]),
-                unit=UNITS.get(row["limit"], "in 24 hours"),
+                unit=UNITS[row["limit"]],
                 most=row["most"],
                 spent=row["spent"],
             )
@@ -151,10 +157,9 @@ class Overview:
         ]
         for name, labels, value in self._metrics.samples(*LEAKAGE):
             limit, own, unit = LEAKAGE[name]
-            if labels.get("estimate", "") == "" and labels.get("by", "any") == "any":
-                most = getattr(config.policy, limit) if limit else None
-                of = f"{own}, by {labels['peer']}"
-                rows.append(overview_pb2.SpentLimit(limit=limit or "leakage", of=of, unit=unit, most=most, spent=value))
+            most = getattr(config.policy, limit) if limit else None
+            of = f"{own}, by {labels['peer']}"
+            rows.append(overview_pb2.SpentLimit(limit=limit or "leakage", of=of, unit=unit, most=most, spent=value))
         view.limits.extend(_page(view, rows, page))
 
     def _ledger(self, view: View, page: int) -> None:
@@ -166,7 +171,7 @@ class Overview:
                 kind=str(charge.kind),
                 amount=charge.amount,
                 table=_cut(occasion.table),
-                partners=occasion.partners,
+                partners=charge.partners,
                 job=occasion.job,
                 attempt=occasion.attempt,
             )
@@ -177,14 +182,14 @@ class Overview:
             try:
                 content = read_json(manifest)
                 protocol, role = (_cut(content[key]) for key in ("protocol", "role"))
-                trees, fault = int(content.get("trees", 0)), ""
-            except (DataError, KeyError, TypeError, ValueError):
+                trees, fault = min(max(0, int(content.get("trees", 0))), MOST_TREES), ""
+            except (DataError, KeyError, OverflowError, TypeError, ValueError):
                 protocol, role, trees, fault = "", "", 0, "its manifest cannot be read: bring a back-up of it back"
             view.models.add(
                 model=_cut(folder.name),
                 protocol=protocol,
                 role=role,
-                trees=max(0, trees),
+                trees=trees,
                 published=manifest.stat().st_mtime,
                 fault=fault,
             )
@@ -248,4 +253,5 @@ def _asked_for(request: control_pb2.StepRequest) -> tuple[str, str, int]:
 
 
 def _cut(text: object) -> str:
-    return str(text)[:LONGEST]
+    """The beginning of a text; names of files may have bytes that are no text."""
+    return visible(str(text))[:LONGEST]

@@ -99,6 +99,12 @@ class Charge:
     seconds: float = field(default_factory=_seconds)
 
     @property
+    def partners(self) -> tuple[str, ...]:
+        """The partners of the occasion; of cells the label holder, for no other one is told of them."""
+        told = self.details.get("label_holder")
+        return self.occasion.partners if told is None else (told,)
+
+    @property
     def at(self) -> str:
         """The time in UTC."""
         return utc(self.seconds)

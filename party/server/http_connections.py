@@ -35,9 +35,10 @@ _SETTINGS: dict[str, Any] = {
     "auto_decompress": False,
     "read_bufsize": BUFFER,
     "max_headers": 32,
-    "max_field_size": 2048,
     "max_line_size": 2048,
 }
+#: Bytes of one header of a request.
+MOST_FIELD = 2048
 #: Requests that may have come while an earlier one of their connection is answered; aiohttp would queue 32 heads.
 MOST_AHEAD = 4
 #: Connections that the operating system queues until they are accepted.
@@ -80,9 +81,9 @@ class Waiting:
 class HttpConnection(web.RequestHandler):
     """One connection; it is closed if the head of a request does not arrive in time, or if too many come ahead."""
 
-    def __init__(self, server: web.Server) -> None:
+    def __init__(self, server: web.Server, most_field: int) -> None:
         loop = asyncio.get_running_loop()
-        super().__init__(server, loop=loop, **_SETTINGS)
+        super().__init__(server, loop=loop, max_field_size=most_field, **_SETTINGS)
         self.lost: asyncio.Future[None] = loop.create_future()
         self.asked: asyncio.Future[None] = loop.create_future()  #: done with the first request, or when it is lost
         self._end: asyncio.TimerHandle | None = None
@@ -147,7 +148,7 @@ async def awaits_requests(request: web.Request, handler: Handler) -> web.StreamR
 
 
 class HttpListener(web.BaseSite):
-    """Accepts the connections of a runner; `port` is valid after `start`."""
+    """Accepts the connections of a runner; `port` is valid after `start`. `most_field`: bytes of one header."""
 
     def __init__(
         self,
@@ -157,11 +158,13 @@ class HttpListener(web.BaseSite):
         secured: Callable[[], ssl.SSLContext] | None,
         callers: Callers | None,
         waiting: Waiting,
+        most_field: int = MOST_FIELD,
     ) -> None:
         super().__init__(runner)
         assert runner.server is not None
         self._host, self.port, self._secured, self._web = host, port, secured, runner.server
         self._waiting, self._shaken, self._full = waiting, Counter[Identity | None](), False
+        self._most_field = most_field
         self._callers = callers
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
@@ -208,7 +211,7 @@ class HttpListener(web.BaseSite):
 
     async def _hold(self, taken: socket.socket, address: str) -> None:
         """Do the TLS handshake, and count the connection as open until it is lost."""
-        connection = HttpConnection(self._web)
+        connection = HttpConnection(self._web, self._most_field)
         limit = None if self._secured is None else SLOWEST_S
         with self._waiting.one(address):
             try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from party.approvals.ledger import Approvals
 from party.approvals.overview import LONGEST, PAGES, ROWS, Overview
 from party.config import PartyConfig
+from party.defences.counted_cells import CellAccount, CellsCharge, CountedCells
 from party.policy import Policy
 from party.runtime.attempts import Pace
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
@@ -19,6 +22,7 @@ from tests.approvals.people import configured
 from tests.simulator import in_place, run
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import DataError
+from treetap.tables.record_ids import Ids
 from treetap.wire.roles import Role
 from treetap.wire.tls import Insecure
 from treetap.wire.v2 import overview_pb2
@@ -67,14 +71,17 @@ def test_models_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         ("odd", '{"protocol": "x", "role": "y", "trees": "many"}'),
         ("long", json.dumps({"protocol": "p" * 10_000, "role": "label_holder", "trees": -1})),
         ("less", json.dumps({})),
+        ("huge", '{"protocol": "x", "role": "y", "trees": 1e300}'),
+        ("endless", '{"protocol": "x", "role": "y", "trees": Infinity}'),
     ):
         (tmp_path / "state" / "models" / name).mkdir(parents=True)
         (tmp_path / "state" / "models" / name / "manifest.json").write_text(content)
     (tmp_path / "state" / "models" / "half").mkdir()
     shown = {model.model: model for model in _shown(_overview(tmp_path), "models").models}
-    assert {name for name, model in shown.items() if model.fault} == {"torn", "odd", "less"}
+    assert {name for name, model in shown.items() if model.fault} == {"torn", "odd", "less", "endless"}
     assert (shown["good"].protocol, shown["good"].role, shown["good"].trees) == ("boosting", "feature_party", 3)
     assert (shown["long"].protocol, shown["long"].trees) == ("p" * LONGEST, 0)
+    assert shown["huge"].trees == 2**32 - 1
 
 
 def test_certificates_are_shown_with_their_end(tmp_path: Path) -> None:
@@ -92,16 +99,27 @@ def test_certificates_are_shown_with_their_end(tmp_path: Path) -> None:
 
 
 def test_leakage_stands_beside_its_limit(tmp_path: Path) -> None:
-    """Of a job under way, by partner: what its metrics say."""
+    """Of a job under way, by partner: what its metrics say. Of columns the ledger says it, a row a table."""
     metrics = PartyMetrics(BANK)
     metrics.leakage("a", 0.25)
-    metrics.column_leakage("a", "loans", "any", 0.01)
-    metrics.column_leakage("a", "loans", "sums", 0.005)
+    metrics.column_leakage("a", "loans", "any", 0.5)
+    occasion, ledger = Occasion("loans", ("a", "b"), "c", "job", 1), ledger_of(tmp_path / "state")
+    cells = CountedCells()
+    cells.places(Ids.of(["1", "2"]), ["income"])
+    cells.bits["sums"][0] = 128
+    file = CellAccount(tmp_path / "state", "a", "loans").write(cells)
+    details = asdict(CellsCharge("a", sums=1, records=2, columns=1, file=file))
+    ledger.enter(Charge(Kind.CELLS, occasion, 1, details))
+    (line,) = _shown(_overview(tmp_path), "ledger").ledger
+    assert (line.kind, list(line.partners)) == ("cells in small groups", ["a"])
     metrics.signature("a", 0.3, 0.1, 0.2)
     rows = {row.limit: row for row in _shown(_overview(tmp_path, metrics), "limits").limits}
     assert (rows["max_leakage"].of, rows["max_leakage"].spent, rows["max_leakage"].most) == ("labels, by a", 0.25, 0.5)
-    assert (rows["max_column_leakage"].spent, rows["max_column_leakage"].HasField("most")) == (0.01, False)
+    of_cells = rows["max_column_leakage"]
+    assert (of_cells.of, of_cells.spent, of_cells.unit) == ("cells of table loans to a", 0.5, "share of cells")
+    assert not of_cells.HasField("most")
     assert rows["leakage"].spent == 0.2
+    assert len(rows) == 3
 
 
 def test_transcripts_are_shown_with_the_reports_beside_them(tmp_path: Path) -> None:
@@ -111,8 +129,9 @@ def test_transcripts_are_shown_with_the_reports_beside_them(tmp_path: Path) -> N
     (folder / "0.tap").write_bytes(b"x" * 70)
     (folder / "audit.html").write_bytes(b"y" * 7)
     (folder / "more").mkdir()
+    (folder / os.fsdecode(b"pr\xfcfung.html")).write_bytes(b"z")  # not UTF-8
     (kept,) = _shown(_overview(tmp_path), "transcripts").transcripts
-    assert (kept.job, kept.bytes, list(kept.reports)) == ("job", 77, ["audit.html"])
+    assert (kept.job, kept.bytes, list(kept.reports)) == ("job", 78, ["audit.html", r"pr\udcfcfung.html"])
 
 
 def test_time_left_follows_from_the_rounds_so_far() -> None:

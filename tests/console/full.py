@@ -11,6 +11,7 @@ from aiohttp import web
 
 from party.server.http_connections import HttpListener, Waiting, awaits_requests
 from tests.console.asking import Given, a_job, console
+from treetap.commands.console.listening import MOST_FIELD
 from treetap.commands.console.server import Console
 from treetap.wire.v2 import approvals_pb2, overview_pb2
 
@@ -68,7 +69,9 @@ def full() -> Given:
     ):
         view.exchanged.add(sent=sent, peer=peer, disclosure=name, bytes=size)
     view.limits.add(limit="jobs_per_day", of="bank", unit="in 24 hours", most=4, spent=2)
-    view.limits.add(limit="max_column_leakage", of="columns, by bank", unit="share of cells", most=0.05, spent=0.0123)
+    view.limits.add(
+        limit="max_column_leakage", of="cells of table loans to bank", unit="share of cells", most=0.05, spent=0.0123
+    )
     view.limits.add(limit="column_budget", of="columns of table loans", unit="ε", spent=1.5)
     view.ledger.add(at=NOW, kind="training", amount=1, table="loans", partners=partners, job="credit-6", attempt=2)
     view.ledger.add(at=NOW, kind="records", amount=8123, table="loans", partners=partners, job="credit-6", attempt=2)
@@ -92,7 +95,7 @@ def listening(party: Given) -> Iterator[tuple[str, Console]]:
     async def listen() -> web.AppRunner:
         runner = web.AppRunner(made.application, access_log=None)
         await runner.setup()
-        listener = HttpListener(runner, "127.0.0.1", 0, None, None, Waiting(64))
+        listener = HttpListener(runner, "127.0.0.1", 0, None, None, Waiting(64), MOST_FIELD)
         await listener.start()
         address.append(f"http://127.0.0.1:{listener.port}")
         return runner

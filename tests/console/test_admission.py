@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("aiohttp", reason="the console needs the extra console")
@@ -10,10 +13,14 @@ from aiohttp import web
 
 from tests.console.asking import HOST, ORIGIN, Browser, Given, a_job, console, entered
 from tests.simulator import run
+from treetap.commands.approvals.client import ConsoleConfig
 from treetap.commands.console import sessions as limits
 from treetap.commands.console.forms import MOST_FIELDS, MOST_FORM
+from treetap.commands.console.listening import hosts_of
 from treetap.commands.console.pages import VIEWS
+from treetap.commands.console.server import Console
 from treetap.commands.console.sessions import IDLE_S, MOST, TOKEN_S, Sessions
+from treetap.wire.v2 import approvals_pb2
 
 JOB = f"/jobs/job/{bytes(32).hex()}"
 PATHS = ("/", JOB, *(f"/{view}" for view in VIEWS))
@@ -134,6 +141,91 @@ def test_forms_are_of_their_own_session() -> None:
     run(main())
 
 
+def test_only_what_a_page_has_asked_about_is_decided() -> None:
+    """A form that confirms names the fields that were shown: no page skips the question, or has another answered."""
+
+    async def main() -> None:
+        party = Given([a_job()], [approvals_pb2.StandingApproval(name=name) for name in ("weekly", "daily")])
+        made = console(party)
+        ann, other = await entered(made), await entered(made)
+        own = (await ann.get(JOB)).fields("/decision")
+        asked = (await ann.post("/decision", own)).fields("/decision/confirmed")
+        elsewhere = (await other.post("/decision", (await other.get(JOB)).fields("/decision"))).fields(
+            "/decision/confirmed"
+        )
+        ends = (await ann.get("/")).fields("/standing")
+        ending = (await ann.post("/standing", {**ends, "name": "weekly"})).fields("/standing/confirmed")
+        for path, fields in (
+            ("/decision/confirmed", own),
+            ("/decision/confirmed", {**asked, "days": "366"}),
+            ("/decision/confirmed", {**asked, "decision": "refuse"}),
+            ("/decision/confirmed", {**asked, "shown": elsewhere["shown"]}),
+            ("/decision/confirmed", {**asked, "shown": "é"}),
+            ("/standing/confirmed", {**ending, "name": "daily"}),
+            ("/standing/confirmed", {**ends, "name": "weekly"}),
+        ):
+            told = await ann.post(path, fields)
+            assert (told.status, "No page has asked about this" in told.words) == (403, True)
+        assert (party.decided, party.ended) == ([], [])
+        assert (await ann.post("/decision/confirmed", asked)).status == 303
+        assert (await ann.post("/standing/confirmed", ending)).status == 303
+        assert ([one.days for one in party.decided], party.ended) == ([30.0], ["weekly"])
+
+    run(main())
+
+
+def test_a_new_token_ends_the_session_that_a_browser_had() -> None:
+    """So that it leaves no session behind; a page that is asked for while its session ends is still made."""
+
+    class Leaving(Given):
+        async def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]:
+            made.sessions.leave(ann.cookies["treetap-telco-ann"])
+            return await super().standing(name)
+
+    made = console(Leaving([a_job()], [approvals_pb2.StandingApproval(name="weekly")]))
+    ann = Browser(made)
+
+    async def main() -> None:
+        await ann.enter()
+        before = dict(ann.cookies)
+        await ann.enter()
+        assert (await Browser(made, before).get(JOB)).status == 303
+        assert (await ann.get(JOB)).status == 200
+        assert "weekly" in (await ann.get("/")).words
+        assert (await ann.get(JOB)).status == 303
+
+    run(main())
+
+
+def test_seconds_go_on_while_a_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux stops CLOCK_MONOTONIC in a suspend: a session would outlast the night."""
+    asked: list[int] = []
+
+    def now(clock: int) -> float:
+        asked.append(clock)
+        return float(len(asked))
+
+    monkeypatch.setattr("time.clock_gettime", now)
+    assert Sessions().enter(Sessions().token()) is None
+    assert {*asked} <= {getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)}
+    assert asked
+
+
+def test_names_that_a_console_answers_to() -> None:
+    """Those of the file, addresses of IPv6 among them, and loopback's where it listens there."""
+    near = hosts_of(ConsoleConfig(listen="[::1]:8437", hosts=["Telco.example.", "2001:db8::1"]))
+    assert near == {"::1", "127.0.0.1", "localhost", "telco.example", "2001:db8::1"}
+    far = ConsoleConfig(listen="0.0.0.0:1", certificate=Path("own.crt"), key=Path("own.key"), hosts=["2001:db8::1"])
+    assert hosts_of(far) == {"0.0.0.0", "2001:db8::1"}
+
+    async def main() -> None:
+        made = Console(Given(), "ann", "telco", Sessions(), near, secured=False)
+        for host, status in (("[::1]:8437", 303), ("[2001:DB8::1]", 303), (":8437", 421), ("::1", 421)):
+            assert (await Browser(made).get("/", Host=host)).status == status
+
+    run(main())
+
+
 def test_other_hosts_and_origins_are_refused() -> None:
     """A name that was led here by DNS, a form of another page or of none, a script of another origin."""
 
@@ -173,7 +265,7 @@ def test_bodies_are_forms_of_a_bounded_size() -> None:
         assert (await ann.post("/decision", {**own, "why": "x" * MOST_FORM})).status == 413
         assert (await ann.post("/decision", {**own, **{str(k): "" for k in range(MOST_FIELDS)}})).status == 400
         assert (await ann._ask("POST", "/decision", b"\xff\xfe", _FORM)).status == 400
-        for broken in ({"seen": "x"}, {"days": "soon"}, {"decision": "both"}, {"sha256": "zz"}):
+        for broken in ({"seen": "x"}, {"seen": "-1"}, {"days": "soon"}, {"decision": "both"}, {"sha256": "zz"}):
             told = await ann.post("/decision", {**own, **broken})
             assert (told.status, "this form is none of the console's" in told.words) == (400, True)
         for method in ("PUT", "DELETE", "OPTIONS", "TRACE"):

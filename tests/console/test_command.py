@@ -21,6 +21,7 @@ from tests.commands.command import end, refused, start, treetap
 from tests.system.federations import settings, until
 from tests.worlds import spec, world
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.console.listening import MOST_FIELD
 from treetap.commands.local_federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.roles import Role
@@ -104,6 +105,9 @@ class _Browser:
         self._address, self._tls = address, tls
         self._session = aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
 
+    def has_cookies_of_others(self, size: int) -> None:
+        self._session.cookie_jar.update_cookies({"others": "x" * size})
+
     async def get(self, path: str) -> tuple[int, str]:
         async with self._session.get(f"{self._address}{path}", **self._tls) as answer:
             return answer.status, await answer.text()
@@ -120,11 +124,15 @@ class _Browser:
 @pytest.mark.second_tier
 @pytest.mark.parametrize("secured", [False, True])
 def test_a_party_that_is_down_gives_a_page(secured: bool, files: TlsFiles, tmp_path: Path) -> None:
-    """The process starts without its party, opens for its token, says that the party is away, and ends by SIGTERM."""
+    """The process starts without its party, opens for its token, says that the party is away, and ends by SIGTERM.
+
+    Cookies of other services of the host, which a browser sends along, do not matter.
+    """
     pages = f'listen = "127.0.0.1:0"\ncertificate = "{files.certificate}"\nkey = "{files.key}"' if secured else ""
 
     async def seen(address: str, token: str) -> None:
         browser = _Browser(address, **({"ssl": False} if secured else {}))
+        browser.has_cookies_of_others(MOST_FIELD - 200)
         assert "Token" in (await browser.get("/"))[1]
         status, text = await browser.post("/enter", {"token": token})
         assert (status, "The party cannot be reached" in text) == (503, True)

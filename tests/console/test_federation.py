@@ -13,6 +13,7 @@ from tests.approvals.people import ANN, BEN, LABEL_HOLDER, MANUAL, B, begin, cer
 from tests.campaign.small_jobs import play, wrong
 from tests.console.asking import Browser, Near, console, entered
 from tests.simulator import COORDINATOR, Federation, run
+from treetap.commands.console.forms import Decision, confirmation
 from treetap.commands.console.pages import VIEWS
 from treetap.errors import BadInput, Refused
 from treetap.wire.tls import TlsFiles
@@ -123,7 +124,10 @@ def test_the_second_of_two_approvers_hears_what_the_first_decided(
 
 
 def test_another_job_than_was_shown_is_not_approved(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
-    """The digest that was shown is what the party is asked about; it answers that the job is another one."""
+    """The digest that was shown is what the party is asked about; it answers that the job is another one.
+
+    So does a console whose page did not ask about it.
+    """
 
     async def main() -> None:
         federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
@@ -132,6 +136,9 @@ def test_another_job_than_was_shown_is_not_approved(tmp_path: Path, certificates
         ann = await _opened(federation, ANN)
         _, form = await _asks_again(ann, f"/jobs/job/{the_one(federation, B).digest}")
         changed = form | {"sha256": "0" * 64}
+        unasked = await ann.post("/decision/confirmed", changed)
+        assert (unasked.status, "No page has asked about this" in unasked.words) == (403, True)
+        changed["shown"] = confirmation(form["form"], Decision(changed).fields)
         for place in ("/decision", "/decision/confirmed"):
             told = await ann.post(place, changed)
             assert (told.status, "This is another job than was shown" in told.words) == (409, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +14,10 @@ pytest.importorskip("aiohttp", reason="the console needs the extra console")
 
 from google.protobuf.message import Message
 
+from party.runtime.ledger import Kind
 from tests.console.asking import Given, Seen, a_job, console, entered
 from tests.simulator import run
-from treetap.commands.console.pages import VIEWS, clipped, duration, moment
+from treetap.commands.console.pages import VIEWS, clipped, duration, figure, moment
 from treetap.commands.console.server import ANSWER_S
 from treetap.errors import Overloaded, Refused, TreetapError, Unreachable
 from treetap.wire.v2 import approvals_pb2, overview_pb2
@@ -169,6 +171,33 @@ def test_a_party_that_is_silent_is_waited_for_within_a_deadline() -> None:
     run(main())
 
 
+def test_a_document_that_is_cut_is_said_to_be() -> None:
+    """By the party, or since it has more lines than a page shows; a whole one is not."""
+
+    async def main() -> None:
+        for document, cut in (
+            ("{}", False),
+            (json.dumps({"names": ["x" * 90] * 2000})[:100_000], True),
+            (json.dumps({"numbers": [1] * 30_000}), True),
+            ('{"a":' * 10_000, True),
+        ):
+            browser = await entered(console(Given([a_job(document=document)])))
+            assert ("Only its beginning is shown" in (await browser.get(JOB)).words) is cut
+
+    run(main())
+
+
+def test_amounts_have_units_and_all_their_digits() -> None:
+    """A million records is no power of ten; a kind that is not known here has no unit."""
+    view = overview_pb2.View()
+    for kind, amount in ((Kind.RECORDS, 1_234_567), (Kind.NOISY_LABELS, 0.1), (Kind.TRAINING, 1), ("new", 2.5)):
+        view.ledger.add(kind=kind, amount=amount)
+    view.limits.add(limit="records_per_day", unit="in 24 hours", most=2e6, spent=1_234_567)
+    (table,), (limits,) = VIEWS["ledger"].tables(view), VIEWS["limits"].tables(view)
+    assert [row[2] for row in table.rows] == ["1,234,567 records", "0.1 ε", "1", "2.5"]
+    assert list(limits.rows[0][2:]) == ["1,234,567 in 24 hours", "2,000,000", "765,433"]
+
+
 def test_standing_approvals_are_ended_after_asking_again() -> None:
     """One that is not there is not."""
 
@@ -207,5 +236,8 @@ def test_long_lists_have_pages() -> None:
 def test_figures_in_words() -> None:
     """Times and texts of any size."""
     assert [duration(seconds) for seconds in (4.4, 90, 5400, math.inf)] == ["4 s", "2 min", "1.5 h", "not known"]
+    assert [figure(number) for number in (math.nan, -math.inf, 1e300, 0, -2.0, 0.0123)] == [
+        *("nan", "-inf", "1e+300", "0", "-2", "0.0123")
+    ]
     assert moment(0) == "1970-01-01 00:00 UTC"
     assert clipped("x" * 605) == "x" * 600 + " … (5 characters more)"

@@ -82,8 +82,7 @@ def _sums(charges: list[Charge]) -> list[dict[str, Any]]:
 
     sums: dict[tuple[str, str, str], list[Charge]] = {}
     for charge in (one for one in charges if one.kind is not Kind.ANSWER):
-        told = charge.details.get("label_holder")  # of cells, which no other partner is told
-        for partner in charge.occasion.partners if told is None else (told,):
+        for partner in charge.partners:
             sums.setdefault((charge.occasion.table, partner, str(charge.kind)), []).append(charge)
     return [
         {

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
+import json
+from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from aiohttp import web
 
 from party.server.http_json import SLOWEST_S
 from treetap.errors import BadInput
+from treetap.names import visible
 from treetap.wire.v2 import approvals_pb2
 
 #: Most bytes of a form, and most fields.
@@ -28,12 +32,14 @@ class Decision:
             self.job, self.sha256, self.seen = form["job"], form["sha256"], int(form["seen"])
             self.approve, self.why = (
                 {"approve": True, "refuse": False}[form["decision"]],
-                form.get("why", "")[:MOST_WHY],
+                visible(form.get("why", ""))[:MOST_WHY],
             )
             self.days = float(form.get("days", "0"))
             self._digest = bytes.fromhex(self.sha256)
         except (KeyError, ValueError):
             raise BadInput("this form is none of the console's: open the job again") from None
+        if self.seen < 0:
+            raise BadInput("this form is none of the console's: open the job again")
 
     @property
     def fields(self) -> dict[str, str]:
@@ -51,6 +57,14 @@ class Decision:
         """The decision for the party."""
         days, why = (self.days, "") if self.approve else (0.0, self.why)
         return approvals_pb2.DecideRequest(job=self.job, digest=self._digest, approve=self.approve, days=days, why=why)
+
+
+def confirmation(session: str, fields: Mapping[str, str]) -> str:
+    """The token of a form that confirms these fields, in hexadecimal: that a page has shown them in a session.
+
+    `session`: the token of its forms.
+    """
+    return hmac.new(session.encode(), json.dumps(sorted(fields.items())).encode(), "sha256").hexdigest()
 
 
 async def form_of(request: web.Request) -> dict[str, str]:

@@ -22,13 +22,15 @@ from treetap.process.lifecycle import serve_until_stopped
 CALL_S = 10.0
 #: Connections of one address that have asked nothing yet.
 SHARE = 64
+#: Bytes of one header: a browser sends the cookies of all services of a host, whatever their ports.
+MOST_FIELD = 8192
 _NEAR = ("localhost", "127.0.0.1", "::1")
 
 
 def hosts_of(config: ConsoleConfig) -> frozenset[str]:
     """The names under which the pages may be asked for."""
     near = _NEAR if on_loopback(config.listen) else ()
-    return frozenset(without_port(name) for name in (config.listen, *near, *config.hosts))
+    return frozenset({without_port(config.listen), *near, *(name.lower().rstrip(".") for name in config.hosts)})
 
 
 def secured_by(config: ConsoleConfig) -> Callable[[], ssl.SSLContext] | None:
@@ -60,7 +62,7 @@ async def _serve(config: ApproverConfig, *, until_stdin_closes: bool, in_termina
     runner = web.AppRunner(console.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()
     host, _, port = listen.rpartition(":")
-    listener = HttpListener(runner, host.strip("[]"), int(port), secured, None, Waiting(SHARE))
+    listener = HttpListener(runner, host.strip("[]"), int(port), secured, None, Waiting(SHARE), MOST_FIELD)
     try:
         try:
             await listener.start()

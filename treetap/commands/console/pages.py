@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
+from party.runtime.ledger import Kind
 from treetap import terminal
 from treetap.wire.disclosure import CLASSES
 from treetap.wire.v2 import approvals_pb2, overview_pb2
@@ -43,7 +44,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as a page shows it. `document`: its lines; `decisions`: sentences; `open`: it can still be decided."""
+    """A job as a page shows it. `document`: its lines; `decisions`: sentences; `open`: it can still be decided.
+
+    `cut`: there is more of the document.
+    """
 
     name: str
     sha256: str
@@ -51,12 +55,14 @@ class Job:
     facts: list[tuple[str, str]]
     words: list[str]
     document: list[str]
+    cut: bool
     decisions: list[str]
     open: bool
 
 
 def job(asked: approvals_pb2.AskedJob) -> Job:
     """A job that a party was asked for."""
+    document, cut = _document(asked.document)
     signed = f"{clipped(asked.operator)} (certificate {clipped(asked.fingerprint)})" if asked.operator else "nobody"
     return Job(
         name=clipped(asked.job),
@@ -71,7 +77,8 @@ def job(asked: approvals_pb2.AskedJob) -> Job:
             ("Digest", asked.digest.hex()[:128]),
         ],
         words=[clipped(sentence) for sentence in asked.words],
-        document=_document(asked.document),
+        document=document,
+        cut=cut,
         decisions=[decision(verdict) for verdict in asked.decisions],
         open=asked.state != "ended",
     )
@@ -121,12 +128,20 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _document(text: str) -> list[str]:
-    """The lines of a document."""
+def figure(number: float) -> str:
+    """A number in decimal digits: counts as a whole, others to six digits."""
+    if number == round(number, 0) and abs(number) < 1e15:
+        return f"{number:,.0f}"
+    return f"{number:.6g}"
+
+
+def _document(text: str) -> tuple[list[str], bool]:
+    """The lines of a document, and if there is more of it."""
     try:
-        return clipped(json.dumps(json.loads(text), indent=1), LONGEST_DOCUMENT).split("\n")
+        whole, cut = json.dumps(json.loads(text), indent=1), False
     except (ValueError, RecursionError):  # the party has cut it
-        return [clipped(text, LONGEST_DOCUMENT)]
+        whole, cut = text, True
+    return clipped(whole, LONGEST_DOCUMENT).split("\n"), cut or len(whole) > LONGEST_DOCUMENT
 
 
 def _running(view: View) -> list[Table]:
@@ -177,9 +192,9 @@ def _limits(view: View) -> list[Table]:
         (
             one.of,
             one.limit,
-            f"{one.spent:.6g} {_name(one.unit)}",
-            f"{one.most:.6g}" if one.HasField("most") else "no limit",
-            f"{max(one.most - one.spent, 0):.6g}" if one.HasField("most") else "–",
+            f"{figure(one.spent)} {_name(one.unit)}",
+            figure(one.most) if one.HasField("most") else "no limit",
+            figure(max(one.most - one.spent, 0)) if one.HasField("most") else "–",
         )
         for one in view.limits
     ]
@@ -187,12 +202,24 @@ def _limits(view: View) -> list[Table]:
     return [_table("Limits and leakage", heads, rows, "Nothing was charged, and no limit is set.")]
 
 
+#: Kind of a charge → the unit of its amount; of others it is a number of times.
+_AMOUNTS: Mapping[str, str] = {
+    Kind.RECORDS: "records",
+    Kind.NOISY_LABELS: "ε",
+    Kind.CLEAN_LABELS: "labels",
+    Kind.NOISED_SUMS: "ρ",
+    Kind.NOISED_WEIGHTS: "ε",
+    Kind.CELLS: "cells",
+    Kind.OPENED_LEAVES: "trees",
+}
+
+
 def _ledger(view: View) -> list[Table]:
     rows = [
         (
             moment(one.at),
             one.kind,
-            f"{one.amount:.6g}",
+            f"{figure(one.amount)} {_AMOUNTS.get(one.kind, '')}".rstrip(),
             one.table,
             ", ".join(map(_name, one.partners)),
             f"{_name(one.job)}, {one.attempt}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
 from hmac import compare_digest
 from importlib import resources
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from aiohttp import hdrs, web
 from party.server.http_bodies import Answer
 from treetap import errors
 from treetap.commands.console import pages
-from treetap.commands.console.forms import MOST_FORM, Decision, form_of, page_of, without_port
+from treetap.commands.console.forms import MOST_FORM, Decision, confirmation, form_of, page_of, without_port
 from treetap.commands.console.sessions import TOKEN_S, Session, Sessions
 from treetap.names import one_line
 from treetap.pages.page import render
@@ -52,6 +53,8 @@ _STATUSES: list[tuple[type[Exception], int, str]] = [
     (errors.TreetapError, 502, "The party's answer cannot be used"),
     (TimeoutError, 504, "The party does not answer"),
 ]
+#: The session of the request that is answered, also if it ends meanwhile.
+_asking: ContextVar[Session | None] = ContextVar("_asking", default=None)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -106,6 +109,7 @@ class Console:
 
     @web.middleware
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        _asking.set(None)
         try:
             async with asyncio.timeout(ANSWER_S):
                 answer = await self._admitted(request, handler)
@@ -116,10 +120,12 @@ class Console:
         except (errors.TreetapError, TimeoutError) as error:
             status, heading = next((code, says) for kind, code, says in _STATUSES if isinstance(error, kind))
             log.warning("not answered: %s: %s", type(error).__name__, error)
-            answer = self._problem(status, heading, pages.clipped(one_line(str(error))) or f"within {ANSWER_S:g} s")
+            text = pages.clipped(one_line(str(error))) or f"within {ANSWER_S:g} s"
+            answer = self._problem(status, heading, text)
         except Exception as error:
             log.exception("a defect")
-            answer = self._problem(500, "This is a defect of the console", f"{type(error).__name__}: see its log.")
+            text = f"{type(error).__name__}: see its log."
+            answer = self._problem(500, "This is a defect of the console", text)
         answer.headers.update(_HEADERS)
         return answer
 
@@ -132,8 +138,10 @@ class Console:
         session = self._session(request)
         if session is None:
             if form is not None:
-                return self._problem(403, "There is no session", "It has ended, or was idle too long: enter again.")
+                text = "It has ended, or was idle too long: enter again."
+                return self._problem(403, "There is no session", text)
             return Answer(status=303, headers={"Location": "/enter"})
+        _asking.set(session)
         if form is not None and not compare_digest(form.get("form", "").encode(), session.form.encode()):
             return self._problem(403, "This form is of another session", "Open the page again and repeat it.")
         return await handler(request)
@@ -165,6 +173,7 @@ class Console:
             log.warning("a token was shown that opens nothing")
             fault = "This token opens nothing: it was used, is older than allowed, or was not copied as a whole."
             return self._page("enter.html.j2", 403, title="Enter", fault=fault, seconds=f"{TOKEN_S:g}")
+        self.sessions.leave(request.cookies.get(self._cookie, ""))  # the one that this browser had
         answer = Answer(status=303, headers={"Location": "/"})
         answer.set_cookie(self._cookie, secret, httponly=True, samesite="Strict", secure=self._secured, path="/")
         return answer
@@ -189,7 +198,6 @@ class Console:
         standing = [pages.standing(one) for one in await self._calls.standing()]
         return self._page(
             "jobs.html.j2",
-            session=self._session(request),
             title="Jobs",
             here="/",
             waiting=waiting,
@@ -203,19 +211,15 @@ class Console:
         asked = await self._asked(request.match_info["job"], request.match_info["sha256"])
         if asked is None:
             raise errors.UnknownJob(f"{self._about['party']} was asked for no job of this name and digest")
-        return self._job_page(request, asked)
+        return self._job_page(asked)
 
     async def _asked(self, job: str, sha256: str) -> approvals_pb2.AskedJob | None:
         """The job of a name and a digest as it is now."""
         return next((one for one in await self._calls.jobs(job) if one.digest.hex() == sha256), None)
 
-    def _job_page(
-        self, request: web.Request, asked: approvals_pb2.AskedJob, notice: str = "", status: int = 200
-    ) -> web.StreamResponse:
+    def _job_page(self, asked: approvals_pb2.AskedJob, notice: str = "", status: int = 200) -> web.StreamResponse:
         shown = pages.job(asked)
-        return self._page(
-            "job.html.j2", status, session=self._session(request), title=f"Job {shown.name}", job=shown, notice=notice
-        )
+        return self._page("job.html.j2", status, title=f"Job {shown.name}", job=shown, notice=notice)
 
     async def _confirm(self, request: web.Request) -> web.StreamResponse:
         """Ask again, with the job as it is now; nothing is decided."""
@@ -224,21 +228,24 @@ class Console:
         if asked is None:
             raise errors.Conflict(f"the party has no job {decision.job} of the digest that was shown; look at it again")
         if (meanwhile := _meanwhile(asked, decision.seen)) is not None:
-            return self._job_page(request, asked, meanwhile, 409)
+            return self._job_page(asked, meanwhile, 409)
         shown = pages.job(asked)
-        return self._page("confirm.html.j2", session=self._session(request), title="Confirm", job=shown, asked=decision)
+        confirms = _confirmation(decision.fields)
+        return self._page("confirm.html.j2", title="Confirm", job=shown, asked=decision, shown=confirms)
 
     async def _decide(self, request: web.Request) -> web.StreamResponse:
         """Decide about the digest that was shown: the party refuses it if the job is another one by now."""
-        decision = Decision(await form_of(request))
+        form = await form_of(request)
+        decision = Decision(form)
+        _check_shown(form, decision.fields)
         before = await self._asked(decision.job, decision.sha256)
         if before is not None and (meanwhile := _meanwhile(before, decision.seen)) is not None:
-            return self._job_page(request, before, meanwhile, 409)
+            return self._job_page(before, meanwhile, 409)
         decided = await self._calls.decide(decision.message())
         log.info("job %s: %s through these pages", decision.job, "approved" if decision.approve else "refused")
         if len(decided.decisions) != decision.seen + 1:
             notice = _meanwhile(decided, decision.seen) or "It was approved before, as below: that stays as it is."
-            return self._job_page(request, decided, notice, 409)
+            return self._job_page(decided, notice, 409)
         return Answer(status=303, headers={"Location": f"/jobs/{decision.job}/{decision.sha256}"})
 
     async def _confirm_end(self, request: web.Request) -> web.StreamResponse:
@@ -246,10 +253,14 @@ class Console:
         kept = next((pages.standing(one) for one in await self._calls.standing(name) if name), None)
         if kept is None:
             raise errors.UnknownJob("the party has no standing approval of this name")
-        return self._page("confirm_end.html.j2", session=self._session(request), title="Confirm", standing=kept)
+        shown = _confirmation({"name": kept[0]})
+        return self._page("confirm_end.html.j2", title="Confirm", standing=kept, shown=shown)
 
     async def _end(self, request: web.Request) -> web.StreamResponse:
-        await self._calls.revoke((await form_of(request)).get("name", ""))
+        form = await form_of(request)
+        name = form.get("name", "")
+        _check_shown(form, {"name": name})
+        await self._calls.revoke(name)
         return Answer(status=303, headers={"Location": "/"})
 
     async def _view(self, request: web.Request) -> web.StreamResponse:
@@ -257,7 +268,6 @@ class Console:
         shown, view = pages.VIEWS[name], await self._calls.view(name, number)
         answer = self._page(
             "tables.html.j2",
-            session=self._session(request),
             title=shown.title,
             here=f"/{name}",
             shown=shown,
@@ -276,8 +286,21 @@ class Console:
         return self._page("problem.html.j2", status, title=heading, text=text)
 
     def _page(self, template: str, status: int = 200, **content: Any) -> Answer:
-        whole = {"session": None, "here": "", **self._about, **content}
+        whole = {"session": _asking.get(), "here": "", **self._about, **content}
         return Answer(status=status, text=render(__package__, template, **whole), content_type="text/html")
+
+
+def _confirmation(fields: dict[str, str]) -> str:
+    """The token of a form that confirms these fields in the session of the request."""
+    session = _asking.get()
+    assert session is not None  # every page that asks again is of one
+    return confirmation(session.form, fields)
+
+
+def _check_shown(form: dict[str, str], fields: dict[str, str]) -> None:
+    """Refuse a form whose fields no page of this session has asked about."""
+    if not compare_digest(form.get("shown", "").encode(), _confirmation(fields).encode()):
+        raise web.HTTPForbidden(reason="No page has asked about this")
 
 
 def _meanwhile(asked: approvals_pb2.AskedJob, seen: int) -> str | None:

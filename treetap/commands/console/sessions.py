@@ -15,6 +15,8 @@ from dataclasses import dataclass
 TOKEN_BYTES = 16
 #: Seconds in which a token can be used, and after whose last request a session ends.
 TOKEN_S, IDLE_S = 60.0, 900.0
+#: A clock that goes on while the machine sleeps, as CLOCK_MONOTONIC does not on Linux.
+_THROUGH_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: Most sessions, and tokens that wait; the oldest one makes room.
 MOST = 16
 
@@ -27,17 +29,19 @@ class Session:
     seen: float
 
 
+def _seconds() -> float:
+    return time.clock_gettime(_THROUGH_SLEEP)
+
+
 class Sessions:
     """The sessions of one console.
 
     Args:
-        clock: seconds, monotonic.
+        clock: seconds, monotonic, with those for which the machine sleeps.
         draw: random text of a number of bytes, from the operating system.
     """
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, draw: Callable[[int], str] = secrets.token_hex
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = _seconds, draw: Callable[[int], str] = secrets.token_hex) -> None:
         self._clock, self._draw = clock, draw
         self._tokens: dict[bytes, float] = {}
         self._sessions: dict[bytes, Session] = {}

@@ -224,6 +224,7 @@ class LedgerLine(google.protobuf.message.Message):
     at: builtins.float
     kind: builtins.str
     amount: builtins.float
+    """By the kind: attempts, records, ε, or cells that a label holder can read."""
     table: builtins.str
     job: builtins.str
     attempt: builtins.int
