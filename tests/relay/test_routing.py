@@ -316,6 +316,22 @@ def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
     carried_out(main)
 
 
+def test_a_connection_outlasts_the_deadlines_of_its_beginning(tmp_path: Path) -> None:
+    """Once both ends are joined neither the hello's deadline nor that of fetching ends them."""
+
+    async def main() -> None:
+        async with relaying(tmp_path, Bounds(hello_s=0.2)) as rig:
+            await _silent_end(rig, "bank")
+            reader, writer = await first_bytes(rig.at, hellos.real(B.dns))
+            await until(lambda: rig.relay.names[B.dns].open.total() == 1, "a connection")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(reader.read(), 0.6)
+            assert rig.relay.turned_away == {}
+            writer.close()
+
+    carried_out(main)
+
+
 def test_nothing_is_kept_of_a_connection_that_has_ended(tmp_path: Path) -> None:
     """Neither the relay nor the forwarder holds it until it would have been idle: their memory does not grow."""
 

@@ -203,7 +203,8 @@ class Relay:
             self.turn_away(data, "unknown token")
             return
         data.settle()
-        caller.waits(None)
+        for end in (data, caller):
+            end.waits(None)
         data.join(caller, known.share, self._bounds.idle_s, bytes(caller.hello.content))
         caller.transport.write(early)
         caller.free("routed")
