@@ -230,9 +230,10 @@ def test_a_registration_is_said_in_time(tmp_path: Path, monkeypatch: pytest.Monk
         (b"treetap-relay 2\n", "says 'treetap-relay 2', not 'treetap-relay 1': install one release"),
         (b"x" * 4096, "too long, or no text"),
         (b"\xff\n", "too long, or no text"),
-        (b"treetap-relay 1\npong\nopen the gates\n", "says 'open the gates' on its control connection"),
+        (b"treetap-relay 1\nopen the gates\n", "says 'open the gates' on its control connection"),
+        (b"treetap-relay 1\npong\n", "says 'pong' on its control connection"),
     ],
-    ids=["HTTP", "another version", "an endless line", "no text", "a word of the relay's"],
+    ids=["HTTP", "another version", "an endless line", "no text", "a word of the relay's", "an answer unasked"],
 )
 def test_what_no_process_says(said: bytes, says: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A registration with a good certificate and other words is refused by name, and does not stay."""

@@ -275,7 +275,7 @@ class Relay:
         log.info("%s registers, from %s", process, end.address)
         say(writer, READY)
         loop = asyncio.get_running_loop()
-        heard = loop.time()
+        heard, asked = loop.time(), 0
         try:
             while known.control is writer:
                 try:
@@ -285,10 +285,11 @@ class Relay:
                         raise
                     self._callers.shown(certificate, *_REGISTERED)
                     say(writer, PING)
+                    asked += 1
                 else:
-                    heard = loop.time()
-                    if line != PONG:
+                    if line != PONG or not asked:  # who speaks unasked would not be looked at again
                         raise Malformed(f"{process} says {line[:40]!r} on its control connection")
+                    heard, asked = loop.time(), asked - 1
         finally:
             if known.control is writer:
                 known.control = None
