@@ -31,8 +31,9 @@ def test_what_nobody_takes_does_not_keep_an_end(monkeypatch: pytest.MonkeyPatch)
         caller.on_lost(lambda: lost.append("caller"))
         process.join(caller, Share(), 60.0)
         sending = asyncio.ensure_future(loop.sock_sendall(speaks, bytes(400_000)))
-        assert caller.transport is not None
-        await until(lambda: sending.done() and caller.transport.get_write_buffer_size() > 0, "bytes that wait")
+        transport = caller.transport
+        assert transport is not None
+        await until(lambda: sending.done() and transport.get_write_buffer_size() > 0, "bytes that wait")
         speaks.shutdown(socket.SHUT_WR)
         await until(lambda: process._ended, "the end of the process's half")
         never_reads.shutdown(socket.SHUT_WR)

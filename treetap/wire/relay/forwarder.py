@@ -13,6 +13,7 @@ import math
 import random
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -49,8 +50,8 @@ DIAL_S = 10.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
 #: Seconds after which a connection without a byte is closed, in case the relay does not.
 IDLE_S = 600.0
-#: Seconds for last answers to leave, and between two looks if they have.
-CLOSE_S, CLOSING_LOOK_S = 2.0, 0.02
+#: Seconds for last answers to leave.
+CLOSE_S = 2.0
 _REPLACED = "another process has registered with a certificate of this name, which ends this registration"
 
 
@@ -80,6 +81,8 @@ class Forwarder:
         self._keeping: asyncio.Task[None] | None = None
         self._fetching: set[asyncio.Task[None]] = set()
         self._ends: set[End] = set()
+        self._none_open = asyncio.Event()  # set while there are no ends
+        self._none_open.set()
         self._registered_at = self._complained_at = -math.inf  # of the loop's clock
         self.registered = asyncio.Event()  #: set while the relay leads callers here
 
@@ -89,14 +92,14 @@ class Forwarder:
 
     async def close(self) -> None:
         """End the registration, and all connections once what a stopped server has said last has left."""
-        loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait([self._keeping])
         for task in list(self._fetching):
             task.cancel()
-        while self._ends and loop.time() - began < self._times.close_s:
-            await asyncio.sleep(CLOSING_LOOK_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._times.close_s):
+                await self._none_open.wait()
         for end in list(self._ends):
             end.close(abrupt=True)
 
@@ -222,7 +225,13 @@ class Forwarder:
 
     def _note(self, end: End) -> None:
         self._ends.add(end)
-        end.on_lost(lambda: self._ends.discard(end))
+        self._none_open.clear()
+        end.on_lost(lambda: self._forget(end))
+
+    def _forget(self, end: End) -> None:
+        self._ends.discard(end)
+        if not self._ends:
+            self._none_open.set()
 
 
 def _context(files: TlsFiles) -> ssl.SSLContext:
