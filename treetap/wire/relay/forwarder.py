@@ -15,6 +15,7 @@ import socket
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from cryptography import x509
 
@@ -244,6 +245,18 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
+async def _places(host: str, port: int) -> list[tuple[Any, ...]]:
+    """What `getaddrinfo` says of a host; of an address at once, without the thread that looks names up."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except OSError:
+        pass
+    try:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as fault:
+        raise OSError(f"the name {host!r} cannot be looked up ({fault}); correct it or the name service") from None
+
+
 async def dial(location: str, within_s: float, *, proxied: bool) -> socket.socket:
     """A connection to `host:port`, through the environment's proxy where `proxied` and it names one.
 
@@ -255,11 +268,7 @@ async def dial(location: str, within_s: float, *, proxied: bool) -> socket.socke
     """
     proxy, loop = (proxy_to(location) if proxied else None), asyncio.get_running_loop()
     host, _, port = (location if proxy is None else proxy.location).rpartition(":")
-    try:
-        places = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    except OSError as fault:
-        raise OSError(f"the name {host!r} cannot be looked up ({fault}); correct it or the name service") from None
-    failure = ""
+    places, failure = await _places(host.strip("[]"), int(port)), ""
     for family, _, _, _, place in places:
         dialled = socket.socket(family, socket.SOCK_STREAM)
         dialled.setblocking(False)
