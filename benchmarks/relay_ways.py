@@ -88,7 +88,7 @@ class _OneStream:
         writer.close()
 
     async def _unpack(self, side: str, reader: asyncio.StreamReader) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
+        with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             while True:
                 head = await reader.readexactly(8)
                 content, number = await reader.readexactly(int.from_bytes(head[4:])), int.from_bytes(head[:4])
