@@ -208,6 +208,32 @@ def test_a_connection_says_a_hello_in_time(said: bytes, tmp_path: Path) -> None:
     carried_out(main)
 
 
+def test_who_says_nothing_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of silent connections one address has half of the places, and the oldest of all leaves for a new one."""
+    monkeypatch.setattr(meeting, "MOST_WAITING", 4)
+
+    async def main() -> None:
+        async with relaying(tmp_path) as rig:
+            bank = await rig.behind("bank")
+            host, _, port = rig.at.rpartition(":")
+            silent = [
+                await asyncio.open_connection(host, int(port), local_addr=(address, 0))
+                for address in ("127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3")
+            ]
+            assert await _closed(silent[2][0]) == b""
+            assert rig.relay.turned_away == {"no hello": 1}
+            assert len(rig.relay._unsettled) == 4
+            await first_bytes(rig.at, hellos.real(B.dns))
+            assert await _closed(silent[0][0]) == b""
+            await deliver(rig.certs.files("telco"), rig.address("bank"), message())
+            assert len(bank.got) == 1
+            for _, writer in silent:
+                writer.close()
+            await until(lambda: not rig.relay._unsettled, "no place that is taken")
+
+    carried_out(main)
+
+
 def test_a_registration_is_said_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who shakes hands for the relay's own name and then is silent is closed."""
 
