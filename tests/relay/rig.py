@@ -30,7 +30,7 @@ from treetap.wire.v2 import exchange_pb2
 
 RELAY = Identity("relay", Role.RELAY)
 #: Short waits, so that a test of one takes no longer than it must.
-QUICK = Times(dial_s=2.0, first_wait_s=0.02, longest_wait_s=0.1, silent_s=5.0)
+QUICK = Times(dial_s=2.0, first_wait_s=0.02, longest_wait_s=0.1, silent_s=5.0, close_s=0.1)
 
 
 class Certs:

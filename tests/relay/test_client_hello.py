@@ -75,6 +75,8 @@ WRONG: dict[str, bytes] = {
     "a name that is no ASCII": _named("bänk".encode()),
     "a name with a line feed": _named(b"bank\n"),
     "a name too long": _named(b"a" * 254),
+    "a dot at the end": _named(f"{NAME}.".encode()),
+    "an address of IPv6": _named(b"::1"),
     "a session too long": hellos.records(hellos.message([hellos.server_name(b"a")], session=bytes(33))),
     "no cipher": hellos.records(hellos.message([hellos.server_name(b"a")], suites=b"")),
     "half a cipher": hellos.records(hellos.message([hellos.server_name(b"a")], suites=b"\x13")),

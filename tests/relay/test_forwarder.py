@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -12,7 +13,8 @@ import pytest
 
 from coordinator import config as coordinator_config
 from party import config as party_config
-from tests.relay.rig import RELAY, Certs, Rig, carried_out, deliver, message, relaying, until
+from tests.relay import hellos
+from tests.relay.rig import RELAY, Certs, Rig, carried_out, deliver, first_bytes, message, relaying, until
 from treetap.commands.certs.revocation import revoke
 from treetap.commands.doctor.connections import check_relay
 from treetap.commands.local_federation import to_toml
@@ -127,7 +129,7 @@ def test_what_no_relay_says(said: bytes, says: str, tmp_path: Path, caplog: pyte
 
 
 def test_a_silent_relay_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One that shakes hands and says nothing, and one that says nothing more, pings included."""
+    """One that shakes hands and says nothing, and one that asks for connections and never pings."""
 
     async def main() -> None:
         async with relaying(tmp_path) as rig:
@@ -137,11 +139,13 @@ def test_a_silent_relay_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
             async def ready(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 writer.write(b"ready\n")
-                await reader.read()
+                while not writer.is_closing():  # what it asks for is no sign that its certificate is still in order
+                    writer.write(f"open {new_token()}\n".encode())
+                    await asyncio.sleep(0.05)
 
             to = await false_relay(rig, rig.certs.files("relay", Role.RELAY), ready)
             await rig.forward("bank", "127.0.0.1:9", to=to, silent_s=0.3)
-            await until(lambda: "no answer within 0.3 s" in caplog.text, "the second")
+            await until(lambda: "no ping within 0.3 s" in caplog.text, "the second")
 
     carried_out(main)
 
@@ -160,9 +164,109 @@ def test_a_flood_of_callers_is_bounded(
                 await reader.read()
 
             to = await false_relay(rig, rig.certs.files("relay", Role.RELAY), flood)
-            made = await rig.forward("bank", "127.0.0.1:9", to=to)
+            made = await rig.forward("bank", "127.0.0.1:9", to=to, longest_wait_s=60.0)
             await until(lambda: "8 connections are open, one more is not fetched" in caplog.text, "a bound")
             assert len(made._fetching) <= 8
+            await until(lambda: not made._fetching, "the end of all dialling")
+            assert caplog.text.count("not fetched") == 1  # a log that a relay can fill would end the process
+
+    carried_out(main)
+
+
+def test_a_registration_that_ends_at_once_is_no_fresh_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attempts come ever more rarely, and one reason is logged once: a relay cannot make a process dial without end."""
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    async def main() -> None:
+        async with relaying(tmp_path) as rig:
+
+            async def ready(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                writer.write(b"ready\n")
+                await writer.drain()
+
+            to = await false_relay(rig, rig.certs.files("relay", Role.RELAY), ready)
+            monkeypatch.setattr(asyncio, "sleep", noted)
+            await rig.forward("bank", "127.0.0.1:9", to=to, first_wait_s=1.0, longest_wait_s=60.0)
+            while len(waits) < 6:
+                await sleep(0.01)
+            monkeypatch.undo()
+
+    carried_out(main)
+    assert all(2.0**power / 2 <= wait <= 2.0**power for power, wait in enumerate(waits[:6]))
+    assert caplog.text.count("has ended the control connection") == 1
+
+
+def test_an_address_that_never_answers_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a name with two addresses the second is reached within the time for both."""
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as there, socket.create_server(("127.0.0.2", 0), backlog=0) as full:
+            loop, silent = asyncio.get_running_loop(), full.getsockname()
+            filling = [socket.socket() for _ in range(4)]
+            for one in filling:  # a queue that is full: further ones are not answered
+                one.setblocking(False)
+                one.connect_ex(silent)
+
+            async def both(*_given: object, **_named: object) -> list[tuple[object, ...]]:
+                return [(socket.AF_INET, 0, 0, "", place) for place in (silent, there.getsockname())]
+
+            monkeypatch.setattr(loop, "getaddrinfo", both)
+            (await forwarder.dial("relay.example.org:443", 0.9, proxied=False)).close()
+            for one in filling:
+                one.close()
+
+    carried_out(main)
+
+
+def test_the_last_answer_leaves_before_a_forwarder_closes(tmp_path: Path) -> None:
+    """What a server has written when it stops reaches a caller behind the relay, however large it is."""
+
+    async def main() -> None:
+        async with relaying(tmp_path) as rig:
+            written = asyncio.Event()
+
+            async def answer(asked: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                assert await asked.read(100)
+                writer.write(bytes(3_000_000))
+                writer.close()
+                written.set()
+
+            server = await asyncio.start_server(answer, "127.0.0.1", 0)
+            rig.stack.callback(server.close)
+            at = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            made = await rig.forward("bank", at, close_s=5.0)
+            reader, writer = await first_bytes(rig.at, hellos.real("bank.party.treetap.internal"))
+            await written.wait()
+            closing = asyncio.ensure_future(made.close())
+            assert len(await reader.read()) == 3_000_000
+            await closing
+            writer.close()
+
+    carried_out(main)
+
+
+@pytest.mark.parametrize(
+    ("at", "says"),
+    [
+        ("127.0.0.1:9", "relay relay at 127.0.0.1:9: connection refused: no process listens there; start the process"),
+        ("nowhere.invalid:443", "at nowhere.invalid:443: the name 'nowhere.invalid' cannot be looked up"),
+    ],
+    ids=["nothing there", "no such name"],
+)
+def test_a_relay_that_is_away(at: str, says: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log names the relay, its address, the cause and the remedy."""
+
+    async def main() -> None:
+        async with relaying(tmp_path) as rig:
+            await rig.forward("bank", "127.0.0.1:9", to=Address(RELAY.name, at, Role.RELAY), wait=False)
+            await until(lambda: says in caplog.text, says)
 
     carried_out(main)
 

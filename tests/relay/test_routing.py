@@ -208,6 +208,32 @@ def test_a_connection_says_a_hello_in_time(said: bytes, tmp_path: Path) -> None:
     carried_out(main)
 
 
+def test_who_says_nothing_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of silent connections one address has half of the places, and the oldest of all leaves for a new one."""
+    monkeypatch.setattr(meeting, "MOST_WAITING", 4)
+
+    async def main() -> None:
+        async with relaying(tmp_path) as rig:
+            bank = await rig.behind("bank")
+            host, _, port = rig.at.rpartition(":")
+            silent = [
+                await asyncio.open_connection(host, int(port), local_addr=(address, 0))
+                for address in ("127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3")
+            ]
+            assert await _closed(silent[2][0]) == b""
+            assert rig.relay.turned_away == {"no hello": 1}
+            assert len(rig.relay._unsettled) == 4
+            await first_bytes(rig.at, hellos.real(B.dns))
+            assert await _closed(silent[0][0]) == b""
+            await deliver(rig.certs.files("telco"), rig.address("bank"), message())
+            assert len(bank.got) == 1
+            for _, writer in silent:
+                writer.close()
+            await until(lambda: not rig.relay._unsettled, "no place that is taken")
+
+    carried_out(main)
+
+
 def test_a_registration_is_said_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who shakes hands for the relay's own name and then is silent is closed."""
 
@@ -230,9 +256,10 @@ def test_a_registration_is_said_in_time(tmp_path: Path, monkeypatch: pytest.Monk
         (b"treetap-relay 2\n", "says 'treetap-relay 2', not 'treetap-relay 1': install one release"),
         (b"x" * 4096, "too long, or no text"),
         (b"\xff\n", "too long, or no text"),
-        (b"treetap-relay 1\npong\nopen the gates\n", "says 'open the gates' on its control connection"),
+        (b"treetap-relay 1\nopen the gates\n", "says 'open the gates' on its control connection"),
+        (b"treetap-relay 1\npong\n", "says 'pong' on its control connection"),
     ],
-    ids=["HTTP", "another version", "an endless line", "no text", "a word of the relay's"],
+    ids=["HTTP", "another version", "an endless line", "no text", "a word of the relay's", "an answer unasked"],
 )
 def test_what_no_process_says(said: bytes, says: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A registration with a good certificate and other words is refused by name, and does not stay."""
@@ -312,6 +339,22 @@ def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
             await _closed(reader)
             writer.close()
             await until(lambda: rig.relay.names[B.dns].open.total() == 0, "no connection")
+
+    carried_out(main)
+
+
+def test_a_connection_outlasts_the_deadlines_of_its_beginning(tmp_path: Path) -> None:
+    """Once both ends are joined neither the hello's deadline nor that of fetching ends them."""
+
+    async def main() -> None:
+        async with relaying(tmp_path, Bounds(hello_s=0.2)) as rig:
+            await _silent_end(rig, "bank")
+            reader, writer = await first_bytes(rig.at, hellos.real(B.dns))
+            await until(lambda: rig.relay.names[B.dns].open.total() == 1, "a connection")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(reader.read(), 0.6)
+            assert rig.relay.turned_away == {}
+            writer.close()
 
     carried_out(main)
 

@@ -138,7 +138,7 @@ class _Probe:
             try:
                 connection = self._connect(context, family, place)
             except OSError as error:
-                problems.append(str(error) if isinstance(error, ProxyRefuses) else _connect_problem(error))
+                problems.append(str(error) if isinstance(error, ProxyRefuses) else connect_problem(error))
             else:
                 with connection:
                     return self._handshake(connection, family, place)
@@ -267,7 +267,8 @@ class _Probe:
         )
 
 
-def _connect_problem(error: OSError) -> str:
+def connect_problem(error: OSError) -> str:
+    """The cause why a connection was not taken, and the remedy."""
     if isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
         return _CLOSED  # reset before the call to connect had returned
     if isinstance(error, ConnectionRefusedError):

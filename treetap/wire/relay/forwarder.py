@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from cryptography import x509
 
 from treetap.errors import ConfigError, Incompatible, Malformed, Refused, TreetapError
 from treetap.names import visible
 from treetap.wire.ports import Address
+from treetap.wire.probe import connect_problem
 from treetap.wire.proxies import MOST_HEADER, ProxyRefuses, check_connected, proxy_to
 from treetap.wire.relay.control import (
     GREETING,
@@ -47,6 +51,8 @@ DIAL_S = 10.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
 #: Seconds after which a connection without a byte is closed, in case the relay does not.
 IDLE_S = 600.0
+#: Seconds for last answers to leave.
+CLOSE_S = 2.0
 _REPLACED = "another process has registered with a certificate of this name, which ends this registration"
 
 
@@ -58,6 +64,7 @@ class Times:
     first_wait_s: float = FIRST_WAIT_S
     longest_wait_s: float = LONGEST_WAIT_S
     silent_s: float = SILENT_S
+    close_s: float = CLOSE_S
 
 
 class Forwarder:
@@ -75,6 +82,9 @@ class Forwarder:
         self._keeping: asyncio.Task[None] | None = None
         self._fetching: set[asyncio.Task[None]] = set()
         self._ends: set[End] = set()
+        self._none_open = asyncio.Event()  # set while there are no ends
+        self._none_open.set()
+        self._registered_at = self._complained_at = -math.inf  # of the loop's clock
         self.registered = asyncio.Event()  #: set while the relay leads callers here
 
     def begin(self) -> None:
@@ -82,22 +92,26 @@ class Forwarder:
         self._keeping = asyncio.ensure_future(self._keep())
 
     async def close(self) -> None:
-        """End the registration and all connections."""
+        """End the registration, and all connections once what a stopped server has said last has left."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait([self._keeping])
         for task in list(self._fetching):
             task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._times.close_s):
+                await self._none_open.wait()
         for end in list(self._ends):
             end.close(abrupt=True)
 
     async def _keep(self) -> None:
-        wait, said = self._times.first_wait_s, ""
+        loop, wait, said = asyncio.get_running_loop(), self._times.first_wait_s, ""
         while True:
             reason = await self._attempt()
             if self.registered.is_set():
                 self.registered.clear()
-                wait, said = self._times.first_wait_s, ""
+                if loop.time() - self._registered_at > self._times.longest_wait_s:  # it is not one that ends at once
+                    wait, said = self._times.first_wait_s, ""
             if reason != said:
                 log.warning("%s: %s; it is tried again", self._where, visible(reason))
                 said = reason
@@ -115,9 +129,11 @@ class Forwarder:
         try:
             await self._register()
         except ssl.SSLCertVerificationError as fault:
-            return f"its certificate is refused: {fault.verify_message}"
+            return f"its certificate is refused: {fault.verify_message}; renew it, or correct relay and relay_name"
         except TimeoutError:
-            return f"no answer within {self._times.silent_s if self.registered.is_set() else self._times.dial_s:g} s"
+            if self.registered.is_set():
+                return f"no ping within {self._times.silent_s:g} s"
+            return f"no answer within {self._times.dial_s:g} s; is a relay of treetap at this address?"
         except (OSError, TreetapError) as fault:
             return f"{fault}"
         except Exception as defect:
@@ -136,7 +152,7 @@ class Forwarder:
         protocol, loop = asyncio.StreamReaderProtocol(reader), asyncio.get_running_loop()
         context = _context(self._files)
         async with asyncio.timeout(self._times.dial_s):
-            dialled = await dial(self._relay.location, proxied=self._files.proxied)
+            dialled = await dial(self._relay.location, self._times.dial_s, proxied=self._files.proxied)
             transport, _ = await loop.create_connection(
                 lambda: protocol, sock=dialled, ssl=context, server_hostname=self._relay.dns
             )
@@ -151,9 +167,11 @@ class Forwarder:
                 raise Malformed(f"it answers {answer[:40]!r}, as no relay does")
             self.registered.set()
             log.info("%s: registered; callers come through it", self._where)
-            while (line := await read_line(reader, self._times.silent_s)) != REPLACED:
+            self._registered_at = pinged = loop.time()
+            while (line := await read_line(reader, pinged + self._times.silent_s - loop.time())) != REPLACED:
                 if line == PING:
                     self._check(transport.get_extra_info("ssl_object"))  # it may have been revoked meanwhile
+                    pinged = loop.time()
                 self._obey(line, writer)
         finally:
             writer.transport.abort()
@@ -173,7 +191,7 @@ class Forwarder:
             say(writer, PONG)
         elif word == OPEN and is_token(rest):
             if len(self._fetching) + len(self._ends) // 2 >= MOST_CONNECTIONS:
-                log.warning("%s: %d connections are open, one more is not fetched", self._where, MOST_CONNECTIONS)
+                self._complain(f"{MOST_CONNECTIONS} connections are open, one more is not fetched")
                 return
             task = asyncio.ensure_future(self._fetch(rest))
             self._fetching.add(task)
@@ -183,28 +201,38 @@ class Forwarder:
 
     async def _fetch(self, token: str) -> None:
         """Dial a data connection, and join it with one to our own port."""
-        loop, own, data = asyncio.get_running_loop(), End(), End()
+        loop, own, data, limit = asyncio.get_running_loop(), End(), End(), self._times.dial_s
         try:
-            async with asyncio.timeout(self._times.dial_s):
-                await loop.create_connection(lambda: own, sock=await dial(self._own_port, proxied=False))
+            async with asyncio.timeout(limit):
+                await loop.create_connection(lambda: own, sock=await dial(self._own_port, limit, proxied=False))
                 self._note(own)
                 own.hold("joined")
-                there = await dial(self._relay.location, proxied=self._files.proxied)
+                there = await dial(self._relay.location, limit, proxied=self._files.proxied)
                 await loop.create_connection(lambda: data, sock=there)
                 self._note(data)
         except (OSError, TimeoutError, ConfigError) as fault:
-            log.warning("%s: a connection is not fetched: %s", self._where, fault or "too slow")
+            self._complain(f"a connection is not fetched: {fault or 'too slow'}")
             own.close(abrupt=True)
-            return
-        if own.transport is None or own.transport.is_closing():
-            data.close(abrupt=True)
             return
         data.join(own, Share(), IDLE_S, data_line(token))
         own.free("joined")
 
+    def _complain(self, fault: str) -> None:
+        """Log a fault of a connection, but not each of thousands that a hostile relay or caller can cause."""
+        now = asyncio.get_running_loop().time()
+        if now - self._complained_at >= self._times.longest_wait_s:
+            self._complained_at = now
+            log.warning("%s: %s", self._where, visible(fault))
+
     def _note(self, end: End) -> None:
         self._ends.add(end)
-        end.on_lost(lambda: self._ends.discard(end))
+        self._none_open.clear()
+        end.on_lost(lambda: self._forget(end))
+
+    def _forget(self, end: End) -> None:
+        self._ends.discard(end)
+        if not self._ends:
+            self._none_open.set()
 
 
 def _context(files: TlsFiles) -> ssl.SSLContext:
@@ -217,22 +245,36 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-async def dial(location: str, *, proxied: bool) -> socket.socket:
+async def _places(host: str, port: int) -> list[tuple[Any, ...]]:
+    """What `getaddrinfo` says of a host; of an address at once, without the thread that looks names up."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except OSError:
+        pass
+    try:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as fault:
+        raise OSError(f"the name {host!r} cannot be looked up ({fault}); correct it or the name service") from None
+
+
+async def dial(location: str, within_s: float, *, proxied: bool) -> socket.socket:
     """A connection to `host:port`, through the environment's proxy where `proxied` and it names one.
 
+    Each address of a host has its part of `within_s` seconds, so that one that never answers leaves time for the next.
+
     Raises:
-        OSError: there is no such name, or nothing takes the connection.
+        OSError: there is no such name, or nothing takes the connection; with a remedy.
         ConfigError: the environment's proxy is no address.
     """
     proxy, loop = (proxy_to(location) if proxied else None), asyncio.get_running_loop()
     host, _, port = (location if proxy is None else proxy.location).rpartition(":")
-    places = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    failure: OSError = OSError(f"the name {host!r} has no address")
+    places, failure = await _places(host.strip("[]"), int(port)), ""
     for family, _, _, _, place in places:
         dialled = socket.socket(family, socket.SOCK_STREAM)
         dialled.setblocking(False)
         try:
-            await loop.sock_connect(dialled, place)
+            async with asyncio.timeout(within_s / (len(places) + 1)):
+                await loop.sock_connect(dialled, place)
             if proxy is not None:
                 await loop.sock_sendall(dialled, proxy.connect_to(location))
                 said = b""
@@ -246,10 +288,10 @@ async def dial(location: str, *, proxied: bool) -> socket.socket:
             raise OSError(f"{proxy}: {refusal}") from None
         except OSError as fault:
             dialled.close()
-            failure = fault
+            failure = connect_problem(fault)
         except BaseException:
             dialled.close()
             raise
         else:
             return dialled
-    raise failure
+    raise OSError(failure)

@@ -44,7 +44,8 @@ from treetap.wire.roles import Identity, Role
 from treetap.wire.secured import Secured
 
 log = logging.getLogger(__name__)
-#: Connections at once of which it is not known where they lead; one address has half of them at most.
+#: Connections at once of which it is not known where they lead; one address has half of them at most. The oldest makes
+#: room for a new one, so that who says nothing keeps nobody out.
 MOST_WAITING = 1024
 #: Connections that the system holds until they are accepted.
 BACKLOG = 1024
@@ -110,6 +111,7 @@ class Relay:
         self.names: dict[str, Name] = {}  #: by DNS name
         self.turned_away: Counter[str] = Counter()
         self._arriving: Counter[str] = Counter()
+        self._unsettled: dict[_Arrival, None] = {}  # the same, the oldest first
         self._unfetched: dict[str, tuple[_Arrival, Name]] = {}
         self._registering: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
@@ -139,19 +141,22 @@ class Relay:
             end.close(abrupt=True)
 
     def arrived(self, end: _Arrival) -> None:
-        """Count a connection; one that is too many is closed."""
+        """Count a connection; one that is too many of its address is closed, of all the one that has waited longest."""
         self._ends.add(end)
         end.on_lost(lambda: self._ends.discard(end))
-        full = self._arriving.total() >= MOST_WAITING or self._arriving[end.address] >= MOST_WAITING // 2
         self._arriving[end.address] += 1
-        if full:
+        self._unsettled[end] = None
+        if self._arriving[end.address] > MOST_WAITING // 2:
             self.turn_away(end, "no hello")
             return
+        if len(self._unsettled) > MOST_WAITING:
+            self.turn_away(next(iter(self._unsettled)), "no hello")
         end.waits(self._bounds.hello_s, lambda: self.turn_away(end, "no hello"))
 
     def settled(self, end: _Arrival) -> None:
         """Count it no longer among those of which nothing is known."""
         self._arriving -= Counter([end.address])
+        self._unsettled.pop(end, None)
 
     def turn_away(self, end: _Arrival, reason: str, alert: bytes = b"") -> None:
         """Close a connection, with an alert by which a caller's TLS names the cause."""
@@ -203,7 +208,8 @@ class Relay:
             self.turn_away(data, "unknown token")
             return
         data.settle()
-        caller.waits(None)
+        for end in (data, caller):
+            end.waits(None)
         data.join(caller, known.share, self._bounds.idle_s, bytes(caller.hello.content))
         caller.transport.write(early)
         caller.free("routed")
@@ -274,7 +280,7 @@ class Relay:
         log.info("%s registers, from %s", process, end.address)
         say(writer, READY)
         loop = asyncio.get_running_loop()
-        heard = loop.time()
+        heard, asked = loop.time(), 0
         try:
             while known.control is writer:
                 try:
@@ -284,10 +290,11 @@ class Relay:
                         raise
                     self._callers.shown(certificate, *_REGISTERED)
                     say(writer, PING)
+                    asked += 1
                 else:
-                    heard = loop.time()
-                    if line != PONG:
+                    if line != PONG or not asked:  # who speaks unasked would not be looked at again
                         raise Malformed(f"{process} says {line[:40]!r} on its control connection")
+                    heard, asked = loop.time(), asked - 1
         finally:
             if known.control is writer:
                 known.control = None

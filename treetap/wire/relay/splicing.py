@@ -73,7 +73,10 @@ class End(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Pass on that nothing more will come; returns False, which closes this end, once neither has more to say."""
         self._ended = True
-        if self.other is None or self.other.transport is None or self.other._ended:
+        if self.other is None or self.other.transport is None:
+            return False
+        if self.other._ended:
+            self.close()  # by itself asyncio would wait for ever for what the other side does not take
             return False
         self.other.transport.write_eof()
         return True
@@ -123,6 +126,8 @@ class End(asyncio.Protocol):
     def join(self, other: End, share: Share, idle_s: float, early: bytes = b"") -> None:
         """Carry bytes between this end and another from now on, as long as one comes within `idle_s` seconds.
 
+        Where one of the two has ended already, the other ends too.
+
         Args:
             other: the other end, connected.
             share: of the name that both are carried for.
@@ -130,6 +135,11 @@ class End(asyncio.Protocol):
             early: what has come at the other end already.
         """
         assert self.transport is not None
+        assert other.transport is not None
+        if self.transport.is_closing() or other.transport.is_closing():  # it may not tell the other any more
+            self.close(abrupt=True)
+            other.close(abrupt=True)
+            return
         self.other, other.other = other, self
         self._share = other._share = share
         self._heard_at = other._heard_at = asyncio.get_running_loop().time()
