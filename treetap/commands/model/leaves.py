@@ -24,6 +24,7 @@ from treetap.models.leaf_table import COMMITMENT, KEY_BYTES, commitment, own_tab
 from treetap.models.store import read_model
 from treetap.names import did_you_mean
 from treetap.privacy.leaf_findings import SHORT_BITS, LeafFindings, findings
+from treetap.protocols.registry import training
 from treetap.wire.roles import Role
 from treetap.wire.signatures import signed, verified
 from treetap.wire.tls import Insecure, TlsFiles
@@ -202,7 +203,9 @@ def _compare(file: Path, table: Json, known: _Known) -> None:
     """DataError unless the table is of the training that a feature party knows: job, protocol, leaves of trees."""
     manifest, job = known.manifest, table["job"]
     of = {"job": job["name"], "job_digest": job["digest"], "label_holder": job["label_holder"]}
-    if of != {name: manifest[name] for name in of} or table["averaged"] != (manifest["protocol"] == "forest"):
+    trees = training(manifest["protocol"]).trees
+    averaged = trees is not None and not trees.sequential
+    if of != {name: manifest[name] for name in of} or table["averaged"] != averaged:
         raise DataError(
             f"{file}: its table is of job {job['name']} of {job['label_holder']}, {job['digest'][:12]}…, not of the "
             f"training that --against is of, {manifest['job']} of {manifest['label_holder']}, "
