@@ -6,9 +6,12 @@ from attacks.document import Document
 from attacks.report.glossary import count, share
 from attacks.sums.schema import MarkedCells
 
+#: Records whose g or h can have bits of their own in an honest training: of weights or labels like no others.
+CHANCE = 3
+
 
 def marked(document: Document) -> list[tuple[str, str]]:
-    """A sentence for each feature party whose records a label holder has marked, with that label holder's name."""
+    """A sentence for each feature party of which bits of single records tell, with the label holder's name."""
     return [
         (holder, _words(name, figures))
         for holder, party in document.parties.items()
@@ -19,7 +22,14 @@ def marked(document: Document) -> list[tuple[str, str]]:
 
 def _words(name: str, figures: MarkedCells) -> str:
     """The sentence follows the label holder's name."""
-    said = f"marked {count(figures.records)} records by bits of g and h of their own in {count(figures.trees)} trees"
+    if figures.records <= CHANCE:
+        said = (
+            f"summed bits of g and h that {count(figures.records)} of the records alone have, as odd weights give them"
+        )
+    else:
+        said = (
+            f"marked {count(figures.records)} records by bits of g and h of their own in {count(figures.trees)} trees"
+        )
     if figures.read is None:
         return f"{said}, and read none of {name}'s cells by them: {'; '.join(figures.reasons.values())}."
     bound = "" if figures.given is None else f", {share(figures.given.placed, 1)} with all links given"

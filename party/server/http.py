@@ -195,7 +195,8 @@ def _fault(prediction: serving_pb2.RecordPrediction) -> web.Response | None:
     if record == "not_common":
         return problem(422, "not all parties hold the record of this id", record=record)
     if record == "queries_spent":
-        return problem(403, f"{prediction.party} answers no more queries of this record", record=record)
+        said = f"{prediction.party} answers no more queries of this record"
+        return problem(403, said, record=record, party=prediction.party)
     return None
 
 

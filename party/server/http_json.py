@@ -136,6 +136,7 @@ class Problem(BaseModel):
         Literal["unknown_id", "not_common", "queries_spent"] | None,
         Field(description="Of a request with one id: the status of its record, which has no prediction."),
     ] = None
+    party: Annotated[str | None, Field(description="Of queries_spent: the party whose policy says so.")] = None
 
 
 def predict_request(most_ids: int) -> type[PredictRequest]:

@@ -14,9 +14,11 @@ from rich.console import Console
 from attacks import audit_file
 from attacks.audit import audit
 from attacks.document import Document, parse
+from attacks.report.marks import CHANCE, _words
 from attacks.report.page import html
 from attacks.report.terminal import print_summary
 from attacks.sums.reverse_sum import HONEST
+from attacks.sums.schema import MarkedCells
 from party.defences.settings import Defences
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, manifest, spec, world
@@ -130,6 +132,19 @@ def test_an_honest_training_has_no_marks_and_the_same_room(kind: str, tmp_path: 
     else:
         assert (feature.room.query_bits, feature.room.sums) == (511, 510 // widths)
     assert f"{widths} bits a sum, {feature.room.query_bits} of " in said(document, tmp_path)
+
+
+@pytest.mark.parametrize(("records", "accused"), [(CHANCE, False), (CHANCE + 1, True)])
+def test_a_few_records_of_odd_weights_accuse_nobody(records: int, accused: bool) -> None:
+    """Beside weights of 1 a single other one gives bits of its own, in the first tree."""
+    figures = MarkedCells(
+        trees=1, marks=31, records=records, read=None, given=None, seconds=0.0, reasons={"links": "?"}
+    )
+    assert ("marked" in _words(B, figures)) == accused
+    values = np.full((5, 2), 1 << 31, dtype=np.int64)
+    values[2, 0] = round(0.3 * (1 << 31))
+    (of_g, of_h) = marks_of(values)
+    assert (set(of_g.tolist()), set(of_h.tolist())) == ({-1, 2}, {-1})
 
 
 def test_g_and_h_of_few_bits_have_none_to_spare(tmp_path: Path) -> None:

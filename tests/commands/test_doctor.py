@@ -498,6 +498,16 @@ def test_files_that_cannot_be(content: str | None, expected: str, tmp_path: Path
     assert expected in refused(outcome)
 
 
+def test_a_party_that_attacks_others_is_named(tmp_path: Path) -> None:
+    """A setting for audits that was left in the file; without one there is no such line."""
+    plain = {"name": "bank", "state": "state", "insecure": True}
+    assert "attacks" not in configuration._party(write(tmp_path / "bank.toml", plain))
+    checks = configuration._party(write(tmp_path / "crafts.toml", plain | {"gradients": "reverse-sum"}))
+    (line,) = checks["attacks"]()
+    assert line.level == "warning"
+    assert 'gradients = "reverse-sum": this party attacks the others' in line.message
+
+
 @pytest.mark.parametrize(("label", "level"), [(None, "warning"), ("y", "ok")])
 def test_a_table_without_columns(label: str | None, level: str, tmp_path: Path) -> None:
     """It contributes no feature: what it has is named; the label holder may have none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,8 @@ from tests.simulator import Federation, run
 from tests.worlds import PARTIES, manifest
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Interrupted
-from treetap.models.leaf_table import COMMITMENT
+from treetap.models.leaf_table import COMMITMENT, commitment
+from treetap.models.store import described, read_job
 from treetap.wire.roles import Role
 
 LABEL_HOLDER, B, _ = PARTIES
@@ -167,6 +169,31 @@ def test_tables_of_other_jobs_and_signatures_of_others(trained: Trained, tmp_pat
     own = trained.states[LABEL_HOLDER] / "models" / "job"
     assert f"is the part of {LABEL_HOLDER} itself" in refused(trained.check(out, own))
     assert "there is no published model" in refused(trained.check(out, "ab"))
+
+
+@pytest.mark.parametrize("change", ["job", "digest", "averaged"])
+def test_a_table_of_another_training_is_refused_by_a_feature_partys_part(
+    change: str, trained: Trained, tmp_path: Path
+) -> None:
+    """A label holder that committed itself to a table of other parameters, by which its leaves would not be judged."""
+    out = tmp_path / "leaves.json"
+    trained.open(out)
+    content = json.loads(out.read_text())
+    table = content["table"]
+    if change == "averaged":
+        table["averaged"] = True
+    else:
+        table["job"][{"job": "name"}.get(change, change)] = "ab" * 32
+    out.write_text(json.dumps(content))
+    made = commitment(bytes.fromhex(content["key"]), table).hex()
+    folder = tmp_path / "part"
+    shutil.copytree(trained.states[B] / "models" / "job", folder)
+    kept = {k: v for k, v in manifest(trained.states[B]).items() if k not in ("files", "sha256", "version")}
+    job = {name: value for name, value in read_job(folder).items() if name != "sha256"}
+    files = manifest(trained.states[B])["files"]
+    (folder / "manifest.json").write_bytes(described(job, files, kept | {COMMITMENT: made})["manifest.json"])
+    assert trained.check(out, made).status == 0
+    assert f"not of the training that --against is of, job of {LABEL_HOLDER}" in refused(trained.check(out, folder))
 
 
 def test_a_ledger_that_another_process_holds_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,8 @@ def test_a_record_of_which_no_query_is_left_names_the_party() -> None:
     assert found == {"id": "a", "status": "queries_spent", "party": "shop"}
     fault = http._fault(row)
     assert fault is not None
-    assert (fault.status, json.loads(str(fault.text))["record"]) == (403, "queries_spent")
+    text = json.loads(str(fault.text))
+    assert (fault.status, text["record"], text["party"]) == (403, "queries_spent", "shop")
     assert "shop answers no more queries of this record" in str(fault.text)
 
 

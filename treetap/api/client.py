@@ -121,7 +121,8 @@ class Client:
             body: dict[str, Any] = {"ids": asked[first : first + most], "model": model, "deadline_s": deadline_s}
             status, answer = self._ask("POST", "/v1/predict", {k: v for k, v in body.items() if v is not None})
             if status != 200 and "record" in answer and len(body["ids"]) == 1:
-                rows.append({"id": asked[first], "status": answer["record"]})
+                said = {name: answer[name] for name in ("party",) if name in answer}
+                rows.append({"id": asked[first], "status": answer["record"], **said})
                 continue
             _raise_unless_ok(status, answer)
             rows += self._rows(answer, body["ids"])

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.oracle import OracleLeaf, OracleModel, oracle_train
 from treetap.models.leaf_table import KEY_BYTES, TrainedJob, commitment, leaf_table
 from treetap.privacy.leaf_findings import bounds, findings, significant_bits
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree
+from treetap.trees.params import BoostingParams
 
 JOB = TrainedJob("credit", "nonce", "d1" * 32, "bank")
 SUMMARY = {
@@ -94,13 +96,15 @@ def figures_of(weights: list[float], *, averaged: bool = False, objective: str =
 def test_bits_in_the_place_of_weights_are_found() -> None:
     """Also with a factor that hides their form and size; shares of a forest, beyond 1."""
     plain = figures_of([2.0**k for k in range(20)])
-    assert (plain.short, plain.chain, plain.range_bits, plain.beyond) == (20, 20, 19, 20)
+    assert (plain.short, plain.chain, plain.range_bits, plain.beyond) == (20, 20, 19, 18)
     assert len(plain.crafted) == 3
     (hidden,) = figures_of([2.0**k * math.pi * 1e-7 for k in range(20)]).crafted
     assert hidden.startswith("20 of 20 weights are each above all smaller ones together")
-    beyond = figures_of([0.5] * 7 + [1.5], averaged=True, objective="gini")
+    beyond = figures_of([0.5] * 7 + [1.6], averaged=True, objective="gini")
     assert (beyond.beyond, len(beyond.crafted)) == (1, 1)
     assert figures_of([1.5], objective="reg:squarederror").beyond is None
+    numbers = figures_of([2.0**k for k in range(20)], objective="reg:squarederror").crafted
+    assert [fault.partition(" weights are ")[2][:24] for fault in numbers] == ["each above all smaller on"[:24]]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -117,10 +121,73 @@ def test_weights_of_a_training_are_not_called_crafted(leaves: int, seed: int) ->
 
 
 def test_the_bound_of_a_tree_grows_with_the_trees_before_it() -> None:
-    """One record alone reaches it without λ: 0.3 times 1 + exp(0.1), then with the score that it has got."""
-    trees = [tree([0.3 * (1 + math.exp(0.1)), -0.2]), tree([0.9, 0.5], 1)]
+    """One record alone reaches it without λ: 1 + exp(0.1), then with the score that it has got."""
+    trees = [tree([1 + math.exp(0.1), -0.2]), tree([0.9, 0.5], 1)]
     first, second = bounds(leaf_table(JOB, SUMMARY, trees))
-    assert first == pytest.approx(0.3 * (1 + math.exp(0.1)))
-    assert second == pytest.approx(0.3 * (1 + math.exp(0.1 + first)))
+    assert first == pytest.approx(1 + math.exp(0.1))
+    assert second == pytest.approx(1 + math.exp(0.1 + first))
     assert findings(leaf_table(JOB, SUMMARY, trees)).beyond == 0
     assert not list(bounds(leaf_table(JOB, SUMMARY | {"params": {"gradient_bits": 8}}, trees)))
+
+
+def figures_of_training(labels: Any, params: BoostingParams, levels: int = 12, **more: Any) -> tuple[Any, OracleModel]:
+    """The figures of a model that the naive trainer has trained on columns of that many values, and the model."""
+    rng = np.random.default_rng(1)
+    columns = [(party, rng.integers(0, levels, (len(labels), 2)).astype(float)) for party in ("bank", "shop")]
+    model = oracle_train(columns, labels, params, **more)
+    trees = [
+        Tree(
+            number,
+            it.outputs,
+            (),
+            tuple(Leaf(node, leaf.weights, 1.0) for node, leaf in it.nodes.items() if isinstance(leaf, OracleLeaf)),
+        )
+        for number, it in enumerate(model)
+    ]
+    own = {"objective": params.objective, "params": params.to_dict(), "base_margin": model.base_margin}
+    return findings(leaf_table(JOB, SUMMARY | own, trees)), model
+
+
+RNG = np.random.default_rng(2)
+CLASSES, NUMBERS = RNG.integers(0, 2, 60), RNG.integers(0, 60, 60)
+#: Trainings that come near to crafted tables: their labels, parameters and the rest.
+NEAR: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "pure leaves": (CLASSES, {"n_estimators": 1, "max_depth": 6, "learning_rate": 1.0}, {}),
+    "whole numbers": (
+        NUMBERS,
+        {"objective": "reg:squarederror", "base_score": 0.0, "n_estimators": 2, "max_depth": 6, "learning_rate": 0.5},
+        {},
+    ),
+    "capped weights": (
+        CLASSES,
+        {"n_estimators": 4, "max_depth": 5, "max_delta_step": 0.5, "learning_rate": 0.5},
+        {},
+    ),
+    "few bits": (CLASSES, {"n_estimators": 3, "max_depth": 4, "gradient_bits": 3}, {}),
+    "tiny weights": (CLASSES, {"n_estimators": 3, "max_depth": 6}, {"weights": RNG.uniform(0, 2e-6, 60)}),
+    "smaller residuals": (CLASSES[:24], {"n_estimators": 20, "max_depth": 4, "learning_rate": 0.9}, {"levels": 3}),
+    "three classes": (
+        NUMBERS % 3,
+        {"objective": "multi:softprob", "n_estimators": 3, "max_depth": 4, "learning_rate": 1.0},
+        {"classes": 3},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NEAR)
+def test_trainings_that_come_near_are_not_called_crafted(kind: str) -> None:
+    """No penalty and no least weight of a child, so that a leaf may be of one record."""
+    labels, params, more = NEAR[kind]
+    figures, _ = figures_of_training(
+        labels, BoostingParams(reg_lambda=0.0, min_child_weight=0.0, max_bin=16, **params), **more
+    )
+    assert figures.weights >= 8
+    assert figures.crafted == []
+
+
+def test_a_base_model_may_have_another_learning_rate() -> None:
+    """The job's parameters are those of its own trees."""
+    params = BoostingParams(n_estimators=2, max_depth=3, learning_rate=1.0, reg_lambda=0.0, min_child_weight=0.0)
+    _, base = figures_of_training(CLASSES, params)
+    figures, _ = figures_of_training(CLASSES, replace(params, learning_rate=0.05), base=base)
+    assert (figures.trees, figures.beyond) == (4, 0)

@@ -104,6 +104,7 @@ def _party(path: Path) -> Checks:
         **_relayed(config, process),
         "policy": partial(_policy, config),
         **_serve(config),
+        **({"attacks": partial(_attacks, config)} if config.gradients or config.optimizer else {}),
         f"state = {config.state}": partial(check_state, config.state),
         "folders": partial(_folders, config),
         "ledger": partial(_ledger, config),
@@ -173,6 +174,14 @@ def _clients(config: party_config.PartyConfig) -> list[Finding]:
         message = f"{config.name}'s policy sends PREDICTION to all but {', '.join(silent)}: name them under emits"
         return [Finding("warning", "serve.clients", message)]
     return [Finding("ok", "serve.clients", "the policy lets each of them have predictions")]
+
+
+def _attacks(config: party_config.PartyConfig) -> list[Finding]:
+    """Name settings by which this party departs from the protocol in every job, for audits."""
+    asked = {"gradients": config.gradients, "optimizer": config.optimizer}
+    said = " and ".join(f'{key} = "{value}"' for key, value in asked.items() if value)
+    message = f"{said}: this party attacks the others of its jobs, for audits; leave it out of the file otherwise"
+    return [Finding("warning", "attacks", message)]
 
 
 def _folders(config: party_config.PartyConfig) -> list[Finding]:

@@ -24,6 +24,7 @@ from treetap.models.leaf_table import COMMITMENT, KEY_BYTES, commitment, own_tab
 from treetap.models.store import read_model
 from treetap.names import did_you_mean
 from treetap.privacy.leaf_findings import SHORT_BITS, LeafFindings, findings
+from treetap.protocols.registry import training
 from treetap.wire.roles import Role
 from treetap.wire.signatures import signed, verified
 from treetap.wire.tls import Insecure, TlsFiles
@@ -43,6 +44,13 @@ class Checked(NamedTuple):
     job: str
     signed: bool
     figures: LeafFindings
+
+
+class _Known(NamedTuple):
+    """A feature party's part of a model."""
+
+    manifest: Json
+    shard: list[Json]
 
 
 def open_leaves(model: str, config: Path, auditor: str, out: Path) -> str:
@@ -92,7 +100,7 @@ def check_leaves(file: Path, against: str, ca: Path | None, revoked: Path | None
     """
     document = _read(file)
     made = commitment(bytes.fromhex(document["key"]), document["table"]).hex()
-    kept, shard = _kept(against)
+    kept, known = _kept(against)
     if made != kept:
         raise DataError(
             f"{file}: does not open the commitment {kept[:12]}… of --against, but {made[:12]}…: the key, the leaves or "
@@ -106,8 +114,8 @@ def check_leaves(file: Path, against: str, ca: Path | None, revoked: Path | None
         if job["label_holder"] != document["party"]:
             raise DataError(f"{file}: is of {document['party']}, its table of {job['label_holder']}")
         figures = findings(table)
-        if shard is not None:
-            _compare_trees(file, table, shard)
+        if known is not None:
+            _compare(file, table, known)
     except (KeyError, TypeError, ValueError, OverflowError) as fault:
         raise DataError(
             f"{file}: its table is of another form ({fault!r}): its label holder committed itself to such a one"
@@ -117,9 +125,8 @@ def check_leaves(file: Path, against: str, ca: Path | None, revoked: Path | None
 
 def report(checked: Checked) -> Json:
     """The result as JSON types."""
-    figures = {name: value for name, value in asdict(checked.figures).items() if name != "averaged"}
     whose = {"party": checked.party, "auditor": checked.auditor, "job": checked.job, "signature": checked.signed}
-    return {**whose, **figures, "crafted": checked.figures.crafted}
+    return {**whose, **asdict(checked.figures), "crafted": checked.figures.crafted}
 
 
 def print_checked(checked: Checked) -> None:
@@ -132,7 +139,7 @@ def print_checked(checked: Checked) -> None:
         f"ones, and {figures.zeros} of 0",
         f"largest {figures.largest:.6g}, {figures.range_bits:.1f} bits above the smallest; above what their tree can "
         f"have: {'no bound' if figures.beyond is None else figures.beyond}",
-        f"{figures.short} of at most {SHORT_BITS} significant bits; "
+        f"{figures.short} different ones of at most {SHORT_BITS} significant bits; "
         f"{figures.chain} each above all smaller ones together",
     ]
     lines += [f"crafted: {fault}" for fault in figures.crafted] or ["no sign of crafted leaves, which proves nothing"]
@@ -159,8 +166,8 @@ def _read(file: Path) -> Json:
     return whole
 
 
-def _kept(against: str) -> tuple[str, list[Json] | None]:
-    """The commitment of `--against`, and the lines of a feature party's trees if it is a folder."""
+def _kept(against: str) -> tuple[str, _Known | None]:
+    """The commitment of `--against`, and what a feature party knows beside it if it is a folder."""
     if _HEX.match(against):
         return against, None
     folder = find(against, None)
@@ -170,7 +177,7 @@ def _kept(against: str) -> tuple[str, list[Json] | None]:
         raise BadInput(f"--against {folder}: is the part of {manifest['party']} itself; name a feature party's")
     if not manifest.get(COMMITMENT):
         raise BadInput(f"--against {folder}: has no commitment: the model is of a release without them; train it again")
-    return str(manifest[COMMITMENT]), shard
+    return str(manifest[COMMITMENT]), _Known(manifest, shard)
 
 
 def _check_signature(file: Path, document: Json, made: str, files: TlsFiles) -> None:
@@ -192,12 +199,22 @@ def _statement(document: Json, made: str) -> bytes:
     return b"treetap opened leaves\n" + json.dumps(content, sort_keys=True).encode()
 
 
-def _compare_trees(file: Path, table: Json, shard: list[Json]) -> None:
-    """DataError unless the table's trees have as many leaves as a feature party knows of them."""
-    known = [len(line["leaves"]) for line in shard]
-    shown = [(1 << tree["padded"]) if tree["padded"] else len(tree["leaves"]) for tree in table["trees"]]
-    if known != shown:
+def _compare(file: Path, table: Json, known: _Known) -> None:
+    """DataError unless the table is of the training that a feature party knows: job, protocol, leaves of trees."""
+    manifest, job = known.manifest, table["job"]
+    of = {"job": job["name"], "job_digest": job["digest"], "label_holder": job["label_holder"]}
+    trees = training(manifest["protocol"]).trees
+    averaged = trees is not None and not trees.sequential
+    if of != {name: manifest[name] for name in of} or table["averaged"] != averaged:
         raise DataError(
-            f"{file}: its trees have {sum(shown)} leaves, those of --against {sum(known)}: they are not the trees that "
+            f"{file}: its table is of job {job['name']} of {job['label_holder']}, {job['digest'][:12]}…, not of the "
+            f"training that --against is of, {manifest['job']} of {manifest['label_holder']}, "
+            f"{manifest['job_digest'][:12]}… by {manifest['protocol']}: its label holder committed itself to that one"
+        )
+    kept = [len(line["leaves"]) for line in known.shard]
+    shown = [(1 << tree["padded"]) if tree["padded"] else len(tree["leaves"]) for tree in table["trees"]]
+    if kept != shown:
+        raise DataError(
+            f"{file}: its trees have {sum(shown)} leaves, those of --against {sum(kept)}: they are not the trees that "
             "the feature party has agreed to"
         )
