@@ -177,7 +177,8 @@ class Related(Reflecting):
             (self.turned, made.signs), self._shuffle = (made.signs, None), np.arange(len(made))
             await self._lists.send(OTHER, made, request.stage)
             return
-        assert taken.signs is not None and self.turned is not None
+        assert taken.signs is not None
+        assert self.turned is not None
         signs = zip(taken.signs.take(0, len(taken)), self.turned.take(0, len(taken)), strict=True)
         self.turned.put(0, bytes(one ^ other for one, other in signs))
         taken.signs, self.answer = self.turned, taken
