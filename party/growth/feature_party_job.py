@@ -22,7 +22,7 @@ from party.growth.stored_trees import StoredTrees, entry_of
 from party.growth.withheld import BlindTree, UncountedCells, mode_of
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Conditions, Next, Outcome, step
-from party.setup.evaluated import described, drawn_by_seed, load_records
+from party.setup.evaluated import described, drawing, drawn_by_seed, load_records
 from party.setup.leaf_commitment import check_commitment, take_commitment
 from party.setup.steps import (
     PUBLISHED,
@@ -88,7 +88,7 @@ class FeaturePartyJob:
         self.min_cell_records = own.min_cell_records or 0
         self.stored = StoredTrees(context, "splits")
         account = UncountedCells if params.withheld else LeftSetsAlone if own.column_privacy else ColumnAccount
-        self.account = account(context, config.state, spec.aggregator, spec.table, params)
+        self.account = account(context, config.state, spec.aggregator, spec.table, drawing(spec, params))
         self.kind = BlindTree if params.withheld else OwnTree
         self._records: JobRecords | None = None
         self._base = BaseModel.of(context, spec, params)
@@ -141,7 +141,8 @@ class FeaturePartyJob:
         """
         base, store = self._base, self._context.store
         records = self._take(required(self._records).take(self.alignment.records))
-        check_cells(self._context, self.min_cell_records, self._params.drawn(0, records.training))
+        first = drawing(self._spec, self._params).drawn(0, records.training)
+        check_cells(self._context, self.min_cell_records, first)
         if base is not None and self.stored.count < base.trees:
             await self._context.offload(lambda: base.seed(store, kinds=(TREES,)), whole=True)
             await self.stored.read()

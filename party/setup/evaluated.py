@@ -197,13 +197,17 @@ def check_drawn(sender: str, tree: int, *, draws_evaluated: bool) -> None:
         raise Malformed(f"{sender} draws a record of the eval table in tree {tree}")
 
 
+def drawing(spec: setup_pb2.JobSpec, params: TreeParams) -> TreeParams:
+    """The parameters by which a job's trees draw records: an eval table is watched, and no record is set aside."""
+    return params.none_set_aside() if spec.eval_table else params
+
+
 def drawn_by_seed(spec: setup_pb2.JobSpec, params: TreeParams, tree: int, training: int, total: int) -> Rows:
     """How often a tree draws each of the records (N,) by the job's seed, those of an eval table never.
 
-    With one it is watched, and no record of the training is set aside. `training`: the number of these.
+    `training`: the number of records of the training.
     """
-    drawing = params.none_set_aside() if spec.eval_table else params
-    return with_zeros(drawing.drawn(tree, training), total)
+    return with_zeros(drawing(spec, params).drawn(tree, training), total)
 
 
 def described(spec: setup_pb2.JobSpec) -> dict[str, str]:

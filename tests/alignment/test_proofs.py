@@ -25,6 +25,7 @@ from tests.simulator import Federation, Message, run
 from treetap.native import arithmetic
 from treetap.protocols.alignment import turns
 from treetap.protocols.prediction import predict_request
+from treetap.psi import proof
 from treetap.psi.kernels import group
 from treetap.psi.lists import PointList
 from treetap.wire.frame import name_of
@@ -150,6 +151,68 @@ def test_points_that_are_sent_back(proven: bool, tmp_path: Path, monkeypatch: py
     assert f"the blinded identifiers of {OTHER} did not come back raised by one exponent" in status.error
     assert f"{FIRST} has changed them" in status.error
     assert "Settle that with their operators" in status.error
+
+
+class Related(Reflecting):
+    """The same by an exponent that it does not know: the other's times one of its own, whose key it can compute.
+
+    It sends the other's points times its own exponent, and has the other raise these, and the other's sum, for it.
+    """
+
+    @step()
+    async def blind_ids(self) -> None:
+        """Send the other's key times the own exponent, as the own key."""
+        theirs = await self._context.mailbox.only(OTHER, "alignment_key")
+        own = alignment_pb2.AlignmentKey(key=proof.raised_by(self._exponent, theirs.key), asks=True)
+        await self._context.outbox.send(OTHER, "alignment_key", [own])
+        self._proofs.asking = {FIRST, OTHER}
+        self._lists.signed_at = self._signed()
+
+    @step()
+    async def pass_ids(self, request: control_pb2.StepRequest) -> None:
+        """Take a list before sending one: the own ids are the other's, raised; what comes back of them is sent back."""
+        (taken,) = await self._lists.take_all([1], request.stage)
+        if request.stage != RETURN:
+            made = await self._lists.raised(taken, self._exponent, signed=True)
+            (self.turned, made.signs), self._shuffle = (made.signs, None), np.arange(len(made))
+            await self._lists.send(OTHER, made, request.stage)
+            return
+        assert taken.signs is not None
+        assert self.turned is not None
+        signs = zip(taken.signs.take(0, len(taken)), self.turned.take(0, len(taken)), strict=True)
+        self.turned.put(0, bytes(one ^ other for one, other in signs))
+        taken.signs, self.answer = self.turned, taken
+        await self._lists.send(OTHER, taken, request.stage)
+
+    @step()
+    async def prove_ids(self) -> None:
+        """Have the other raise its own sum; return that, times the own exponent, with the other's proof."""
+        mailbox, outbox = self._context.mailbox, self._context.outbox
+        chain = await mailbox.only(OTHER, "sum_of_list", 0, 0)
+        await outbox.send(OTHER, "sum_of_list", [chain], stage=0)
+        raised = await mailbox.only(OTHER, "sum_of_list", 0, 1)
+        raised.points[1] = proof.raised_by(self._exponent, raised.points[1])
+        await outbox.send(OTHER, "sum_of_list", [raised], stage=1)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_sums_raised_by_an_unknown_exponent(checked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum returns as that of the returned list; the proof alone says that its maker does not know the exponent."""
+
+    def made(context: Any, *args: Any, **named: Any) -> Alignment:
+        return (Related if context.party == FIRST else Alignment)(context, *args, **named)
+
+    monkeypatch.setattr(label_holder_job, "Alignment", made)
+    if not checked:
+        monkeypatch.setattr(proof, "holds", lambda *_: True)
+    own = [f"patient {number}" for number in range(40)]
+    status, found = trained(tmp_path, {OTHER: ASKS[OTHER]}, ids=[[f"nobody {number}" for number in range(40)], own])
+    if checked:
+        assert (status.state, found) == ("failed", [])
+        assert f"{FIRST} did not prove to {OTHER} that it raised the sum" in status.error
+        return
+    assert status.state == "finished", status.error
+    assert sorted(found[1]) == sorted(own)
 
 
 def _of_another_exponent(points: bytes) -> bytes:

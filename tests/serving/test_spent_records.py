@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ import pytest
 
 from party.prediction.query_counts import QueryCounts
 from party.prediction.served import ServedPrediction
-from tests.oracle import oracle_predict
-from tests.replay import HERE, ORACLE
-from tests.serving.served import EXACT, IDS, LABEL_HOLDER, WAYS, B, C, ask, serving, tolerance
-from tests.simulator import run
+from tests.oracle import OracleSplit, oracle_predict
+from tests.replay import HERE, ORACLE, PARAMS
+from tests.serving.served import EXACT, IDS, LABEL_HOLDER, WAYS, B, C, ask, config, serve, serving, tolerance
+from tests.simulator import Federation, run
+from tests.worlds import World, spec, world
+from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import serving_pb2
 
 
@@ -70,5 +74,42 @@ def test_two_parties_limits_hold_each_by_itself(tmp_path: Path) -> None:
             assert said == ["", C, C, C, C]
             assert QueryCounts(federation.states[B], LABEL_HOLDER).most() == 3
             assert QueryCounts(federation.states[C], LABEL_HOLDER).most() == 1
+
+    run(main())
+
+
+def _strays(here: World, params: BoostingParams) -> int:
+    """The queries at a split of C's, to the right of one that sends the record left, of records that C calls spent."""
+    columns, strays = dict(here.newcomers), 0
+    for tree, record in itertools.product(here.oracle(params), range(len(here.newcomers[0][1]))):
+        node, above = 1, False
+        while isinstance(split := tree.nodes[node], OracleSplit):
+            value = columns[split.owner][record, split.feature]
+            left = split.missing_left if np.isnan(value) else bool(value < split.cut)
+            if split.owner == C:
+                strays, above, left = strays + above, left, False
+            node = 2 * node + (not left)
+    return strays
+
+
+@pytest.mark.parametrize("way", ["interactive", "per-tree"])
+def test_splits_of_one_party_below_each_other(way: str, tmp_path: Path) -> None:
+    """A spent record is asked about further down, to the right of a split that sends it left: that is no lie."""
+    params = replace(PARAMS, max_depth=3)
+    here = world(40, (0, 1, 2), seed=1, fresh=6)
+    ids = [f"r{40 + place:05d}" for place in range(6)]
+    assert _strays(here, params) > 0
+
+    async def main() -> None:
+        policies = {C: {"partners": {LABEL_HOLDER: {"queries_per_record": 1}}}}
+        federation = Federation(tmp_path, here.tables, serve={LABEL_HOLDER: config()}, policies=policies)
+        assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
+        await serve(federation, **WAYS[way])
+        first, second = [(await ask(federation, *ids)).predictions for _ in range(2)]
+        assert {each.status for each in first} == {serving_pb2.PREDICTED}
+        assert [each.party for each in second] == [C] * len(ids)
+        (status,) = federation.jobs.status("s")
+        assert (status.state, status.error) == ("running", "")
+        await federation.close()
 
     run(main())

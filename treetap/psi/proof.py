@@ -18,7 +18,9 @@ of lists and `valid_key` see to, so no part of low order and no point of the twi
 ±Q_i not n·P_i, of all values of its c_i, 2¹²⁸ numbers that differ modulo ℓ, one alone would make T = n·S, and all
 points and signs are fixed before anything that depends on a c_i is sent. In a ring S goes around, and each party raises
 and proves what came. The statement has the names of both parties in their roles, the job, the attempt and both keys: a
-proof that is sent back to its maker, or one of another job or attempt, is none.
+proof that is sent back to its maker, or one of another job or attempt, is none. T = n·S alone does not do: who sends
+the other's points and key times a number of its own, and has its own sum raised, has n·S without knowing n.
+The c_i choose addresses in the kernel of sums, hence are secret from those alone who watch no cache of this processor.
 
 Who proves gives n·P_i in full where a list alone gives ±n·P_i. If numbers n·P look random to those who know P and K
 alone (decisional Diffie-Hellman), so does the bit: the list tells no less. S can be any point: the owner learns what
