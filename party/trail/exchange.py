@@ -188,7 +188,8 @@ class Exchange:
     def _checked(self, peer: str, head: TrailHead) -> dict[str, Any]:
         """A partner's head for the trail; `Malformed` for one that is not what it claims."""
         self._verify(peer, head, peer, self._context.party, f"the head of {peer}'s trail does not count:")
-        row: dict[str, Any] = {"head": head.head.hex(), "signed": base64.b64encode(head.signed.SerializeToString()).decode()}
+        made = base64.b64encode(head.signed.SerializeToString()).decode()
+        row: dict[str, Any] = {"head": head.head.hex(), "signed": made}
         now = self._trail.held(peer)
         if now.head != self._before[peer].head and _nanos(now) > head.signed.unix_nanos:
             row["late"] = True  # an attempt that has opened since brought a later head
