@@ -59,8 +59,9 @@ class Held:
     """What this party holds of a partner.
 
     Attributes:
-        head: the partner's last head, hexadecimal, and `signed`, its signature as it came, in base64; empty: none.
-        stated: this party's head that the partner last said it holds; empty: none.
+        head: the partner's last head, hexadecimal, and `signed`, its signature as it came, in base64; empty: none. Of
+            attempts that overlap, the one that was signed last, which need not have come last.
+        stated: this party's last head that the partner has said it holds; empty: none.
     """
 
     head: str = ""
