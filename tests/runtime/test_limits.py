@@ -479,6 +479,8 @@ def test_nothing_leaves_before_its_charge_is_on_disk(alignment: str, tmp_path: P
         federation = Federation(tmp_path, HERE.tables)
 
         def look(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if name_of(parcel) in ("trail_held", "trail_head"):  # they tell nothing
+                return parcel
             charges = Ledger(federation.state(sender)).charges()  # as another process reads it
             own = {one.kind for one in charges if one.occasion.attempt == parcel.attempt}
             aligning, word = parcel.WhichOneof("body") == "alignment", name_of(parcel)
