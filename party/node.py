@@ -31,7 +31,16 @@ from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
 from treetap import logs
-from treetap.errors import Conflict, Interrupted, Malformed, OutOfOrder, Overloaded, Refused, UnknownJob
+from treetap.errors import (
+    Conflict,
+    Interrupted,
+    Malformed,
+    OutOfOrder,
+    Overloaded,
+    Refused,
+    TreetapError,
+    UnknownJob,
+)
 from treetap.names import NAME
 from treetap.native import arithmetic
 from treetap.process.limits import collect_ended
@@ -239,7 +248,11 @@ class PartyNode:
         """The result of a step; one that the policy keeps from the coordinator ends the attempt, as a failure does."""
         kind = name_of(request)
         await self._trailed.before(session, kind)
-        answer = await conduct(request)
+        try:
+            answer = await conduct(request)
+        except TreetapError:  # the error of an opening tells as much as its answer
+            session.charge()
+            raise
         if kind in LAST_STEPS:
             with disk_faults(self._config.name, kind):
                 self.approvals.end(session.coordinator, session.context.job, session.submission, discarded=False)

@@ -148,7 +148,8 @@ class Session:
 
     `request`: the one that opened it.
     `owed`: kinds of charges that come before any step but the opening, or before an opening's answer of other classes
-    than `UNCHARGED`: an attempt that is left at once, because another party waits for its people, costs nothing.
+    than `UNCHARGED`, or its error: an attempt that is left at once, because another party waits for its people, costs
+    nothing.
     `peers`: the other parties, without those that are away.
     """
 

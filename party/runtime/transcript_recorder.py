@@ -7,6 +7,7 @@ party's own policy enables (`record`). Its files are signed with the party's TLS
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+log = logging.getLogger(__name__)
 #: Most rows of the party's file in one record of the transcript.
 ROWS_PER_RECORD = 65_536
 Mode = Literal["received", "both", "off"]
@@ -125,8 +127,12 @@ class Recorders:
                 self.close(job)
 
     def head(self, job: str) -> tuple[int, str] | None:
-        """The number of records of an open transcript, and the SHA-256 of the last one; None: there is none."""
-        return self._writers[job].head if job in self._writers else None
+        """Number of records of an open transcript, and SHA-256 of the last; None: there is none, or not on disk."""
+        try:
+            return self._writers[job].head if job in self._writers else None
+        except OSError as failure:
+            log.warning("job %s: the trail does not have its transcript's head: %s", job, failure.strerror)
+            return None
 
     def close(self, job: str) -> None:
         """Close a job's transcript: the job is not under way any more."""

@@ -18,13 +18,14 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from party.approvals.decisions import statement
 from party.runtime.context import StepContext
 from party.runtime.ledger import utc
 from party.runtime.steps import disk_faults, hearing
-from party.trail.journal import REMEDY, TRAIL, Kind, Trail
+from party.trail.journal import REMEDY, TRAIL, Held, Kind, Trail
 from treetap.errors import DataError, Malformed, TreetapError
 from treetap.names import visible
 from treetap.process.together import together
@@ -36,7 +37,7 @@ from treetap.wire.v2.setup_pb2 import TrailHead
 from treetap.wire.v2.types_pb2 import Signed
 
 log = logging.getLogger(__name__)
-#: Most seconds that a job's end waits for partners to take the last head.
+#: Most seconds that a job's end waits for partners to take the last head, or for the rest of one of theirs.
 END_S = 3.0
 #: Most characters of a reason for an older state.
 LONGEST_WHY = 400
@@ -50,11 +51,13 @@ def head_statement(party: str, to: str, head: str) -> bytes:
 
 
 class Exchange:
-    """The exchange of one attempt. `peers`: the other parties that are there."""
+    """The exchange of one attempt, made when it opens. `peers`: the other parties that are there."""
 
     def __init__(self, trail: Trail, context: StepContext, peers: Sequence[str], transport: Transport, own: Own):
         self._trail, self._context, self._peers = trail, context, list(peers)
         self._transport, self._own = transport, own
+        self._before = {peer: replace(trail.held(peer)) for peer in peers}
+        self._noted = False  # the partners' heads
         self._first: asyncio.Task[None] | None = None
         self._last: asyncio.Task[None] | None = None
 
@@ -79,8 +82,12 @@ class Exchange:
     async def end(self, **heads: Any) -> None:
         """Send the last head of a job whose result is there, as far as partners take it soon; once.
 
+        None goes where the exchange at the opening has not ended well: partners would hold it instead of a newer one.
+
         `heads`: of ledger and transcript, for the trail.
         """
+        if not self._noted:
+            return
         if self._last is None:
             self._last = self._own(self._end(heads), f"job {self._context.job}: the last head of the trail")
         with suppress(TimeoutError):
@@ -90,13 +97,14 @@ class Exchange:
     async def leave(self, *, discard: bool, **heads: Any) -> None:
         """Note that the attempt was left, with the heads that partners sent at its end, and whose did not come."""
         job, came, faults = self._context.job, dict[str, Any](), dict[str, str]()
-        for peer in self._peers:
+        for peer in self._peers if self._noted else ():
             try:
-                head = await self._context.mailbox.only_if_sent(peer, "trail_head", TRAIL_END)
+                async with asyncio.timeout(END_S):
+                    head = await self._context.mailbox.only_if_sent(peer, "trail_head", TRAIL_END)
                 if head is not None:
                     came[peer] = self._checked(peer, head)
-            except TreetapError as fault:
-                faults[peer] = str(fault)
+            except (TreetapError, TimeoutError) as fault:
+                faults[peer] = str(fault) or f"the rest of it did not come within {END_S:g} s"
                 log.warning("job %s: the last head of %s's trail does not count: %s", job, peer, fault)
         missing = [peer for peer in self._peers if peer not in came]
         try:
@@ -120,12 +128,14 @@ class Exchange:
         holds = {peer: await mailbox.only(peer, "trail_held") for peer in peers}
         for peer, held in holds.items():
             self._check_held(peer, held)
-        await together(*(self._send(peer, "trail_head", self._own_head(peer)) for peer in peers))
+        why = {peer: self._trail.restored(peer, held.head.hex()) for peer, held in holds.items()}
+        await together(*(self._send(peer, "trail_head", self._own_head(peer, why[peer])) for peer in peers))
         heads = {peer: await mailbox.only(peer, "trail_head") for peer in peers}
         came = {peer: self._checked(peer, head) | {"held": holds[peer].head.hex()} for peer, head in heads.items()}
         for peer, row in came.items():
             self._compare(peer, row)
         self._note(Kind.HEADS, came=came)
+        self._noted = True
 
     async def _end(self, heads: dict[str, Any]) -> None:
         try:
@@ -150,14 +160,14 @@ class Exchange:
         made = Signed.FromString(base64.b64decode(held.signed))
         return TrailHead(head=bytes.fromhex(held.head), signed=made if held.head else None)
 
-    def _own_head(self, peer: str) -> TrailHead:
-        """This party's head, signed for a partner."""
+    def _own_head(self, peer: str, restored: str = "") -> TrailHead:
+        """This party's head, signed for a partner, with the reason for which an older state was brought back."""
         head, nanos = self._trail.head, time.time_ns()
         if isinstance(self._transport, Insecure):
             made = Signed(unix_nanos=nanos)
         else:
             made = signed(self._transport, head_statement(self._context.party, peer, head), "trail", nanos)
-        return TrailHead(head=bytes.fromhex(head), signed=made, restored=self._trail.restored(peer))
+        return TrailHead(head=bytes.fromhex(head), signed=made, restored=restored)
 
     def _check_held(self, peer: str, held: TrailHead) -> None:
         """Raise unless this party's trail has the head that a partner holds, or its people said why it has not."""
@@ -178,7 +188,11 @@ class Exchange:
     def _checked(self, peer: str, head: TrailHead) -> dict[str, Any]:
         """A partner's head for the trail; `Malformed` for one that is not what it claims."""
         self._verify(peer, head, peer, self._context.party, f"the head of {peer}'s trail does not count:")
-        row = {"head": head.head.hex(), "signed": base64.b64encode(head.signed.SerializeToString()).decode()}
+        made = base64.b64encode(head.signed.SerializeToString()).decode()
+        row: dict[str, Any] = {"head": head.head.hex(), "signed": made}
+        now = self._trail.held(peer)
+        if now.head != self._before[peer].head and _nanos(now) > head.signed.unix_nanos:
+            row["late"] = True  # an attempt that has opened since brought a later head
         if head.restored:
             row["restored"] = visible(head.restored[:LONGEST_WHY])
             log.warning("%s says that an older state of it was brought back: %s", peer, row["restored"])
@@ -201,7 +215,12 @@ class Exchange:
 
     def _compare(self, peer: str, row: dict[str, Any]) -> None:
         """Note in a row that a partner holds less of this party than it said before, and has not said why."""
-        before = self._trail.held(peer).stated
+        before = self._before[peer].stated  # what it says in other attempts meanwhile may be later
         if before and self._trail.precedes(row["held"], before) and "restored" not in row:
             row["older"] = before
             log.warning("%s holds an older head of this party's trail than before: an older state of it", peer)
+
+
+def _nanos(held: Held) -> int:
+    """The time of the signature of a head that this party holds."""
+    return Signed.FromString(base64.b64decode(held.signed)).unix_nanos

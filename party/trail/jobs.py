@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from party.config import PartyConfig
@@ -10,9 +11,12 @@ from party.runtime.ledger import ledger_of
 from party.runtime.transcript_recorder import Recorders
 from party.trail.exchange import Exchange, Own
 from party.trail.journal import Kind, Trail
+from treetap.errors import DataError
 
 if TYPE_CHECKING:
     from party.approvals.ledger import Approvals
+
+log = logging.getLogger(__name__)
 
 
 class TrailedJobs:
@@ -70,8 +74,14 @@ class TrailedJobs:
             exchange.close()
 
     def _heads(self, job: str) -> dict[str, Any]:
-        """Heads of the ledger and of a job's transcript."""
-        return {"ledger": ledger_of(self._state).head(), "transcript": self._recorders.head(job)}
+        """Heads of a job's transcript, and of the ledger unless it is older than the trail: the next job says so."""
+        heads: dict[str, Any] = {"transcript": self._recorders.head(job)}
+        try:
+            self.trail.check_ledger(ledger_of(self._state))
+            return heads | {"ledger": ledger_of(self._state).head()}
+        except DataError as fault:
+            log.error("job %s: no further job opens: %s", job, fault)
+            return heads
 
 
 def _key(session: Session) -> tuple[str, int]:

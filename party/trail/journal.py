@@ -30,7 +30,8 @@ TRAIL, SEED = "trail.jsonl", "trail"
 #: Bytes of the first line's randomness.
 SALT_BYTES = 32
 #: The remedy where an older state is here.
-REMEDY = 'bring the newer state back, or stop the party and say why: treetap trail --config FILE --restored "..."'
+SAY_WHY = 'stop the party and say why: treetap trail --config FILE --restored "..."'
+REMEDY = f"bring the newer state back, or {SAY_WHY}"
 
 
 class Kind(StrEnum):
@@ -58,8 +59,9 @@ class Held:
     """What this party holds of a partner.
 
     Attributes:
-        head: the partner's last head, hexadecimal, and `signed`, its signature as it came, in base64; empty: none.
-        stated: this party's head that the partner last said it holds; empty: none.
+        head: the partner's last head, hexadecimal, and `signed`, its signature as it came, in base64; empty: none. Of
+            attempts that overlap, the one that was signed last, which need not have come last.
+        stated: this party's last head that the partner has said it holds; empty: none.
     """
 
     head: str = ""
@@ -77,8 +79,8 @@ class _Index:
         ledger: the last head of the ledger, and the line that has it.
         decisions: approvals by name: their statements' digests, the last one of which counts; empty: it is forgotten.
         held: by partner.
-        restored: the reason for which an older state was brought back last; empty: none was.
-        heard: the partners that a job has met since.
+        restored: the reason for which an older state was brought back last; empty: none was. `restored_at`: its place.
+        heard: the partners that have said since that they hold a later head.
     """
 
     places: dict[str, int] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class _Index:
     decisions: dict[str, list[str]] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
     restored: str = ""
+    restored_at: int = 0
     heard: set[str] = field(default_factory=set)
 
     def add(self, line: Line, digest: str) -> None:
@@ -104,13 +107,21 @@ class _Index:
         if kind is Kind.FORGOTTEN:
             self.decisions[line["name"]] = []
         if kind is Kind.RESTORED:
-            self.restored, self.heard = line["why"], set()
+            self.restored, self.restored_at, self.heard = line["why"], self.places[digest], set()
         for name, came in line.get("came", {}).items():
             partner = self.held.setdefault(name, Held())
-            partner.head, partner.signed = came["head"], came["signed"]
+            if not came.get("late"):
+                partner.head, partner.signed = came["head"], came["signed"]
             if kind is Kind.HEADS:
-                partner.stated = came["held"]
-                self.heard.add(name)
+                self._hear(name, partner, came["held"])
+
+    def _hear(self, name: str, partner: Held, stated: str) -> None:
+        """Take in the head of this trail that a partner holds; jobs at once may bring an earlier one after a later."""
+        place = self.places.get(stated, -1)
+        if place >= self.places.get(partner.stated, -1):
+            partner.stated = stated
+        if place >= self.restored_at:
+            self.heard.add(name)
 
 
 class Trail:
@@ -143,8 +154,9 @@ class Trail:
         return self._read().began
 
     def lines(self) -> list[tuple[Line, str]]:
-        """All lines, each with its checksum."""
-        return list(zip(self._file.read(), self._read().places, strict=True))
+        """All lines, each with its checksum; the party may add some meanwhile. Raises as `head`."""
+        self._read()
+        return [(line, self._file.digest(number)) for number, line in enumerate(self._file.read(), start=1)]
 
     def text(self) -> str:
         """All lines as the file has them, with their checksums; raises as `head`."""
@@ -164,16 +176,16 @@ class Trail:
         """What this party holds of a partner."""
         return self._read().held.get(partner, Held())
 
-    def restored(self, partner: str) -> str:
-        """The reason for which an older state was brought back since a job met a partner; empty: none was."""
-        index = self._read()
-        return "" if partner in index.heard else index.restored
+    def restored(self, partner: str, stated: str = "") -> str:
+        """The reason for which an older state was brought back, unless a partner holds a head since; empty: none was.
 
-    def check(self, ledger: Ledger, approvals: Mapping[str, str]) -> None:
-        """Raise `DataError` if the ledger, or an approval, is older than this trail says.
-
-        `approvals`: by name the digest of the statement that counts, see `Approvals.digests`.
+        `stated`: the head that it now says it holds.
         """
+        index = self._read()
+        return "" if partner in index.heard or index.places.get(stated, -1) >= index.restored_at else index.restored
+
+    def check_ledger(self, ledger: Ledger) -> None:
+        """Raise `DataError` if the ledger is older than this trail says."""
         index = self._read()
         if index.ledger is not None:
             known, line = index.ledger
@@ -182,8 +194,15 @@ class Trail:
                     f"{ledger.path}: is an older state than {TRAIL} knows, which has {known.lines} of its lines on "
                     f"{utc(line['seconds'])}{_with(line)}; {REMEDY}",
                 )
-        for name, made in index.decisions.items():
-            if made and (approvals.get(name) is None or approvals[name] in made[:-1]):
+
+    def check(self, ledger: Ledger, approvals: Mapping[str, str]) -> None:
+        """Raise `DataError` if the ledger, or an approval, is older than this trail says.
+
+        `approvals`: by name the digest of the statement that counts, see `Approvals.digests`.
+        """
+        self.check_ledger(ledger)
+        for name, made in self._read().decisions.items():
+            if made and approvals.get(name) in (None, *(one for one in made if one != made[-1])):
                 raise DataError(
                     f"{self.path.parent / 'approvals'}: is an older state than {TRAIL} knows: a decision about "
                     f"{name[:20]} is missing; {REMEDY}",
@@ -242,6 +261,8 @@ class Trail:
         try:
             for number, line in enumerate(self._file.read(), start=1):
                 index.add(line, self._file.digest(number))
+        except DataError as fault:
+            raise DataError(f"{fault}; without one move the file away, and {SAY_WHY}") from None
         except (AttributeError, KeyError, TypeError, ValueError):
             raise DataError(f"{self.path}: is damaged; {REMEDY}") from None
         self._index, self._stamp = index, stamp

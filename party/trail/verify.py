@@ -44,7 +44,7 @@ def misfits(party: PartyConfig) -> Iterator[str]:
             yield f"{trail.path}: there is none: no job has opened here, or it was taken away"
             return
         trail.check(ledger, approvals_of(party).digests())
-        for line in lines:
+        for line in _since_restored(lines):
             known = line.get("ledger")
             if known is not None and ledger.head(known[0]) != tuple(known):
                 yield f"{ledger.path}: line {known[0]} is not the one of {utc(line['seconds'])}: it was rewritten"
@@ -56,8 +56,14 @@ def misfits(party: PartyConfig) -> Iterator[str]:
         for peer, came in line.get("came", {}).items():
             if wrong := _signature_fault(party.transport(), came["signed"], peer, party.name, came["head"]):
                 yield f"the head of {peer} in the line of {utc(line['seconds'])} (job {line['job']}): {wrong}"
-    for job, (records, digest) in _transcripts(lines).items():
+    for job, (records, digest) in _transcripts(_since_restored(lines)).items():
         yield from _of_transcript(party.state / "transcripts" / job, records, digest)
+
+
+def _since_restored(lines: list[Line]) -> list[Line]:
+    """The lines since people acknowledged an older state, or all: files beside need not fit those before."""
+    last = max((place for place, line in enumerate(lines) if line["kind"] == Kind.RESTORED), default=0)
+    return lines[last:]
 
 
 def held_of(lines: list[tuple[Line, str]], party: str, partner: str) -> Iterator[Line]:
@@ -78,6 +84,8 @@ def differences(party: PartyConfig, file: Path) -> Iterator[str]:
     lines, digests = _read(file)
     partner = str(lines[0].get("party", ""))
     whole = lines[0].get("kind") == Kind.BEGAN
+    if partner == party.name:
+        raise BadInput(f"{file}: is the export of {partner} itself: compare those of its partners")
     own = Trail(party.name, party.state)
     rows = list(held_of([(line, "") for line in lines], partner, party.name)) if whole else lines
     rows = [row for row in rows if row["of"] == party.name]

@@ -72,6 +72,8 @@ def test_a_job_that_waits_for_people_is_charged_once(
         federation = begin(tmp_path, story, certificates, {LABEL_HOLDER: limit, B: {**MANUAL, **limit}, C: limit})
 
         def look(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if name_of(parcel) in ("trail_held", "trail_head"):  # they tell nothing
+                return parcel
             own = Ledger(federation.state(sender)).charges(kind)  # as another process reads it
             if name_of(parcel) in HEADS:
                 return parcel

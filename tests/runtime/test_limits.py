@@ -227,6 +227,25 @@ def test_records_are_counted_before_sums_of_them_leave(tmp_path: Path) -> None:
     run(main())
 
 
+def test_an_opening_that_fails_is_charged(tmp_path: Path) -> None:
+    """Its error tells of the table as an answer does, so that no coordinator looks again and again."""
+
+    async def main() -> None:
+        limit = {"partners": {COORDINATOR: {"jobs_per_day": 1}}}
+        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
+        tables = dict(federation.configs[FEATURE].tables)
+        tables["train"] = tables["train"].model_copy(update={"path": Path("/nowhere/train.parquet")})
+        federation.configs[FEATURE] = federation.configs[FEATURE].model_copy(update={"tables": tables})
+        federation.start(FEATURE)
+        assert "there is no such file" in (await federation.train(JOB)).error
+        assert [str(one.kind) for one in ledger_of(federation.state(FEATURE)).charges()] == ["training"]
+        status = await federation.train(JOB, "again")
+        assert f"{FEATURE} takes no part: the jobs_per_day of its policy are used up" in status.error
+        await federation.close()
+
+    run(main())
+
+
 def test_an_attempt_that_resumes_a_job_is_a_further_charge(tmp_path: Path) -> None:
     """So a coordinator cannot have one job begun again and again."""
 
@@ -460,6 +479,8 @@ def test_nothing_leaves_before_its_charge_is_on_disk(alignment: str, tmp_path: P
         federation = Federation(tmp_path, HERE.tables)
 
         def look(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if name_of(parcel) in ("trail_held", "trail_head"):  # they tell nothing
+                return parcel
             charges = Ledger(federation.state(sender)).charges()  # as another process reads it
             own = {one.kind for one in charges if one.occasion.attempt == parcel.attempt}
             aligning, word = parcel.WhichOneof("body") == "alignment", name_of(parcel)

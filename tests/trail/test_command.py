@@ -136,6 +136,18 @@ def test_an_older_state_is_acknowledged(config: Path) -> None:
     )
 
 
+def test_a_damaged_export_does_not_fit_and_the_own_one_is_refused(config: Path, states: Path, tmp_path: Path) -> None:
+    """The first is named beside what --verify finds."""
+    damaged, own = tmp_path / "damaged.jsonl", config.parent / "state" / TRAIL
+    damaged.write_text((states / C / TRAIL).read_text().replace("coordinator", "c0ordinator", 1))
+    _cut_ledger(config.parent / "state")
+    ended = treetap("trail", "--config", config, "--verify", "--held", damaged)
+    assert ended.status == 1
+    assert f"{damaged}: line 2 is damaged" in ended.out
+    assert "ledger.jsonl: is an older state" in ended.out
+    assert f"{own}: is the export of {B} itself" in refused(treetap("trail", "--config", config, "--held", own))
+
+
 def test_what_is_no_export_is_refused(config: Path, tmp_path: Path) -> None:
     """As is one that has nothing of this party."""
     for number, content in enumerate(("", "{}\n", "text\n", '{"kind":"held","party":"c","of":"d"}\n')):

@@ -170,6 +170,7 @@ def test_a_ledger_or_approvals_brought_back_alone_end_the_job(name: str, tmp_pat
         assert "treetap trail --config FILE --restored" in error
         acknowledged(federation, B, "a test")
         await previewed(federation, "p4")
+        assert list(misfits(federation.configs[B])) == []
         await federation.close()
 
     run(main())
@@ -183,6 +184,30 @@ coordinator = "coordinator"
 partners = ["label-holder"]
 table = "train"
 """
+
+
+def test_a_ledger_brought_back_under_a_job_ends_the_next(tmp_path: Path) -> None:
+    """The job's own last lines do not say that the older state is the one to go by."""
+
+    async def main() -> None:
+        federation = federation_of(tmp_path)
+        await previewed(federation, "p1")
+        older = kept(federation, B)
+        await previewed(federation, "p2")
+
+        def hook(message: Message) -> None:
+            if message.sender == B and message.word == "trail_head":
+                brought_back(older, LEDGER)(federation.state(B))
+
+        federation.hook = hook
+        await previewed(federation, "p3")
+        federation.hook = None
+        assert re.search(
+            r"feature-b: .*ledger\.jsonl: is an older state than trail\.jsonl knows", await failed(federation, "p4")
+        )
+        await federation.close()
+
+    run(main())
 
 
 def test_a_decision_that_a_crash_kept_from_the_trail_comes_with_the_next_job(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from party.runtime.ledger import Kind as Charged
 from party.trail.journal import TRAIL, Kind, Trail
 from treetap.errors import DataError
 from treetap.models import line_file
+from treetap.models.line_file import Line
 
 EMPTY = Ledger(Path("nowhere")).head()
 
@@ -149,3 +150,60 @@ def test_decisions_are_compared_with_those_that_were_noted(tmp_path: Path) -> No
             trail.check(ledger, older)
     trail.decided("job", "")
     trail.check(ledger, {})
+
+
+def test_the_same_decision_twice_is_no_older_state(tmp_path: Path) -> None:
+    """Two people who revoke one standing approval sign the same words; the one before is older all the same."""
+    trail, ledger = begun(tmp_path), Ledger(tmp_path)
+    for digest in ("stands", "revoked", "revoked"):
+        trail.decided("standing-weekly", digest)
+    trail.check(ledger, {"standing-weekly": "revoked"})
+    with pytest.raises(DataError, match="approvals: is an older state than trail"):
+        trail.check(ledger, {"standing-weekly": "stands"})
+
+
+def test_lines_are_read_while_the_party_adds_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command reads beside the party."""
+    party, reader = begun(tmp_path), Trail("bank", tmp_path)
+    real = reader._file.read
+
+    def read() -> list[Line]:
+        lines = real()
+        party.note(Kind.ENDED, job="scores", attempt=len(lines))
+        return lines
+
+    monkeypatch.setattr(reader._file, "read", read)
+    lines = reader.lines()
+    assert len(lines) >= 2
+    assert lines == party.lines()[: len(lines)]
+
+
+def test_a_damaged_trail_is_moved_away_and_said_why(tmp_path: Path) -> None:
+    """The error says so where there is no newer state; the reason is what partners hear."""
+    begun(tmp_path)
+    (tmp_path / TRAIL).write_bytes(b"{}\n")
+    trail = Trail("bank", tmp_path)
+    for act in (lambda: trail.head, lambda: trail.restore(EMPTY, {}, "a disk broke")):
+        with pytest.raises(
+            DataError, match=r"line 1 is damaged; .* without one move the file away, and stop the party"
+        ):
+            act()
+    (tmp_path / TRAIL).unlink()
+    trail.restore(EMPTY, {}, "a disk broke")
+    assert trail.restored("telco") == "a disk broke"
+
+
+def test_a_partner_hears_why_until_it_holds_a_head_of_this_trail(tmp_path: Path) -> None:
+    """One that was killed before it noted the head of the first job hears it again, and its older head is no alarm."""
+    trail = begun(tmp_path)
+    trail.restore(EMPTY, {}, "a disk broke")
+
+    def met(held: str) -> None:
+        trail.note(Kind.HEADS, came={"telco": {"head": "00" * 32, "signed": "", "held": held}})
+
+    met("11" * 32)
+    assert trail.restored("telco") == "a disk broke"
+    head = trail.head
+    assert trail.restored("telco", head) == ""
+    met(head)
+    assert trail.restored("telco") == Trail("bank", tmp_path).restored("telco") == ""

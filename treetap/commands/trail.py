@@ -73,8 +73,14 @@ def _restore(party: PartyConfig, own: Trail, why: str) -> None:
 
 def _compare(party: PartyConfig, verify: bool, held: list[Path]) -> None:
     from party.trail.verify import differences, misfits
+    from treetap.errors import DataError
 
-    faults = [*(misfits(party) if verify else ()), *(fault for file in held for fault in differences(party, file))]
+    faults = [*(misfits(party) if verify else ())]
+    for file in held:
+        try:
+            faults += differences(party, file)
+        except DataError as damage:
+            faults.append(str(damage))
     for fault in faults:
         typer.echo(fault)
     if faults:

@@ -111,8 +111,9 @@ class TranscriptWriter:
 
     @property
     def head(self) -> tuple[int, str]:
-        """The number of records, and the SHA-256 of the last one, hexadecimal."""
+        """The number of records, and the SHA-256 of the last one, hexadecimal: all are on disk; `OSError` if not."""
         with self._lock:
+            os.fsync(self._file.fileno())
             return self._sequence, self._previous.hex()
 
     def close(self) -> None:
