@@ -91,7 +91,7 @@ def test_a_repeat_within_an_attempt_is_the_same_bytes(
         return parcel
 
     async def main() -> None:
-        faults = Faults(drop=0.1, lose_reply=0.15, double=0.2, delay_s=0.3, late_s=2.0, seed=3)
+        faults = Faults(drop=0.1, lose_reply=0.15, double=0.2, delay_s=0.3, late_s=2.0, seed=4)
         federation = Federation(tmp_path, HERE.tables, faults=faults)
         federation.tamper = seen
         status = await federation.train(JOB)

@@ -25,14 +25,14 @@ REGISTRIES = {
 #: The arithmetic of trees, where the word has its meaning in the field.
 MATHEMATICS = "treetap/trees/"
 #: Folder → most modules and packages at its root. The party's are those beside the packages of protocols, one for each.
-ROOMS = {"treetap": 25, "party": 14}
+ROOMS = {"treetap": 25, "party": 15}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 109_368,
-    "files of production": 701,
-    "classes of production": 1_078,
-    "files of party and coordinator that boosting reaches": 53,
+    "lines of production": 114_860,
+    "files of production": 732,
+    "classes of production": 1_122,
+    "files of party and coordinator that boosting reaches": 55,
     "kinds of places that declare candidate_sums": 2,
     "kinds of places that declare begin_tree": 2,
     "files that name candidate_sums": 0,
@@ -46,10 +46,10 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 12,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 49_055,
+    "words of docs": 49_871,
     "lines of docs above 120 characters": 0,
-    "words of decisions": 7_892,
-    "words of the changelog": 572,
+    "words of decisions": 8_564,
+    "words of the changelog": 565,
     "words of prose of reproductions": 2_993,
     "words of the README": 697,
     "files that monotone costs": 14,
