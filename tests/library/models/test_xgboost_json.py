@@ -34,7 +34,12 @@ BOOSTED = [
         {"base_score": 0.993, "learning_rate": 0.9, "min_child_weight": 0.01},
     ),
     ("reg:squarederror", "one_output_per_tree", 2, {"subsample": 0.7}),
-    ("multi:softprob", "one_output_per_tree", 3, {"early_stopping_rounds": 2, "validation_share": 0.3, "learning_rate": 0.9}),
+    (
+        "multi:softprob",
+        "one_output_per_tree",
+        3,
+        {"early_stopping_rounds": 2, "validation_share": 0.3, "learning_rate": 0.9},
+    ),
     ("multi:softprob", "multi_output_tree", 3, {"base_score": 0.25}),
 ]
 
