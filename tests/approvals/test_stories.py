@@ -144,6 +144,8 @@ def test_an_approval_ends_with_its_job(
 @pytest.mark.parametrize("story", ["boosting", "interactive", "preview of a count"])
 def test_a_refusal_ends_the_job_with_its_reason(story: str, tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
     """It is the input of a person: exit status 2."""
+    if story not in (*TRAININGS, *PREVIEWS):
+        trained(training_of(story))
 
     async def main() -> None:
         federation = begin(tmp_path, story, certificates, {B: MANUAL})
