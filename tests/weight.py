@@ -104,14 +104,15 @@ def code_of(path: Path) -> str:
 
 def _names(tree: ast.Module) -> Iterator[str]:
     """Every identifier and every text of a module but for docstrings; an attribute has its dot."""
+    nodes = list(ast.walk(tree))
     bare = {
         statement.value
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(body := getattr(node, "body", None), list)
         for statement in body
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant):
             if isinstance(node.value, str) and node not in bare:
                 yield node.value

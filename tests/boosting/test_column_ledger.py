@@ -61,7 +61,7 @@ def _places_of_sums() -> list[int]:
     return [message.number for message in messages(STAGE) if message[1:4] == (FEATURE, LABEL_HOLDER, "candidate_sums")]
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("who", [FEATURE, LABEL_HOLDER, COORDINATOR])
 def test_each_attempt_that_sends_sums_is_charged_once(who: str, tmp_path: Path) -> None:
     """A process killed at the first and at the last sums: an attempt draws anew, and the model has its noise."""
@@ -101,6 +101,7 @@ def _power_cut(at: int) -> Plan:
     return Plan(at, STAGE, "train", {"draws": 0}, faults=(fault,))
 
 
+@pytest.mark.second_tier
 def test_a_charge_outlasts_a_power_cut(tmp_path: Path) -> None:
     """At each file operation of the charge, and at the first ones after it, when sums leave."""
     charge = _operations_of_the_charge(tmp_path / "whole")

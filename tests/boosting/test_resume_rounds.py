@@ -38,7 +38,7 @@ def test_the_job_stops_early_after_some_better_rounds() -> None:
     assert rounds < PARAMS.n_estimators
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("victim", PARTIES[:2])
 def test_killed_before_every_tree_and_before_publishing(victim: str, tmp_path: Path) -> None:
     """Scores of the round's start, best round and the decision to stop outlive the process that made them."""

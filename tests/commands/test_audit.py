@@ -161,6 +161,7 @@ def test_an_experiment_with_a_frontier_of_another_protocol_does_not_start(
     assert not (tmp_path / "work").exists()
 
 
+@pytest.mark.second_tier
 def test_an_experiment_s_folder_is_all_its_runs(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """In the order of their numbers, each report in its run's folder, figures and limits by run; a run that kept
     nothing is named, and without any the message says what keeps transcripts."""

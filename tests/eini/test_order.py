@@ -92,6 +92,7 @@ def test_every_wrong_order_is_refused_and_every_repeat_answered(
     run(main())
 
 
+@pytest.mark.second_tier
 def test_killed_at_every_message_it_is_resumed(protocol: str, tmp_path: Path) -> None:
     """Its file comes whole or not at all, right after resuming; no key is ever on a disk. Victims take turns."""
 

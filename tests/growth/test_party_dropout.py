@@ -119,7 +119,7 @@ def _ready(replay: Replay) -> bool:
     return "make_keys" in [name_of(request) for request, _ in replay.answers[LABEL_HOLDER]]
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("victim", PARTIES)
 @pytest.mark.parametrize("params", TRAININGS.values(), ids=TRAININGS)
 def test_killed_in_every_tree_and_resumed(params: TreeParams, victim: str, tmp_path: Path) -> None:

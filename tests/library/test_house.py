@@ -82,6 +82,7 @@ def upward_imports() -> list[str]:
     return found
 
 
+@pytest.mark.second_tier
 def test_no_figure_rises() -> None:
     """A limit falls with its figure, and every limit has one."""
     lines, faults = zip(*compared(LIMITS), strict=True)

@@ -68,6 +68,7 @@ def test_the_first_tier(tmp_path: Path) -> None:
     assert "no_such" not in said
 
 
+@pytest.mark.second_tier
 def test_all_tiers(tmp_path: Path) -> None:
     """With both tiers every file is imported; where all libraries are wanted, one that is missing is an error."""
     said = _run(tmp_path, "--tier", "all", TREETAP_ALL_SOURCES="1")

@@ -246,8 +246,8 @@ def test_the_last_answer_leaves_before_a_forwarder_closes(tmp_path: Path) -> Non
             await written.wait()
             closing = asyncio.ensure_future(made.close())
             assert len(await reader.read()) == 3_000_000
-            await closing
             writer.close()
+            await closing
 
     carried_out(main)
 

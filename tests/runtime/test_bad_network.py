@@ -66,7 +66,7 @@ def _train_and_predict(folder: Path, faults: Faults) -> int:
         return run(main())
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_bad_network_costs_time_but_not_the_model(network: str, tmp_path: Path) -> None:
     """Eight seeds of each kind: training and prediction come out as the oracle has them."""
@@ -78,6 +78,7 @@ def test_a_bad_network_costs_time_but_not_the_model(network: str, tmp_path: Path
             raise
 
 
+@pytest.mark.second_tier
 def test_repeats_suffice_for_short_faults_and_resuming_for_long_ones(tmp_path: Path) -> None:
     """The worlds above show both: a lossy network that stops nothing, and one that stops the job again and again."""
     assert _train_and_predict(tmp_path / "a", Faults(seed=1, **NETWORKS["lossy"])) == 0

@@ -123,7 +123,7 @@ def _kill_and_resume(
         return run(main())
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.long
 @pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
 def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def _killed_at(log: list[Message], victim: str, tmp_path: Path, job: setup_pb2.J
     assert "interrupted" in states
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
 def test_a_killed_prediction_is_resumed(victim: str, tmp_path: Path) -> None:
     """At every message of a prediction too: its file comes whole or not at all, and right after resuming."""

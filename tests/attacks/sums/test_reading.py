@@ -323,6 +323,7 @@ def test_chains_are_nested(benchmark: Any) -> None:
             assert (np.diff(counts, axis=1) >= 0).mean() > 0.98
 
 
+@pytest.mark.second_tier
 def test_the_benchmark_runs_as_a_script() -> None:
     """The figures as JSON, of the bundled table alone."""
     given = ("--records", "120", "--trees", "1", "2", "--bins", "8", "--json")
