@@ -32,7 +32,7 @@ from treetap.wire.v2 import control_pb2
 LABEL_HOLDER = PARTIES[0]
 STORIES = (*TRAININGS, *PREDICTIONS, *PREVIEWS)
 #: Steps that open or end a job, or may always come.
-_APART = ("prepare", "open_model", "open_preview", *CLOSING)
+_APART = ("prepare", "open_model", "open_preview", "check_job", *CLOSING)
 #: Rounds and stages in which a step is asked for.
 _PLACES = [(round, stage) for round in range(2) for stage in range(3)]
 
@@ -53,12 +53,17 @@ def table_of(story: str, party: str) -> StepTable:
     return table_at(f"{package}.{role}".removeprefix("party."))
 
 
+def parties_of(story: str) -> tuple[str, ...]:
+    """The parties of a story, the label holder first."""
+    return tuple(name for name in PARTIES if story not in TRAININGS or name in TRAININGS[story][0].tables)
+
+
 class Reader:
     """Steps that may come after a step, whatever its outcome, with those of an alignment one after the other."""
 
     def __init__(self, story: str, party: str) -> None:
-        method = "psi" if story == "psi" else "sorted-ids"
-        self._aligning = list(alignment_steps(list(PARTIES), method, party))
+        method = TRAININGS[story][1].alignment if story in TRAININGS else "sorted-ids"
+        self._aligning = list(alignment_steps(list(parties_of(story)), method, party))
         if story in PREVIEWS:
             plan = count_turns if PREVIEWS[story] == "count" else turns
             self._aligning = own_steps(plan(len(PARTIES)), PARTIES.index(party))
@@ -123,17 +128,17 @@ def conduct(folder: Path, stories: tuple[str, ...] = STORIES, every: int = 1) ->
         if story not in TRAININGS:
             trained(training_of(story))
         events = _conducted(folder / f"{story}-first", story)
-        readers = {party: Reader(story, party) for party in PARTIES}
+        readers = {party: Reader(story, party) for party in parties_of(story)}
 
         async def again(story: str = story, events: Conducted = events, readers: dict[str, Reader] = readers) -> None:
             nonlocal moments
             federation: Federation = begin(folder / story, story)
             replay = Replay(federation, events)
             async for _ in replay.waves():
-                for party in PARTIES:
+                for party, reader in readers.items():
                     if replay.answers[party]:
                         moments += 1
-                        await _everything_now(replay, party, readers[party], words, found)
+                        await _everything_now(replay, party, reader, words, found)
             if says := wrong(federation, story):
                 found["findings"].append(f"{story}: {says}")
             await federation.close()
