@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, answered
+from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.ensemble import ROOT
@@ -57,6 +58,8 @@ async def grow_tree(
         await roster.ask_all(owners, "apply_splits", growth_pb2.ApplySplits(), tree, stage)
         relayed = await roster.ask(label_holder, "relay_children", growth_pb2.RelayChildren(), tree, stage)
         build, stage = list(answered(label_holder, relayed, "relayed_children").build), stage + 1
+        if 0 in build:
+            raise Malformed(f"{label_holder} has node 0 of tree {tree} built, but a tree begins with node {ROOT}")
     ended = await roster.ask(label_holder, "finish_tree", growth_pb2.FinishTree(), tree)
     finished: growth_pb2.FinishedTree = answered(label_holder, ended, "finished_tree")
     await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)

@@ -120,6 +120,26 @@ def test_an_owner_that_is_no_party(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_node_that_no_tree_has(tmp_path: Path) -> None:
+    """A job ends with an error that names the label holder, if that has node 0 built."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def alter(way: str, sender: str, to: str, message: object) -> object:
+            if way == "event" and name_of(message.result) == "relayed_children":
+                message.result.growth.relayed_children.build[:] = [0]
+            return message
+
+        intercept(federation, alter)
+        status = await federation.train(JOB)
+        assert status.state == "failed"
+        assert "label-holder has node 0 of tree 0 built, but a tree begins with node 1" in status.error
+        await federation.close()
+
+    run(main())
+
+
 def test_a_coordinator_that_changes_who_won_gets_no_set(tmp_path: Path) -> None:
     """Winning candidates come from the label holder: a party that did not win waits in vain and sends nothing."""
     sent: list[str] = []
