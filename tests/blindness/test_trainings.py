@@ -52,10 +52,10 @@ JOBS: dict[str, TreeParams] = {
         **{"binning": "per-node", "bootstrap": True, "subsample": 1.0},
     ),
     "forest on a lattice by sets, bins per node": ForestParams(
-        n_estimators=2, max_depth=3, max_bin=BINS, binning="per-node", colsample_bytree=1.0
+        n_estimators=2, max_depth=3, max_bin=BINS, binning="per-node", colsample_bytree=1.0, seed=2
     ),
     "forest, bins per node": ForestParams(
-        n_estimators=2, max_depth=3, max_bin=BINS, binning="per-node", colsample_bytree=1.0
+        n_estimators=2, max_depth=3, max_bin=BINS, binning="per-node", colsample_bytree=1.0, seed=2
     ),
 }
 

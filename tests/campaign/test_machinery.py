@@ -183,7 +183,7 @@ def test_noise_that_is_drawn_again_is_found(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_summary_counts_what_was_found(tmp_path: Path) -> None:
     """Figures are those of the schedules that were carried out."""
-    kill = {"kind": "kill", "who": "feature-b", "at": 20, "served": False, "back_s": 0.0}
+    kill = {"kind": "kill", "who": "feature-b", "at": 60, "served": False, "back_s": 0.0}
     crash = {"kind": "disk", "who": "feature-c", "at": 9, "how": "after", "for_s": 0.0, "back_s": 0.0}
     slow = {"kind": "worker", "who": "label-holder", "at": 0, "how": "slow", "for_s": 1.0}
     never = {**kill, "at": 10_000}
