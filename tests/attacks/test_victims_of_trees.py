@@ -122,6 +122,7 @@ def forks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     columns_apart._FORKS.close()
 
 
+@pytest.mark.second_tier
 def test_columns_read_in_a_process_of_their_own_are_the_same(
     folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def test_the_measure_fits_the_labels() -> None:
     assert gain_of("binary:logistic", np.ones(4), {"a": np.ones(4)}, np.zeros(4), None, 0) is None, "no AUC"
 
 
+@pytest.mark.second_tier
 def test_few_rows_tell_nothing_for_certain() -> None:
     """Two models that know equally much are told apart as rarely as 95 % promise, however rare a class is."""
     draw = np.random.default_rng(5)

@@ -135,6 +135,7 @@ def test_bins_of_each_node_cannot_be_linked(tmp_path: Path) -> None:
     assert "anew in every node" in read.reasons["sums"]
 
 
+@pytest.mark.second_tier
 def test_links_are_of_the_sums_alone(benchmark: Any) -> None:
     """More trees tell more, own links come near to given ones, and few claims are wrong."""
     shares = []
@@ -177,6 +178,7 @@ def test_a_brief_attack_is_a_floor_that_says_so(benchmark: Any) -> None:
     assert figures_of(opened, truth, work=7 * size).compared.floor == brief.compared.floor  # type: ignore[union-attr]
 
 
+@pytest.mark.second_tier
 def test_columns_of_which_trees_draw_some_are_linked_too(benchmark: Any) -> None:
     """With half of the columns in each tree candidates come and go."""
     opened, truth = small(benchmark, 300, n_estimators=12, colsample_bytree=0.5)
