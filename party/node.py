@@ -122,10 +122,9 @@ class PartyNode:
     @cached_property
     def approvals(self) -> Approvals:
         """What this party's people have decided, read when a job opens or an approver asks; `DataError` if damaged."""
-        from party.approvals.ledger import APPROVALS, Approvals
+        from party.approvals.ledger import approvals_of
 
-        config, noted = self._config, self._trailed.trail.decided
-        return Approvals(config.name, config.state / APPROVALS, config.transport(), noted=noted)
+        return approvals_of(self._config, self._trailed.trail.decided)
 
     @cached_property
     def desk(self) -> Desk:
@@ -136,7 +135,7 @@ class PartyNode:
 
     @cached_property
     def overview(self) -> Overview:
-        """What this party's approvers are shown of it."""
+        """The service that shows this party to its approvers."""
         from party.approvals.overview import Overview
 
         shown = self.approvals, self._sessions, self._metrics, self._came_in, self._offload

@@ -201,7 +201,7 @@ class BlindedLists:
 
 
 def _numbered(points: PointList, sums: Sums, first: int, last: int) -> tuple[bytes, bytes, int]:
-    """What a kernel needs to sum points of a list with signs."""
+    """Arguments of a kernel that sums points of a list with signs."""
     return required(points.signs).take(first, last - first), sums.numbers, first
 
 

@@ -3,7 +3,7 @@
 `state/approvals` has one file a job, JOB's digest, and one a standing approval, each whole or not there. A decision is
 on disk before it has an effect; so is the count of a standing approval, which a crash can make too small and never too
 large. Both are countersigned and verified whenever a job opens: an approval that an editor of these files writes counts
-for nothing. An older state that is brought back is not noticed.
+for nothing. The party's trail finds an older state that is brought back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from party.approvals.decisions import (
     APPROVED,
@@ -38,6 +38,9 @@ from treetap.models.store import read_json
 from treetap.names import visible
 from treetap.wire.tls import Transport
 
+if TYPE_CHECKING:
+    from party.config import PartyConfig
+
 log = logging.getLogger(__name__)
 #: Their folder in a party's state.
 APPROVALS = "approvals"
@@ -50,6 +53,10 @@ DAY_S = 86_400.0
 #: Most characters of a reason.
 LONGEST_WHY = 400
 _STANDING = "standing-"
+
+
+def _unnoted(_name: str, _digest: str) -> None:
+    """Take no note."""
 
 
 class Approvals:
@@ -65,7 +72,7 @@ class Approvals:
         folder: Path,
         transport: Transport,
         clock: Callable[[], float] = time.time,
-        noted: Callable[[str, str], None] = lambda _name, _digest: None,
+        noted: Callable[[str, str], None] = _unnoted,
     ) -> None:
         self._party, self._folder, self._transport, self.clock = party, folder, transport, clock
         self._noted = noted
@@ -307,7 +314,7 @@ class Approvals:
         return kept
 
     def _statement(self, asked: Asked) -> bytes:
-        """What the party countersigns of a job's last decision."""
+        """The bytes that the party countersigns of a job's last decision."""
         assert asked.last is not None
         return asked.last.statement(self._party, asked.job, asked.digest, asked.coordinator)
 
@@ -340,3 +347,8 @@ class Approvals:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def approvals_of(party: PartyConfig, noted: Callable[[str, str], None] = _unnoted) -> Approvals:
+    """The approvals of a party, which need not run; raises as `Approvals`. `noted`: see there."""
+    return Approvals(party.name, party.state / APPROVALS, party.transport(), noted=noted)

@@ -23,7 +23,7 @@ Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 class ExpectedRecords:
-    """What can be compared of the records of one tree.
+    """The records of one tree, as far as they can be compared.
 
     Args:
         sender: the label holder.

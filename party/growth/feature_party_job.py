@@ -217,7 +217,7 @@ class FeaturePartyJob:
         return received.public, received.slots
 
     async def expected(self, t: int, *, noised: bool) -> ExpectedRecords:
-        """What can be compared of the records of tree `t`; `noised`: sums of some party have noise.
+        """The records of tree `t`, as far as they can be compared; `noised`: sums of some party have noise.
 
         With noise the rules of the job hold for noised sums: a side of a split may have no record.
         """

@@ -113,7 +113,7 @@ def _now() -> float:
 
 @dataclass
 class Pace:
-    """How far an attempt has come; times are of the event loop.
+    """The progress of an attempt; times are of the event loop.
 
     Attributes:
         begun: when it began.

@@ -2,7 +2,7 @@
 
 `state/ledger.jsonl` has a line a charge. A line is only ever added, and is on disk before what it charges for is sent,
 so a crash between the two costs the charge and tells nothing. Its checksums find a line that was changed, moved or
-taken out of the middle; an older copy of the whole file is not found.
+taken out of the middle; the party's trail finds an older copy of the whole file.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def drawing(spec: setup_pb2.JobSpec, params: TreeParams) -> TreeParams:
 
 
 def drawn_by_seed(spec: setup_pb2.JobSpec, params: TreeParams, tree: int, training: int, total: int) -> Rows:
-    """How often a tree draws each of the records (N,) by the job's seed, those of an eval table never.
+    """The number of times that a tree draws each of the records (N,) by the job's seed, those of an eval table never.
 
     `training`: the number of records of the training.
     """

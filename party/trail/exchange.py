@@ -155,7 +155,7 @@ class Exchange:
         self._trail.note(kind, job=self._context.job, attempt=self._context.attempt, **content)
 
     def _held(self, peer: str) -> TrailHead:
-        """What this party holds of a partner."""
+        """The last head of a partner that this party holds."""
         held = self._trail.held(peer)
         made = Signed.FromString(base64.b64decode(held.signed))
         return TrailHead(head=bytes.fromhex(held.head), signed=made if held.head else None)

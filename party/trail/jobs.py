@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class TrailedJobs:
-    """What a node does with the trail: a line for each event of a job, and the exchange of each attempt."""
+    """A node's use of the trail: a line for each event of a job, and the exchange of each attempt."""
 
     def __init__(self, config: PartyConfig, recorders: Recorders, own: Own) -> None:
         self._transport, self._recorders, self._own = config.transport(), recorders, own

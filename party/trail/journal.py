@@ -56,7 +56,7 @@ class LedgerHead(NamedTuple):
 
 @dataclass
 class Held:
-    """What this party holds of a partner.
+    """The heads that this party and a partner hold of each other.
 
     Attributes:
         head: the partner's last head, hexadecimal, and `signed`, its signature as it came, in base64; empty: none. Of
@@ -71,7 +71,7 @@ class Held:
 
 @dataclass
 class _Index:
-    """What is looked up in a trail's lines.
+    """Entries of a trail's lines by what they are looked up by.
 
     Attributes:
         places: of lines by their checksums.
@@ -173,7 +173,7 @@ class Trail:
         return places.get(head, -1) < places.get(other, -1)
 
     def held(self, partner: str) -> Held:
-        """What this party holds of a partner."""
+        """The heads that this party and a partner hold of each other."""
         return self._read().held.get(partner, Held())
 
     def restored(self, partner: str, stated: str = "") -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from party.approvals.ledger import Approvals
+from party.approvals.ledger import approvals_of
 from party.config import PartyConfig
 from party.runtime.ledger import ledger_of, utc
 from party.trail.exchange import head_statement
@@ -30,13 +30,8 @@ from treetap.wire.v2.types_pb2 import Signed
 HELD = "held"
 
 
-def approvals_of(party: PartyConfig) -> Approvals:
-    """The approvals of a party that need not run; raises as `Approvals`."""
-    return Approvals(party.name, party.state / "approvals", party.transport())
-
-
 def misfits(party: PartyConfig) -> Iterator[str]:
-    """What of a trail, or of ledger, transcripts and approvals beside it, does not fit."""
+    """Faults of a trail, or of ledger, transcripts and approvals beside it."""
     trail, ledger = Trail(party.name, party.state), ledger_of(party.state)
     try:
         lines = [line for line, _ in trail.lines()]
@@ -76,7 +71,7 @@ def held_of(lines: list[tuple[Line, str]], party: str, partner: str) -> Iterator
 
 
 def differences(party: PartyConfig, file: Path) -> Iterator[str]:
-    """What of a partner's export does not fit this party's trail, or the heads of the partner that it has.
+    """Places where a partner's export does not fit this party's trail, or the heads of the partner that it has.
 
     Raises:
         BadInput: it is no export of a trail, or has nothing of this party.
@@ -209,11 +204,11 @@ def _job(line: Line) -> str:
 
 
 def _names(names: Any) -> str:
-    return ", ".join(names) or "nobody"
+    return ", ".join(names) or "no party"
 
 
 def _remarks(came: Mapping[str, Line]) -> str:
-    """What partners' heads say beside themselves."""
+    """Remarks that came with partners' heads."""
     remarks = [
         f"; {peer} brought an older state back: {row['restored']}" for peer, row in came.items() if "restored" in row
     ]

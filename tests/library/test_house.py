@@ -29,7 +29,7 @@ ROOMS = {"treetap": 25, "party": 15}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 114_863,
+    "lines of production": 114_869,
     "files of production": 732,
     "classes of production": 1_122,
     "files of party and coordinator that boosting reaches": 55,

@@ -58,9 +58,9 @@ def trail(
 
 
 def _restore(party: PartyConfig, own: Trail, why: str) -> None:
+    from party.approvals.ledger import approvals_of
     from party.runtime.ledger import ledger_of
     from party.trail.exchange import LONGEST_WHY
-    from party.trail.verify import approvals_of
     from treetap.names import visible
     from treetap.process.lifecycle import sole_user
 

@@ -58,7 +58,7 @@ class LeafFindings:
 
     @property
     def crafted(self) -> list[str]:
-        """What no training gives, as sentences; empty: none of it was seen, which proves nothing."""
+        """Findings that no training gives, as sentences; empty: none of it was seen, which proves nothing."""
         faults = []
         if self.beyond:
             faults.append(

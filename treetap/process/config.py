@@ -114,7 +114,7 @@ class Relayed(Process):
         return None if self.relay is None else ports.Address(self.relay_name, self.relay, Role.RELAY)
 
     def forwarder(self, own_port: str) -> Forwarder | None:
-        """What keeps this process registered at its relay; None without one. `own_port`: where its gRPC listens."""
+        """The forwarder to this process from its relay; None without one. `own_port`: where its gRPC listens."""
         if (relay := self.relay_address) is None or self.tls is None:
             return None
         from treetap.wire.relay.forwarder import Forwarder  # most processes have no relay

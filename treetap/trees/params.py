@@ -125,7 +125,7 @@ class TreeParams(JobParams):
 
     @property
     def fewest_drawn(self) -> FewestDrawn:
-        """What the rules of the job imply, whatever the labels are, if no sums have noise."""
+        """The fewest drawn records that the rules of the job imply, whatever the labels are, if no sums have noise."""
         return FewestDrawn(1, 2)
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coordinator import config as coordinator_config
 from party import config as party_config
-from party.approvals.ledger import APPROVALS, Approvals
+from party.approvals.ledger import approvals_of
 from party.approvals.spent_limits import spent
 from party.runtime.ledger import ledger_of
 from treetap.commands import relay as relay_command
@@ -210,7 +210,7 @@ def _ledger(config: party_config.PartyConfig) -> list[Finding]:
 def _approvals(config: party_config.PartyConfig) -> list[Finding]:
     """Read what this party's people have decided, without which no job opens."""
     try:
-        kept = Approvals(config.name, config.state / APPROVALS, config.transport())
+        kept = approvals_of(config)
     except DataError as fault:
         return [Finding("fault", "approvals", str(fault))]
     return [Finding("ok", "approvals", f"{len(kept.listed())} jobs, {len(kept.standing())} standing approvals")]

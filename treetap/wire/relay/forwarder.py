@@ -246,7 +246,7 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
 
 
 async def _places(host: str, port: int) -> list[tuple[Any, ...]]:
-    """What `getaddrinfo` says of a host; of an address at once, without the thread that looks names up."""
+    """The answer of `getaddrinfo` about a host; of an address at once, without the thread that looks names up."""
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except OSError:

@@ -61,7 +61,7 @@ _REGISTERED = (Role.PARTY, Role.COORDINATOR)
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the relay lets processes have.
+    """Bounds of what the relay lets processes have.
 
     Attributes:
         names: the processes that may register; None: all with a certificate of the authority.
