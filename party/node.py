@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -92,7 +91,6 @@ class PartyNode:
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
         self._loaded = loaded
         self._checking = False  # a job
-        self._came_in: Counter[tuple[str, str]] = Counter()  # bytes by sender and class, for approvers alone
 
     @cached_property
     def _opener(self) -> Opener:
@@ -138,7 +136,7 @@ class PartyNode:
         """The service that shows this party to its approvers."""
         from party.approvals.overview import Overview
 
-        shown = self.approvals, self._sessions, self._metrics, self._came_in, self._offload
+        shown = self.approvals, self._sessions, self._metrics, self._offload
         return Overview(lambda: self._config, *shown)
 
     @property
@@ -156,6 +154,14 @@ class PartyNode:
         self._config = self._opener.config = config
         self._recorders.mode = config.policy.record
         self.served_models.go_by(config)
+
+    def watch_limits(self) -> None:
+        """Keep the metrics of limits and approvals up to date until the party closes, once `loaded` is set."""
+        from party.approvals.watched import Watched  # most parties have no metrics
+
+        assert self._loaded is not None
+        watched = Watched(self._metrics, lambda: self._config, lambda: self.approvals)
+        self._own(watched.follow(self._offload, self._loaded), "metrics of limits")
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Execute one step of the control plane: see `PartyPort.step`."""
@@ -177,7 +183,7 @@ class PartyNode:
                 yield event
             return
         if kind in SUBMISSIONS:
-            opening = self._own(self._open(caller, request, kind), f"job {request.job}: {kind}")
+            opening = self._own(self._metrics.opening(self._open(caller, request, kind)), f"job {request.job}: {kind}")
             async for event in follow(name, opening):
                 self._permitted(policy, caller, event)
                 yield event
@@ -375,10 +381,11 @@ class PartyNode:
     def _record(
         self, caller: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage, content: bytes | None = None
     ) -> None:
-        """Record a step or message that this party has admitted, if it keeps a transcript; count it for approvers."""
-        if self._config.policy.approvers:
+        """Record an admitted step or message, if this party keeps a transcript; count it for approvers and metrics."""
+        if self._config.policy.approvers or self._config.metrics:
             sizes = bytes_by_class(message) if content is None else bytes_by_class_of(content, type(message))
-            self._came_in.update({(caller, name): size for name, size in sizes.items()})
+            for name, size in sizes.items():
+                self._metrics.came_in(caller, name, size)
         with disk_faults(self._config.name, name_of(message)):
             try:
                 self._recorders.of(message.job).received(caller, message)

@@ -199,6 +199,10 @@ class Approvals:
             return job.last.decision
         return APPROVED if self.holds(job) else "expired"
 
+    def waiting(self) -> int:
+        """The number of jobs that wait for people."""
+        return sum(map(self._waits, self._asked.values()))
+
     def _waits(self, job: Asked) -> bool:
         return job.last is None and job.waits
 

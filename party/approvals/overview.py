@@ -60,7 +60,6 @@ class Overview:
     Args:
         config: returns the configuration that holds now.
         sessions: the attempts under way, by job.
-        came_in: bytes by sender and disclosure class since the party was started.
         clock: seconds since 1970.
     """
 
@@ -70,12 +69,11 @@ class Overview:
         approvals: Approvals,
         sessions: Mapping[str, Session],
         metrics: PartyMetrics,
-        came_in: Mapping[tuple[str, str], int],
         offload: Offload,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._config, self._approvals, self._sessions = config, approvals, sessions
-        self._metrics, self._came_in, self._offload, self._clock = metrics, came_in, offload, clock
+        self._metrics, self._offload, self._clock = metrics, offload, clock
         self._views: dict[str, Callable[[View, int], None]] = {
             "running": self._running,
             "exchanged": self._exchanged,
@@ -132,16 +130,13 @@ class Overview:
             )
 
     def _exchanged(self, view: View, page: int) -> None:
-        rows = [(True, *key, size) for key, size in self._sent().items()]
-        rows += [(False, *key, size) for key, size in self._came_in.items()]
+        rows = [
+            (sent, labels["peer"], labels["disclosure"], int(value))
+            for sent, metric in ((True, "treetap_sent_bytes_total"), (False, "treetap_received_bytes_total"))
+            for _, labels, value in self._metrics.samples(metric)
+        ]
         for sent, peer, disclosure, size in _page(view, sorted(rows), page):
             view.exchanged.add(sent=sent, peer=peer, disclosure=disclosure, bytes=size)
-
-    def _sent(self) -> dict[tuple[str, str], int]:
-        return {
-            (labels["peer"], labels["disclosure"]): int(value)
-            for _, labels, value in self._metrics.samples("treetap_sent_bytes_total")
-        }
 
     def _limits(self, view: View, page: int) -> None:
         config = self._config()

@@ -157,7 +157,11 @@ async def charge_queries(context: StepContext, ids: Ids, rows: Rows) -> None:
     """
     for partner, most in context.ledger.queries_per_record():
         counts = counts_of(context.ledger.ledger.path.parent, partner)
-        await context.offload(partial(counts.enter, context.party, ids.take(rows), most), whole=True)
+        try:
+            await context.offload(partial(counts.enter, context.party, ids.take(rows), most), whole=True)
+        except Refused:
+            context.metrics.unanswered(partner, len(rows))
+            raise
 
 
 async def charge_permitted(context: StepContext, ids: Ids, rows: Rows) -> Bools:
@@ -167,6 +171,7 @@ async def charge_permitted(context: StepContext, ids: Ids, rows: Rows) -> Bools:
         counts, left = counts_of(context.ledger.ledger.path.parent, partner), np.flatnonzero(~spent)
         work = partial(counts.enter_permitted, ids.take(rows[left]), most)
         spent[left] = await context.offload(work, whole=True)
+        context.metrics.unanswered(partner, int(spent[left].sum()))
     return spent
 
 

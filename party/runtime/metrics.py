@@ -8,18 +8,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from typing import TypeVar
 
 import prometheus_client
 
+from treetap.errors import TreetapError
 from treetap.metrics import ProcessMetrics
 from treetap.native import arithmetic
 from treetap.usage import Usage, measure
 from treetap.wire.disclosure import ByteCounts
 from treetap.wire.v2 import setup_pb2, types_pb2
 
+T = TypeVar("T")
 #: Label of all callers that are no clients of this party; their names would make an unbounded number of series.
 STRANGER = "-"
 #: Upper ends of the buckets of the two histograms.
@@ -43,6 +46,29 @@ class PartyMetrics(ProcessMetrics):
         )
         running = self.gauge("treetap_steps_running", "Steps that are under way.", "step")
         self._seconds, self._steps, self._running = cache(seconds.labels), cache(steps.labels), cache(running.labels)
+        self._came_in = cache(
+            self.counter(
+                "treetap_received_bytes_total",
+                "Bytes of messages that were admitted, by sender and class, where the policy names approvers or the "
+                "party's file has `metrics`.",
+                "peer",
+                "disclosure",
+            ).labels
+        )
+        self._openings = self.counter(
+            "treetap_openings_total", "Attempts that were asked for: opened, or the kind of the error.", "outcome"
+        )
+        self._trail_faults = self.counter(
+            "treetap_trail_faults_total",
+            "Heads of trails that did not fit: this party's own state is older, the peer's is, or a head is unsound.",
+            "peer",
+            "fault",
+        )
+        self._unanswered = self.counter(
+            "treetap_unanswered_records_total",
+            "Records of predictions that `queries_per_record` has kept from a peer.",
+            "peer",
+        )
         self._operations = self.counter(
             "treetap_ciphertext_operations_total", "Operations on ciphertexts and blinded identifiers.", "operation"
         )
@@ -149,6 +175,31 @@ class PartyMetrics(ProcessMetrics):
         self._signature.labels(peer, "plug-in").set(plug_in)
         self._signature.labels(peer, "by chance").set(by_chance)
         self._excess.labels(peer).set(excess)
+
+    def came_in(self, sender: str, disclosure: str, size: int) -> None:
+        """Count bytes of a class in an admitted message."""
+        self._came_in(sender, disclosure).inc(size)
+
+    async def opening(self, work: Awaitable[T]) -> T:
+        """Count the end of an attempt's opening, and return its result."""
+        outcome = "a defect"
+        try:
+            result = await work
+            outcome = "opened"
+            return result
+        except TreetapError as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            self._openings.labels(outcome).inc()
+
+    def trail_fault(self, peer: str, fault: str) -> None:
+        """Count a head of a trail that does not fit: "own state", "peer's state" or "unsound"."""
+        self._trail_faults.labels(peer, fault).inc()
+
+    def unanswered(self, peer: str, records: int) -> None:
+        """Count records of a prediction that the limit on a peer's queries has kept from it."""
+        self._unanswered.labels(peer).inc(records)
 
     def column_leakage(self, peer: str, table: str, by: str, share: float) -> None:
         """Record the share of a table's cells that a label holder may read, "any" way or by one of these."""

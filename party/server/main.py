@@ -134,6 +134,8 @@ async def _serve(
             for way, at in (("grpc", node.served_models.grpc), ("http", node.served_models.http))
             if at
         }
+        if measured:
+            node.watch_limits()
         if forwarder is not None:
             forwarder.begin()
         await serve_until_stopped(

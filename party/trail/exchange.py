@@ -178,6 +178,7 @@ class Exchange:
         if why := self._trail.restored(peer):
             log.warning("%s holds a later head of this party's trail; an older state was brought back: %s", peer, why)
             return
+        self._context.metrics.trail_fault(peer, "own state")
         raise DataError(
             f"{me}: an older state was brought back, or the trail was pruned: {peer} holds a head of "
             f"{utc(moment_of(held.signed.unix_nanos).timestamp())} that {TRAIL} of {me}, which begins on "
@@ -199,7 +200,15 @@ class Exchange:
         return row
 
     def _verify(self, peer: str, head: TrailHead, signer: str, to: str, what: str) -> None:
-        """Raise `Malformed` unless a head has its form and its signer's signature."""
+        """Raise `Malformed`, which is counted, unless a head has its form and its signer's signature."""
+        try:
+            self._check_signed(head, signer, to, what, new=signer == peer)
+        except Malformed:
+            self._context.metrics.trail_fault(peer, "unsound")
+            raise
+
+    def _check_signed(self, head: TrailHead, signer: str, to: str, what: str, *, new: bool) -> None:
+        """Raise `Malformed` unless a head has its form and its signer's signature, of this hour if it is `new`."""
         if len(head.head) != 32:
             raise Malformed(f"{what} it has {len(head.head)} bytes, not 32")
         if isinstance(self._transport, Insecure):
@@ -207,7 +216,7 @@ class Exchange:
             return
         try:
             content = head_statement(signer, to, head.head.hex())
-            name, _ = verified(self._transport, head.signed, content, Role.PARTY, new=signer == peer)
+            name, _ = verified(self._transport, head.signed, content, Role.PARTY, new=new)
         except Malformed as fault:
             raise Malformed(f"{what} {fault}") from None
         if name != signer:
@@ -218,6 +227,7 @@ class Exchange:
         before = self._before[peer].stated  # what it says in other attempts meanwhile may be later
         if before and self._trail.precedes(row["held"], before) and "restored" not in row:
             row["older"] = before
+            self._context.metrics.trail_fault(peer, "peer's state")
             log.warning("%s holds an older head of this party's trail than before: an older state of it", peer)
 
 

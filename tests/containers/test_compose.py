@@ -164,13 +164,13 @@ def test_two_services_share_one_network_or_none(serving: Composed) -> None:
     assert networks["coordinator"] & networks["job"] == {"operator"}
     assert networks["certs"] == {"none"}
     made = serving.client.networks.list(filters={"label": f"com.docker.compose.project={serving.project}"})
-    assert len(made) == 7
+    assert len(made) == 11  # four of them have one process each, for metrics
     assert all(network.attrs["Internal"] for network in made)
     assert all(not serving.container(service).ports for service in SERVERS)
 
 
 def test_a_party_reaches_nobody_beyond_its_networks(serving: Composed) -> None:
-    """Of all addresses of the federation feature-b reaches those in its own three networks and no other."""
+    """Of all addresses of the federation feature-b reaches those in its own four networks and no other."""
     own = serving.networks("feature-b")
     addresses = {
         (address, port): network in own
@@ -178,7 +178,7 @@ def test_a_party_reaches_nobody_beyond_its_networks(serving: Composed) -> None:
         for network, address in serving.networks(service).items()
     }
     assert sum(addresses.values()) == 3
-    assert len(addresses) == 10
+    assert len(addresses) == 13
     answer = serving.python("feature-b", CONNECT.format(addresses=list(addresses)))
     assert answer.status == 0, answer.text
     assert ast.literal_eval(answer.text) == [address for address, shared in addresses.items() if shared]

@@ -15,7 +15,7 @@ from renderers.rendering import DOCS, page_with, stale, with_table
 from tests.needs import needs_libraries
 
 #: Those that need libraries beside the first tier's.
-SECOND = ("threats", "orders")
+SECOND = ("threats", "orders", "watch")
 TIERED = [pytest.param(name, marks=[pytest.mark.second_tier] if name in SECOND else []) for name in NAMES]
 
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from party.runtime.context import StepContext
 from party.runtime.ledger import Ledger
+from party.runtime.metrics import PartyMetrics
 from party.trail.exchange import Exchange
 from party.trail.journal import Kind, Trail
 from tests.simulator import run
@@ -54,7 +55,9 @@ def begun(folder: Path) -> Trail:
 def attempt(trail: Trail, head: TrailHead | None = LATER, job: str = "credit") -> tuple[Exchange, Post]:
     """The exchange of an attempt that opens now."""
     post = Post(head)
-    context = SimpleNamespace(job=job, attempt=1, party=BANK, outbox=post, mailbox=post)
+    context = SimpleNamespace(
+        job=job, attempt=1, party=BANK, outbox=post, mailbox=post, metrics=PartyMetrics(BANK)
+    )
     return Exchange(trail, cast(StepContext, context), [TELCO], Insecure(BANK), own), post
 
 
