@@ -52,6 +52,11 @@ def kustomize_command() -> list[str]:
     return _lack("needs kustomize 5, or kubectl 1.27 or later: .venv/bin/python .ci/kubectl.py")
 
 
+def promtool() -> str:
+    """The program that checks what Prometheus reads; the test is skipped or fails without one."""
+    return shutil.which("promtool") or _lack("needs promtool: apt-get install prometheus")
+
+
 def _lack(reason: str) -> NoReturn:
     if os.environ.get("TREETAP_ALL_SOURCES"):
         pytest.fail(reason)

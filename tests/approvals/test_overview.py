@@ -34,7 +34,7 @@ def _overview(folder: Path, metrics: PartyMetrics | None = None, **more: object)
     config = PartyConfig(name=BANK, state=folder / "state", insecure=True).model_copy(update=more)
     config = config.under(Policy(approvers=[ANN], coordinators=["c"], label_holders=["a"], max_leakage=0.5))
     approvals = Approvals(BANK, folder / "state" / "approvals", Insecure(BANK))
-    return Overview(lambda: config, approvals, {}, metrics or PartyMetrics(BANK), {}, in_place, lambda: 5.0)
+    return Overview(lambda: config, approvals, {}, metrics or PartyMetrics(BANK), in_place, lambda: 5.0)
 
 
 def _shown(overview: Overview, view: str, page: int = 0) -> overview_pb2.View:

@@ -1,6 +1,6 @@
 """Small subnets for the test projects' networks.
 
-An engine's own pools hold about thirty networks of 4,096 addresses and more. A project of docker-compose.yml has twelve:
+An engine's own pools hold about thirty networks of 4,096 addresses and more. A project of docker-compose.yml has 12:
 four projects, or what four killed runs left behind, exhaust them. The subnets here have 16 addresses each and lie in
 198.18.0.0/15, the range for tests of RFC 2544.
 """

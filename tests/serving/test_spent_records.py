@@ -72,6 +72,8 @@ def test_two_parties_limits_hold_each_by_itself(tmp_path: Path) -> None:
         async with serving(tmp_path, WAYS["eini"], policies=policies) as federation:
             said = [(await ask(federation, IDS[2])).predictions[0].party for _ in range(5)]
             assert said == ["", C, C, C, C]
+            ((_, labels, records),) = federation.node(C)._metrics.samples("treetap_unanswered_records_total")
+            assert (labels, records) == ({"peer": LABEL_HOLDER}, 4)
             assert QueryCounts(federation.states[B], LABEL_HOLDER).most() == 3
             assert QueryCounts(federation.states[C], LABEL_HOLDER).most() == 1
 

@@ -36,6 +36,7 @@ HERE = world(20, (1, 1, 1))
 SPEC = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2))
 PROCESSES = [*PARTIES, "coordinator"]
 JOB = "a-job-that-is-looked-at"
+SENT, CAME_IN = "treetap_sent_bytes_total", "treetap_received_bytes_total"
 
 
 def _refused_step(federation: LocalFederation) -> None:
@@ -201,6 +202,21 @@ def test_a_partys_steps_and_queue(party: str, federation: LocalFederation) -> No
     assert not [key for key in measured if key[0] == "treetap_steps_total" and key[1] != "done"]
     places = ("file", "memory")
     assert [measured["treetap_mailbox_bytes", place] for place in places] == [0, 0]
+    assert measured["treetap_openings_total", "opened"] == 1
+    assert [measured[name,] for name in ("treetap_limits_read", "treetap_approvals_waiting")] == [1, 0]
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_what_came_in_was_sent(party: str, federation: LocalFederation) -> None:
+    """By class, from each other party: all but a last head of a trail that came after the job had been left."""
+    _, measured = _scrape(federation, party)
+    for peer in {*PARTIES} - {party}:
+        _, there = _scrape(federation, peer)
+        sent = {key[1]: size for key, size in there.items() if (key[0], key[2:]) == (SENT, (party,))}
+        came = {key[1]: size for key, size in measured.items() if (key[0], key[2:]) == (CAME_IN, (peer,))}
+        assert came.keys() == sent.keys()
+        assert 0.9 * sum(sent.values()) < sum(came.values())
+        assert all(came[name] <= sent[name] for name in sent)
 
 
 def test_the_coordinators_jobs(federation: LocalFederation) -> None:

@@ -55,9 +55,7 @@ def begun(folder: Path) -> Trail:
 def attempt(trail: Trail, head: TrailHead | None = LATER, job: str = "credit") -> tuple[Exchange, Post]:
     """The exchange of an attempt that opens now."""
     post = Post(head)
-    context = SimpleNamespace(
-        job=job, attempt=1, party=BANK, outbox=post, mailbox=post, metrics=PartyMetrics(BANK)
-    )
+    context = SimpleNamespace(job=job, attempt=1, party=BANK, outbox=post, mailbox=post, metrics=PartyMetrics(BANK))
     return Exchange(trail, cast(StepContext, context), [TELCO], Insecure(BANK), own), post
 
 
@@ -102,6 +100,8 @@ def test_what_a_partner_holds_is_compared_with_what_it_said_before_the_attempt(t
         later, _ = attempt(trail)
         later._compare(TELCO, row)
         assert row["older"] == stated
+        ((_, labels, times),) = later._context.metrics.samples("treetap_trail_faults_total")
+        assert (labels, times) == ({"peer": TELCO, "fault": "peer's state"}, 1)
 
     run(main())
 
