@@ -42,7 +42,9 @@ class Watched:
         limit = "limit", "of"
         self._spent = metrics.gauge("treetap_limit_spent", "What is spent of a limit, or was in 24 hours.", *limit)
         self._most = metrics.gauge("treetap_limit_most", "The limit by the policy, where it has one.", *limit)
-        self._read = metrics.gauge("treetap_limits_read", "0: ledger, accounts or approvals could not be read.")
+        self._read = metrics.gauge(
+            "treetap_limits_read", "0: ledger, accounts or approvals could not be read; they are once a minute."
+        )
         self._waiting = metrics.gauge("treetap_approvals_waiting", "Jobs that wait for this party's people.")
         self._shown: dict[Gauge, set[tuple[str, str]]] = {self._spent: set(), self._most: set()}
 

@@ -154,7 +154,10 @@ def test_each_service_mounts_its_own_and_nothing_else(serving: Composed) -> None
 
 
 def test_two_services_share_one_network_or_none(serving: Composed) -> None:
-    """A network per party with the coordinator, one per pair of parties, one for the operator; none leads out."""
+    """A network per party with the coordinator, per pair of parties, for each one's metrics, and for the operator.
+
+    None leads out: docker-compose 1.29 makes that of the boards, too, which no service is on.
+    """
     networks = {service: set(serving.networks(service)) for service in (*SERVERS, "job")}
     for number, party in enumerate(PARTIES):
         assert networks["coordinator"] & networks[party] == {f"control-{party}"}
@@ -164,8 +167,9 @@ def test_two_services_share_one_network_or_none(serving: Composed) -> None:
     assert networks["coordinator"] & networks["job"] == {"operator"}
     assert networks["certs"] == {"none"}
     made = serving.client.networks.list(filters={"label": f"com.docker.compose.project={serving.project}"})
-    assert len(made) == 11  # four of them have one process each, for metrics
-    assert all(network.attrs["Internal"] for network in made)
+    outward = {network.name.removeprefix(f"{serving.project}_") for network in made if not network.attrs["Internal"]}
+    assert outward <= {"boards"} - set.union(*networks.values())
+    assert len(made) - len(outward) == 11
     assert all(not serving.container(service).ports for service in SERVERS)
 
 
@@ -182,6 +186,22 @@ def test_a_party_reaches_nobody_beyond_its_networks(serving: Composed) -> None:
     answer = serving.python("feature-b", CONNECT.format(addresses=list(addresses)))
     assert answer.status == 0, answer.text
     assert ast.literal_eval(answer.text) == [address for address, shared in addresses.items() if shared]
+
+
+def test_a_partys_metrics_are_asked_for_on_its_own_network(serving: Composed) -> None:
+    """By a name that no other container knows."""
+    program = """
+from urllib.request import urlopen
+for name in ("label-holder", "feature-b"):
+    try:
+        text = urlopen(f"http://{name}.watched:9464/metrics", timeout=5).read().decode()
+        print(name, f'treetap_build_info{{kind="party",name="{name}"' in text)
+    except OSError as failure:
+        print(name, type(failure).__name__)
+"""
+    answer = serving.python("feature-b", program)
+    assert answer.status == 0, answer.text
+    assert answer.text.split() == ["label-holder", "URLError", "feature-b", "True"]
 
 
 def test_the_operator_finds_the_coordinator_and_no_party(serving: Composed) -> None:
