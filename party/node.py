@@ -183,11 +183,12 @@ class PartyNode:
                 yield event
             return
         if kind in SUBMISSIONS:
-            opening = self._own(self._metrics.opening(self._open(caller, request, kind)), f"job {request.job}: {kind}")
-            async for event in follow(name, opening):
-                self._permitted(policy, caller, event)
-                yield event
-            session = opening.result()
+            with self._metrics.opening():
+                opening = self._own(self._open(caller, request, kind), f"job {request.job}: {kind}")
+                async for event in follow(name, opening):
+                    self._permitted(policy, caller, event)
+                    yield event
+                session = opening.result()
         else:
             session = self._find(caller, request)
             with disk_faults(name, "ledger"):

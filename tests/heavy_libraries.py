@@ -12,8 +12,8 @@ from typing import Any
 #: Names by which they are imported: of the extra `dev` and not of `test` (see pyproject.toml).
 HEAVY = frozenset(
     (
-        *("alembic", "boto3", "botocore", "docker", "grafana_foundation_sdk", "importlinter", "ipykernel"),
-        *("kubernetes_validate", "llvmlite"),
+        *("grafana_foundation_sdk",),
+        *("alembic", "boto3", "botocore", "docker", "importlinter", "ipykernel", "kubernetes_validate", "llvmlite"),
         *("matplotlib", "mlflow", "moto", "mypy", "nbclient", "nbformat", "numba", "ray", "schemathesis", "shap"),
         *("sqlalchemy", "tenseal"),
         *("tensorboard", "tensorboardX", "torch"),

@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TypeVar
 
 import prometheus_client
 
@@ -22,7 +21,6 @@ from treetap.usage import Usage, measure
 from treetap.wire.disclosure import ByteCounts
 from treetap.wire.v2 import setup_pb2, types_pb2
 
-T = TypeVar("T")
 #: Label of all callers that are no clients of this party; their names would make an unbounded number of series.
 STRANGER = "-"
 #: Upper ends of the buckets of the two histograms.
@@ -180,13 +178,13 @@ class PartyMetrics(ProcessMetrics):
         """Count bytes of a class in an admitted message."""
         self._came_in(sender, disclosure).inc(size)
 
-    async def opening(self, work: Awaitable[T]) -> T:
-        """Count the end of an attempt's opening, and return its result."""
-        outcome = "a defect"
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """Count how the block opens an attempt: opened, the kind of its error, or broken off."""
+        outcome = "broken off"
         try:
-            result = await work
+            yield
             outcome = "opened"
-            return result
         except TreetapError as error:
             outcome = type(error).__name__
             raise
