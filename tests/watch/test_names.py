@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from party.runtime.metrics import PartyMetrics
 from renderers.rendering import ROOT
 from renderers.watch import Panel, source
 from treetap.commands.relay import RelayMetrics
+from treetap.wire.tls import TlsFiles
 
 #: What follows a histogram's name, and labels that Prometheus and its functions add.
 OF_HISTOGRAMS = ("_bucket", "_sum", "_count")
@@ -29,6 +31,7 @@ CORE = {"row", "timeseries", "stat", "bargauge"}
 def labels_of() -> dict[str, set[str]]:
     """Every metric of a process, by the name of a series of it, with its labels."""
     party = PartyMetrics("bank")
+    party.certificates(TlsFiles(*map(Path, ("ca.crt", "bank.crt", "bank.key"))))
     Watched(party, cast(Any, None), cast(Any, None))
     measured: dict[str, set[str]] = {}
     for registry in (party.registry, CoordinatorMetrics("c").registry, RelayMetrics("r").registry):
