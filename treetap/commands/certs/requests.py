@@ -38,17 +38,25 @@ def request(folder: Path, name: str, role: Role, hosts: Sequence[str] = ()) -> R
     identity = process(name, role)
     made = folder / f"{name}.key", folder / f"{name}.csr"
     refuse_existing(*made, folder / f"{name}.crt")
+    key, asked = new_request(identity, hosts)
+    write_new(made[0], pem(key), 0o600)
+    write_new(made[1], asked.public_bytes(serialization.Encoding.PEM), 0o644)
+    return Request(*made, _fingerprint(asked))
+
+
+def new_request(
+    identity: Identity, hosts: Sequence[str]
+) -> tuple[ec.EllipticCurvePrivateKey, x509.CertificateSigningRequest]:
+    """A new key, and its request for a certificate of this name, role and hosts. Raises ConfigError for a bad host."""
     alternatives = [x509.DNSName(identity.dns), *general_names(hosts)]
     key = ec.generate_private_key(ec.SECP256R1())
     asked = (
         x509.CertificateSigningRequestBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity.name)]))
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .sign(key, hashes.SHA256())
     )
-    write_new(made[0], pem(key), 0o600)
-    write_new(made[1], asked.public_bytes(serialization.Encoding.PEM), 0o644)
-    return Request(*made, _fingerprint(asked))
+    return key, asked
 
 
 def sign_request(
@@ -79,24 +87,25 @@ def sign_request(
         ConfigError: a damaged request, or one for another process, host or key.
     """
     identity = process(identity.name, identity.role)
-    asked = _read(path)
+    asked = read_request(path, read_file(path))
     digest = _fingerprint(asked)
     if fingerprint is not None and _digits(fingerprint) != _digits(digest):
         raise ConfigError(f"{path}: its key has fingerprint {digest}, not {fingerprint}: it is another request")
-    if fault := _fault(asked, identity, hosts):
+    if fault := fault_of(asked, identity, hosts):
         raise ConfigError(f"{path}: {fault}")
     signed_path = (out or path.parent) / f"{identity.name}.crt"
     refuse_existing(signed_path)
     public = asked.public_key()
-    assert isinstance(public, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))  # see _fault
+    assert isinstance(public, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))  # see fault_of
     signed = sign(ca_folder, identity, public, hosts, days)
     write_new(signed_path, signed.public_bytes(serialization.Encoding.PEM), 0o644)
     return signed_path, digest
 
 
-def _read(path: Path) -> x509.CertificateSigningRequest:
+def read_request(path: Path, content: bytes) -> x509.CertificateSigningRequest:
+    """The request in the content (PEM) of a file; raises ConfigError unless its own key has signed it."""
     try:
-        asked = x509.load_pem_x509_csr(read_file(path))
+        asked = x509.load_pem_x509_csr(content)
         valid = asked.is_signature_valid
     except ValueError:
         raise ConfigError(f"{path}: not a request for a certificate in PEM form") from None
@@ -105,7 +114,17 @@ def _read(path: Path) -> x509.CertificateSigningRequest:
     return asked
 
 
-def _fault(asked: x509.CertificateSigningRequest, identity: Identity, hosts: Sequence[str]) -> str | None:
+def hosts_of(asked: x509.CertificateSigningRequest | x509.Certificate) -> set[str]:
+    """The hosts beside the name of the role, each in one spelling. Raises ValueError for names that cannot be read."""
+    try:
+        shown = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    names = [*shown.get_values_for_type(x509.DNSName), *map(str, shown.get_values_for_type(x509.IPAddress))]
+    return {_same(name) for name in names if not reserved(name)}
+
+
+def fault_of(asked: x509.CertificateSigningRequest, identity: Identity, hosts: Sequence[str]) -> str | None:
     """The first thing in a request that the authority has not agreed to; None if there is none."""
     names = common_names(asked)
     if names != [identity.name]:
