@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -17,6 +18,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
+from grpc_health.v1 import health_pb2
 from typer.testing import CliRunner
 
 from tests.certificates import namesake
@@ -31,8 +33,12 @@ from treetap.commands.certs.requests import hosts_of, new_request, request
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import sync_folder
+from treetap.wire import rpc
+from treetap.wire.callers import Callers
 from treetap.wire.certificates import read_certificates
 from treetap.wire.credentials import CredentialSource
+from treetap.wire.hello import say_hello, serve_health
+from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role
 from treetap.wire.signatures import signed, verified
 from treetap.wire.signed_heads import Signer
@@ -430,13 +436,28 @@ def test_what_the_old_key_has_signed_still_counts(world: World, tmp_path: Path) 
 
 
 def test_a_running_process_goes_by_the_new_pair(world: World) -> None:
-    """At its next look, whole; and the other processes know it by its name."""
-    files = world.member()
-    running, partner = CredentialSource(files), CredentialSource(world.member("shop"))
-    before = running.now()
-    install(_answered(world, files), files)
-    now = running.now()
-    assert (now.number, now.certificate != before.certificate, now.key != before.key) == (1, True, True)
-    assert not running.unsettled
-    for shown in (before.certificate, now.certificate):
-        assert partner.now().caller(shown, Role.PARTY) == BANK
+    """At its next look, whole; over sockets its partner knows it by its name, before and after."""
+    files, partner = world.member(), world.member("shop")
+    new = _answered(world, files)
+    keys: list[bytes] = []
+
+    async def main() -> None:
+        callers = Callers("bank", files)
+        server, credentials = rpc.server(callers)
+        status = serve_health(server, callers)
+        address = Address("bank", f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
+        await server.start()
+        await status.set("", health_pb2.HealthCheckResponse.SERVING)
+        for switch in (False, True):
+            if switch:
+                install(new, files)
+            assert (await asyncio.to_thread(say_hello, address, partner, 5)).serving
+            assert callers.credentials is not None
+            keys.append(callers.credentials.now().key)
+            assert not callers.credentials.unsettled
+        await server.stop(None)
+
+    asyncio.run(main())
+    assert keys[0] != keys[1] == files.key.read_bytes()
+    shown = CredentialSource(partner).now().caller
+    assert shown(new.read_bytes(), Role.PARTY) == BANK
