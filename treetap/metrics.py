@@ -22,7 +22,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from treetap.errors import BadInput
 from treetap.names import on_loopback
 from treetap.version import PROTOCOL_VERSION, package_version
-from treetap.wire.ends import ends
 from treetap.wire.listening import bound
 from treetap.wire.tls import Insecure, Transport
 
@@ -84,6 +83,8 @@ class ProcessMetrics:
         """Show when the process's TLS files end, as they are at each scrape; nothing of plain text."""
         if isinstance(transport, Insecure):
             return
+        from treetap.wire.ends import ends  # modules of a serving process are counted
+
         gauge = self.gauge(
             "treetap_certificate_end_timestamp_seconds",
             "Unix time at which the own certificate, the first authority or the list of revoked ones ends; NaN: the "
