@@ -100,7 +100,7 @@ def test_a_certificate_is_renewed_and_switched(role: Role, world: World) -> None
     assert b"PRIVATE" not in (world.carried / "bank.renewal").read_bytes()
     words = ["sign", "--renewals", str(world.carried), "--ca", str(world.authority)]
     tried = command.invoke(certs, [*words, "--dry-run"])
-    assert (tried.exit_code, "would be signed" in tried.output) == (0, True)
+    assert (tried.exit_code, "would be answered" in tried.output) == (0, True)
     assert not list(world.carried.glob("*.crt"))
     answered = command.invoke(certs, [*words, "--json", "--days", "30"])
     report = json.loads(answered.stdout)
@@ -289,7 +289,9 @@ def test_a_refusal_is_status_2_and_others_are_signed(world: World) -> None:
     assert told.exit_code == 2
     assert "(+10.0.0.9)" in "".join(told.stdout.split())
     assert [path.name for path in world.carried.glob("*.crt")] == ["shop.crt"]
-    assert CliRunner().invoke(certs, [*words, "--allow-changes"]).exit_code == 0
+    allowed = CliRunner().invoke(certs, [*words, "--allow-changes", "--json"])
+    assert [row["changes"] for row in json.loads(allowed.stdout)["signed"]] == [["+10.0.0.9"], []]
+    assert allowed.exit_code == 0
     (new,) = read_certificates(world.carried / "bank.crt")
     assert hosts_of(new) == {"10.0.0.9"}
 

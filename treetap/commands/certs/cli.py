@@ -121,7 +121,7 @@ def certs_install(
 @certs.command("sign")
 def certs_sign(
     ca: Ca,
-    request: Annotated[Path | None, typer.Argument(metavar="[NAME.csr]", help="The request.")] = None,
+    request: Annotated[Path | None, typer.Argument(metavar="NAME.csr", help="The request.")] = None,
     name: Annotated[str | None, typer.Option(help="The name that the process has in the federation.")] = None,
     role: Annotated[Role | None, typer.Option("--role", help=ROLES)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the certificate; without it, the request's.")] = None,

@@ -57,6 +57,7 @@ class Answer:
         certificate: the new certificate's file; None: refused, or a dry run.
         ends: its last moment; None where it is refused.
         again: the same request was signed before, and this is its certificate.
+        changes: hosts that are added (+) and left out (-).
         why: the reason of a refusal.
     """
 
@@ -66,16 +67,18 @@ class Answer:
     certificate: Path | None = None
     ends: datetime | None = None
     again: bool = False
+    changes: tuple[str, ...] = ()
     why: str = ""
 
     def words(self, *, dry_run: bool) -> str:
         """The answer for a person."""
         if self.why:
             return f"refused: {self.why}"
+        more = "; the same request was signed before" if self.again else ""
+        more += f"; hosts {' '.join(self.changes)}" if self.changes else ""
         if dry_run or self.ends is None:
-            return "would get the certificate of before" if self.again else "would be signed"
-        before = "; the same request was signed before" if self.again else ""
-        return f"{self.certificate}, valid until {date(self.ends)}{before}"
+            return f"would be answered{more}"
+        return f"{self.certificate}, valid until {date(self.ends)}{more}"
 
     def plain(self) -> dict[str, Any]:
         """As JSON types."""
@@ -191,14 +194,12 @@ class _Authority:
 
     def _examine_content(self, renewal: Renewal, holder: Identity) -> None:
         """Raise unless the request is for the same process, with a new key."""
-        wanted, held = self._hosts(renewal), hosts_of(renewal.old)
+        wanted = _hosts(renewal)
         if fault := fault_of(renewal.asked, holder, wanted):
             raise _Refusal(f"{fault}; the certificate in use is that of {holder}")
         if spki(renewal.asked.public_key()) == spki(renewal.old.public_key()):
             raise _Refusal("its key is that of the certificate in use: treetap certs renew makes a new one")
-        if set(wanted) != held and not self._allow_changes:
-            changes = [f"+{host}" for host in sorted(set(wanted) - held)]
-            changes += [f"-{host}" for host in sorted(held - set(wanted))]
+        if (changes := _changes(renewal)) and not self._allow_changes:
             raise _Refusal(
                 f"its hosts are others than those of the certificate in use ({' '.join(changes)}): if that is agreed, "
                 "use --allow-changes"
@@ -215,20 +216,21 @@ class _Authority:
         if target.exists() and (before is None or read_file(target) != before.certificate.public_bytes(Encoding.PEM)):
             raise BadInput(f"{target}: exists already and is not overwritten; move it away, or use --out")
         if dry_run:
-            return replace(named, again=before is not None)
+            return replace(named, again=before is not None, changes=_changes(renewal))
         signed = self._signed(holder, renewal) if before is None else before.certificate
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, signed.public_bytes(Encoding.PEM), 0o644)
         except OSError as error:
             raise BadInput(f"{target}: cannot be written: {error.strerror}; sign again when it can") from None
-        return replace(named, certificate=target, ends=signed.not_valid_after_utc, again=before is not None)
+        ends, again = signed.not_valid_after_utc, before is not None
+        return replace(named, certificate=target, ends=ends, again=again, changes=_changes(renewal))
 
     def _signed(self, holder: Identity, renewal: Renewal) -> x509.Certificate:
         """A new certificate, which the list has before anything leaves: a crash in between signs another one."""
         public = renewal.asked.public_key()
         assert isinstance(public, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))  # see fault_of
-        signed = sign(self._folder, holder, public, self._hosts(renewal), self._days)
+        signed = sign(self._folder, holder, public, _hosts(renewal), self._days)
         digest, serial = _digest(renewal), renewal.old.serial_number
         line = {"old": f"{serial:x}", "request": digest, "certificate": signed.public_bytes(Encoding.PEM).decode()}
         try:
@@ -243,13 +245,6 @@ class _Authority:
 
     def _before(self, renewal: Renewal) -> _Before | None:
         return self._renewed.get(renewal.old.serial_number)
-
-    @staticmethod
-    def _hosts(renewal: Renewal) -> list[str]:
-        try:
-            return sorted(hosts_of(renewal.asked))
-        except ValueError:
-            raise _Refusal("its names cannot be read") from None
 
 
 def read_renewed(folder: Path) -> dict[int, _Before]:
@@ -293,6 +288,20 @@ def _named(path: Path, renewal: Renewal) -> Answer:
 def _refused(answer: Answer, path: Path, fault: Exception) -> Answer:
     """The refusal of a request, without the file's name, which stands beside it."""
     return replace(answer, why=str(fault).removeprefix(f"{path}: "))
+
+
+def _hosts(renewal: Renewal) -> list[str]:
+    """The hosts of the new certificate."""
+    try:
+        return sorted(hosts_of(renewal.asked))
+    except ValueError:
+        raise _Refusal("its names cannot be read") from None
+
+
+def _changes(renewal: Renewal) -> tuple[str, ...]:
+    """Hosts that the certificate in use lacks (+), or has besides (-)."""
+    wanted, held = set(_hosts(renewal)), hosts_of(renewal.old)
+    return (*(f"+{host}" for host in sorted(wanted - held)), *(f"-{host}" for host in sorted(held - wanted)))
 
 
 def _ordinary(holder: Identity) -> str:

@@ -131,16 +131,13 @@ def fault_of(asked: x509.CertificateSigningRequest, identity: Identity, hosts: S
         return f"it is for {', '.join(map(repr, names)) or 'no process'}, not for {identity.name!r}"
     try:
         shown = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        dns, addresses = shown.get_values_for_type(x509.DNSName), shown.get_values_for_type(x509.IPAddress)
+        dns, wanted = shown.get_values_for_type(x509.DNSName), hosts_of(asked)
     except (x509.ExtensionNotFound, ValueError):
         return f"it asks for no role: make it with treetap certs request {identity.name} --role {identity.role}"
     roles = [name for name in dns if reserved(name)]
     if roles != [identity.dns]:
         return f"it asks for {', '.join(map(repr, roles)) or 'no role'}, not for {identity.dns!r}"
-    # an address has several spellings
-    agreed = {_same(host) for host in hosts}
-    wanted = [name for name in [*dns, *map(str, addresses)] if not reserved(name)]
-    if more := [host for host in wanted if _same(host) not in agreed]:
+    if more := sorted(wanted - {_same(host) for host in hosts}):
         return f"it asks for host {more[0]!r}: add --host {more[0]} if that host is this process's"
     return _key_fault(asked)
 
