@@ -109,7 +109,10 @@ class CredentialSource:
             if failed is not None and seen == failed.seen and monotonic() < failed.at + AGAIN_S:
                 return self._now
             try:
-                self._now = _read(self._files, self._now.number + 1, self._now.own)
+                now = _read(self._files, self._now.number + 1, self._now.own)
+                if self._look() != seen:  # a key and a certificate of two readings may not belong together
+                    raise ConfigError("they change at this moment")
+                self._now = now
             except ConfigError as fault:
                 self._failed = _Failed(seen, monotonic(), str(fault))
                 if failed is None or failed.reason != str(fault):

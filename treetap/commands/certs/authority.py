@@ -158,14 +158,8 @@ def sign(
     the certificate would.
     """
     alternatives = [x509.DNSName(process.dns), *general_names(hosts)]
-    _refuse_names_of_processes(ca_folder, process, hosts)
+    last = refuse_unsignable(ca_folder, process, hosts, days)
     authority, authority_key = open_authority(ca_folder, f"sign the certificate of {process}")
-    last = last_day(days)
-    if last > authority.not_valid_after_utc:
-        raise ConfigError(
-            f"{ca_folder / 'ca.crt'}: the authority ends on {date(authority.not_valid_after_utc)}, "
-            f"before a certificate of {days} days would; ask for fewer days or make a new authority"
-        )
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, process.name)])
     builder = (
         _builder(subject, authority.subject, public, last)
@@ -179,6 +173,18 @@ def sign(
     signed = builder.sign(authority_key, hashes.SHA256())
     note(ca_folder, Issued.of(signed, process, hosts))
     return signed
+
+
+def refuse_unsignable(ca_folder: Path, process: Identity, hosts: Sequence[str], days: int) -> datetime:
+    """The last moment of a certificate that the authority may sign, before its key is opened; raises as `sign`."""
+    _refuse_names_of_processes(ca_folder, process, hosts)
+    last, ends = last_day(days), read_certificates(ca_folder / "ca.crt")[0].not_valid_after_utc
+    if last > ends:
+        raise ConfigError(
+            f"{ca_folder / 'ca.crt'}: the authority ends on {date(ends)}, "
+            f"before a certificate of {days} days would; ask for fewer days or make a new authority"
+        )
+    return last
 
 
 def process(name: str, role: Role) -> Identity:
