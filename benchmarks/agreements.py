@@ -26,7 +26,7 @@ from party.approvals.decisions import Asked
 from party.approvals.ledger import Approvals
 from party.approvals.openings import admit, operator_of
 from party.config import PartyConfig
-from party.defences.counted_cells import SUMS, CellAccount
+from party.defences.counted_cells import SUMS, CellAccount, Mark
 from party.policy import Policy
 from party.runtime.job_ledger import JobLedger
 from party.runtime.ledger import LEDGER, SEED, Charge, Kind, Ledger, Occasion, ledger_of
@@ -135,7 +135,7 @@ def operations(bench: Bench) -> dict[str, tuple[int, Operation]]:
     cells, columns = CellAccount(bench.config.state, OTHERS[0], "loans"), [f"c{number}" for number in range(COLUMNS)]
     counted = cells.read()
     counted.places(Ids.of([f"r{number}" for number in range(RECORDS)]), columns)
-    draws = np.random.default_rng(0)
+    draws, mark = np.random.default_rng(0), Mark()
 
     def of_job(prepare: Callable[[], tuple[str, setup_pb2.Prepare]], call: Callable[..., Any]) -> Operation:
         def prepared() -> Callable[[], Any]:
@@ -175,13 +175,13 @@ def operations(bench: Bench) -> dict[str, tuple[int, Operation]]:
         nonlocal counted
         rows = np.sort(draws.choice(RECORDS, 3, replace=False))
         counted, new, _ = counted.marked(SUMS, [(0, rows)])
-        own, held = bench.ledger(), counted
+        own, held, amount = bench.ledger(), counted, sum(len(places) for _, places in new)
 
         def call() -> None:
-            digest = cells.write(held)
-            details = {"label_holder": OTHERS[0], "sums": new, "records": RECORDS, "columns": COLUMNS, "file": digest}
-            own.enter(Kind.CELLS, new, **details)
-            cells.sweep(digest)
+            nonlocal mark
+            mark = cells.write(mark, held, SUMS, new)
+            details = {"label_holder": OTHERS[0], "sums": amount, "records": RECORDS, "columns": COLUMNS}
+            own.enter(Kind.CELLS, amount, **details, **mark._asdict())
 
         return call
 

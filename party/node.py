@@ -301,7 +301,7 @@ class PartyNode:
             if not serves:
                 self._check_room()
             with disk_faults(self._config.name, kind):
-                self._trailed.check(self.approvals)
+                self._trailed.check(self.approvals, caller)
                 session = self._opener.session(caller, request, kind, opening)
                 session.serves, digest = serves, session.context.digest
                 self._attempts.opened(request.job, submission, request.attempt, digest.hex())

@@ -214,7 +214,7 @@ def bin_cuts(column: Sequence[float], max_bin: int) -> list[float]:
 
 def _base(params: BoostingParams, labels: list[float], weights: list[float], outputs: int) -> list[float]:
     if params.objective == "reg:squarederror":
-        mean = sum(w * y for w, y in zip(weights, labels, strict=True)) / sum(weights)
+        mean = math.fsum(w * y for w, y in zip(weights, labels, strict=True)) / math.fsum(weights)
         return [mean if params.base_score is None else float(params.base_score)]
     score = 0.5 if params.base_score is None else params.base_score
     if params.objective == "binary:logistic":

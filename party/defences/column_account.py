@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from party.defences.counted_cells import LEFT_SETS, SUMS, WAYS, CellAccount, CellsCharge, CountedCells, Rows
+from party.defences.counted_cells import LEFT_SETS, SUMS, WAYS, CellAccount, CellsCharge, CountedCells, Mark, Rows
 from party.runtime.ledger import Kind
 from treetap.errors import Refused
 from treetap.tables.record_ids import Ids
@@ -78,7 +78,7 @@ class ColumnAccount:
         self._context, self._params = context, params
         self._account = CellAccount(state, label_holder, table)
         self._ids, self._columns = Ids.of([]), list[str]()
-        self._cells, self._digest = CountedCells(), ""  # as they are in the file of this SHA-256
+        self._cells, self._mark = CountedCells(), Mark()  # as they are on disk at this place
         self._places: Rows = np.zeros(0, dtype=np.int64)
         self._of_columns: list[int] = []
         self._of_job = 0  # counted cells among the job's
@@ -96,8 +96,8 @@ class ColumnAccount:
         with _one_at_a_time:
             self._load()
             self._check(self._cells.count(), self._of_job, "before its first tree")
-            self._enter(self._cells, self._digest, {})
-            self._account.sweep(self._digest)  # a kill has left one
+            self._enter(self._cells, self._mark, {})
+            self._account.sweep(self._mark.file)  # a kill has left one
         self._measure()
 
     def open_uncounted(self, ids: Ids, columns: Sequence[str]) -> None:
@@ -110,7 +110,7 @@ class ColumnAccount:
         self._ids, self._columns = ids, list(columns)
         with _one_at_a_time:
             self._load()
-            self._enter(self._cells, self._digest, {}, counted=False)
+            self._enter(self._cells, self._mark, {}, counted=False)
         log.warning(
             "job %s: instance spaces are withheld, so the cells of table %s that %s can read are not counted",
             self._context.job, self._account.table, self._account.label_holder,
@@ -166,7 +166,7 @@ class ColumnAccount:
             return  # a party without columns has no cells
         with _one_at_a_time:
             last = self._account.last()
-            if last is None or last.file != self._digest:  # another job on the table has written
+            if last is None or last.mark != self._mark:  # another job on the table has written
                 self._load()
             placed = ((self._of_columns[column], self._places[rows]) for column, rows in cells)
             before = self._cells.count()
@@ -175,20 +175,21 @@ class ColumnAccount:
                 return
             total, of_job = after.count(), self._of_job + of_any
             self._check(total, of_job, f"at tree {tree}")
-            digest = self._account.write(after)
-            self._enter(after, digest, {way: new}, total - before)
-            self._cells, self._of_job, self._digest = after, of_job, digest
-            self._account.sweep(digest)
+            mark = self._account.write(self._mark, after, way, new)
+            self._enter(after, mark, {way: sum(len(places) for _, places in new)}, total - before)
+            if mark.file != self._mark.file:
+                self._account.sweep(mark.file)
+            self._cells, self._of_job, self._mark = after, of_job, mark
         self._measure()
 
     def _enter(
-        self, cells: CountedCells, file: str, new: Mapping[str, int], amount: int = 0, *, counted: bool = True
+        self, cells: CountedCells, mark: Mark, new: Mapping[str, int], amount: int = 0, *, counted: bool = True
     ) -> None:
         """Charge the ledger for these cells, durably. `new`: way → how many it has not had; `amount`: of any way."""
         if self._columns:
-            records, columns = len(cells.records), len(cells.columns)
+            shape = {"records": len(cells.records), "columns": len(cells.columns)}
             charge = CellsCharge(
-                self._account.label_holder, **new, records=records, columns=columns, file=file, counted=counted
+                self._account.label_holder, **new, **shape, file=mark.file, head=mark.head, counted=counted
             )
             self._context.ledger.enter(Kind.CELLS, amount, **asdict(charge))
 
@@ -202,7 +203,7 @@ class ColumnAccount:
     def _load(self) -> None:
         """Take the account as it is on disk, with the job's records and columns."""
         last = self._account.last()
-        self._digest, self._cells = last.file if last is not None else "", self._account.read()
+        self._mark, self._cells = last.mark if last is not None else Mark(), self._account.read()
         self._places, self._of_columns = self._cells.places(self._ids, self._columns)
         flags = (np.bitwise_or(*(self._cells.flags(way, column) for way in WAYS)) for column in self._of_columns)
         self._of_job = sum(int(known[self._places].sum()) for known in flags)

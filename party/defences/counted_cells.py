@@ -1,11 +1,15 @@
 """The counted cells of a table and a label holder: charges of the party's ledger, and a file that says which they are.
 
-Each charge has the file's SHA-256. A new file is written before its charge, and the one before goes after it: through
-any kill the file that the last charge names is there. So an older file, or an edited one, is found.
+A file has lines: all cells, in the first, and further ones, in each line behind. Each charge names the file and the
+checksum of its last line, which covers the lines before. A job begins a file of its own with its first cells, and adds
+a line to it for later ones: what a charge costs the disk is a line here and one in the ledger. A line, or a new file,
+is on disk before its charge, and the file before goes after it: through any kill the one that the last charge names is
+there, and lines behind the charged one count for nothing. So an older file, or an edited one, is found.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import secrets
@@ -13,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +26,7 @@ from party.runtime.job_store import COLUMN_LEAKAGE
 from party.runtime.ledger import Charge, Kind, ledger_of
 from treetap.errors import DataError
 from treetap.models.arrays import read_arrays
-from treetap.models.durable import make_folder, write_whole
+from treetap.models.line_file import LineFile
 from treetap.tables.record_ids import Ids
 
 Rows = npt.NDArray[np.int64]
@@ -30,6 +35,7 @@ Bits = npt.NDArray[np.uint8]
 SUMS, LEFT_SETS = "sums", "left_sets"
 WAYS = (SUMS, LEFT_SETS)
 _HASH_BYTES = 8
+_SEED = "cells"
 _ONES = np.array([number.bit_count() for number in range(256)], dtype=np.int64)
 
 
@@ -76,10 +82,10 @@ class CountedCells:
         """(R,) 1 for each record whose cell in a column is counted."""
         return np.unpackbits(self.bits[way][column], count=len(self.records))
 
-    def marked(self, way: str, cells: Iterable[tuple[int, Rows]]) -> tuple[CountedCells, int, int]:
-        """A copy with further cells (column, places (n,)); how many the way has not had, and no way has had."""
+    def marked(self, way: str, cells: Iterable[tuple[int, Rows]]) -> tuple[CountedCells, list[tuple[int, Rows]], int]:
+        """A copy with further cells (column, places (n,)); those that the way has not had; how many no way has had."""
         after = replace(self, bits={**self.bits, way: self.bits[way].copy()})
-        new = of_any = 0
+        new, of_any = list[tuple[int, Rows]](), 0
         (other,) = (name for name in WAYS if name != way)
         for column, places in cells:
             flags = after.flags(way, column)
@@ -88,12 +94,12 @@ class CountedCells:
                 continue
             flags[fresh] = 1
             after.bits[way][column] = np.packbits(flags)
-            new += len(fresh)
+            new.append((column, fresh))
             of_any += int((self.flags(other, column)[fresh] == 0).sum())
         return after, new, of_any
 
     def to_bytes(self) -> bytes:
-        """The content of a file."""
+        """The content of a file's first line."""
         content = io.BytesIO()
         key, names = (np.frombuffer(text, dtype=np.uint8) for text in (self.key, json.dumps(self.columns).encode()))
         np.savez(content, allow_pickle=False, key=key, columns=names, records=self.records, **self.bits)
@@ -101,7 +107,7 @@ class CountedCells:
 
     @classmethod
     def of(cls, content: bytes) -> CountedCells:
-        """The cells of a file's content."""
+        """The cells of such a content."""
         arrays = read_arrays(io.BytesIO(content))
         bits = {way: arrays[way] for way in WAYS}
         return cls(arrays["key"].tobytes(), arrays["records"], json.loads(arrays["columns"].tobytes()), bits)
@@ -118,7 +124,8 @@ class CellsCharge:
         label_holder: who is told of the cells.
         sums, left_sets: cells that the way has not had.
         records, columns: of the account after it.
-        file: SHA-256 of the file of cells; empty before the first one.
+        file: the file of cells, see `CellAccount.path_of`; empty before the first one.
+        head: checksum of its last line.
         counted: False of an attempt whose cells cannot be counted.
     """
 
@@ -128,7 +135,20 @@ class CellsCharge:
     records: int = 0
     columns: int = 0
     file: str = ""
+    head: str = ""
     counted: bool = True
+
+    @property
+    def mark(self) -> Mark:
+        """The place in the files that it names."""
+        return Mark(self.file, self.head)
+
+
+class Mark(NamedTuple):
+    """A file of cells, and the checksum of a line in it; both empty before the first one."""
+
+    file: str = ""
+    head: str = ""
 
 
 class CellAccount:
@@ -138,6 +158,7 @@ class CellAccount:
         self.label_holder, self.table = label_holder, table
         self.ledger = ledger_of(state)
         self._folder, self._stem = state / COLUMN_LEAKAGE, f"{label_holder}.{table}"
+        self._growing: tuple[Mark, LineFile] | None = None  # the file that this object has begun, to its last line
 
     @classmethod
     def all(cls, state: Path) -> list[CellAccount]:
@@ -160,9 +181,9 @@ class CellAccount:
         last = self.last()
         return (0, 0) if last is None else (last.records, last.columns)
 
-    def path_of(self, digest: str) -> Path:
-        """The file of a SHA-256."""
-        return self._folder / f"{self._stem}.{digest[:32]}.npz"
+    def path_of(self, file: str) -> Path:
+        """The path of a file that a charge names."""
+        return self._folder / f"{self._stem}.{file}.jsonl"
 
     def jobs(self) -> dict[str, dict[str, int]]:
         """Job → the number of cells that it has added, by way; none of a job whose cells could not be counted."""
@@ -186,7 +207,7 @@ class CellAccount:
         last = self.last()
         mend = f"bring back-ups of {COLUMN_LEAKAGE}/ and {self.ledger.path.name} of one time back, or"
         if last is None:
-            stray = next(iter(sorted(self._folder.glob(f"{self._stem}.*npz"))), None)
+            stray = next(iter(sorted(self._folder.glob(f"{self._stem}.*jsonl"))), None)
             if stray is not None:
                 raise DataError(
                     f"{stray}: {self.ledger.path} has no charge of it, being older, lost or of another version; {mend} "
@@ -195,31 +216,58 @@ class CellAccount:
         if last is None or not last.file:
             return CountedCells()
         path = self.path_of(last.file)
-        content = path.read_bytes() if path.is_file() else b""
-        if sha256(content).hexdigest() == last.file:
-            return CountedCells.of(content)
+        if (cells := _cells_of(path, last.head)) is not None:
+            return cells
         if self.last() != last:  # a job has written meanwhile
             return self.read()
-        fault = "is damaged or was edited" if content else "is missing"
+        fault = "is damaged or was edited" if path.is_file() else "is missing"
         raise DataError(
             f"{path}: {fault}: by {self.ledger.path} it has the cells that {self.label_holder} was told; {mend} give "
             f"table {self.table!r} another name"
         )
 
-    def write(self, cells: CountedCells) -> str:
-        """Write the file of these cells, durably; returns its SHA-256. Raises `OSError` if the disk refuses it."""
-        content = cells.to_bytes()
-        digest = sha256(content).hexdigest()
-        if not self.path_of(digest).is_file():
-            make_folder(self._folder)
-            write_whole(self.path_of(digest), content)
-        return digest
+    def write(self, before: Mark, cells: CountedCells, way: str, new: Sequence[tuple[int, Rows]]) -> Mark:
+        """Write cells, durably; returns the place that has them.
 
-    def sweep(self, digest: str) -> None:
-        """Delete the files before the one of a SHA-256, which a charge has."""
-        for path in self._folder.glob(f"{self._stem}.*npz"):
-            if path != self.path_of(digest):
+        `cells`: all of them; `new`: those that the way has not had at `before`, (column, places (n,)), which are added
+        where this object has written what is there. Raises `OSError` if the disk refuses it.
+        """
+        growing, self._growing = self._growing, None
+        if growing is not None and growing[0] == before:
+            lines, number = growing[1], growing[1].count() + 1
+            lines.put({"way": way, "cells": [[column, places.tolist()] for column, places in new]}, number - 1)
+            file = before.file
+        else:
+            content, number = cells.to_bytes(), 1
+            file = sha256(content).hexdigest()[:32]
+            lines = LineFile(self.path_of(file), lambda: _SEED)
+            lines.fill([{"whole": base64.b64encode(content).decode()}])
+        mark = Mark(file, lines.digest(number))
+        self._growing = mark, lines
+        return mark
+
+    def sweep(self, file: str) -> None:
+        """Delete all files but the one that a charge names."""
+        for path in self._folder.glob(f"{self._stem}.*jsonl"):
+            if path != self.path_of(file):
                 path.unlink(missing_ok=True)
 
     def _own(self, charge: Charge) -> bool:
         return (charge.details["label_holder"], charge.occasion.table) == (self.label_holder, self.table)
+
+
+def _cells_of(path: Path, head: str) -> CountedCells | None:
+    """The cells of a file up to the line of a checksum; None if it has no such line, or is damaged."""
+    lines = LineFile(path, lambda: _SEED)
+    try:
+        rows = lines.read()
+    except DataError:
+        return None
+    number = next((number for number in range(len(rows), 0, -1) if lines.digest(number) == head), None)
+    if number is None:
+        return None
+    cells = CountedCells.of(base64.b64decode(rows[0]["whole"]))
+    for row in rows[1:number]:
+        added = ((column, np.array(places, dtype=np.int64)) for column, places in row["cells"])
+        cells, _, _ = cells.marked(row["way"], added)
+    return cells

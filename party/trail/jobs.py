@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from party.config import PartyConfig
 from party.runtime.attempts import SUBMISSIONS, Session
-from party.runtime.ledger import ledger_of
+from party.runtime.ledger import DAY_S, ledger_of, utc
+from party.runtime.ledger import Kind as Charged
 from party.runtime.transcript_recorder import Recorders
 from party.trail.exchange import Exchange, Own
 from party.trail.journal import Kind, Trail
-from treetap.errors import DataError
+from treetap.errors import DataError, Refused
 
 if TYPE_CHECKING:
     from party.approvals.ledger import Approvals
 
 log = logging.getLogger(__name__)
+#: Most openings of one coordinator in 24 hours beyond those that the ledger has a charge of: each adds lines to the
+#: trail, from which none can be taken.
+MOST_FREE = 1000
 
 
 class TrailedJobs:
@@ -28,9 +32,24 @@ class TrailedJobs:
         self.trail = Trail(config.name, config.state)
         self._exchanges: dict[tuple[str, int], Exchange] = {}  # by job and attempt
 
-    def check(self, approvals: Approvals) -> None:
-        """Raise `DataError` if the ledger or the approvals are older than the trail says."""
+    def check(self, approvals: Approvals, coordinator: str) -> None:
+        """Raise unless a job of a coordinator may open.
+
+        Raises:
+            DataError: the ledger or the approvals are older than the trail says.
+            Refused: too many of its jobs have opened in 24 hours without a charge.
+        """
         self.trail.check(ledger_of(self._state), approvals.digests())
+        opened = sorted(self.trail.openings(coordinator, DAY_S))
+        if len(opened) < MOST_FREE:
+            return
+        charges = ledger_of(self._state).charges(Charged.TRAINING, Charged.PREDICTION, Charged.PREVIEW)
+        charged = sum(one.seconds > opened[0] and one.occasion.coordinator == coordinator for one in charges)
+        if (over := len(opened) - charged - MOST_FREE) >= 0:
+            raise Refused(
+                f"{self.trail.party} opens no job for {coordinator}: in 24 hours {len(opened)} opened for it, all but "
+                f"{charged} without a charge, and {MOST_FREE} may; the next may open after {utc(opened[over] + DAY_S)}"
+            )
 
     def open(self, session: Session, approvals: Approvals) -> None:
         """Note that an attempt opens, and prepare the exchange of heads; `OSError` if the disk refuses the line."""

@@ -77,6 +77,7 @@ class _Index:
         places: of lines by their checksums.
         began: seconds since 1970 of the first line.
         ledger: the last head of the ledger, and the line that has it.
+        opened: by coordinator the seconds since 1970 of its openings.
         decisions: approvals by name: their statements' digests, the last one of which counts; empty: it is forgotten.
         held: by partner.
         restored: the reason for which an older state was brought back last; empty: none was. `restored_at`: its place.
@@ -86,6 +87,7 @@ class _Index:
     places: dict[str, int] = field(default_factory=dict)
     began: float = 0.0
     ledger: tuple[LedgerHead, Line] | None = None
+    opened: dict[str, list[float]] = field(default_factory=dict)
     decisions: dict[str, list[str]] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
     restored: str = ""
@@ -102,6 +104,8 @@ class _Index:
         kind = Kind(line["kind"])
         if kind in (Kind.BEGAN, Kind.RESTORED):
             self.decisions = {name: [made] for name, made in line["approvals"].items()}
+        if kind is Kind.OPENED:
+            self.opened.setdefault(line["coordinator"], []).append(line["seconds"])
         if kind is Kind.DECIDED:
             self.decisions.setdefault(line["name"], []).append(line["digest"])
         if kind is Kind.FORGOTTEN:
@@ -175,6 +179,12 @@ class Trail:
     def held(self, partner: str) -> Held:
         """The heads that this party and a partner hold of each other."""
         return self._read().held.get(partner, Held())
+
+    def openings(self, coordinator: str, within_s: float) -> list[float]:
+        """Seconds since 1970 of the jobs that opened for a coordinator in the last so many seconds, or in the future,
+        by a clock that was set back."""
+        since = self._clock() - within_s
+        return [seconds for seconds in self._read().opened.get(coordinator, []) if seconds > since]
 
     def restored(self, partner: str, stated: str = "") -> str:
         """The reason for which an older state was brought back, unless a partner holds a head since; empty: none was.

@@ -13,7 +13,7 @@ import pytest
 from party.approvals.ledger import Approvals
 from party.approvals.overview import LONGEST, PAGES, ROWS, Overview
 from party.config import PartyConfig
-from party.defences.counted_cells import CellAccount, CellsCharge, CountedCells
+from party.defences.counted_cells import CellAccount, CellsCharge, CountedCells, Mark
 from party.policy import Policy
 from party.runtime.attempts import Pace
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
@@ -111,8 +111,8 @@ def test_leakage_stands_beside_its_limit(tmp_path: Path) -> None:
     cells = CountedCells()
     cells.places(Ids.of(["1", "2"]), ["income"])
     cells.bits["sums"][0] = 128
-    file = CellAccount(tmp_path / "state", "a", "loans").write(cells)
-    details = asdict(CellsCharge("a", sums=1, records=2, columns=1, file=file))
+    mark = CellAccount(tmp_path / "state", "a", "loans").write(Mark(), cells, "sums", [])
+    details = asdict(CellsCharge("a", sums=1, records=2, columns=1, **mark._asdict()))
     ledger.enter(Charge(Kind.CELLS, occasion, 1, details))
     (line,) = _shown(_overview(tmp_path), "ledger").ledger
     assert (line.kind, list(line.partners)) == ("cells in small groups", ["a"])

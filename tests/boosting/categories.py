@@ -26,7 +26,7 @@ def categorical_world(
     fresh: int = 15,
     seed: int = 0,
 ) -> World:
-    """A world of n records; every category occurs in training.
+    """A world of n records; every category occurs in training, since codes are places among those that do.
 
     Every column but each party's last has a share of `missing` cells; of the new records' cells some are missing too,
     and some categories are new.
@@ -41,6 +41,11 @@ def categorical_world(
             signal += rng.normal(size=count)[block[:, j].astype(int)] if count else 0.3 * block[:, j]
         gone = rng.random(block.shape) < missing
         gone[:, -1] = False
+        for j, count in enumerate(counts):
+            for code in range(count):
+                having = np.flatnonzero(block[:n, j] == code)
+                if gone[having, j].all():
+                    gone[having[0], j] = False
         gone[n:] = rng.random((fresh, len(counts))) < 0.2
         block[gone] = np.nan
         new = rng.random((fresh, len(counts))) < 0.2

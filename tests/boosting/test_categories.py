@@ -50,6 +50,7 @@ def federation(tmp_path: Path, here: World, policies: dict[str, Any] | None = No
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no cell missing": ({}, {}),
     "cells missing": ({"missing": 0.15}, {"min_child_weight": 2.0}),
+    "few records": ({"n": 24, "missing": 0.3}, {"min_child_weight": 0.0}),
     "small sets": ({"missing": 0.1}, {"max_cat_threshold": 3, "max_cat_to_onehot": 2, "subsample": 0.8}),
     "a tree per class": (
         {"objective": "multi:softprob", "classes": 3, "missing": 0.1},

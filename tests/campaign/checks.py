@@ -31,7 +31,7 @@ ALLOWED = re.compile(
     r"models/[a-z0-9-]+/((trees|leakage|repaired|history|leaf_key)\.jsonl"
     r"|(job|manifest|names|clean_metrics)\.json|(weights|continuation)\.npz)"
     r"|(ledger|trail)\.jsonl|noisy_labels/[0-9]+\.npz"
-    r"|column_leakage/[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.npz"
+    r"|column_leakage/[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.jsonl"
     r"|transcripts/[a-z0-9-]+/[0-9]+\.tap"
     r"|predictions/[a-z0-9-]+((\.attributions)?\.parquet|\.evaluation\.json)"
     r"|attempts\.json"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from party.defences.counted_cells import LEFT_SETS, SUMS, CellAccount, CellsCharge, CountedCells
+from party.defences.counted_cells import LEFT_SETS, SUMS, CellAccount, CellsCharge, CountedCells, Mark
 from party.runtime.job_store import JobStore
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from tests.commands.command import refused, treetap
@@ -69,7 +69,8 @@ def _count(folder: Path, table: str, job: str) -> None:
     for way, column, places in ((SUMS, 0, [0, 1]), (SUMS, 1, [3]), (LEFT_SETS, 1, [2, 3])):
         cells, _, _ = cells.marked(way, [(column, np.array(places))])
     account = CellAccount(folder / "state", "shop", table)
-    charge = CellsCharge("shop", sums=3, left_sets=2, records=4, columns=2, file=account.write(cells))
+    mark = account.write(Mark(), cells, SUMS, [])
+    charge = CellsCharge("shop", sums=3, left_sets=2, records=4, columns=2, **mark._asdict())
     occasion = Occasion(table, ("shop", "telco"), "coordinator", job, 1)
     account.ledger.enter(Charge(Kind.CELLS, occasion, 4, asdict(charge)))
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from party.defences import counted_cells
 from party.defences.checks import check_own
 from party.defences.column_account import ColumnAccount
 from party.defences.counted_cells import LEFT_SETS, SUMS, WAYS, CellAccount
@@ -406,6 +405,27 @@ def _count(state: Path, *records: int, job: str = "job") -> None:
     _account(state, IDS, ["a"], job=job).charge_left_sets(_tree({2: [*records], 3: others}, 8), [_split(1, 0)])
 
 
+def test_later_cells_of_a_job_are_a_line_each_and_count_once_they_are_charged(tmp_path: Path) -> None:
+    """One that a crash left without its charge counts for nothing, to the same job and to the next."""
+    account = _account(tmp_path, IDS, ["a"])
+    sets = [_tree({2: [place], 3: [other for other in range(8) if other != place]}, 8) for place in range(4)]
+    account.charge_left_sets(sets[0], [_split(1, 0)])
+    path = _only_file(tmp_path)
+    account.charge_left_sets(sets[1], [_split(1, 0)])
+    assert (path, len(path.read_bytes().splitlines())) == (_only_file(tmp_path), 2)
+    kept = CellAccount(tmp_path, HOLDER, "train")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JobLedger, "enter", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full")))
+        with pytest.raises(OSError, match="full"):
+            account.charge_left_sets(sets[2], [_split(1, 0)])
+    assert (len(path.read_bytes().splitlines()), kept.read().count()) == (3, 2)
+    account.charge_left_sets(sets[3], [_split(1, 0)])
+    assert kept.read().count() == 3
+    _account(tmp_path, IDS, ["a"], job="next").charge_left_sets(sets[2], [_split(1, 0)])
+    assert kept.read().count() == 4
+    assert np.flatnonzero(counted(tmp_path, IDS, ["a"])[LEFT_SETS][:, 0]).tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("at", [0, 200, -40, None])
 def test_a_damaged_file_is_named(at: int | None, tmp_path: Path) -> None:
     """By file and remedy; a lost one too: the account is not begun anew."""
@@ -439,7 +459,7 @@ def test_an_older_file_is_named(tmp_path: Path) -> None:
         _account(tmp_path, IDS, ["a"])
 
 
-@pytest.mark.parametrize("name", [f"{HOLDER}.train.npz", f"{HOLDER}.train.{'0' * 32}.npz"])
+@pytest.mark.parametrize("name", [f"{HOLDER}.train.jsonl", f"{HOLDER}.train.{'0' * 32}.jsonl"])
 def test_a_file_without_a_charge_is_named(name: str, tmp_path: Path) -> None:
     """The ledger is lost, or the file is of another version; moved away it counts no more, and other tables go on."""
     path = tmp_path / "column_leakage" / name
@@ -498,7 +518,7 @@ def _killed(folder: Path, at: int, written: bool, last: Counted) -> bool:
             def write(path: Path, content: bytes) -> Any:
                 nonlocal number
                 own = path.is_relative_to(federation.state(FEATURE)) and (
-                    path.suffix == ".npz" or b"cells in small groups" in content.splitlines()[-1]
+                    path.parent.name == "column_leakage" or b"cells in small groups" in content.splitlines()[-1]
                 )
                 number += own
                 if not own or number - 1 != at:
@@ -511,7 +531,7 @@ def _killed(folder: Path, at: int, written: bool, last: Counted) -> bool:
             return write
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(counted_cells, "write_whole", counting(counted_cells.write_whole))
+            patch.setattr(line_file, "write_whole", counting(line_file.write_whole))
             patch.setattr(line_file, "append", counting(line_file.append))
             status = await federation.train(_job(SMALL))
             killed = number > at

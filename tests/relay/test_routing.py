@@ -24,6 +24,7 @@ from treetap.wire.relay.control import DATA_LINE, data_line, new_token
 from treetap.wire.relay.meeting import Bounds
 from treetap.wire.relay.splicing import BUFFER
 from treetap.wire.roles import Identity, Role
+from treetap.wire.rpc import GrpcDialer
 from treetap.wire.v2 import exchange_pb2
 
 B = Identity("bank", Role.PARTY)
@@ -376,6 +377,70 @@ def test_nothing_is_kept_of_a_connection_that_has_ended(tmp_path: Path) -> None:
                 return sum(end() is not None for end in ends)
 
             await until(lambda: kept() == 1, "the registration's alone")
+
+    carried_out(main)
+
+
+def test_who_shows_no_certificate_keeps_nobody_from_a_name(tmp_path: Path) -> None:
+    """Of a name whose places are taken the oldest silent caller of the address with most leaves; no proven one does."""
+
+    async def main() -> None:
+        async with relaying(tmp_path, Bounds(connections=6)) as rig:
+            bank = await rig.behind("bank")
+            known, (host, _, port) = rig.relay.names[B.dns], rig.at.rpartition(":")
+            dialer = GrpcDialer(rig.certs.files("telco"))
+            rig.stack.push_async_callback(dialer.close)
+            await dialer.deliver(rig.address("bank"), message())
+            await until(lambda: not known.unproven, "a caller that has shown its certificate")
+            silent = []
+            for address in ("127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.3"):
+                reader, writer = await asyncio.open_connection(host, int(port), local_addr=(address, 0))
+                writer.write(hellos.real(B.dns))
+                assert await reader.read(100)
+                silent.append((reader, writer))
+            silent[2][1].write(b"\x17\x03\x03\x40\x00")  # a record whose content never comes
+            assert (known.open.total(), len(known.unproven)) == (6, 5)
+            await deliver(rig.certs.files("shop"), rig.address("bank"), message())
+            await _closed(silent[2][0])
+            await dialer.deliver(rig.address("bank"), message())
+            assert [who for who, _ in bank.got] == ["telco", "shop", "telco"]
+            assert rig.relay.turned_away.keys() == {"share"}
+            assert len(known.unproven) >= 3  # a caller has two connections, of which the first only looks
+            for _, writer in silent:
+                writer.close()
+            await until(lambda: not known.unproven, "no place that is taken")
+
+    carried_out(main)
+
+
+def test_a_name_is_full_of_callers_that_have_shown_certificates(tmp_path: Path) -> None:
+    """Then a new one hears an alert, and they stay."""
+
+    async def main() -> None:
+        async with relaying(tmp_path, Bounds(connections=2)) as rig:
+            bank = await rig.behind("bank")
+            known, (host, _, port) = rig.relay.names[B.dns], rig.at.rpartition(":")
+            context = ssl.create_default_context(cafile=str(rig.certs.files("telco").ca))
+            context.set_alpn_protocols(["h2"])
+            kept = []
+            for address in ("127.0.0.2", "127.0.0.3"):
+                files = rig.certs.files("telco")
+                context.load_cert_chain(files.certificate, files.key)
+                reader, writer = await asyncio.open_connection(
+                    host, int(port), ssl=context, server_hostname=B.dns, local_addr=(address, 0)
+                )
+                writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+                for _ in range(2):  # each ping of HTTP/2 is answered, and many end the connection
+                    assert await reader.read(1000)
+                    writer.write(bytes([0, 0, 8, 6, 0, 0, 0, 0, 0]) + bytes(8))
+                kept.append((reader, writer))
+            await until(lambda: not known.unproven, "callers that have shown certificates")
+            reader, writer = await first_bytes(rig.at, hellos.real(B.dns))
+            assert await _closed(reader) == b"\x15\x03\x03\x00\x02\x02\x50"
+            assert (known.open.total(), bank.got) == (2, [])
+            writer.close()
+            for _, each in kept:
+                each.close()
 
     carried_out(main)
 

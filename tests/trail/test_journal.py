@@ -123,7 +123,7 @@ def test_the_ledger_is_compared_up_to_its_last_head(tmp_path: Path) -> None:
     ledger.enter(Charge(Charged.TRAINING, job, 1, {}, 1e9))
     trail = Trail("bank", tmp_path, lambda: 1e9)
     trail.begin(ledger.head(), {})
-    trail.note(Kind.OPENED, job="credit", attempt=1, parties=["telco"], ledger=ledger.head())
+    trail.note(Kind.OPENED, job="credit", attempt=1, coordinator="coordinator", parties=["telco"], ledger=ledger.head())
     ledger.enter(Charge(Charged.RECORDS, job, 450, {}, 1e9))
     trail.check(ledger, {})
     other.enter(Charge(Charged.TRAINING, job, 1, {}, 2e9))

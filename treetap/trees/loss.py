@@ -166,10 +166,16 @@ class SquaredError(Loss):
     objective = "reg:squarederror"
 
     def base_margin(self, base_score: float | None, labels: npt.NDArray[Any], weights: Floats | None = None) -> Floats:
-        """base_score, or the weighted mean of the training labels."""
+        """base_score, or the weighted mean of the training labels.
+
+        Its sums are rounded once, so that no order of records nor a way of summing decides about the last bit, which
+        can alter a fixed-point derivative and so a split.
+        """
         if base_score is not None:
             return np.array([float(base_score)])
-        return np.array([float(np.mean(labels) if weights is None else np.average(labels, weights=weights))])
+        y = np.asarray(labels, dtype=np.float64)
+        w = np.ones_like(y) if weights is None else weights
+        return np.array([math.fsum((w * y).tolist()) / math.fsum(w.tolist())])
 
     def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
         g = scores - np.asarray(labels, dtype=np.float64)[:, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,19 @@ def test_base_margins() -> None:
     assert loss_for("multi:softprob", 3).base_margin(None, y).tolist() == [0.5, 0.5, 0.5]
     assert loss_for("reg:squarederror", 1).base_margin(None, y).tolist() == [2.0]
     assert loss_for("reg:squarederror", 1).base_margin(-1.0, y).tolist() == [-1.0]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_mean_label_hangs_on_no_order(weighted: bool) -> None:
+    """Records in any order have one base margin, to the last bit, the mean of exact sums."""
+    rng = np.random.default_rng(3)
+    y, w = 2000 + rng.normal(size=80).round(2), rng.random(80) if weighted else None
+    orders = [np.arange(80), *(rng.permutation(80) for _ in range(20))]
+    loss = loss_for("reg:squarederror", 1)
+    found = {float(loss.base_margin(None, y[order], None if w is None else w[order])[0]) for order in orders}
+    each = np.ones(80) if w is None else w
+    products = sum(map(Fraction, (each * y).tolist()), Fraction(0))
+    assert found == {float(products) / float(sum(map(Fraction, each.tolist()), Fraction(0)))}
 
 
 def test_probabilities_do_not_overflow() -> None:

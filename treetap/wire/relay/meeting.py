@@ -47,6 +47,9 @@ log = logging.getLogger(__name__)
 #: Connections at once of which it is not known where they lead; one address has half of them at most. The oldest makes
 #: room for a new one, so that who says nothing keeps nobody out.
 MOST_WAITING = 1024
+#: Answers of a process after which its caller has shown a certificate: without one it has the one to its hello, and the
+#: one to a second hello that the first may have led to (RFC 8446, 4.1.4).
+ANSWERS = 3
 #: Connections that the system holds until they are accepted.
 BACKLOG = 1024
 #: Most bytes that wait for a process to read its control connection.
@@ -65,7 +68,8 @@ class Bounds:
 
     Attributes:
         names: the processes that may register; None: all with a certificate of the authority.
-        connections: of callers to one name, at once; one address has half of them at most.
+        connections: of callers to one name, at once; one address has half of them at most. Where all are taken, a new
+            one has the place of the oldest that has not shown a certificate, of the address with most of these.
         bytes_s: bytes of one name in a second; None: any number.
         idle_s: seconds after which a connection without a byte is closed.
         hello_s: seconds for a hello, a registration, and a process's dialling of a data connection.
@@ -80,11 +84,16 @@ class Bounds:
 
 @dataclass
 class Name:
-    """A process that has registered since the relay began: its share, and its callers' connections by address."""
+    """A process that has registered since the relay began: its share, and its callers' connections by address.
+
+    Attributes:
+        unproven: of these connections those whose callers have not shown a certificate yet, the oldest first.
+    """
 
     process: Identity
     share: Share
     open: Counter[str] = field(default_factory=Counter)
+    unproven: dict[_Arrival, None] = field(default_factory=dict)
     control: asyncio.StreamWriter | None = None
 
 
@@ -180,7 +189,8 @@ class Relay:
             self.turn_away(end, "unknown name", UNKNOWN_NAME)
             return
         most = self._bounds.connections
-        if known.open.total() >= most or known.open[end.address] >= max(1, most // 2):
+        full = known.open.total() >= most
+        if known.open[end.address] >= max(1, most // 2) or (full and not self._make_room(known)):
             self.turn_away(end, "share", NOT_REACHED)
             return
         if known.control.transport.get_write_buffer_size() > MOST_UNREAD:
@@ -189,7 +199,8 @@ class Relay:
         end.settle()
         end.hold("routed")
         known.open[end.address] += 1
-        end.on_lost(lambda: self._leaves(known, end.address))
+        known.unproven[end] = None
+        end.on_lost(lambda: self._leaves(known, end))
         token = new_token()
         self._unfetched[token] = (end, known)
         end.on_lost(lambda: self._forget(token))
@@ -210,6 +221,7 @@ class Relay:
         data.settle()
         for end in (data, caller):
             end.waits(None)
+        caller.talk = data.talk = _Talk(caller, lambda: known.unproven.pop(caller, None))
         data.join(caller, known.share, self._bounds.idle_s, bytes(caller.hello.content))
         caller.transport.write(early)
         caller.free("routed")
@@ -219,8 +231,22 @@ class Relay:
         self._unfetched.pop(token, None)
 
     @staticmethod
-    def _leaves(known: Name, address: str) -> None:
-        known.open -= Counter([address])
+    def _leaves(known: Name, end: _Arrival) -> None:
+        known.open -= Counter([end.address])
+        known.unproven.pop(end, None)
+
+    def _make_room(self, known: Name) -> bool:
+        """Close the oldest connection to a name that has not shown a certificate, of the address with most of them.
+
+        False if all have shown one.
+        """
+        if not known.unproven:
+            return False
+        ((address, _),) = Counter(end.address for end in known.unproven).most_common(1)
+        oldest = next(end for end in known.unproven if end.address == address)
+        del known.unproven[oldest]
+        self.turn_away(oldest, "share")
+        return True
 
     async def _register(self, end: _Arrival) -> None:
         """Shake hands with a process, and keep its registration until it ends."""
@@ -301,12 +327,34 @@ class Relay:
                 log.info("%s is registered no longer", process)
 
 
+@dataclass
+class _Talk:
+    """A count of the answers of a process to its caller, until the caller is `proven`: see `ANSWERS`."""
+
+    caller: _Arrival
+    proven: Callable[[], object]
+    answers: int = 0
+    asked: bool = True  # by the hello
+
+    def heard(self, end: _Arrival) -> bool:
+        """Count what an end has said; True once the caller is proven."""
+        if end is self.caller:
+            self.asked = True
+        elif self.asked:
+            self.asked, self.answers = False, self.answers + 1
+        if self.answers < ANSWERS:
+            return False
+        self.proven()
+        return True
+
+
 class _Arrival(End):
     """A connection that has been accepted: a caller, a process that registers, or a data connection.
 
     Attributes:
         address: of the other side.
         hello: what it has said.
+        talk: of the two ends, until the caller has shown a certificate.
     """
 
     def __init__(self, relay: Relay) -> None:
@@ -314,6 +362,7 @@ class _Arrival(End):
         self._relay = relay
         self.address = "-"
         self.hello = ClientHello()
+        self.talk: _Talk | None = None
         self._line = bytearray()
         self._deadline: asyncio.TimerHandle | None = None
         self._settled = False
@@ -327,6 +376,8 @@ class _Arrival(End):
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None:
+            if self.talk is not None and self.talk.heard(self):
+                self.talk = None
             super().data_received(data)
             return
         if self.transport is None or self.transport.is_closing():
