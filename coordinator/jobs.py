@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -22,13 +21,13 @@ from coordinator.runtime.job_record import (
     attempts,
     attempts_before,
     awaits_approval,
-    for_a_list,
     state_after_break,
     to_base64,
 )
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
+from coordinator.statuses import Statuses
 from coordinator.submissions import Submissions
 from coordinator.trial import Trials
 from coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
@@ -79,13 +78,15 @@ class Jobs:
         self._waiting = Waiting()
         self._trying: asyncio.TimerHandle | None = None
         self._freeing: set[asyncio.Task[Any]] = set()
+        own = self._running, self._progress, self._waiting
+        self._statuses = Statuses(journal, *own, lambda: self._most, lambda: self._closing)
         self._trials = Trials(self._parties)
-        self._submissions = Submissions(self._parties, journal, self._state)
+        self._submissions = Submissions(self._parties, journal, self._statuses.of)
 
     def count(self) -> None:
         """Have the metrics count the jobs of the journal, before any of them runs.
 
-        From then on a job is counted in the state that `_state` gives.
+        From then on a job is counted in the state that `Statuses.of` gives.
         """
         for status in self._journal.listed():
             self._metrics.job(status.state)
@@ -160,7 +161,7 @@ class Jobs:
             Conflict: the job is finished, cancelled, running or waiting.
             DataError: its file is damaged, or of another version of the protocol.
         """
-        state = self._state(job).state
+        state = self._statuses.of(job).state
         if state in ("finished", "cancelled", *UNDER_WAY):
             raise Conflict(f"job {job} is {state}: there is nothing to resume")
         if (kind := self._journal.submitted(job).kind) == "align":
@@ -177,7 +178,7 @@ class Jobs:
             DataError: its file is damaged, or of another version of the protocol; nothing is changed.
         """
         submitted = self._journal.submitted(job)
-        status = self._state(job)
+        status = self._statuses.of(job)
         before = status.state
         if status.state == "finished":
             raise Conflict(f"job {job} is finished: its model stays with the parties")
@@ -191,7 +192,7 @@ class Jobs:
         self._questions.end(job)
         events = self._journal.read(job)
         if before == "waiting" and attempts(events) == attempts_before(events):  # no party has heard of it
-            return self._state(job)
+            return self._statuses.of(job)
         task = self._running.get(job)
         if task is not None:
             if status.phase == "serve":
@@ -202,16 +203,14 @@ class Jobs:
         if unheard:
             names = ", ".join(unheard)
             why += f"; {names} did not confirm it and may still hold files: treetap cancel {job} repeats it"
-        after = self._state(job)
+        after = self._statuses.of(job)
         if after.state == "cancelled":
             after.error = why
         return after
 
     def status(self, job: str) -> list[jobs_pb2.JobStatus]:
         """One job, or all in the order of their submission, these without costs and phases."""
-        if job:
-            return [self._state(job)]
-        return [self._list_entry(listed) for listed in self._journal.listed()]
+        return [self._statuses.of(job)] if job else self._statuses.listed()
 
     def prune(self, names: Sequence[str], days: float, *, dry_run: bool) -> list[str]:
         """Have the journal forget these jobs, or those that ended more than `days` ago; see `coordinator.retention`."""
@@ -226,31 +225,9 @@ class Jobs:
                 self._metrics.forget(status.state)
         return names
 
-    async def watch(self, job: str) -> AsyncIterator[jobs_pb2.JobStatus]:
-        """The status whenever it changes, at most five times a second, until the job no longer runs."""
-        while True:
-            # A copy: the live status may change to its end while it is sent, and the watcher would miss it.
-            status = jobs_pb2.JobStatus()
-            status.CopyFrom(self._state(job))
-            if status.state == "running":
-                del status.history[:]  # which grows with every round: Status has it, and the last status of a job
-            if self._closing and status.kind == "serve" and status.state != "cancelled":
-                return  # the job has not ended: it resumes when the coordinator is back
-            yield status
-            if status.state not in UNDER_WAY or (self._closing and status.state == "waiting"):
-                return
-            if status.state == "waiting":
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(1.0):
-                        await self._waiting.moved()
-                continue
-            if job not in self._running:
-                continue
-            progress, task = self._progress[job], self._running[job]
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await progress.changed()
-            await asyncio.wait({task}, timeout=0.2)  # the end of a job is sent at once
+    def watch(self, job: str) -> AsyncIterator[jobs_pb2.JobStatus]:
+        """The status whenever it changes, see `Statuses.watch`."""
+        return self._statuses.watch(job)
 
     async def close(self) -> None:
         """Stop all running jobs; each can be resumed from the journal, and those that wait go on to do so."""
@@ -265,12 +242,7 @@ class Jobs:
 
     async def wait(self, job: str) -> jobs_pb2.JobStatus:
         """Wait until the job neither waits nor runs; returns its status."""
-        while job in self._waiting or job in self._running:
-            if (task := self._running.get(job)) is not None:
-                await asyncio.wait({task})
-            else:
-                await self._waiting.moved()
-        return self._state(job)
+        return await self._statuses.wait(job)
 
     def _accept(self, request: Request, kind: str, message: Message, operator: str) -> str:
         """Write the submission to the journal, then begin; until an attempt begins, the job counts as interrupted.
@@ -355,7 +327,7 @@ class Jobs:
 
     def _expire(self, job: str) -> None:
         """End a job that has waited for too long; it can be resumed."""
-        status = self._state(job)
+        status = self._statuses.of(job)
         status.state, again = state_after_break(status.kind), again_by(status.kind, job)
         waited = f"{self._waiting_s:g} s for its turn"
         if self._waiting.for_people(job):
@@ -411,7 +383,7 @@ class Jobs:
         del self._running[job]
         collect_ended()
         self._counted.pop(job, None)
-        state = self._state(job).state
+        state = self._statuses.of(job).state
         self._metrics.job(state, "running")
         if put_off and state != "cancelled" and not self._closing:
             try:
@@ -421,25 +393,6 @@ class Jobs:
         else:
             self._waiting.hurry()
         self._admit()
-
-    def _list_entry(self, listed: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
-        """The live status of a running job, else that of the journal."""
-        if listed.job in self._running:
-            return for_a_list(self._progress[listed.job].status)
-        if listed.job in self._waiting:
-            listed.error = self._waiting.sentence(listed.job, self._most)
-        return listed
-
-    def _state(self, job: str) -> jobs_pb2.JobStatus:
-        """The live status of a running job, else the status in the journal."""
-        if job in self._running:
-            return self._progress[job].status
-        if not self._journal.has(job):
-            raise self._journal.unknown(job)
-        status = self._journal.status(job)
-        if job in self._waiting:
-            status.error = self._waiting.sentence(job, self._most)
-        return status
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

@@ -32,7 +32,9 @@ class RelayConfig(Strict):
     names: list[ProcessName] | None = None
     """Parties and coordinators that may register; without it all with a certificate of the authority."""
     connections: Annotated[int, Field(ge=1, le=65_536)] = 256
-    """Most connections to one name at once; one calling address has half of them at most."""
+    """Most connections to one name at once; one calling address has half of them at most. Where all are taken, the
+    oldest whose caller has not shown a certificate yet, of the address with most of these, makes room for a new one.
+    """
     bytes_s: Annotated[int, Field(ge=65_536)] | None = None
     """Most bytes of one name in a second, both directions together; without it any number."""
     idle_s: Annotated[float, Field(ge=30, le=86_400)] = 120.0
