@@ -249,7 +249,7 @@ def test_the_audit_is_told_where_they_are() -> None:
     of_certs, *others, of_audit = re.findall(r"(?ms)^  [a-z-]+:$.*?(?=^  [a-z-]+:$|\Z)", services)
     assert of_certs.startswith("  certs:")
     assert of_audit.startswith("  audit:")
-    assert len(others) == 5
+    assert len(others) == 7
     assert "      - trusted:/trusted\n" in of_certs
     assert "      - trusted:/trusted:ro\n" in of_audit
     assert not any("/trusted" in each for each in others)
