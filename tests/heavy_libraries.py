@@ -14,7 +14,7 @@ HEAVY = frozenset(
     (
         *("alembic", "boto3", "botocore", "docker", "importlinter", "ipykernel", "kubernetes_validate", "llvmlite"),
         *("matplotlib", "mlflow", "moto", "mypy", "nbclient", "nbformat", "numba", "ray", "schemathesis", "shap"),
-        *("sqlalchemy", "tenseal"),
+        *("opentelemetry", "sqlalchemy", "tenseal"),
         *("tensorboard", "tensorboardX", "torch"),
     )
 )
