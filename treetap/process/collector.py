@@ -129,7 +129,9 @@ class Collector:
             connection.request("POST", self._path, content, proven)
             with connection.getresponse() as answer:
                 answer.read(MOST_ANSWER)
-                return answer.status
+            if monotonic() >= until:  # what came is the beginning of an answer
+                raise TimeoutError
+            return answer.status
         finally:
             if over is not None:
                 over.cancel()
