@@ -46,8 +46,8 @@ def main() -> None:
                 cpu[way] += [seconds] if pair >= 0 else []
     print_machine(["auto"])
     ratios = [b / a for a, b in zip(*cpu.values(), strict=True)]
-    for way, seconds in cpu.items():
-        terminal.out.print(f"{way}: {statistics.median(seconds):.2f} s CPU, median of {pairs}")
+    for way, took in cpu.items():
+        terminal.out.print(f"{way}: {statistics.median(took):.2f} s CPU, median of {pairs}")
     spans, size = len(collector.spans), sum(map(len, collector.bodies))
     terminal.out.print(f"exported to without: {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
     terminal.out.print(f"{spans / (pairs + 1):.0f} spans and {size / (pairs + 1) / 1e3:.0f} kB a job")
