@@ -59,7 +59,7 @@ class Parties:
     ) -> None:
         self.coordinator = name
         self.addresses = {party: Address(party, location) for party, location in parties.items()}
-        self._dialer, self._silence_s, self._metrics = dialer, silence_s, metrics
+        self._dialer, self._silence_s, self.metrics = dialer, silence_s, metrics
 
     def check(self, names: Sequence[str]) -> None:
         """`ConfigError` for a party that the coordinator does not know."""
@@ -70,7 +70,7 @@ class Parties:
 
     def byte_counts(self) -> ByteCounts:
         """The counters of one attempt's bytes."""
-        return ByteCounts(self.coordinator, self._metrics.sent)
+        return ByteCounts(self.coordinator, self.metrics.sent)
 
     def roster(
         self,
@@ -94,8 +94,9 @@ class Parties:
             self._dialer,
             timeouts,
             byte_counts,
-            self._metrics,
+            self.metrics,
             progress,
+            bytes.fromhex(submitted.trace),
         )
 
     async def leave(self, job: str, attempt: int, submitted: Submitted, *, discard: bool) -> list[str]:
@@ -128,8 +129,9 @@ class Attempt:
         Raises:
             CancelledError: an operator has cancelled the job, or the coordinator stops.
         """
-        job, first = self._job, self._progress.status.attempt
-        logs.begin(job=job, attempt=first)
+        job, first, trace = self._job, self._progress.status.attempt, self._submitted.trace
+        logs.begin(job=job, trace=trace, attempt=first)
+        span = self._parties.metrics.begin(job, first, trace)
         log.info("job %s (%s), attempt %d: begins", job, self._submitted.kind, first)
         try:
             await {"train": self._train, "align": self._preview}.get(self._submitted.kind, self._predict)()
@@ -161,6 +163,9 @@ class Attempt:
         except Exception as error:
             log.exception("job %s", job)
             await self._give_up("failed", f"defect in the coordinator: {error!r}")
+        finally:
+            if span:
+                span.end("put off" if self.put_off else self._progress.status.state)
 
     async def _train(self) -> None:
         spec, progress = self._submitted.spec, self._progress
@@ -206,7 +211,7 @@ class Attempt:
 
     def _again(self) -> None:
         number = self._progress.status.attempt = next_attempt(self._journal, self._job)
-        logs.begin(job=self._job, attempt=number)
+        logs.begin(job=self._job, trace=self._submitted.trace, attempt=number)
 
     def _roster(self, members: Sequence[str], progress: Progress | None, waits_s: float | None = None) -> Roster:
         return self._parties.roster(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from treetap.process.config import Relayed, Silence
+from treetap.process.config import Relayed, Silence, TelemetryConfig
 from treetap.strict import Address, Name, ProcessName, load
 
 #: Trainings and predictions under way at once, and seconds that a further one waits for its turn.
@@ -33,6 +33,8 @@ class CoordinatorConfig(Relayed):
     """Seconds without a sign of life from a party (it sends one a second) before the job is interrupted."""
     metrics: Address | None = None
     """Address at which Prometheus may read metrics, over plain HTTP."""
+    telemetry: TelemetryConfig | None = None
+    """Export of spans to a collector, `[telemetry]`; without the table there is none."""
     keep_days: Annotated[float, Field(ge=0)] | None = None
     """Days after its end for which the journal keeps a job that nothing later needs; without it for ever."""
     most_jobs: Annotated[int, Field(ge=1)] = MOST_JOBS
@@ -59,4 +61,7 @@ def read(path: Path) -> CoordinatorConfig:
     """Read the file; relative paths in it are relative to its folder."""
     config = load(path, CoordinatorConfig)
     base = path.absolute().parent
-    return config.model_copy(update={"state": base / config.state, "tls": config.tls_below(base)})
+    telemetry = config.telemetry and config.telemetry.below(base)
+    return config.model_copy(
+        update={"state": base / config.state, "tls": config.tls_below(base), "telemetry": telemetry}
+    )

@@ -47,6 +47,7 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
     journal = Journal(config.state / "journal")
     metrics = CoordinatorMetrics(config.name)
+    metrics.export_spans(config.telemetry)
     measured = metrics.serve(config.metrics)
     metrics.certificates(config.transport())
     waits_s = {"waiting_s": config.waiting_s, "approval_days": config.approval_days}
@@ -82,6 +83,7 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
         if forwarder is not None:
             await forwarder.close()  # after the last answers have left
         await dialer.close()
+        metrics.close()
 
 
 class JobsService(jobs_pb2_grpc.JobsServicer):

@@ -17,7 +17,7 @@ from party.policy import Policy
 from treetap.errors import ConfigError
 from treetap.names import NAME, clash, on_loopback
 from treetap.native.arithmetic import Choice
-from treetap.process.config import Relayed, Silence
+from treetap.process.config import Relayed, Silence, TelemetryConfig
 from treetap.protocols.exclusions import Feature, between
 from treetap.strict import Address, Host, Name, ProcessName, Strict, load, unshown
 from treetap.tables.config import TableConfig
@@ -112,6 +112,8 @@ class PartyConfig(WorkerSettings, Relayed):
     """HOST:PORT where Prometheus reads metrics, over plain HTTP without a password: loopback, or only in the
     collector's reach.
     """
+    telemetry: TelemetryConfig | None = None
+    """Export of spans to a collector, `[telemetry]`; without the table there is none."""
     tables: dict[Name, TableConfig] = {}
     """The tables that jobs may name, `[tables.NAME]`."""
     tables_folder: Path | None = None
@@ -281,6 +283,7 @@ def read(path: Path) -> PartyConfig:
             "data": None if config.data is None else base / config.data,
             "tables_folder": None if config.tables_folder is None else base / config.tables_folder,
             "tls": config.tls_below(base),
+            "telemetry": config.telemetry and config.telemetry.below(base),
             "tables": {name: table.below(base) for name, table in config.tables.items()},
         }
     )

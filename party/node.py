@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+#: Bytes of a trace id.
+TRACE_BYTES = 16
 #: Seconds without a step after which a session ends: its coordinator has forgotten it.
 SESSION_S = 3600
 
@@ -171,7 +173,8 @@ class PartyNode:
         if caller not in policy.coordinators:
             raise Refused(f"{caller} is not a coordinator that {self._config.name} obeys (policy: coordinators = …)")
         _named(request.job)
-        logs.note(job=request.job, attempt=request.attempt, step=kind, peer=caller)
+        _check_trace(request.trace)
+        logs.note(job=request.job, trace=request.trace.hex(), attempt=request.attempt, step=kind, peer=caller)
         if not kind:
             raise Malformed("a step without content; is the coordinator of another version?")
         name = self._config.name
@@ -194,6 +197,7 @@ class PartyNode:
             with disk_faults(name, "ledger"):
                 session.charge()
         policy = session.context.policy
+        logs.note(trace=session.trace)
         # Asked beside the steps, at any time after the opening.
         if kind == "account":
             account = control_pb2.StepEvent(result=await self._account(session, caller, request))
@@ -230,6 +234,7 @@ class PartyNode:
         logs.note(job=message.job, attempt=message.attempt, step=name_of(message), peer=caller)
         if session is None or caller not in session.members:
             raise self._unknown(message.job)
+        logs.note(trace=session.trace)
         session.check_attempt(message.attempt)
         check_peer(message.job, self._config.name, caller, session.context.outbox.job_digest, message.job_digest)
         if not name_of(message):
@@ -382,11 +387,13 @@ class PartyNode:
     def _record(
         self, caller: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage, content: bytes | None = None
     ) -> None:
-        """Record an admitted step or message, if this party keeps a transcript; count it for approvers and metrics."""
-        if self._config.policy.approvers or self._config.metrics:
+        """Record an admitted step or message, if a transcript is kept; count it for approvers, metrics and spans."""
+        if self._config.policy.approvers or self._config.metrics or self._metrics.spans:
             sizes = bytes_by_class(message) if content is None else bytes_by_class_of(content, type(message))
             for name, size in sizes.items():
                 self._metrics.came_in(caller, name, size)
+            if (session := self._sessions.get(message.job)) is not None:
+                session.context.costs.received.update(sizes)
         with disk_faults(self._config.name, name_of(message)):
             try:
                 self._recorders.of(message.job).received(caller, message)
@@ -479,3 +486,9 @@ def _named(job: str) -> None:
     """`Malformed` for a text that is no name; it may be of megabytes, so that no error and no log line repeats it."""
     if not NAME.match(job):
         raise Malformed("not a name of a job: names have lower-case letters, digits and inner hyphens, at most 63")
+
+
+def _check_trace(trace: bytes) -> None:
+    """`Malformed` for a trace id of another length; a coordinator may choose any of the right one, or none."""
+    if len(trace) not in (0, TRACE_BYTES):
+        raise Malformed(f"a trace id has {TRACE_BYTES} bytes, not {len(trace)}")

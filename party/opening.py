@@ -85,6 +85,7 @@ class Opener:
             role = kind_of_job.role(self, context, opening)
         except BadInput as failure:
             raise failure.at(name) from None
+        context.costs.begin(request.job, request.attempt, request.trace.hex())
         context.mailbox.expect(expected_of(kind_of_job.rows(opening), name, role.sizes))
         owed = [] if kind_of_job.charges_itself else [kind_of_job.charged]
         others = frozenset(members.parties) - {name}

@@ -39,7 +39,7 @@ from treetap.commands.jobs.job_file import JobFile, JobTableOfFederation
 from treetap.commands.relay import RelayConfig
 from treetap.errors import ConfigError
 from treetap.neural.params import Bottom, Top
-from treetap.process.config import TlsConfig
+from treetap.process.config import TelemetryConfig, TlsConfig
 from treetap.protocols.limits import Limits, Partner
 from treetap.protocols.registry import TRAINING, training
 from treetap.tables.config import TableConfig
@@ -61,6 +61,7 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
     "Party file": {
         "": (PartyConfig, "`treetap party --config FILE`: one party's addresses, tables and defences."),
         "[tls]": (TlsConfig, "The same in every process's file."),
+        "[telemetry]": (TelemetryConfig, "Also in the coordinator's file."),
         "[cluster]": (ClusterConfig, ""),
         "[tables.NAME]": (TableConfig, "Also a file `NAME.toml` of `tables_folder`."),
         "[serve]": (ServeConfig, ""),

@@ -15,7 +15,7 @@ HEAVY = frozenset(
         *("grafana_foundation_sdk",),
         *("alembic", "boto3", "botocore", "docker", "importlinter", "ipykernel", "kubernetes_validate", "llvmlite"),
         *("matplotlib", "mlflow", "moto", "mypy", "nbclient", "nbformat", "numba", "ray", "schemathesis", "shap"),
-        *("sqlalchemy", "tenseal"),
+        *("opentelemetry", "sqlalchemy", "tenseal"),
         *("tensorboard", "tensorboardX", "torch"),
     )
 )

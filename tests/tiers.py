@@ -30,6 +30,8 @@ LEFT_OUT = {"first": ({"second_tier", "campaign"}, "make test-all"), "all": ({"c
 IMPORTED = {
     "python-louvain": "community",
     "scikit-learn": "sklearn",
+    "opentelemetry-proto": "opentelemetry",
+    "opentelemetry-sdk": "opentelemetry",
     "xgboost-cpu": "xgboost",
     "pytest-xdist": "xdist",
 }

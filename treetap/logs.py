@@ -24,8 +24,8 @@ from treetap.names import visible
 
 LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 FORMATS = ("text", "json")
-#: Order of the fields of a line's subject.
-SUBJECT = ("job", "attempt", "step", "peer")
+#: Order of the fields of a line's subject; a line of text leaves the trace out.
+SUBJECT = ("job", "trace", "attempt", "step", "peer")
 Subject = Mapping[str, str | int]
 #: Most bytes of a line, whatever another process has put into it: of its message, of a text of its subject, and of the
 #: rest. The lines of a traceback have together a limit of their own.
@@ -36,6 +36,11 @@ LONGEST_TRACEBACK = 16_384
 _GRPC = re.compile(r"(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ \S+\] (?P<message>.*)")
 _GRPC_LEVELS = {"I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
 _subject: ContextVar[Subject] = ContextVar("treetap_log_subject", default={})  # noqa: B039 - is never changed in place
+
+
+def noted() -> Subject:
+    """This task's subject."""
+    return _subject.get()
 
 
 def begin(**fields: str | int) -> None:
@@ -75,7 +80,8 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         subject = _subject.get()
-        known = " ".join(f"{name}={_shown(subject[name])}" for name in SUBJECT if name in subject)
+        names = (name for name in SUBJECT if name in subject and name != "trace")
+        known = " ".join(f"{name}={_shown(subject[name])}" for name in names)
         head = [self._time(record), record.levelname, record.name, *([f"[{known}]"] if known else [])]
         lines = [" ".join([*head, _short(record.getMessage(), LONGEST_MESSAGE)])]
         if record.exc_info:
@@ -91,7 +97,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """time (UTC), level, logger, message; job, attempt, step, peer where known; seconds of a step that ended."""
+    """time (UTC), level, logger, message; job, trace, attempt, step, peer where known; seconds of a step that ended."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -101,7 +107,7 @@ class JsonLines(logging.Formatter):
             "message": _short(record.getMessage(), LONGEST_MESSAGE),
         }
         subject = _subject.get()
-        line |= {name: _shown(subject[name]) for name in SUBJECT if name in subject}
+        line |= {name: _shown(subject[name]) for name in SUBJECT if subject.get(name, "") != ""}
         if isinstance(seconds := getattr(record, "seconds", None), float):
             line["seconds"] = round(seconds, 6)
         if record.exc_info:
@@ -181,8 +187,11 @@ def _log_lines(readable: int) -> None:
 _OF_OTHERS = ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir")
 #: What gRPC may take from the environment: its log, and which of its two ways to look names up works on this host.
 OF_GRPC = ("GRPC_VERBOSITY", "GRPC_TRACE", "GRPC_DNS_RESOLVER")
+#: Beginning of the variables of OpenTelemetry's SDK, which a process may be given back by its file.
+OF_SPANS = "OTEL_"
 #: Variables that were set, and are ignored.
 ignored: list[str] = []
+_of_spans: dict[str, str] = {}
 
 
 def pin_libraries() -> None:
@@ -190,11 +199,18 @@ def pin_libraries() -> None:
 
     Nor does pydantic look among all installed packages for plugins, which would see every configuration.
     """
+    _of_spans.update((name, value) for name, value in os.environ.items() if name.startswith(OF_SPANS))
     steering = [name for name in os.environ if name.startswith("GRPC_") or name in _OF_OTHERS]
-    for name in set(steering) - set(OF_GRPC):
+    for name in {*steering, *_of_spans} - set(OF_GRPC):
         del os.environ[name]
         ignored.append(name)
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+
+
+def restore_variables_of_spans() -> None:
+    """Let OpenTelemetry's SDK read its variables after all, as the process's file says."""
+    os.environ.update(_of_spans)
+    ignored[:] = [name for name in ignored if name not in _of_spans]
 
 
 def quiet_grpc() -> None:

@@ -13,17 +13,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from treetap.errors import BadInput
+from treetap.errors import BadInput, ConfigError
 from treetap.names import on_loopback
-from treetap.version import PROTOCOL_VERSION, package_version
+from treetap.version import PROTOCOL_VERSION, install, package_version
 from treetap.wire.listening import bound
 from treetap.wire.tls import Insecure, Transport
+
+if TYPE_CHECKING:
+    from treetap.process.config import TelemetryConfig
+    from treetap.process.spans import Spans
 
 log = logging.getLogger(__name__)
 #: Connections that the system holds until they are accepted.
@@ -37,9 +41,16 @@ MOST_LINE = 8192
 
 
 class ProcessMetrics:
-    """The registry of one process, with the metrics that party and coordinator share."""
+    """The registry of one process, with the metrics that party and coordinator share.
+
+    Attributes:
+        spans: of its jobs, where its file has them exported.
+    """
+
+    spans: Spans | None = None
 
     def __init__(self, kind: str, name: str) -> None:
+        self._name = name
         self.registry = CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self.registry)
         build = self.gauge("treetap_build_info", "Release and protocol version; always 1.", *_BUILD)
@@ -93,6 +104,24 @@ class ProcessMetrics:
         """Count a message to `to` with a number of bytes of a class."""
         self._sent(to, disclosure).inc(size)
         self._messages(to, disclosure).inc()
+
+    def export_spans(self, config: TelemetryConfig | None) -> None:
+        """Export spans of jobs from here on; None: do not. `ConfigError` where that is not possible."""
+        if config is None:
+            return
+        try:
+            from treetap.process.spans import Spans  # most processes export none
+        except ModuleNotFoundError as missing:
+            raise ConfigError(
+                f"[telemetry] needs {missing.name}: {install('telemetry')}; or leave the table out", party=self._name
+            ) from None
+        dropped = self.counter("treetap_dropped_spans_total", "Spans that the collector has not taken in time.")
+        self.spans = Spans(self._name, config, dropped.inc)
+
+    def close(self) -> None:
+        """Export the last spans, within seconds; nothing else runs any more."""
+        if self.spans:
+            self.spans.close()
 
     def serve(self, listen: str | None) -> str | None:
         """Answer `GET /metrics` at `host:port` from threads until the process ends; returns the address. None: do not.

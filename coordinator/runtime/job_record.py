@@ -30,6 +30,7 @@ class Submitted:
     Attributes:
         kind: train, predict, serve or align, which is also the command.
         submission: the nonce by which parties distinguish this job from another one of the same name.
+        trace: the trace id of all its attempts, 32 hexadecimal digits; empty: none was drawn.
     """
 
     job: str
@@ -37,6 +38,7 @@ class Submitted:
     submission: str
     _content: str
     _signed: str = ""
+    trace: str = ""
 
     @property
     def signed(self) -> types_pb2.Signed | None:
@@ -100,7 +102,8 @@ class Submitted:
 def submission_of(job: str, events: Sequence[Event]) -> Submitted:
     """The submission in the first line of the journal, of this version of the protocol."""
     line = events[0]
-    return Submitted(job, line["kind"], line["submission"], line[content_key(line["kind"])], line.get("signed", ""))
+    content, signed = line[content_key(line["kind"])], line.get("signed", "")
+    return Submitted(job, line["kind"], line["submission"], content, signed, line.get("trace", ""))
 
 
 def other_version(line: Event) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -211,12 +212,14 @@ class Journal:
     ) -> None:
         """The first line of a job, in the place of all lines of one that had its name; raises as `write` does.
 
-        `signed`: the operator's signature; `attempts_before`: see `job_record.attempts_before`.
+        `signed`: the operator's signature; `attempts_before`: see `job_record.attempts_before`. The trace id of all
+        attempts is drawn here, 128 bits.
         """
         content = {content_key(kind): to_base64(message)}
         content |= {} if signed is None else {"signed": to_base64(signed)}
+        content |= {"submission": submission, "trace": secrets.token_hex(16)}
         before = {"attempts_before": attempts_before} if attempts_before else {}
-        self.write(job, "submitted", kind=kind, **content, submission=submission, wire=PROTOCOL_VERSION, **before)
+        self.write(job, "submitted", kind=kind, **content, wire=PROTOCOL_VERSION, **before)
 
     def cancelled(self, job: str) -> bool:
         """True if an operator has cancelled the job."""

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from treetap.metrics import ProcessMetrics
 
+if TYPE_CHECKING:
+    from treetap.process.spans import JobSpan, StepSpan
+
 STATES = ("running", "waiting", "finished", "failed", "interrupted", "cancelled", "damaged")
+#: The span of the attempt that this task, or the task that made it, conducts; None where none is exported.
+_attempt: ContextVar[JobSpan | None] = ContextVar("treetap_attempt_span", default=None)
 
 
 class CoordinatorMetrics(ProcessMetrics):
@@ -37,13 +44,24 @@ class CoordinatorMetrics(ProcessMetrics):
         """Stop counting a job that the journal has forgotten."""
         self._jobs.labels(state).dec()
 
+    def begin(self, job: str, attempt: int, trace: str) -> JobSpan | None:
+        """Begin the span of an attempt that this task conducts; None where none is exported."""
+        span = self.spans.job(job, attempt, trace) if self.spans else None
+        _attempt.set(span)
+        return span
+
     @contextmanager
-    def asking(self, party: str, step: str) -> Iterator[None]:
-        began = monotonic()
+    def asking(self, party: str, step: str, *, often: bool = False) -> Iterator[StepSpan | None]:
+        """Count and time a step that a party is asked for; gives its span. `often`: it has none."""
+        began, attempt, outcome = monotonic(), _attempt.get(), "failed"
+        span = attempt.step(step, party) if attempt and not often else None
         self._running(party, step).inc()
         try:
-            yield
+            yield span
             self._asked(party, step).inc()
+            outcome = "done"
         finally:
             self._running(party, step).dec()
             self._seconds(party, step).inc(monotonic() - began)
+            if span:
+                span.end(outcome)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
@@ -15,11 +15,15 @@ from treetap import logs
 from treetap.errors import Malformed, Silent, Unreachable
 from treetap.names import NAME
 from treetap.process.together import together
+from treetap.protocols.agreement import Opening
 from treetap.wire.disclosure import ByteCounts, bytes_by_class
 from treetap.wire.frame import content_of, filled, name_of
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
+
+if TYPE_CHECKING:
+    from treetap.process.spans import StepSpan
 
 log = logging.getLogger(__name__)
 #: Seconds to wait for a party when a job is over.
@@ -40,12 +44,13 @@ class Roster:
         byte_counts: ByteCounts,
         metrics: CoordinatorMetrics,
         progress: Progress | None,
+        trace: bytes = b"",
     ) -> None:
-        """`progress`: of the job; None: no operator watches it, as when the parties leave it."""
+        """`progress`: of the job; None: no operator watches it, as when the parties leave it. `trace`: 16 bytes."""
         self._job, self._attempt, self._submission = job, attempt, submission
         self._parties, self._dialer, self._timeouts = dict(parties), dialer, timeouts
         self._byte_counts, self._metrics = byte_counts, metrics
-        self._progress = progress
+        self._progress, self._trace = progress, trace
         self.log_level = logging.INFO  #: level of the log lines at the ends of steps
 
     @property
@@ -78,14 +83,17 @@ class Roster:
         request = control_pb2.StepRequest(
             job=self._job, attempt=self._attempt, round=round, stage=stage, asks_only=asks_only
         )
+        if isinstance(body, Opening) and not asks_only:
+            request.trace = self._trace
         filled(request, step, body)
         reconnects = Reconnects(self._timeouts)
         began = asyncio.get_running_loop().time()
-        with logs.within(step=step, peer=party), self._metrics.asking(party, step):
+        often = self.log_level < logging.INFO
+        with logs.within(step=step, peer=party), self._metrics.asking(party, step, often=often) as span:
             log.debug("job %s: %s at %s: begins", self._job, step, party)
             while True:
                 try:
-                    result = await self._once(party, step, request, reconnects)
+                    result = await self._once(party, step, request, reconnects, span)
                     break
                 except (Unreachable, Silent) as failure:
                     if self._progress is not None:
@@ -133,9 +141,11 @@ class Roster:
                 await asyncio.sleep(1.0)
 
     async def _once(
-        self, party: str, step: str, request: control_pb2.StepRequest, reconnects: Reconnects
+        self, party: str, step: str, request: control_pb2.StepRequest, reconnects: Reconnects, span: StepSpan | None
     ) -> control_pb2.StepResult:
-        self._byte_counts.sent(party, step, bytes_by_class(request))
+        self._byte_counts.sent(party, step, sizes := bytes_by_class(request))
+        if span:
+            span.sent.update(sizes)
         events = self._dialer.step(self._parties[party], request).__aiter__()
         while True:
             try:
@@ -147,6 +157,8 @@ class Roster:
             except StopAsyncIteration:
                 raise Unreachable(f"{party} ended {step} without a result") from None
             reconnects.heard()
+            if span:
+                span.received.update(bytes_by_class(event))
             result = event.result if event.WhichOneof("event") == "result" else None
             progress = event.progress
             if result is not None:

@@ -168,6 +168,11 @@ class Session:
     serves: bool = False  #: a model, to clients
     accounted: bool = False  #: its cost has been asked for, which is the last question before it is left
 
+    @property
+    def trace(self) -> str:
+        """The trace id that the coordinator chose, in hexadecimal; empty: none."""
+        return self.request.trace.hex()
+
     def check_coordinator(self, caller: str) -> None:
         """`Refused` for a coordinator other than the one that opened the session."""
         if caller != self.coordinator:
@@ -204,6 +209,7 @@ class Session:
         The files are deleted before the workers stop, which may be busy for a while.
         """
         await self.book.close()
+        self.context.costs.end()
         await self.context.mailbox.close()
         self.context.scratch.close()
         try:

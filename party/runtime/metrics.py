@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from typing import TYPE_CHECKING
 
 import prometheus_client
 
@@ -20,6 +21,9 @@ from treetap.native import arithmetic
 from treetap.usage import Usage, measure
 from treetap.wire.disclosure import ByteCounts
 from treetap.wire.v2 import setup_pb2, types_pb2
+
+if TYPE_CHECKING:
+    from treetap.process.spans import JobSpan, StepSpan
 
 #: Label of all callers that are no clients of this party; their names would make an unbounded number of series.
 STRANGER = "-"
@@ -237,6 +241,8 @@ class CostAccount:
 
     Attributes:
         noised_sums: the noise of the party's own sums, if they have any.
+        span: of the attempt, where the party exports spans.
+        received: bytes by disclosure class since the span of the last step, where it does.
     """
 
     def __init__(self, party: str, workers: Mapping[str, Usage], metrics: PartyMetrics | None = None) -> None:
@@ -249,6 +255,26 @@ class CostAccount:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._start = measure(), workers
         self.level = logging.INFO  #: log level of the ends of steps
+        self.span: JobSpan | None = None
+        self.received = Counter[str]()
+        self._spanned = Counter[str]()  # bytes sent in steps whose spans have ended
+
+    def begin(self, job: str, attempt: int, trace: str) -> None:
+        """Begin the span of the attempt, if the party exports spans."""
+        if self._metrics.spans:
+            self.span = self._metrics.spans.job(job, attempt, trace)
+
+    def end(self) -> None:
+        """End the span of the attempt."""
+        if self.span:
+            self.span.end("left")
+
+    def _end_step(self, span: StepSpan, outcome: str) -> None:
+        """End the span of a step. Steps follow each other: what came or left since the last one is this one's."""
+        sent = self.byte_counts.by_class()
+        span.sent, self._spanned = sent - self._spanned, sent
+        span.received, self.received = self.received, Counter()
+        span.end(outcome)
 
     @contextmanager
     def clock(self, step: str, what: str) -> Iterator[None]:
@@ -256,6 +282,7 @@ class CostAccount:
         loop = asyncio.get_running_loop()
         start = loop.time()
         outcome = "broken off"
+        span = self.span.step(step) if self.span and self.level >= logging.INFO else None
         self._metrics.step_begins(step)
         log.debug("%s: begins", what)
         try:
@@ -268,6 +295,8 @@ class CostAccount:
             seconds = loop.time() - start
             self._seconds[step] += seconds
             self._metrics.step_ended(step, outcome, seconds)
+            if span:
+                self._end_step(span, outcome)
             log.log(self.level, "%s: %s after %.3f s", what, outcome, seconds, extra={"seconds": seconds})
 
     def account(self, workers: Mapping[str, Usage]) -> setup_pb2.Accounted:

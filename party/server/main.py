@@ -101,6 +101,7 @@ async def _serve(
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
     recorders = Recorders(config.state / "transcripts", config.policy.record, signer_of(config.transport()))
     metrics = PartyMetrics(config.name)
+    metrics.export_spans(config.telemetry)
     measured = metrics.serve(config.metrics)
     metrics.certificates(config.transport())
     loaded = asyncio.Event()
@@ -157,6 +158,7 @@ async def _serve(
         if forwarder is not None:
             await forwarder.close()  # after the last answers have left
         await dialer.close()
+        metrics.close()
 
 
 def _warn_unanswered(config: PartyConfig) -> None:

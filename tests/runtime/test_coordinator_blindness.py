@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable
-
-import numpy as np
 import pytest
 
-from tests.blindness.coordinator_view import OPEN, WINDOW, Seen, on_disk, with_long_names
+from tests.blindness.coordinator_view import OPEN, Seen, on_disk, secrets_of, with_long_names
 from tests.simulator import COORDINATOR, Federation, Message, run
-from tests.worlds import PARTIES, World, joined_model, spec, world
+from tests.worlds import PARTIES, World, spec, world
 from treetap.models.store import TREES
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.disclosure import bytes_by_class_of
-from treetap.wire.frame import name_of
-from treetap.wire.transcript import TranscriptReader, open_message
-from treetap.wire.v2 import control_pb2, exchange_pb2
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.v2 import control_pb2
 
 pytestmark = pytest.mark.xdist_group("blindness")
 
@@ -30,19 +25,6 @@ def _named_world() -> World:
     return with_long_names(world(40, (2, 2, 1), objective="reg:squarederror", missing=0.1, seed=8))
 
 
-def _numbers(values: Iterable[float]) -> list[bytes]:
-    """A number as the wire and as people write it: both byte orders, and its first digits."""
-    forms = []
-    for value in values:
-        if not np.isnan(value) and abs(value) > 1e-9:
-            forms += [struct.pack("<d", value), struct.pack(">d", value), repr(abs(float(value)))[:8].encode()]
-    return [form for form in forms if len(form) >= 6]
-
-
-def _windows(block: bytes, step: int = 64) -> list[bytes]:
-    return [block[at : at + WINDOW] for at in range(0, len(block) - WINDOW, step)]
-
-
 def _of_parties(federation: Federation) -> bytes:
     """Shards and logged messages of all parties."""
     content = []
@@ -50,43 +32,6 @@ def _of_parties(federation: Federation) -> bytes:
         content.append((state / "models" / "job" / TREES).read_bytes())
         content += [record.message for record in TranscriptReader(state / "transcripts" / "job")]
     return b"\n".join(content)
-
-
-def _secrets(federation: Federation, here: World) -> dict[str, list[bytes]]:
-    found: dict[str, list[bytes]] = {"ids": [], "columns": [], "ciphertexts": [], "keys": [], "digests": []}
-    for columns, tables in here.tables.values():
-        found["columns"] += [column.encode() for column in columns]
-        for table in tables.values():
-            found["ids"] += [cell.encode() for cell in table.column("id").to_pylist()]
-    found["features"] = _numbers(float(v) for block in [*here.blocks, *here.new] for v in block.ravel())
-    found["labels"] = _numbers(float(v) for v in here.y)
-    trees = joined_model(federation.states)
-    found["thresholds"] = _numbers(n[3] for tree in trees for n in tree.values() if n[0] == "split" and n[3] < 1e9)
-    found["weights"] = _numbers(w for tree in trees for n in tree.values() if n[0] == "leaf" for w in n[1])
-    found["gains"] = _numbers(n[5] for tree in trees for n in tree.values() if n[0] == "split")
-    for party, state in federation.states.items():
-        records = (
-            record for job in ("job", "eini", "lattice") for record in TranscriptReader(state / "transcripts" / job)
-        )
-        for record in records:
-            message = open_message(record)
-            if not isinstance(message, exchange_pb2.PeerMessage):
-                continue
-            found["ciphertexts"] += _windows(message.protocol.boosting.gradients.ciphertexts)
-            found["ciphertexts"] += _windows(message.growth.candidate_sums.ciphertexts)
-            found["ciphertexts"] += _windows(message.protocol.eini.leaf_entries.ciphertexts) + _windows(
-                message.protocol.eini.leaf_sums.ciphertexts
-            )
-            lattice = (
-                *message.protocol.lattice.lattice_columns.ciphertexts,
-                *message.protocol.lattice.lattice_sums.ciphertexts,
-            )
-            found["ciphertexts"] += [window for data in lattice for window in _windows(data, step=4096)]
-            found["keys"] += _windows(message.setup.public_key.modulus, step=WINDOW)
-            found["keys"] += _windows(message.protocol.lattice.lattice_key.public, step=4096)
-            found["digests"] += [message.alignment.record_digest.digest] if name_of(message) == "record_digest" else []
-        assert party in PARTIES
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +66,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         statuses = [status.SerializeToString() for status in federation.jobs.status("")]
         told = [text.encode() for text in federation.told_coordinator]
         disk = on_disk(folder / COORDINATOR)
-        secrets = _secrets(federation, here)
+        secrets = secrets_of(federation, here)
         requests = [request.SerializeToString() for _, _, request in federation.conducted]
         await federation.close()
         return Seen(events, requests, b"\n".join([*events, *statuses, *told, disk]), secrets, _of_parties(federation))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from treetap.names import asked_at, on_loopback
-from treetap.strict import Address, ProcessName, Strict
+from treetap.strict import Address, ProcessName, Strict, unshown
 from treetap.wire import ports
 from treetap.wire.roles import Role
 from treetap.wire.timeouts import LEAST_SILENCE_S
@@ -42,6 +43,56 @@ class TlsConfig(Strict):
     def files(self) -> TlsFiles:
         """The same as the wire's type."""
         return TlsFiles(self.ca, self.certificate, self.key, self.revoked)
+
+
+class TelemetryConfig(Strict):
+    """The organisation's own collector, to which a process sends spans of jobs and steps; needs the extra `telemetry`.
+
+    Spans have names, times and bytes by disclosure class, and no content.
+    """
+
+    endpoint: str
+    """Where the collector takes OTLP over HTTP in protobuf, such as "https://collector.bank.example:4318/v1/traces";
+    http:// on loopback only. It is called directly, and its redirects are not followed.
+    """
+    ca: Path | None = None
+    """The authority that has certified the collector, PEM; needed with https://, and no other is trusted."""
+    headers_file: Path | None = None
+    """File with a line `name: value` for each header of a request, such as a token; mode 600 is advised. It is read at
+    the start, and again once the collector has refused a request (401, 403).
+    """
+    headers_command: Annotated[list[str], Field(min_length=1)] | None = None
+    """A command, with its arguments, that prints such lines within 10 s; as `headers_file` otherwise."""
+    environment: bool = False
+    """Let OpenTelemetry's SDK read its variables, such as OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER, which are
+    ignored otherwise. Endpoint, headers and trace ids are never taken from them.
+    """
+
+    @field_validator("endpoint")
+    @classmethod
+    def _of_http(cls, value: str) -> str:
+        if "@" in value:
+            raise unshown("is an address without a user: put what authenticates into headers_file or headers_command")
+        at = urlsplit(value)
+        if at.scheme not in ("http", "https") or not at.hostname or at.query or at.fragment or not value.isascii():
+            raise ValueError('is an address such as "https://HOST:4318/v1/traces"')
+        _ = at.port  # ValueError unless it is a number of a port
+        if at.scheme == "http" and not on_loopback(f"{at.hostname}:0"):
+            raise ValueError("http:// is for a collector on loopback: use https:// and ca")
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.headers_file is not None and self.headers_command is not None:
+            raise ValueError("headers_file and headers_command exclude each other: leave one out")
+        if (self.ca is None) == self.endpoint.startswith("https:"):
+            raise ValueError("ca goes with https://, which needs it: name the collector's authority there alone")
+        return self
+
+    def below(self, base: Path) -> TelemetryConfig:
+        """The same with relative paths taken from a folder."""
+        paths = {"ca": self.ca, "headers_file": self.headers_file}
+        return self.model_copy(update={key: base / path for key, path in paths.items() if path is not None})
 
 
 class Process(Strict):

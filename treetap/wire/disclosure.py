@@ -230,6 +230,13 @@ class ByteCounts:
             self.bytes_sent += size
             self._count(to, disclosure, size)
 
+    def by_class(self) -> Counter[str]:
+        """Bytes by disclosure class."""
+        sums = Counter[str]()
+        for (_, _, disclosure), size in self._bytes.items():
+            sums[disclosure] += size
+        return sums
+
     def rows(self) -> list[types_pb2.TrafficRow]:
         """Everything counted."""
         return [

@@ -30,12 +30,14 @@ from treetap.commands.doctor.connections import (
     check_relays_port,
     check_server,
     check_state,
+    check_telemetry,
     end,
     run_all,
 )
 from treetap.commands.doctor.machine import arithmetic_of, kernels, protocol_libraries
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
+from treetap.logs import restore_variables_of_spans
 from treetap.names import NAME_RULE, did_you_mean
 from treetap.native import arithmetic
 from treetap.process.config import Relayed
@@ -100,6 +102,7 @@ def _party(path: Path) -> Checks:
         "certificate": partial(check_certificate, tls, process),
         f"listen = {config.listen}": partial(check_listen, process, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+        **_spans(config),
         "environment": partial(check_environment, tls),
         **_relayed(config, process),
         "policy": partial(_policy, config),
@@ -288,12 +291,22 @@ def _coordinator(path: Path) -> Checks:
         "certificate": partial(check_certificate, tls, process),
         f"listen = {config.listen}": partial(check_listen, process, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+        **_spans(config),
         "environment": partial(check_environment, tls),
         **_relayed(config, process),
         f"state = {config.state}": partial(check_state, config.state),
         "addresses": partial(_addresses, config),
         **parties,
     }
+
+
+def _spans(config: party_config.PartyConfig | coordinator_config.CoordinatorConfig) -> Checks:
+    """The check of the collector that a file names."""
+    if (telemetry := config.telemetry) is None:
+        return {}
+    if telemetry.environment:
+        restore_variables_of_spans()
+    return {f"telemetry = {telemetry.endpoint}": partial(check_telemetry, config.name, telemetry)}
 
 
 def _relayed(config: Relayed, process: Identity) -> Checks:

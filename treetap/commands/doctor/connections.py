@@ -19,8 +19,9 @@ from typing import Literal, NoReturn
 
 from treetap import version
 from treetap.errors import ConfigError, Interrupted, Refused
-from treetap.logs import OF_GRPC, ignored
+from treetap.logs import OF_GRPC, OF_SPANS, ignored
 from treetap.names import asked_at, visible
+from treetap.process.config import TelemetryConfig
 from treetap.tables.sql import ALLOWED, VARIABLES
 from treetap.version import install
 from treetap.wire import hello
@@ -234,6 +235,24 @@ def check_metrics(name: str, listen: str) -> list[Finding]:
         if f'name="{name}"' in connection.getresponse().read(1 << 20).decode(errors="replace"):
             return [Finding("ok", subject, f"{name} answers there")]
     return [Finding("fault", subject, f"{fault}, and the process there is not {name}; choose a free port")]
+
+
+def check_telemetry(name: str, config: TelemetryConfig) -> list[Finding]:
+    """Have the collector take a request without spans. One that does not costs spans, and no job."""
+    subject = f"telemetry = {config.endpoint}"
+    try:
+        from treetap.process.collector import Collector, Untaken
+    except ModuleNotFoundError as missing:
+        return [Finding("fault", subject, f"needs {missing.name}: {install('telemetry')}, or leave the table out")]
+    try:
+        Collector(name, config).take(b"", HELLO_S)
+    except ConfigError as fault:
+        return [Finding("fault", subject, str(fault))]
+    except Untaken as fault:
+        return [Finding("warning", subject, f"the collector takes no spans: {fault}; jobs go on without")]
+    variables = sorted(variable for variable in os.environ if variable.startswith(OF_SPANS))
+    said = f"; in effect: {', '.join(variables)}" if variables else ""
+    return [Finding("ok", subject, f"the collector takes spans{said}")]
 
 
 def check_http(process: Identity, listen: str, tls: TlsFiles | None) -> list[Finding]:

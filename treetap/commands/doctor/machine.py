@@ -35,6 +35,7 @@ PURPOSES = {
     "plot": "pictures of models in Python",
     "serve": "answers over HTTP",
     "sql": "tables in PostgreSQL and SQLite",
+    "telemetry": "traces of jobs by OpenTelemetry",
     "tensorboard": "runs of experiments in TensorBoard",
 }
 OF_DEVELOPERS = ("bench", "dev", "interop", "site", "test")

@@ -30,6 +30,7 @@ class StepRequest(google.protobuf.message.Message):
     ROUND_FIELD_NUMBER: builtins.int
     STAGE_FIELD_NUMBER: builtins.int
     ASKS_ONLY_FIELD_NUMBER: builtins.int
+    TRACE_FIELD_NUMBER: builtins.int
     SETUP_FIELD_NUMBER: builtins.int
     ALIGNMENT_FIELD_NUMBER: builtins.int
     GROWTH_FIELD_NUMBER: builtins.int
@@ -44,6 +45,10 @@ class StepRequest(google.protobuf.message.Message):
     """A part of a round: a level of a tree, a turn of the alignment."""
     asks_only: builtins.bool
     """Of a step that opens a job: open none, say whether the party's people have approved it."""
+    trace: builtins.bytes
+    """Of a step that opens a job: 16 random bytes that the coordinator drew for the job, under which each organisation exports
+    its own spans to its own collector.
+    """
     @property
     def setup(self) -> treetap.wire.v2.setup_pb2.SetupStep: ...
     @property
@@ -62,6 +67,7 @@ class StepRequest(google.protobuf.message.Message):
         round: builtins.int = ...,
         stage: builtins.int = ...,
         asks_only: builtins.bool = ...,
+        trace: builtins.bytes = ...,
         setup: treetap.wire.v2.setup_pb2.SetupStep | None = ...,
         alignment: treetap.wire.v2.alignment_pb2.AlignmentStep | None = ...,
         growth: treetap.wire.v2.growth_pb2.GrowthStep | None = ...,
@@ -69,7 +75,7 @@ class StepRequest(google.protobuf.message.Message):
         protocol: treetap.wire.v2.protocols_pb2.Step | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["alignment", b"alignment", "growth", b"growth", "prediction", b"prediction", "protocol", b"protocol", "setup", b"setup", "step", b"step"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "asks_only", b"asks_only", "attempt", b"attempt", "growth", b"growth", "job", b"job", "prediction", b"prediction", "protocol", b"protocol", "round", b"round", "setup", b"setup", "stage", b"stage", "step", b"step"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "asks_only", b"asks_only", "attempt", b"attempt", "growth", b"growth", "job", b"job", "prediction", b"prediction", "protocol", b"protocol", "round", b"round", "setup", b"setup", "stage", b"stage", "step", b"step", "trace", b"trace"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["setup", "alignment", "growth", "prediction", "protocol"] | None: ...
 
 Global___StepRequest: typing_extensions.TypeAlias = StepRequest
