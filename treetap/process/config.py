@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from treetap.names import asked_at, on_loopback
+from treetap.secret import Secret
 from treetap.strict import Address, ProcessName, Strict
 from treetap.wire import ports
 from treetap.wire.roles import Role
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 #: A key `silence_s`: see `treetap.wire.timeouts`.
 Silence = Annotated[float, Field(ge=LEAST_SILENCE_S, le=3600)]
+_PATHS = ("ca", "certificate", "key", "revoked")
 
 
 class TlsConfig(Strict):
@@ -30,18 +32,24 @@ class TlsConfig(Strict):
     certificate: Path
     """This process's own certificate, PEM; its common name is the process's name."""
     key: Path
-    """The key of that certificate, PEM, without a passphrase; mode 600 is advised."""
+    """The key of that certificate, PEM; mode 600 is advised."""
+    passphrase: Secret | None = None
+    """Where the passphrase of `key` comes from: `{ command = ["..."] }`, `{ file = ".." }` or `{ credential = ".." }`.
+    It is read at the start and whenever the file `key` changes; this process answers nothing while a command runs.
+    Without it `key` must have none.
+    """
     revoked: Path | None = None
     """The authority's list of revoked certificates; without it none is refused as revoked."""
 
     def below(self, base: Path) -> TlsConfig:
         """The same with relative paths taken from a folder."""
-        revoked = None if self.revoked is None else base / self.revoked
-        return TlsConfig(ca=base / self.ca, certificate=base / self.certificate, key=base / self.key, revoked=revoked)
+        paths = {name: base / path for name in _PATHS if (path := getattr(self, name)) is not None}
+        passphrase = None if self.passphrase is None else self.passphrase.below(base)
+        return self.model_copy(update={**paths, "passphrase": passphrase})
 
     def files(self) -> TlsFiles:
         """The same as the wire's type."""
-        return TlsFiles(self.ca, self.certificate, self.key, self.revoked)
+        return TlsFiles(self.ca, self.certificate, self.key, self.revoked, passphrase=self.passphrase)
 
 
 class Process(Strict):

@@ -11,6 +11,7 @@ The one exception from mutual TLS, only by explicit configuration, are calls wit
 from __future__ import annotations
 
 import logging
+import ssl
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,12 +26,15 @@ from treetap.errors import BadInput, ConfigError
 from treetap.names import on_loopback
 from treetap.wire.certificates import (
     NoIdentity,
+    Phrase,
     belongs,
     common_names,
     date,
     extension,
     fingerprint,
     identity,
+    open_key,
+    plain_pem,
     read_certificates,
     read_file,
     read_key,
@@ -52,7 +56,8 @@ class TlsFiles:
     """Paths of one process's files for mutual TLS: the authority's certificate, its own, and its key (PEM).
 
     `revoked`: the list of revoked certificates; None: certificates end at their own last day only. `proxied`: calls go
-    through the environment's proxy (`treetap.wire.proxies`).
+    through the environment's proxy (`treetap.wire.proxies`). `passphrase`: where that of the key comes from; None: it
+    has none.
     """
 
     ca: Path
@@ -60,6 +65,7 @@ class TlsFiles:
     key: Path
     revoked: Path | None = None
     proxied: bool = False
+    passphrase: Phrase | None = None
 
     def check(self, expected_name: str | None, role: Role | None = None) -> str:
         """:meth:`inspect`, and a warning in the log if others can read the key."""
@@ -89,14 +95,27 @@ class TlsFiles:
 
     def pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
         """The certificate and its key. Raises ConfigError: one cannot be read, or they do not fit each other."""
-        certificate, key = read_certificates(self.certificate)[0], read_key(self.key)
+        certificate, key = read_certificates(self.certificate)[0], read_key(self.key, self.passphrase)
         if not belongs(key, certificate):
             raise ConfigError(f"{self.key}: this key does not belong to the certificate {self.certificate}")
         return certificate, key
 
     def read(self) -> tuple[bytes, bytes, bytes]:
-        """Contents of (ca, certificate, key), PEM. Raises ConfigError for a file that cannot be read."""
-        return read_file(self.ca), read_file(self.certificate), read_file(self.key)
+        """Contents of (ca, certificate, key), PEM, the key without a passphrase, for gRPC, which takes no other.
+
+        Raises ConfigError for a file that cannot be read.
+        """
+        ca, certificate = read_file(self.ca), read_file(self.certificate)
+        return (
+            ca,
+            certificate,
+            read_file(self.key) if self.passphrase is None else plain_pem(read_key(self.key, self.passphrase)),
+        )
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Have TLS of Python's `ssl` show this certificate. Raises ConfigError, and OSError while the files change."""
+        # With an empty one, too, OpenSSL asks nobody at the terminal.
+        context.load_cert_chain(self.certificate, self.key, open_key(self.key, self.passphrase).phrase)
 
     def revocations(self, authorities: Sequence[x509.Certificate]) -> Revoked | None:
         """Certificates that the authorities have revoked; None without a list. Raises ConfigError for a bad list."""

@@ -26,7 +26,7 @@ from treetap.errors import BadInput, ConfigError
 from treetap.models.checksums import parse_json
 from treetap.models.durable import append
 from treetap.names import KINDS, NAME
-from treetap.wire.certificates import belongs, date, extension, fingerprint, read_certificates, read_key
+from treetap.wire.certificates import belongs, date, extension, fingerprint, plain_pem, read_certificates, read_key
 from treetap.wire.roles import DOMAIN, Identity, Role, reserved
 from treetap.wire.tls import BOTH_ENDS, TlsFiles
 
@@ -121,7 +121,7 @@ def create_authority(folder: Path, common_name: str = "treetap CA", days: int = 
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    write_new(key_path, pem(key), 0o600)
+    write_new(key_path, plain_pem(key), 0o600)
     write_new(certificate_path, builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), 0o644)
 
 
@@ -144,7 +144,7 @@ def issue(
     refuse_existing(files.certificate, files.key)
     key = ec.generate_private_key(ec.SECP256R1())
     signed = sign(ca_folder or folder, identity, key.public_key(), hosts, days)
-    write_new(files.key, pem(key), 0o600)
+    write_new(files.key, plain_pem(key), 0o600)
     write_new(files.certificate, signed.public_bytes(serialization.Encoding.PEM), 0o644)
     return files
 
@@ -289,13 +289,6 @@ def _general_name(host: str) -> x509.GeneralName:
         if reserved(host):
             raise ConfigError(f"host {host!r}: {DOMAIN} is reserved for names of roles; leave it out") from None
         return x509.DNSName(host)
-
-
-def pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as PEM without a passphrase."""
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
 
 
 def refuse_existing(*paths: Path) -> None:

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from treetap.commands.certs.authority import general_names, pem, process, refuse_existing, sign, write_new
+from treetap.commands.certs.authority import general_names, process, refuse_existing, sign, write_new
 from treetap.errors import ConfigError
-from treetap.wire.certificates import common_names, read_file, spki
+from treetap.wire.certificates import common_names, plain_pem, read_file, spki
 from treetap.wire.roles import Identity, Role, reserved
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
@@ -46,7 +46,7 @@ def request(folder: Path, name: str, role: Role, hosts: Sequence[str] = ()) -> R
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .sign(key, hashes.SHA256())
     )
-    write_new(made[0], pem(key), 0o600)
+    write_new(made[0], plain_pem(key), 0o600)
     write_new(made[1], asked.public_bytes(serialization.Encoding.PEM), 0o644)
     return Request(*made, _fingerprint(asked))
 

@@ -17,6 +17,7 @@ from treetap.commands.console.sessions import TOKEN_S, Sessions
 from treetap.errors import BadInput, ConfigError
 from treetap.names import on_loopback
 from treetap.process.lifecycle import serve_until_stopped
+from treetap.wire.certificates import open_key
 
 #: Seconds that a call to the party may take.
 CALL_S = 10.0
@@ -37,10 +38,11 @@ def secured_by(config: ConsoleConfig) -> Callable[[], ssl.SSLContext] | None:
     """TLS of a connection, by the certificate of the pages; None without one. Raises ConfigError for other files."""
     if config.certificate is None or config.key is None:
         return None
+    opened = open_key(config.key, config.passphrase)
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        made.load_cert_chain(config.certificate, config.key)
+        made.load_cert_chain(config.certificate, config.key, opened.phrase)
     except OSError as fault:
         both = f"console.certificate = {config.certificate}, console.key = {config.key}"
         raise ConfigError(f"{both}: they are no certificate and its key: {fault.strerror or fault}") from None
