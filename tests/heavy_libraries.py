@@ -13,8 +13,8 @@ from typing import Any
 HEAVY = frozenset(
     (
         *("alembic", "boto3", "botocore", "docker", "importlinter", "ipykernel", "kubernetes_validate", "llvmlite"),
-        *("matplotlib", "mlflow", "moto", "mypy", "nbclient", "nbformat", "numba", "ray", "schemathesis", "shap"),
-        *("sqlalchemy", "tenseal"),
+        *("matplotlib", "mlflow", "moto", "mypy", "nbclient", "nbformat", "numba", "pkcs11", "ray", "schemathesis"),
+        *("shap", "sqlalchemy", "tenseal"),
         *("tensorboard", "tensorboardX", "torch"),
     )
 )

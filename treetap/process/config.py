@@ -14,7 +14,8 @@ from treetap.strict import Address, ProcessName, Strict
 from treetap.wire import ports
 from treetap.wire.roles import Role
 from treetap.wire.timeouts import LEAST_SILENCE_S
-from treetap.wire.tls import Insecure, TlsFiles, Transport
+from treetap.wire.tls import Insecure, Signing, TlsFiles, Transport
+from treetap.wire.tokens import SigningConfig
 
 if TYPE_CHECKING:
     from treetap.wire.relay.forwarder import Forwarder
@@ -40,16 +41,24 @@ class TlsConfig(Strict):
     """
     revoked: Path | None = None
     """The authority's list of revoked certificates; without it none is refused as revoked."""
+    signing: SigningConfig | None = None
+    """A key in a token that signs documents in place of `key`: a party's heads, approvals and openings, an operator's
+    jobs. Other processes accept signatures of either certificate: who takes `key` can still sign in this name.
+    """
 
     def below(self, base: Path) -> TlsConfig:
         """The same with relative paths taken from a folder."""
         paths = {name: base / path for name in _PATHS if (path := getattr(self, name)) is not None}
         passphrase = None if self.passphrase is None else self.passphrase.below(base)
-        return self.model_copy(update={**paths, "passphrase": passphrase})
+        signing = None if self.signing is None else self.signing.below(base)
+        return self.model_copy(update={**paths, "passphrase": passphrase, "signing": signing})
 
     def files(self) -> TlsFiles:
         """The same as the wire's type."""
-        return TlsFiles(self.ca, self.certificate, self.key, self.revoked, passphrase=self.passphrase)
+        own, signing = self.signing, None
+        if own is not None:
+            signing = Signing(own.certificate, own.token(f"[tls.signing] of {own.certificate}"))
+        return TlsFiles(self.ca, self.certificate, self.key, self.revoked, passphrase=self.passphrase, signing=signing)
 
 
 class Process(Strict):

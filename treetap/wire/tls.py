@@ -42,6 +42,7 @@ from treetap.wire.certificates import (
 )
 from treetap.wire.revoked import Revoked, read_revoked
 from treetap.wire.roles import Identity, Role
+from treetap.wire.tokens import Token
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +53,30 @@ NAME_KEY = "treetap-name"
 
 
 @dataclass(frozen=True)
+class Signing:
+    """A key in a token that signs a process's documents, and its certificate, which goes with each signature."""
+
+    certificate: Path
+    token: Token
+
+    def read(self) -> x509.Certificate:
+        """The certificate. Raises ConfigError."""
+        return read_certificates(self.certificate)[0]
+
+    def check(self, process: Identity) -> None:
+        """Sign on trial. Raises ConfigError: the key cannot be used, or is of a process that signs no documents."""
+        if process.role not in (Role.PARTY, Role.OPERATOR):
+            raise ConfigError(f"{self.token.where}: {process} signs no documents: leave [tls.signing] out")
+        self.token.key(self.read().public_key()).try_out()
+
+
+@dataclass(frozen=True)
 class TlsFiles:
     """Paths of one process's files for mutual TLS: the authority's certificate, its own, and its key (PEM).
 
     `revoked`: the list of revoked certificates; None: certificates end at their own last day only. `proxied`: calls go
     through the environment's proxy (`treetap.wire.proxies`). `passphrase`: where that of the key comes from; None: it
-    has none.
+    has none. `signing`: the key that signs documents; None: the same key does.
     """
 
     ca: Path
@@ -66,10 +85,13 @@ class TlsFiles:
     revoked: Path | None = None
     proxied: bool = False
     passphrase: Phrase | None = None
+    signing: Signing | None = None
 
     def check(self, expected_name: str | None, role: Role | None = None) -> str:
-        """:meth:`inspect`, and a warning in the log if others can read the key."""
+        """:meth:`inspect`, a signature on trial if another key signs, and a warning if others can read the key."""
         name = self.inspect(expected_name, role)
+        if self.signing is not None:
+            self.signing.check(identity(read_certificates(self.certificate)[0]))
         if warning := self.open_key():
             log.warning("%s", warning)
         return name
@@ -91,7 +113,10 @@ class TlsFiles:
         certificate, _ = self.pair()
         if fault := certificate_fault(certificate, authorities, expected_name, role, self.revocations(authorities)):
             raise ConfigError(f"{self.certificate}: {fault}")
-        return identity(certificate).name
+        own = identity(certificate)
+        if self.signing is not None and (fault := self.fault(self.signing.read(), own.name, own.role)):
+            raise ConfigError(f"{self.signing.certificate}: {fault}")
+        return own.name
 
     def pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
         """The certificate and its key. Raises ConfigError: one cannot be read, or they do not fit each other."""
@@ -99,6 +124,13 @@ class TlsFiles:
         if not belongs(key, certificate):
             raise ConfigError(f"{self.key}: this key does not belong to the certificate {self.certificate}")
         return certificate, key
+
+    def signing_pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
+        """The certificate and the key of documents; of those in a token each signature tells whether they fit."""
+        if self.signing is None:
+            return self.pair()
+        certificate = self.signing.read()
+        return certificate, self.signing.token.key(certificate.public_key())
 
     def read(self) -> tuple[bytes, bytes, bytes]:
         """Contents of (ca, certificate, key), PEM, the key without a passphrase, for gRPC, which takes no other.
