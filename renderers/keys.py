@@ -40,13 +40,12 @@ from treetap.commands.jobs.job_file import JobFile, JobTableOfFederation
 from treetap.commands.relay import RelayConfig
 from treetap.errors import ConfigError
 from treetap.neural.params import Bottom, Top
-from treetap.process.config import TlsConfig
+from treetap.process.config import SigningConfig, TlsConfig, TokenConfig
 from treetap.protocols.limits import Limits, Partner
 from treetap.protocols.registry import TRAINING, training
 from treetap.secret import Secret
 from treetap.tables.config import TableConfig
 from treetap.trees import job_params
-from treetap.wire.tokens import SigningConfig, TokenConfig
 from treetap.workers.settings import ClusterConfig
 
 HEAD = """# Keys

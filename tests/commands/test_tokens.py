@@ -21,14 +21,14 @@ from treetap.commands.certs.cli import certs
 from treetap.commands.certs.requests import sign_request
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import ConfigError, Malformed
-from treetap.process.config import Process
+from treetap.process.config import Process, SigningConfig, TokenConfig
 from treetap.secret import Secret
 from treetap.strict import load
 from treetap.wire import tokens
 from treetap.wire.roles import Identity, Role
 from treetap.wire.signatures import signed, verified
 from treetap.wire.tls import TlsFiles
-from treetap.wire.tokens import Token, TokenConfig
+from treetap.wire.tokens import Token
 
 pytestmark = pytest.mark.second_tier
 PIN = "canary-5309"
@@ -189,7 +189,7 @@ def test_only_who_signs_documents_has_a_key_for_them(hsm: Hsm, tmp_path: Path) -
     """The second certificate must be of the same process, and a coordinator signs nothing."""
     create_authority(tmp_path)
     bank, desk = issue(tmp_path, "bank", Role.PARTY), issue(tmp_path, "desk", Role.COORDINATOR)
-    config = tokens.SigningConfig(uri="pkcs11:token=treetap;object=x", module=hsm.module, certificate=desk.certificate)
+    config = SigningConfig(uri="pkcs11:token=treetap;object=x", module=hsm.module, certificate=desk.certificate)
     tls = Process.model_validate({"name": "bank", "tls": {"ca": "a", "certificate": "b", "key": "c"}}).tls
     assert tls is not None
     signing = tls.model_copy(update={"signing": config}).files().signing

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from treetap.names import asked_at, on_loopback
 from treetap.secret import Secret
@@ -15,14 +15,54 @@ from treetap.wire import ports
 from treetap.wire.roles import Role
 from treetap.wire.timeouts import LEAST_SILENCE_S
 from treetap.wire.tls import Insecure, Signing, TlsFiles, Transport
-from treetap.wire.tokens import SigningConfig
 
 if TYPE_CHECKING:
+    from treetap.wire.certificates import Phrase
     from treetap.wire.relay.forwarder import Forwarder
+    from treetap.wire.tokens import Token
 
 #: A key `silence_s`: see `treetap.wire.timeouts`.
 Silence = Annotated[float, Field(ge=LEAST_SILENCE_S, le=3600)]
 _PATHS = ("ca", "certificate", "key", "revoked")
+
+
+def _checked_uri(uri: str) -> str:
+    from treetap.wire.tokens import parts_of  # most processes have none
+
+    parts_of(uri)
+    return uri
+
+
+class TokenConfig(Strict):
+    """A private key in a PKCS#11 token; it needs the extra `tokens`."""
+
+    uri: Annotated[str, AfterValidator(_checked_uri)]
+    """The token and the private key in it by RFC 7512, as `pkcs11:token=treetap;object=bank`; never with a PIN."""
+    module: Path
+    """The token's PKCS#11 module: a shared library of its vendor, which this process loads."""
+    pin: Secret | None = None
+    """Where the user PIN comes from, as `passphrase` of `[tls]`. Without it `treetap certs` asks at its terminal."""
+
+    def below(self, base: Path) -> Self:
+        """The same with relative paths taken from a folder."""
+        pin = None if self.pin is None else self.pin.below(base)
+        return self.model_copy(update={"module": base / self.module, "pin": pin})
+
+    def token(self, where: str, typed: Phrase | None = None) -> Token:
+        """The key. `where`: begins messages; `typed`: the PIN where the file names no place of it."""
+        from treetap.wire.tokens import Token  # most processes have none
+
+        return Token(self.uri, self.module, self.pin or typed, where)
+
+
+class SigningConfig(TokenConfig):
+    """A key in a token that signs a party's or an operator's documents, and its certificate."""
+
+    certificate: Path
+    """A certificate of that key, PEM, of the same authority, name and role: `treetap certs request --signing`."""
+
+    def below(self, base: Path) -> Self:
+        return super().below(base).model_copy(update={"certificate": base / self.certificate})
 
 
 class TlsConfig(Strict):

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -42,7 +43,9 @@ from treetap.wire.certificates import (
 )
 from treetap.wire.revoked import Revoked, read_revoked
 from treetap.wire.roles import Identity, Role
-from treetap.wire.tokens import Token
+
+if TYPE_CHECKING:
+    from treetap.wire.tokens import Token
 
 log = logging.getLogger(__name__)
 

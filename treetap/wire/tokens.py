@@ -14,7 +14,7 @@ from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Annotated, Any, Generic, Never, Self, TypeVar
+from typing import Any, Generic, Never, Self, TypeVar
 from urllib.parse import unquote, unquote_to_bytes
 
 from cryptography.exceptions import InvalidSignature
@@ -23,11 +23,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.padding import AsymmetricPadding, PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-from pydantic import AfterValidator
 
 from treetap.errors import ConfigError
-from treetap.secret import Secret
-from treetap.strict import Strict, unshown
+from treetap.strict import unshown
 from treetap.version import install
 from treetap.wire.certificates import Phrase
 
@@ -56,7 +54,7 @@ _FAULTS = {
 }
 
 
-def _parts(uri: str) -> dict[str, str]:
+def parts_of(uri: str) -> dict[str, str]:
     """The attributes of a URI. Raises ValueError, which shows no part of it: it may have a PIN."""
     scheme, _, path = uri.partition(":")
     matches = [_ATTRIBUTE.fullmatch(part) for part in path.split(";")]
@@ -69,41 +67,6 @@ def _parts(uri: str) -> dict[str, str]:
     if not named or parts.get("type", "private") != "private":
         raise unshown("names a token, by token= or serial=, and in it a private key, by object= or id=")
     return parts
-
-
-def _checked(uri: str) -> str:
-    _parts(uri)
-    return uri
-
-
-class TokenConfig(Strict):
-    """A private key in a PKCS#11 token; it needs the extra `tokens`."""
-
-    uri: Annotated[str, AfterValidator(_checked)]
-    """The token and the private key in it by RFC 7512, as `pkcs11:token=treetap;object=bank`; never with a PIN."""
-    module: Path
-    """The token's PKCS#11 module: a shared library of its vendor, which this process loads."""
-    pin: Secret | None = None
-    """Where the user PIN comes from, as `passphrase` of `[tls]`. Without it `treetap certs` asks at its terminal."""
-
-    def below(self, base: Path) -> Self:
-        """The same with relative paths taken from a folder."""
-        pin = None if self.pin is None else self.pin.below(base)
-        return self.model_copy(update={"module": base / self.module, "pin": pin})
-
-    def token(self, where: str, typed: Phrase | None = None) -> Token:
-        """The key. `where`: begins messages; `typed`: the PIN where the file names no place of it."""
-        return Token(self.uri, self.module, self.pin or typed, where)
-
-
-class SigningConfig(TokenConfig):
-    """A key in a token that signs a party's or an operator's documents, and its certificate."""
-
-    certificate: Path
-    """A certificate of that key, PEM, of the same authority, name and role: `treetap certs request --signing`."""
-
-    def below(self, base: Path) -> Self:
-        return super().below(base).model_copy(update={"certificate": base / self.certificate})
 
 
 @dataclass(frozen=True)
@@ -177,7 +140,7 @@ class Token:
 
     def _named(self) -> dict[str, Any]:
         """The key's attributes by their names in PKCS #11."""
-        parts = _parts(self.uri)
+        parts = parts_of(self.uri)
         named: dict[str, Any] = {"label": unquote(parts["object"])} if "object" in parts else {}
         return named | ({"id": unquote_to_bytes(parts["id"])} if "id" in parts else {})
 
@@ -218,7 +181,7 @@ class Token:
     @property
     def _token(self) -> str:
         """The token alone, whatever key in it."""
-        parts = _parts(self.uri)
+        parts = parts_of(self.uri)
         return f"{self.module} {[parts.get(name) for name in _OF_TOKENS]}"
 
     def _session(self, pin: str, work: Callable[[Any], _Result], *, rw: bool) -> _Result:
@@ -249,7 +212,7 @@ class Token:
 
     def _chosen(self, tokens: list[Any]) -> Any:
         """The one token that the URI names."""
-        wanted = {name: unquote(value) for name, value in _parts(self.uri).items() if name in _OF_TOKENS}
+        wanted = {name: unquote(value) for name, value in parts_of(self.uri).items() if name in _OF_TOKENS}
         fitting = [token for token in tokens if wanted.items() <= _said(token).items()]
         if len(fitting) != 1:
             raise self.fault(f"uri: {self.module} has {len(fitting)} such tokens; name one, by serial= if need be")

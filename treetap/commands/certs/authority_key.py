@@ -11,10 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, Pub
 from pydantic import model_validator
 
 from treetap.commands.typed import typed, typed_once
+from treetap.process.config import TokenConfig
 from treetap.secret import Secret
 from treetap.strict import Strict, load
 from treetap.wire.certificates import plain_pem, read_key
-from treetap.wire.tokens import Token, TokenConfig
+from treetap.wire.tokens import Token
 
 FILE, KEY = "authority.toml", "ca.key"
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey

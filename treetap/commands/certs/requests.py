@@ -16,10 +16,10 @@ from pydantic import ConfigDict
 from treetap.commands.certs.authority import general_names, process, refuse_existing, sign, write_new
 from treetap.commands.typed import typed_once
 from treetap.errors import ConfigError
+from treetap.process.config import SigningConfig
 from treetap.strict import Strict, load
 from treetap.wire.certificates import common_names, plain_pem, read_file, spki
 from treetap.wire.roles import Identity, Role, reserved
-from treetap.wire.tokens import SigningConfig
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _LEAST_RSA_BITS = 2048
