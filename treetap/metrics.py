@@ -23,6 +23,7 @@ from treetap.errors import BadInput
 from treetap.names import on_loopback
 from treetap.version import PROTOCOL_VERSION, package_version
 from treetap.wire.listening import bound
+from treetap.wire.tls import Insecure, Transport
 
 log = logging.getLogger(__name__)
 #: Connections that the system holds until they are accepted.
@@ -77,6 +78,21 @@ class ProcessMetrics:
         """Count a message to `to` with a number of bytes of a class."""
         self._sent(to, disclosure).inc(size)
         self._messages(to, disclosure).inc()
+
+    def certificates(self, transport: Transport) -> None:
+        """Show when the process's TLS files end, as they are at each scrape; nothing of plain text."""
+        if isinstance(transport, Insecure):
+            return
+        from treetap.wire.ends import ends  # modules of a serving process are counted
+
+        gauge = self.gauge(
+            "treetap_certificate_end_timestamp_seconds",
+            "Unix time at which the own certificate, the first authority or the list of revoked ones ends; NaN: the "
+            "file cannot be read.",
+            "what",
+        )
+        for what, moment in ends(transport).items():
+            gauge.labels(what).set_function(moment)
 
     def serve(self, listen: str | None) -> str | None:
         """Answer `GET /metrics` at `host:port` from threads until the process ends; returns the address. None: do not.

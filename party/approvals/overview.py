@@ -19,7 +19,9 @@ from party.runtime.steps import disk_faults
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.store import MANIFEST, read_json
 from treetap.names import did_you_mean, visible
+from treetap.process.config import TlsConfig
 from treetap.wire.certificates import read_certificates
+from treetap.wire.revoked import read_lists
 from treetap.wire.v2 import control_pb2, overview_pb2
 
 if TYPE_CHECKING:
@@ -195,12 +197,12 @@ class Overview:
             )
 
     def _certificates(self, view: View, page: int) -> None:
-        tls = self._config().tls
+        if (tls := self._config().tls) is None:
+            return
         held: list[overview_pb2.HeldCertificate] = []
-        for what, path in (("own", tls.certificate), ("authority", tls.ca)) if tls is not None else ():
+        for what, read in _HELD.items():
             try:
-                read = read_certificates(path)
-                held += [_held(what, one) for one in (read[:1] if what == "own" else read)]
+                held += [overview_pb2.HeldCertificate(what=what, subject=_cut(of), ends=at) for of, at in read(tls)]
             except ConfigError as fault:
                 held.append(overview_pb2.HeldCertificate(what=what, fault=_cut(fault)))
         view.certificates.extend(_page(view, held, page))
@@ -232,10 +234,25 @@ def _folders(parent: Path, having: str = "") -> list[Path]:
     return sorted(path for path in parent.iterdir() if path.is_dir() and (path / having).exists())
 
 
-def _held(what: str, certificate: x509.Certificate) -> overview_pb2.HeldCertificate:
-    return overview_pb2.HeldCertificate(
-        what=what, subject=_cut(certificate.subject.rfc4514_string()), ends=certificate.not_valid_after_utc.timestamp()
-    )
+def _ends(certificates: Iterable[x509.Certificate]) -> list[tuple[str, float]]:
+    """Subjects and ends, Unix time."""
+    return [(one.subject.rfc4514_string(), one.not_valid_after_utc.timestamp()) for one in certificates]
+
+
+def _list_ends(tls: TlsConfig) -> list[tuple[str, float]]:
+    """The same of the list of revoked certificates: their number, and its end; nothing without a list."""
+    if tls.revoked is None:
+        return []
+    listed = read_lists(tls.revoked, read_certificates(tls.ca))
+    return [(f"list of {sum(map(len, listed.serials.values()))} revoked", listed.until.timestamp())]
+
+
+#: Row of the view of certificates → its content, of the party's file.
+_HELD: Mapping[str, Callable[[TlsConfig], list[tuple[str, float]]]] = {
+    "own": lambda tls: _ends(read_certificates(tls.certificate)[:1]),
+    "authority": lambda tls: _ends(read_certificates(tls.ca)),
+    "revoked": _list_ends,
+}
 
 
 def _asked_for(request: control_pb2.StepRequest) -> tuple[str, str, int]:

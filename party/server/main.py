@@ -101,6 +101,7 @@ async def _serve(
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
     recorders = Recorders(config.state / "transcripts", config.policy.record, signer_of(config.transport()))
     metrics = PartyMetrics(config.name)
+    metrics.certificates(config.transport())
     measured = metrics.serve(config.metrics)
     loaded = asyncio.Event()
     node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics, loaded)

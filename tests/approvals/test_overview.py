@@ -21,6 +21,7 @@ from party.runtime.metrics import PartyMetrics
 from tests.approvals.people import configured
 from tests.simulator import in_place, run
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.revocation import revoke
 from treetap.errors import DataError
 from treetap.tables.record_ids import Ids
 from treetap.wire.roles import Role
@@ -92,6 +93,9 @@ def test_certificates_are_shown_with_their_end(tmp_path: Path) -> None:
     own, authority = _shown(overview, "certificates").certificates
     assert (own.what, own.subject, authority.what) == ("own", f"CN={BANK}", "authority")
     assert 0 < own.ends < authority.ends
+    listed = configured(files).model_copy(update={"revoked": revoke(tmp_path / "ca", [BANK], days=9)[0]})
+    *_, revoked = _shown(_overview(tmp_path, tls=listed, insecure=False), "certificates").certificates
+    assert (revoked.what, revoked.subject, revoked.ends < own.ends) == ("revoked", "list of 1 revoked", True)
     files.certificate.unlink()
     own, _ = _shown(overview, "certificates").certificates
     assert own.fault == f"{files.certificate}: no such file"[:LONGEST]

@@ -14,12 +14,14 @@ from aiohttp import web
 from tests.console.asking import HOST, ORIGIN, Browser, Given, a_job, console, entered
 from tests.simulator import run
 from treetap.commands.approvals.client import ConsoleConfig
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.console import sessions as limits
 from treetap.commands.console.forms import MOST_FIELDS, MOST_FORM
-from treetap.commands.console.listening import hosts_of
+from treetap.commands.console.listening import hosts_of, secured_by
 from treetap.commands.console.pages import VIEWS
 from treetap.commands.console.server import Console
 from treetap.commands.console.sessions import IDLE_S, MOST, TOKEN_S, Sessions
+from treetap.wire.roles import Role
 from treetap.wire.v2 import approvals_pb2
 
 JOB = f"/jobs/job/{bytes(32).hex()}"
@@ -209,6 +211,22 @@ def test_seconds_go_on_while_a_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -
     assert Sessions().enter(Sessions().token()) is None
     assert {*asked} <= {getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)}
     assert asked
+
+
+def test_a_new_certificate_of_the_pages_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """For the next connection, once both files fit; until then the one before stays."""
+    create_authority(tmp_path / "ca")
+    first, second = (issue(tmp_path / name, "pages", Role.PARTY, ca_folder=tmp_path / "ca") for name in "ab")
+    config = ConsoleConfig(certificate=first.certificate, key=first.key)
+    secured = secured_by(config)
+    assert secured is not None
+    before = secured()
+    assert secured() is before
+    second.key.replace(first.key)
+    assert secured() is before
+    assert "those read before stay in force" in caplog.text
+    second.certificate.replace(first.certificate)
+    assert secured() is not before
 
 
 def test_names_that_a_console_answers_to() -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import socket
 import time
+from dataclasses import replace
+from math import nan
+from pathlib import Path
 
 import pytest
 
 from treetap import metrics
+from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.revocation import revoke
 from treetap.metrics import ProcessMetrics
+from treetap.wire.roles import Role
+from treetap.wire.tls import Insecure
 
 
 def _asked(address: str, request: bytes) -> bytes:
@@ -37,6 +44,33 @@ def test_metrics_on_loopback_are_asked_for_there(host: str, status: int) -> None
     assert (b"treetap_build_info" in body) == (status == 200)
     assert b"server:" not in head.lower()
     assert b"server:" not in _asked(address, b"\x16\x03\x01 no HTTP\r\n\r\n").lower()
+
+
+def _close(**days: float) -> object:
+    return pytest.approx(days, abs=0.1, nan_ok=True)
+
+
+def test_ends_of_certificates_are_read_at_each_scrape(tmp_path: Path) -> None:
+    """The own one, the authority that ends first, the list; a file that cannot be read is NaN, plain text has none."""
+    create_authority(tmp_path)
+    create_authority(tmp_path / "second", days=99)
+    (tmp_path / "both.crt").write_bytes(b"".join((tmp_path / at).read_bytes() for at in ("ca.crt", "second/ca.crt")))
+    made = issue(tmp_path, "bank", Role.PARTY, days=9)
+    files = replace(made, ca=tmp_path / "both.crt", revoked=tmp_path / "both.pem")
+    asked, plain = ProcessMetrics("party", "bank"), ProcessMetrics("party", "bank")
+    asked.certificates(files)
+    plain.certificates(Insecure("bank"))
+    name = "treetap_certificate_end_timestamp_seconds"
+
+    def days() -> dict[str, float]:
+        return {labels["what"]: (value - time.time()) / 86400 for _, labels, value in asked.samples(name)}
+
+    assert days() == _close(own=9, authority=99, revoked=nan)
+    lists = revoke(tmp_path, days=5)[0], revoke(tmp_path / "second", days=6)[0]
+    (tmp_path / "both.pem").write_bytes(b"".join(path.read_bytes() for path in lists))
+    files.certificate.unlink()
+    assert days() == _close(own=nan, authority=99, revoked=5)
+    assert not list(plain.samples(name))
 
 
 def test_silent_connections_do_not_keep_collectors_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,10 @@ from tests.system.federations import settings
 from tests.worlds import PARTIES, spec, world
 from treetap import version
 from treetap.commands.certs.authority import BACKDATED, create_authority, issue
+from treetap.commands.certs.installing import install
+from treetap.commands.certs.renewal import renew as make_request
+from treetap.commands.certs.renewals import sign_renewals
+from treetap.commands.certs.revocation import revoke
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
 from treetap.protocols.agreement import job_digest
@@ -395,7 +399,7 @@ def test_the_health_service(process: str, federation: LocalFederation) -> None:
 def test_a_job_outlasts_its_certificates(
     federation: LocalFederation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a job runs everybody gets a new certificate, who watches it too: it goes on, and nothing is restarted."""
+    """While a job runs everybody renews its certificate, who watches it too: it goes on, and nothing is restarted."""
     monkeypatch.setattr(channels, "LOOK_S", 0.05)  # of the operator; a process's next call comes at once
     certs = federation.folder / "certs"
     params = BoostingParams(n_estimators=5, max_depth=2, max_bin=2)
@@ -414,9 +418,11 @@ def test_a_job_outlasts_its_certificates(
         if status.stored_trees and not grown:
             grown.append(status.stored_trees)
             for name in EVERYBODY:
-                made = issue(tmp_path, name, role_of(name), ca_folder=certs)
-                made.key.replace(certs / made.key.name)
-                made.certificate.replace(certs / made.certificate.name)
+                make_request(_tls(federation, name), tmp_path)
+            revoke(certs)  # no list, no renewal
+            for answer in sign_renewals(tmp_path, certs):
+                assert answer.certificate is not None, answer
+                install(answer.certificate, _tls(federation, answer.name))
 
     ended = federation.operator.watch("long", renew)
     assert (ended.state, ended.error) == ("finished", "")

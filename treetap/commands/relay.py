@@ -91,6 +91,7 @@ async def _serve(config: RelayConfig, until_stdin_closes: bool) -> None:
     own = Identity(config.name, Role.RELAY)
     relay = Relay(own, Secured("registration", files), Callers("the relay", files), config.bounds(), metrics.know)
     metrics.follow(relay)
+    metrics.certificates(files)
     collect_rarely()
     address = await relay.start(config.listen)
     where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}

@@ -103,11 +103,10 @@ def read_key(path: Path, passphrase: Phrase | None = None) -> PrivateKeyTypes:
     return open_key(path, passphrase).key
 
 
-def plain_pem(key: PrivateKeyTypes) -> bytes:
-    """A private key as PEM without a passphrase."""
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def key_pem(key: PrivateKeyTypes, phrase: bytes = b"") -> bytes:
+    """A private key as PEM; `phrase`: the passphrase under which it is, empty for none."""
+    locked = serialization.BestAvailableEncryption(phrase) if phrase else serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
 
 
 def belongs(key: PrivateKeyTypes, certificate: x509.Certificate) -> bool:

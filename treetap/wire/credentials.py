@@ -112,7 +112,10 @@ class CredentialSource:
                 return self._now
             begun = monotonic()
             try:
-                self._now = _read(self._files, self._now.number + 1, self._now.own)
+                now = _read(self._files, self._now.number + 1, self._now.own)
+                if self._look() != seen:  # a key and a certificate of two readings may not belong together
+                    raise ConfigError("they change at this moment")
+                self._now = now
             except ConfigError as fault:
                 ended = monotonic()
                 again = ended + max(AGAIN_S, (ended - begun) / _SHARE)  # a command for a passphrase may be slow

@@ -34,8 +34,8 @@ from treetap.wire.certificates import (
     extension,
     fingerprint,
     identity,
+    key_pem,
     open_key,
-    plain_pem,
     read_certificates,
     read_file,
     read_key,
@@ -144,7 +144,7 @@ class TlsFiles:
         return (
             ca,
             certificate,
-            read_file(self.key) if self.passphrase is None else plain_pem(read_key(self.key, self.passphrase)),
+            read_file(self.key) if self.passphrase is None else key_pem(read_key(self.key, self.passphrase)),
         )
 
     def load_into(self, context: ssl.SSLContext) -> None:

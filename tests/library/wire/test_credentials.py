@@ -16,6 +16,7 @@ from treetap.errors import Refused
 from treetap.wire import credentials
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.roles import Role
+from treetap.wire.tls import TlsFiles
 
 
 class _Clock:
@@ -93,6 +94,27 @@ def test_a_file_with_its_old_time_and_length_is_read(federation: Federation) -> 
         files.revoked.write_bytes(files.revoked.read_bytes())
         os.utime(files.revoked, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert found.now().number == 1
+
+
+def test_a_reading_across_a_change_is_not_used(
+    federation: Federation, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pair that is switched between two reads could be a key and a certificate that do not fit: it is read again."""
+    files = federation.files(PARTY)
+    found, read = CredentialSource(files), TlsFiles.read
+    before = found.now()
+    federation.issue(PARTY)
+
+    def switched(one: TlsFiles) -> tuple[bytes, bytes, bytes]:
+        ca, certificate, _ = read(one)
+        monkeypatch.setattr(TlsFiles, "read", read)
+        federation.issue(PARTY)
+        return ca, certificate, one.key.read_bytes()
+
+    monkeypatch.setattr(TlsFiles, "read", switched)
+    assert found.now() is before
+    assert found.now().key == files.key.read_bytes()
+    assert found.now().certificate == files.certificate.read_bytes()
 
 
 def _other_key(federation: Federation) -> None:

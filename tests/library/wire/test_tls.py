@@ -26,7 +26,7 @@ from treetap.commands.certs.requests import request, sign_request
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import BadInput, ConfigError
 from treetap.secret import Secret
-from treetap.wire.certificates import fingerprint, read_key
+from treetap.wire.certificates import fingerprint, key_pem, read_key
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles
@@ -222,8 +222,7 @@ def test_a_key_of_another_certificate_is_told(folder: Path) -> None:
 
 def _encrypt(key: Path, word: bytes) -> None:
     """Put a passphrase on a key file."""
-    opened, form = read_key(key), serialization.PrivateFormat.PKCS8
-    key.write_bytes(opened.private_bytes(serialization.Encoding.PEM, form, serialization.BestAvailableEncryption(word)))
+    key.write_bytes(key_pem(read_key(key), word))
 
 
 def test_a_key_under_a_passphrase_is_told(folder: Path) -> None:

@@ -27,7 +27,7 @@ from treetap.errors import BadInput, ConfigError
 from treetap.models.checksums import parse_json
 from treetap.models.durable import append
 from treetap.names import KINDS, NAME
-from treetap.wire.certificates import belongs, date, extension, fingerprint, plain_pem, read_certificates
+from treetap.wire.certificates import belongs, date, extension, fingerprint, key_pem, read_certificates
 from treetap.wire.roles import DOMAIN, Identity, Role, reserved
 from treetap.wire.tls import BOTH_ENDS, TlsFiles
 
@@ -145,7 +145,7 @@ def issue(
     refuse_existing(files.certificate, files.key)
     key = ec.generate_private_key(ec.SECP256R1())
     signed = sign(ca_folder or folder, identity, key.public_key(), hosts, days)
-    write_new(files.key, plain_pem(key), 0o600)
+    write_new(files.key, key_pem(key), 0o600)
     write_new(files.certificate, signed.public_bytes(serialization.Encoding.PEM), 0o644)
     return files
 
@@ -159,14 +159,8 @@ def sign(
     the certificate would.
     """
     alternatives = [x509.DNSName(process.dns), *general_names(hosts)]
-    _refuse_names_of_processes(ca_folder, process, hosts)
+    last = refuse_unsignable(ca_folder, process, hosts, days)
     authority, authority_key = open_authority(ca_folder, f"sign the certificate of {process}")
-    last = last_day(days)
-    if last > authority.not_valid_after_utc:
-        raise ConfigError(
-            f"{ca_folder / 'ca.crt'}: the authority ends on {date(authority.not_valid_after_utc)}, "
-            f"before a certificate of {days} days would; ask for fewer days or make a new authority"
-        )
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, process.name)])
     builder = (
         _builder(subject, authority.subject, public, last)
@@ -180,6 +174,18 @@ def sign(
     signed = builder.sign(authority_key, hashes.SHA256())
     note(ca_folder, Issued.of(signed, process, hosts))
     return signed
+
+
+def refuse_unsignable(ca_folder: Path, process: Identity, hosts: Sequence[str], days: int) -> datetime:
+    """The last moment of a certificate that the authority may sign, before its key is opened; raises as `sign`."""
+    _refuse_names_of_processes(ca_folder, process, hosts)
+    last, ends = last_day(days), read_certificates(ca_folder / "ca.crt")[0].not_valid_after_utc
+    if last > ends:
+        raise ConfigError(
+            f"{ca_folder / 'ca.crt'}: the authority ends on {date(ends)}, "
+            f"before a certificate of {days} days would; ask for fewer days or make a new authority"
+        )
+    return last
 
 
 def process(name: str, role: Role) -> Identity:

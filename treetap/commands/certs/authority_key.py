@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
 from pydantic import model_validator
@@ -14,7 +13,7 @@ from treetap.commands.typed import typed, typed_once
 from treetap.process.config import TokenConfig
 from treetap.secret import Secret
 from treetap.strict import Strict, load
-from treetap.wire.certificates import plain_pem, read_key
+from treetap.wire.certificates import key_pem, read_key
 from treetap.wire.tokens import Token
 
 FILE, KEY = "authority.toml", "ca.key"
@@ -53,10 +52,8 @@ def make_key(folder: Path) -> NewKey:
     if config.token is not None:
         return NewKey(_token(folder, config.token).key_pair(), None)
     key = ec.generate_private_key(ec.SECP256R1())
-    if config.passphrase is None:
-        return NewKey(key, plain_pem(key))
-    locked = serialization.BestAvailableEncryption(config.passphrase.phrase(f"{folder / FILE}: passphrase"))
-    return NewKey(key, key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
+    place = config.passphrase
+    return NewKey(key, key_pem(key, b"" if place is None else place.phrase(f"{folder / FILE}: passphrase")))
 
 
 def place_of(folder: Path) -> str:

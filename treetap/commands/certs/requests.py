@@ -14,11 +14,12 @@ from cryptography.x509.oid import NameOID
 from pydantic import ConfigDict
 
 from treetap.commands.certs.authority import general_names, process, refuse_existing, sign, write_new
+from treetap.commands.certs.authority_key import SigningKey
 from treetap.commands.typed import typed_once
 from treetap.errors import ConfigError
 from treetap.process.config import SigningConfig
 from treetap.strict import Strict, load
-from treetap.wire.certificates import common_names, plain_pem, read_file, spki
+from treetap.wire.certificates import common_names, key_pem, read_file, spki
 from treetap.wire.roles import Identity, Role, reserved
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
@@ -56,17 +57,31 @@ def request(folder: Path, name: str, role: Role, hosts: Sequence[str] = ()) -> R
     identity = process(name, role)
     made = folder / f"{name}.key", folder / f"{name}.csr"
     refuse_existing(*made, folder / f"{name}.crt")
-    alternatives = [x509.DNSName(identity.dns), *general_names(hosts)]
-    key = ec.generate_private_key(ec.SECP256R1())
-    asked = (
-        x509.CertificateSigningRequestBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    write_new(made[0], plain_pem(key), 0o600)
+    key, asked = new_request(identity, hosts)
+    write_new(made[0], key_pem(key), 0o600)
     write_new(made[1], asked.public_bytes(serialization.Encoding.PEM), 0o644)
     return Request(*made, _fingerprint(asked))
+
+
+def new_request(
+    identity: Identity, hosts: Sequence[str]
+) -> tuple[ec.EllipticCurvePrivateKey, x509.CertificateSigningRequest]:
+    """A new key, and its request for a certificate of this name, role and hosts. Raises ConfigError for a bad host."""
+    alternatives = general_names(hosts)
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key, _asked(key, identity, alternatives)
+
+
+def _asked(
+    key: SigningKey, identity: Identity, hosts: Sequence[x509.GeneralName] = ()
+) -> x509.CertificateSigningRequest:
+    alternatives = x509.SubjectAlternativeName([x509.DNSName(identity.dns), *hosts])
+    return (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity.name)]))
+        .add_extension(alternatives, critical=False)
+        .sign(key, hashes.SHA256())
+    )
 
 
 def request_signing(folder: Path, name: str, role: Role, file: Path) -> Request:
@@ -78,12 +93,7 @@ def request_signing(folder: Path, name: str, role: Role, file: Path) -> Request:
     refuse_existing(path, folder / f"{name}.crt")
     signing = load(file, _Signs).tls.signing.below(file.absolute().parent)
     key = signing.token(f"{file}: [tls.signing]", typed_once(file)).key_pair()
-    asked = (
-        x509.CertificateSigningRequestBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(identity.dns)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
+    asked = _asked(key, identity)
     write_new(path, asked.public_bytes(serialization.Encoding.PEM), 0o644)
     return Request(signing.uri, path, _fingerprint(asked))
 
@@ -116,24 +126,25 @@ def sign_request(
         ConfigError: a damaged request, or one for another process, host or key.
     """
     identity = process(identity.name, identity.role)
-    asked = _read(path)
+    asked = read_request(path, read_file(path))
     digest = _fingerprint(asked)
     if fingerprint is not None and _digits(fingerprint) != _digits(digest):
         raise ConfigError(f"{path}: its key has fingerprint {digest}, not {fingerprint}: it is another request")
-    if fault := _fault(asked, identity, hosts):
+    if fault := fault_of(asked, identity, hosts):
         raise ConfigError(f"{path}: {fault}")
     signed_path = (out or path.parent) / f"{identity.name}.crt"
     refuse_existing(signed_path)
     public = asked.public_key()
-    assert isinstance(public, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))  # see _fault
+    assert isinstance(public, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))  # see fault_of
     signed = sign(ca_folder, identity, public, hosts, days)
     write_new(signed_path, signed.public_bytes(serialization.Encoding.PEM), 0o644)
     return signed_path, digest
 
 
-def _read(path: Path) -> x509.CertificateSigningRequest:
+def read_request(path: Path, content: bytes) -> x509.CertificateSigningRequest:
+    """The request in the content (PEM) of a file; raises ConfigError unless its own key has signed it."""
     try:
-        asked = x509.load_pem_x509_csr(read_file(path))
+        asked = x509.load_pem_x509_csr(content)
         valid = asked.is_signature_valid
     except ValueError:
         raise ConfigError(f"{path}: not a request for a certificate in PEM form") from None
@@ -142,23 +153,30 @@ def _read(path: Path) -> x509.CertificateSigningRequest:
     return asked
 
 
-def _fault(asked: x509.CertificateSigningRequest, identity: Identity, hosts: Sequence[str]) -> str | None:
+def hosts_of(asked: x509.CertificateSigningRequest | x509.Certificate) -> set[str]:
+    """The hosts beside the name of the role, each in one spelling. Raises ValueError for names that cannot be read."""
+    try:
+        shown = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    names = [*shown.get_values_for_type(x509.DNSName), *map(str, shown.get_values_for_type(x509.IPAddress))]
+    return {_same(name) for name in names if not reserved(name)}
+
+
+def fault_of(asked: x509.CertificateSigningRequest, identity: Identity, hosts: Sequence[str]) -> str | None:
     """The first thing in a request that the authority has not agreed to; None if there is none."""
     names = common_names(asked)
     if names != [identity.name]:
         return f"it is for {', '.join(map(repr, names)) or 'no process'}, not for {identity.name!r}"
     try:
         shown = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        dns, addresses = shown.get_values_for_type(x509.DNSName), shown.get_values_for_type(x509.IPAddress)
+        dns, wanted = shown.get_values_for_type(x509.DNSName), hosts_of(asked)
     except (x509.ExtensionNotFound, ValueError):
         return f"it asks for no role: make it with treetap certs request {identity.name} --role {identity.role}"
     roles = [name for name in dns if reserved(name)]
     if roles != [identity.dns]:
         return f"it asks for {', '.join(map(repr, roles)) or 'no role'}, not for {identity.dns!r}"
-    # an address has several spellings
-    agreed = {_same(host) for host in hosts}
-    wanted = [name for name in [*dns, *map(str, addresses)] if not reserved(name)]
-    if more := [host for host in wanted if _same(host) not in agreed]:
+    if more := sorted(wanted - {_same(host) for host in hosts}):
         return f"it asks for host {more[0]!r}: add --host {more[0]} if that host is this process's"
     return _key_fault(asked)
 

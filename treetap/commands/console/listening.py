@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,13 @@ from treetap.commands.console.forms import without_port
 from treetap.commands.console.server import Console
 from treetap.commands.console.sessions import TOKEN_S, Sessions
 from treetap.errors import BadInput, ConfigError
+from treetap.models.durable import stamp_of
 from treetap.names import on_loopback
 from treetap.process.lifecycle import serve_until_stopped
+from treetap.secret import Secret
 from treetap.wire.certificates import open_key
 
+log = logging.getLogger(__name__)
 #: Seconds that a call to the party may take.
 CALL_S = 10.0
 #: Connections of one address that have asked nothing yet.
@@ -38,15 +42,41 @@ def secured_by(config: ConsoleConfig) -> Callable[[], ssl.SSLContext] | None:
     """TLS of a connection, by the certificate of the pages; None without one. Raises ConfigError for other files."""
     if config.certificate is None or config.key is None:
         return None
-    opened = open_key(config.key, config.passphrase)
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        made.load_cert_chain(config.certificate, config.key, opened.phrase)
-    except OSError as fault:
-        both = f"console.certificate = {config.certificate}, console.key = {config.key}"
-        raise ConfigError(f"{both}: they are no certificate and its key: {fault.strerror or fault}") from None
-    return lambda: made
+    return _Pages(config.certificate, config.key, config.passphrase).context
+
+
+class _Pages:
+    """TLS with the certificate of the pages, by the files as they are; unusable ones leave those before in force."""
+
+    def __init__(self, certificate: Path, key: Path, passphrase: Secret | None) -> None:
+        self._files, self._passphrase = (certificate, key), passphrase
+        self._seen = self._look()
+        self._context = self._made()
+
+    def context(self) -> ssl.SSLContext:
+        """For one more connection."""
+        if (seen := self._look()) != self._seen:
+            self._seen = seen
+            try:
+                self._context = self._made()
+            except ConfigError as fault:
+                log.warning("%s; those read before stay in force", fault)
+        return self._context
+
+    def _look(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(map(stamp_of, self._files))
+
+    def _made(self) -> ssl.SSLContext:
+        certificate, key = self._files
+        phrase = open_key(key, self._passphrase).phrase
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            made.load_cert_chain(certificate, key, phrase)
+        except OSError as fault:
+            both = f"console.certificate = {certificate}, console.key = {key}"
+            raise ConfigError(f"{both}: they are no certificate and its key: {fault.strerror or fault}") from None
+        return made
 
 
 def run(path: Path, *, until_stdin_closes: bool, in_terminal: bool) -> None:

@@ -119,8 +119,10 @@ def check_certificate(tls: Transport, process: Identity) -> list[Finding]:
     own = read_certificates(tls.certificate)[0]
     authorities = read_certificates(tls.ca)
     if listed := tls.revocations(authorities):
-        until = f"{tls.revoked}: {sum(map(len, listed.serials.values()))} revoked, holds until {listed.until:%Y-%m-%d}"
-        late = listed.until < datetime.now(UTC) + SOON
+        left = listed.until - datetime.now(UTC)
+        number = sum(map(len, listed.serials.values()))
+        until = f"{tls.revoked}: {number} revoked, holds until {listed.until:%Y-%m-%d}, {left.days} days"
+        late = left < SOON
         remedy = f", which is within {SOON.days} days: {lists.REMEDY}"
         findings.append(Finding("warning" if late else "ok", "revoked", until + (remedy if late else "")))
     for what, path, certificate in [
@@ -128,11 +130,11 @@ def check_certificate(tls: Transport, process: Identity) -> list[Finding]:
         *(("authority", tls.ca, authority) for authority in authorities),
     ]:
         last = certificate.not_valid_after_utc
-        until = f"{path}: SHA-256 {fingerprint(certificate)}, valid until {last:%Y-%m-%d %H:%M} UTC"
-        if last < datetime.now(UTC) + SOON:
-            findings.append(
-                Finding("warning", what, f"{until}, which is within {SOON.days} days; issue a new one in time")
-            )
+        left = last - datetime.now(UTC)
+        until = f"{path}: SHA-256 {fingerprint(certificate)}, valid until {last:%Y-%m-%d %H:%M} UTC, {left.days} days"
+        if left < SOON:
+            how = f"run treetap certs renew {path}" if what == subject else "make a new authority in time"
+            findings.append(Finding("warning", what, f"{until}, which is within {SOON.days} days; {how}"))
         else:
             findings.append(Finding("ok", what, until))
     return findings
