@@ -68,14 +68,14 @@ class _Pages:
 
     def _made(self) -> ssl.SSLContext:
         certificate, key = self._files
-        phrase = open_key(key, self._passphrase).phrase
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            made.load_cert_chain(certificate, key, phrase)
-        except OSError as fault:
+            made.load_cert_chain(certificate, key, open_key(key, self._passphrase).phrase)
+        except (OSError, ConfigError) as fault:
+            reason = (isinstance(fault, OSError) and fault.strerror) or fault
             both = f"console.certificate = {certificate}, console.key = {key}"
-            raise ConfigError(f"{both}: they are no certificate and its key: {fault.strerror or fault}") from None
+            raise ConfigError(f"{both}: they are no certificate and its key: {reason}") from None
         return made
 
 
