@@ -14,8 +14,8 @@ HEAVY = frozenset(
     (
         *("grafana_foundation_sdk",),
         *("alembic", "boto3", "botocore", "docker", "importlinter", "ipykernel", "kubernetes_validate", "llvmlite"),
-        *("matplotlib", "mlflow", "moto", "mypy", "nbclient", "nbformat", "numba", "ray", "schemathesis", "shap"),
-        *("opentelemetry", "sqlalchemy", "tenseal"),
+        *("matplotlib", "mlflow", "moto", "mypy", "nbclient", "nbformat", "numba", "pkcs11", "ray", "schemathesis"),
+        *("opentelemetry", "shap", "sqlalchemy", "tenseal"),
         *("tensorboard", "tensorboardX", "torch"),
     )
 )

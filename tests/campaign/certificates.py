@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from tests.certificates import namesake
-from treetap.commands.certs.authority import create_authority, open_authority, pem
+from treetap.commands.certs.authority import create_authority, open_authority
 from treetap.commands.certs.revocation import revoke
+from treetap.wire.certificates import key_pem
 from treetap.wire.roles import DOMAIN, Identity, Role
 from treetap.wire.tls import TlsFiles
 
@@ -118,7 +119,7 @@ class Certificates:
         made = builder.sign(signer, hashes.SHA256())
         files = TlsFiles(self.authority / "ca.crt", place / "own.crt", place / "own.key", self.authority / "crl.pem")
         files.certificate.write_bytes(made.public_bytes(Encoding.PEM))
-        files.key.write_bytes(pem(key))
+        files.key.write_bytes(key_pem(key))
         if how.revoked:
             revoke(self.authority, [str(files.certificate)])
         return Kind(defect, own.role, files, how.at)

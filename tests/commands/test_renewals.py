@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from tests.certificates import namesake
 from tests.library.wire.logs import RECEIVED
 from treetap.commands.certs import installing, renewal, renewals
-from treetap.commands.certs.authority import create_authority, issue, open_authority, pem
+from treetap.commands.certs.authority import create_authority, issue, open_authority
 from treetap.commands.certs.cli import certs
 from treetap.commands.certs.installing import install
 from treetap.commands.certs.renewal import MOST_BYTES, renew
@@ -35,7 +35,7 @@ from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import sync_folder
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
-from treetap.wire.certificates import read_certificates
+from treetap.wire.certificates import key_pem, read_certificates
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.hello import say_hello, serve_health
 from treetap.wire.ports import Address
@@ -247,7 +247,7 @@ def _expired(world: World, _files: TlsFiles) -> None:
     away.mkdir()
     files = TlsFiles(world.authority / "ca.crt", away / "bank.crt", away / "bank.key")
     files.certificate.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
-    files.key.write_bytes(pem(own))
+    files.key.write_bytes(key_pem(own))
     with pytest.raises(ConfigError, match="cannot be renewed; make an ordinary request"):
         renew(files)
     _forge(world, files, _asked(BANK))

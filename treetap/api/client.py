@@ -284,7 +284,7 @@ def _context(folder: Path, client: str | None) -> ssl.SSLContext:
     files.check(name, Role.CLIENT)
     context = ssl.create_default_context(cafile=str(files.ca))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(files.certificate, files.key)
+    files.load_into(context)
     if files.revoked is not None:
         context.load_verify_locations(str(files.revoked))
         context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF

@@ -142,7 +142,7 @@ class LocalFederation:
     def operator(self) -> Operator:
         """Calls to the coordinator."""
         tls = self._tls("operator")
-        return Operator(OperatorConfig(coordinator=self.addresses["coordinator"], tls=TlsConfig(**tls)))
+        return Operator(OperatorConfig(coordinator=self.addresses["coordinator"], tls=TlsConfig.model_validate(tls)))
 
     def write_operator_file(self) -> Path:
         """An `operator.toml` for the command line."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -37,14 +40,73 @@ def read_certificates(path: Path) -> list[x509.Certificate]:
         raise ConfigError(f"{path}: not a certificate in PEM form") from None
 
 
-def read_key(path: Path) -> PrivateKeyTypes:
-    """The private key of a PEM file. Raises ConfigError, also for one under a passphrase."""
+class Phrase(Hashable, Protocol):
+    """The place of a passphrase."""
+
+    def phrase(self, field: str) -> bytes:
+        """The passphrase; ConfigError, which begins with `field`, where it cannot be had."""
+
+
+@dataclass(frozen=True, repr=False)
+class OpenedKey:
+    """A private key, and the passphrase under which its file has it; empty for none."""
+
+    key: PrivateKeyTypes
+    phrase: bytes = b""
+
+
+def open_key(path: Path, passphrase: Phrase | None = None) -> OpenedKey:
+    """The private key of a PEM file.
+
+    A passphrase is read once for each content of the file and kept in memory, as the key is: what signs reads keys
+    anew each time. Raises ConfigError.
+    """
+    content = read_file(path)
     try:
-        return serialization.load_pem_private_key(read_file(path), password=None)
+        opened = OpenedKey(serialization.load_pem_private_key(content, password=None))
     except TypeError:
-        raise ConfigError(f"{path}: the key is protected by a passphrase; store it without one, mode 600") from None
+        if passphrase is None:
+            raise ConfigError(
+                f"{path}: the key is protected by a passphrase; say beside key = where it comes from, such as "
+                'passphrase = { command = ["..."] }, or store the key without one, mode 600'
+            ) from None
+        return _opened(content, path, passphrase)
     except (ValueError, UnsupportedAlgorithm):
         raise ConfigError(f"{path}: not a private key in PEM form") from None
+    if passphrase is not None:
+        raise ConfigError(f"{path}: the key has no passphrase; encrypt it, or leave passphrase out")
+    return opened
+
+
+def is_encrypted(path: Path) -> bool:
+    """True if a file has a private key under a passphrase; False also where it cannot be used at all."""
+    try:
+        serialization.load_pem_private_key(read_file(path), password=None)
+    except TypeError:
+        return True
+    except (ConfigError, ValueError, UnsupportedAlgorithm):
+        pass  # its reader tells the fault
+    return False
+
+
+@lru_cache(maxsize=8)
+def _opened(content: bytes, path: Path, passphrase: Phrase) -> OpenedKey:
+    phrase = passphrase.phrase(f"{path}: its passphrase")
+    try:
+        return OpenedKey(serialization.load_pem_private_key(content, phrase), phrase)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ConfigError(f"{path}: the passphrase does not open this key, or the file is damaged") from None
+
+
+def read_key(path: Path, passphrase: Phrase | None = None) -> PrivateKeyTypes:
+    """The private key of a PEM file. Raises ConfigError, also for one under a passphrase that comes from nowhere."""
+    return open_key(path, passphrase).key
+
+
+def key_pem(key: PrivateKeyTypes, phrase: bytes = b"") -> bytes:
+    """A private key as PEM; `phrase`: the passphrase under which it is, empty for none."""
+    locked = serialization.BestAvailableEncryption(phrase) if phrase else serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
 
 
 def belongs(key: PrivateKeyTypes, certificate: x509.Certificate) -> bool:

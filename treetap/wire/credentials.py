@@ -22,16 +22,18 @@ log = logging.getLogger(__name__)
 _KEPT = 256
 #: Seconds between two tries to read files that could not be used, while they look the same.
 AGAIN_S = 1.0
+#: Most of this process's time that such tries take.
+_SHARE = 0.01
 _Stamp = tuple[int, int, int, int] | None
 _Seen = tuple[_Stamp, ...]
 
 
 @dataclass(frozen=True)
 class _Failed:
-    """A try that did not succeed: how the files looked, when (seconds of the monotonic clock), and why."""
+    """A try that did not succeed: how the files looked, when to try again (seconds of the monotonic clock), and why."""
 
     seen: _Seen
-    at: float
+    again: float
     reason: str
 
 
@@ -106,15 +108,18 @@ class CredentialSource:
             seen, failed = self._look(), self._failed
             if failed is None and seen == self._seen:
                 return self._now
-            if failed is not None and seen == failed.seen and monotonic() < failed.at + AGAIN_S:
+            if failed is not None and seen == failed.seen and monotonic() < failed.again:
                 return self._now
+            begun = monotonic()
             try:
                 now = _read(self._files, self._now.number + 1, self._now.own)
                 if self._look() != seen:  # a key and a certificate of two readings may not belong together
                     raise ConfigError("they change at this moment")
                 self._now = now
             except ConfigError as fault:
-                self._failed = _Failed(seen, monotonic(), str(fault))
+                ended = monotonic()
+                again = ended + max(AGAIN_S, (ended - begun) / _SHARE)  # a command for a passphrase may be slow
+                self._failed = _Failed(seen, again, str(fault))
                 if failed is None or failed.reason != str(fault):
                     log.warning("changed TLS files cannot be used, those read before stay in force: %s", fault)
                 self._revoke()

@@ -131,7 +131,7 @@ class _Probe:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.set_alpn_protocols(["h2"])
         context.load_verify_locations(self.tls.ca)
-        context.load_cert_chain(self.tls.certificate, self.tls.key)
+        self.tls.load_into(context)
         problems = []
         for family, _, _, _, place in places:
             self.phase = f"connecting to {place[0]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 
+from treetap.errors import ConfigError
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.tls import TlsFiles
 
@@ -29,14 +30,14 @@ class Secured:
         if (now.ca, now.certificate, now.key) != (self._now.ca, self._now.certificate, self._now.key):
             try:
                 self._now, self._context = now, self._made()
-            except OSError as fault:  # they change at this moment
+            except (OSError, ConfigError) as fault:  # they change at this moment
                 log.warning("%s: changed TLS files cannot be used yet: %s", self._what, fault)
         return self._context
 
     def _made(self) -> ssl.SSLContext:
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
-        made.load_cert_chain(self._files.certificate, self._files.key)
+        self._files.load_into(made)
         made.load_verify_locations(self._files.ca)
         made.verify_mode = ssl.CERT_REQUIRED
         return made

@@ -11,11 +11,13 @@ The one exception from mutual TLS, only by explicit configuration, are calls wit
 from __future__ import annotations
 
 import logging
+import ssl
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -25,12 +27,15 @@ from treetap.errors import BadInput, ConfigError
 from treetap.names import on_loopback
 from treetap.wire.certificates import (
     NoIdentity,
+    Phrase,
     belongs,
     common_names,
     date,
     extension,
     fingerprint,
     identity,
+    key_pem,
+    open_key,
     read_certificates,
     read_file,
     read_key,
@@ -38,6 +43,9 @@ from treetap.wire.certificates import (
 )
 from treetap.wire.revoked import Revoked, read_revoked
 from treetap.wire.roles import Identity, Role
+
+if TYPE_CHECKING:
+    from treetap.wire.tokens import Token
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +56,30 @@ NAME_KEY = "treetap-name"
 
 
 @dataclass(frozen=True)
+class Signing:
+    """A key in a token that signs a process's documents, and its certificate, which goes with each signature."""
+
+    certificate: Path
+    token: Token
+
+    def read(self) -> x509.Certificate:
+        """The certificate. Raises ConfigError."""
+        return read_certificates(self.certificate)[0]
+
+    def check(self, process: Identity) -> None:
+        """Sign on trial. Raises ConfigError: the key cannot be used, or is of a process that signs no documents."""
+        if process.role not in (Role.PARTY, Role.OPERATOR):
+            raise ConfigError(f"{self.token.where}: {process} signs no documents: leave [tls.signing] out")
+        self.token.key(self.read().public_key()).try_out()
+
+
+@dataclass(frozen=True)
 class TlsFiles:
     """Paths of one process's files for mutual TLS: the authority's certificate, its own, and its key (PEM).
 
     `revoked`: the list of revoked certificates; None: certificates end at their own last day only. `proxied`: calls go
-    through the environment's proxy (`treetap.wire.proxies`).
+    through the environment's proxy (`treetap.wire.proxies`). `passphrase`: where that of the key comes from; None: it
+    has none. `signing`: the key that signs documents; None: the same key does.
     """
 
     ca: Path
@@ -60,10 +87,14 @@ class TlsFiles:
     key: Path
     revoked: Path | None = None
     proxied: bool = False
+    passphrase: Phrase | None = None
+    signing: Signing | None = None
 
     def check(self, expected_name: str | None, role: Role | None = None) -> str:
-        """:meth:`inspect`, and a warning in the log if others can read the key."""
+        """:meth:`inspect`, a signature on trial if another key signs, and a warning if others can read the key."""
         name = self.inspect(expected_name, role)
+        if self.signing is not None:
+            self.signing.check(identity(read_certificates(self.certificate)[0]))
         if warning := self.open_key():
             log.warning("%s", warning)
         return name
@@ -85,18 +116,41 @@ class TlsFiles:
         certificate, _ = self.pair()
         if fault := certificate_fault(certificate, authorities, expected_name, role, self.revocations(authorities)):
             raise ConfigError(f"{self.certificate}: {fault}")
-        return identity(certificate).name
+        own = identity(certificate)
+        if self.signing is not None and (fault := self.fault(self.signing.read(), own.name, own.role)):
+            raise ConfigError(f"{self.signing.certificate}: {fault}")
+        return own.name
 
     def pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
         """The certificate and its key. Raises ConfigError: one cannot be read, or they do not fit each other."""
-        certificate, key = read_certificates(self.certificate)[0], read_key(self.key)
+        certificate, key = read_certificates(self.certificate)[0], read_key(self.key, self.passphrase)
         if not belongs(key, certificate):
             raise ConfigError(f"{self.key}: this key does not belong to the certificate {self.certificate}")
         return certificate, key
 
+    def signing_pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
+        """The certificate and the key of documents; of those in a token each signature tells whether they fit."""
+        if self.signing is None:
+            return self.pair()
+        certificate = self.signing.read()
+        return certificate, self.signing.token.key(certificate.public_key())
+
     def read(self) -> tuple[bytes, bytes, bytes]:
-        """Contents of (ca, certificate, key), PEM. Raises ConfigError for a file that cannot be read."""
-        return read_file(self.ca), read_file(self.certificate), read_file(self.key)
+        """Contents of (ca, certificate, key), PEM, the key without a passphrase, for gRPC, which takes no other.
+
+        Raises ConfigError for a file that cannot be read.
+        """
+        ca, certificate = read_file(self.ca), read_file(self.certificate)
+        return (
+            ca,
+            certificate,
+            read_file(self.key) if self.passphrase is None else key_pem(read_key(self.key, self.passphrase)),
+        )
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Have TLS of Python's `ssl` show this certificate. Raises ConfigError, and OSError while the files change."""
+        # With an empty one, too, OpenSSL asks nobody at the terminal.
+        context.load_cert_chain(self.certificate, self.key, open_key(self.key, self.passphrase).phrase)
 
     def revocations(self, authorities: Sequence[x509.Certificate]) -> Revoked | None:
         """Certificates that the authorities have revoked; None without a list. Raises ConfigError for a bad list."""

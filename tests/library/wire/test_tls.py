@@ -5,8 +5,11 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
+import os
 import shutil
+import ssl
 import stat
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -22,7 +25,9 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import request, sign_request
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import BadInput, ConfigError
-from treetap.wire.certificates import fingerprint
+from treetap.secret import Secret
+from treetap.wire.certificates import fingerprint, key_pem, read_key
+from treetap.wire.credentials import CredentialSource
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles
 
@@ -215,18 +220,51 @@ def test_a_key_of_another_certificate_is_told(folder: Path) -> None:
     _assert_fault(mixed, "a", f"{b.key}: this key does not belong to the certificate {a.certificate}")
 
 
+def _encrypt(key: Path, word: bytes) -> None:
+    """Put a passphrase on a key file."""
+    key.write_bytes(key_pem(read_key(key), word))
+
+
 def test_a_key_under_a_passphrase_is_told(folder: Path) -> None:
     """A process that starts by itself cannot type a passphrase."""
     files = issue(folder, "a", Role.PARTY)
-    key = serialization.load_pem_private_key(files.key.read_bytes(), None)
-    files.key.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(b"word"),
-        )
-    )
-    _assert_fault(files, "a", f"{files.key}: the key is protected by a passphrase")
+    _encrypt(files.key, b"word")
+    _assert_fault(files, "a", f"{files.key}: the key is protected by a passphrase; say beside key =")
+
+
+def test_a_key_opens_by_the_passphrase_of_its_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key under a passphrase serves gRPC and `ssl`; a wrong passphrase, or a needless one, is told and not shown."""
+    from_command = Secret(command=("echo", "word"))
+    plain = issue(folder, "a", Role.PARTY)
+    files = replace(plain, passphrase=from_command)
+    _assert_fault(files, "a", f"{files.key}: the key has no passphrase")
+    content = plain.read()
+    _encrypt(files.key, b"word")
+    assert files.inspect("a", Role.PARTY) == "a"
+    monkeypatch.setattr(Secret, "phrase", None)  # it is asked for once: what signs reads the key anew each time
+    assert files.read() == content
+    files.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    monkeypatch.undo()
+    line = _assert_fault(replace(files, passphrase=Secret(command=("echo", "canary"))), "a", f"{files.key}: the ")
+    assert "does not open this key" in line
+    assert "canary" not in line
+
+
+def test_a_renewed_key_is_opened_by_its_new_passphrase(folder: Path) -> None:
+    """A running process takes a new key once the place of the passphrase holds that of the new one."""
+    (place := folder / "word").write_bytes(b"first\n")
+    files = replace(issue(folder, "a", Role.PARTY), passphrase=Secret(file=place))
+    _encrypt(files.key, b"first")
+    source = CredentialSource(files)
+    first = source.now()
+    files.key.unlink()
+    files.certificate.unlink()
+    plain = issue(folder, "a", Role.PARTY).key.read_bytes()
+    _encrypt(files.key, b"second")
+    assert source.now() is first
+    place.write_bytes(b"second\n")
+    os.utime(files.key)  # else it is tried again after a second
+    assert source.now().key == plain
 
 
 def test_dates_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

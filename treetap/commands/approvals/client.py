@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import model_validator
 
 from treetap.commands.ending import run
+from treetap.commands.typed import with_typed
 from treetap.names import on_loopback
 from treetap.process.config import Process
+from treetap.secret import Secret
 from treetap.strict import Address as AddressText
 from treetap.strict import Host, Name, Strict, load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
 from treetap.wire.timeouts import Timeouts
+from treetap.wire.tls import Transport
 from treetap.wire.v2 import approvals_pb2
 from treetap.wire.visible_message import visible_message
 
@@ -37,6 +40,8 @@ class ConsoleConfig(Strict):
     """Certificate of the pages for browsers, PEM, such as a company's authority issues; with it they use HTTPS."""
     key: Path | None = None
     """The key of that certificate, PEM."""
+    passphrase: Secret | None = None
+    """Where the passphrase of that key comes from, as `passphrase` of `[tls]`."""
     hosts: list[Host] = []
     """Names under which browsers ask for the pages, beside that of `listen`; a request for another is refused."""
 
@@ -67,13 +72,17 @@ class ApproverConfig(Process):
     def addresses(self) -> dict[str, str]:
         return {"party": self.party}
 
+    def transport(self) -> Transport:
+        return with_typed(super().transport())
+
 
 def read(path: Path) -> ApproverConfig:
     """Read the file; relative paths in it are relative to its folder."""
     config = load(path, ApproverConfig)
     base, pages = path.absolute().parent, config.console
     if pages.certificate is not None and pages.key is not None:
-        files = {"certificate": base / pages.certificate, "key": base / pages.key}
+        phrase = None if pages.passphrase is None else pages.passphrase.below(base)
+        files = {"certificate": base / pages.certificate, "key": base / pages.key, "passphrase": phrase}
         pages = pages.model_copy(update=files)
     return config.model_copy(update={"tls": config.tls_below(base), "console": pages})
 

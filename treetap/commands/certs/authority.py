@@ -18,15 +18,16 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import NameOID
 
+from treetap.commands.certs.authority_key import KEY, SigningKey, existing_key, make_key, place_of
 from treetap.errors import BadInput, ConfigError
 from treetap.models.checksums import parse_json
 from treetap.models.durable import append
 from treetap.names import KINDS, NAME
-from treetap.wire.certificates import belongs, date, extension, fingerprint, read_certificates, read_key
+from treetap.wire.certificates import belongs, date, extension, fingerprint, key_pem, read_certificates
 from treetap.wire.roles import DOMAIN, Identity, Role, reserved
 from treetap.wire.tls import BOTH_ENDS, TlsFiles
 
@@ -101,19 +102,18 @@ log = logging.getLogger(__name__)
 
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # of a DNS name
 BACKDATED = timedelta(minutes=5)  # clocks of two hosts differ
-SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 def create_authority(folder: Path, common_name: str = "treetap CA", days: int = 3650) -> None:
-    """Make a certificate authority in ``folder``: ca.crt, and ca.key readable by its owner only.
+    """Make a certificate authority in ``folder``: ca.crt, and ca.key readable by its owner only, or a key in a token.
 
     Raises BadInput if either file exists, ConfigError for an unusable name or number of days.
     """
-    certificate_path, key_path = folder / "ca.crt", folder / "ca.key"
+    certificate_path, key_path = folder / "ca.crt", folder / KEY
     refuse_existing(certificate_path, key_path)
     if not 0 < len(common_name) <= 64:
         raise ConfigError(f"authority name {common_name!r}: it must have 1 to 64 characters")
-    key = ec.generate_private_key(ec.SECP256R1())
+    key, content = make_key(folder)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     builder = (
         _builder(name, name, key.public_key(), last_day(days))
@@ -121,7 +121,8 @@ def create_authority(folder: Path, common_name: str = "treetap CA", days: int = 
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    write_new(key_path, pem(key), 0o600)
+    if content is not None:
+        write_new(key_path, content, 0o600)
     write_new(certificate_path, builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), 0o644)
 
 
@@ -144,7 +145,7 @@ def issue(
     refuse_existing(files.certificate, files.key)
     key = ec.generate_private_key(ec.SECP256R1())
     signed = sign(ca_folder or folder, identity, key.public_key(), hosts, days)
-    write_new(files.key, pem(key), 0o600)
+    write_new(files.key, key_pem(key), 0o600)
     write_new(files.certificate, signed.public_bytes(serialization.Encoding.PEM), 0o644)
     return files
 
@@ -205,14 +206,14 @@ def general_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
 
 def open_authority(folder: Path, purpose: str) -> tuple[x509.Certificate, SigningKey]:
     """The authority's certificate and key. The log names each opening of the key and its purpose."""
-    certificate_path, key_path = folder / "ca.crt", folder / "ca.key"
+    certificate_path, place = folder / "ca.crt", place_of(folder)
     certificate = read_certificates(certificate_path)[0]
-    log.info("opening the authority's key %s to %s", key_path, purpose)
-    key = read_key(key_path)
+    log.info("opening the authority's key %s to %s", place, purpose)
+    key = existing_key(folder, certificate.public_key())
     if not belongs(key, certificate):
-        raise ConfigError(f"{key_path}: opened to {purpose}, but it does not belong to {certificate_path}")
+        raise ConfigError(f"{place}: opened to {purpose}, but it does not belong to {certificate_path}")
     if not isinstance(key, SigningKey):
-        raise ConfigError(f"{key_path}: opened to {purpose}, but it is neither an elliptic-curve nor an RSA key")
+        raise ConfigError(f"{place}: opened to {purpose}, but it is neither an elliptic-curve nor an RSA key")
     return certificate, key
 
 
@@ -295,13 +296,6 @@ def _general_name(host: str) -> x509.GeneralName:
         if reserved(host):
             raise ConfigError(f"host {host!r}: {DOMAIN} is reserved for names of roles; leave it out") from None
         return x509.DNSName(host)
-
-
-def pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as PEM without a passphrase."""
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
 
 
 def refuse_existing(*paths: Path) -> None:

@@ -26,12 +26,13 @@ Days = Annotated[int, typer.Option(help="Days until it expires.")]
 def certs_init(folder: Annotated[Path, typer.Argument(help="Where ca.crt, ca.key and crl.pem go.")]) -> None:
     """Make a private certificate authority, and its list of revoked certificates, which is empty."""
     from treetap.commands.certs.authority import create_authority
+    from treetap.commands.certs.authority_key import place_of
     from treetap.commands.certs.revocation import revoke
 
     create_authority(folder)
     revoked, _, _ = revoke(folder)
     typer.echo(
-        f"{folder / 'ca.crt'} and {revoked}: give them to every process\n{folder / 'ca.key'}: keep it to yourself"
+        f"{folder / 'ca.crt'} and {revoked}: give them to every process\n{place_of(folder)}: keep it to yourself"
     )
 
 
@@ -58,14 +59,21 @@ def certs_request(
     role: ProcessRole,
     out: Annotated[Path, typer.Option(help="Folder of the key and the request.")] = Path(),
     host: Hosts = None,
+    signing: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Request a second certificate instead: of the key of [tls.signing] in FILE."),
+    ] = None,
 ) -> None:
     """Make a key on the process's own host, and a request for its certificate: the key never leaves the host.
 
-    The authority answers the request with `treetap certs sign`.
+    The authority answers the request with `treetap certs sign`. With --signing the key is in a PKCS#11 token and signs
+    documents only, so that no --host goes with it.
     """
-    from treetap.commands.certs.requests import request
+    from treetap.commands.certs.requests import request, request_signing
 
-    made = request(out, name, role, host or ())
+    if signing is not None and host:
+        raise typer.BadParameter("--signing is for documents, which no host serves: leave --host out")
+    made = request(out, name, role, host or ()) if signing is None else request_signing(out, name, role, signing)
     typer.echo(
         f"{made.key}: keep it here\n{made.request}: send it to the authority\n"
         f"SHA-256 of the key: {made.fingerprint}: send it to the authority over another channel"
@@ -87,9 +95,11 @@ def certs_renew(
     The authority answers with `treetap certs sign --renewals`; `treetap certs install` switches to the new pair.
     """
     from treetap.commands.certs.renewal import renew
+    from treetap.commands.typed import typed
     from treetap.wire.tls import TlsFiles
 
-    made = renew(TlsFiles(certificate, certificate, key or certificate.with_suffix(".key")), out, host)
+    key = key or certificate.with_suffix(".key")
+    made = renew(TlsFiles(certificate, certificate, key, passphrase=typed(key)), out, host)
     typer.echo(
         f"{made.key}: keep it here\n{made.request}: send it to the authority, which must sign it before "
         f"{made.ends:%Y-%m-%d %H:%M UTC}"
@@ -111,9 +121,11 @@ def certs_install(
     Running processes read them within five seconds; jobs go on. The old key is deleted.
     """
     from treetap.commands.certs.installing import install
+    from treetap.commands.typed import typed
     from treetap.wire.tls import TlsFiles
 
-    files = TlsFiles(ca or certificate.parent / "ca.crt", certificate, key or certificate.with_suffix(".key"))
+    key = key or certificate.with_suffix(".key")
+    files = TlsFiles(ca or certificate.parent / "ca.crt", certificate, key, passphrase=typed(key))
     switched = install(new, files, next_key)
     typer.echo(f"{certificate}: {'is now' if switched else 'was already'} {new}; its key is {files.key}")
 

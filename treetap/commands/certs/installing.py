@@ -52,7 +52,7 @@ def install(new: Path, files: TlsFiles, next_key: Path | None = None) -> bool:
     key_path = next_key or waiting
     fresh = certificate != held
     if fresh:
-        if not belongs(read_key(key_path), certificate):
+        if not belongs(read_key(key_path, files.passphrase), certificate):
             raise ConfigError(f"{key_path}: this key does not belong to the certificate {new}")
         if holder != before:
             raise ConfigError(f"{new}: the certificate is that of {holder}, and {files.certificate} that of {before}")

@@ -22,12 +22,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from google.protobuf.message import DecodeError
 
-from treetap.commands.certs.authority import pem, process, refuse_existing
+from treetap.commands.certs.authority import process, refuse_existing
 from treetap.commands.certs.requests import hosts_of, new_request, read_request
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.checksums import parse_json
 from treetap.models.durable import write_whole
-from treetap.wire.certificates import NoIdentity, date, fingerprint, identity, read_certificates
+from treetap.wire.certificates import NoIdentity, date, fingerprint, identity, key_pem, open_key, read_certificates
 from treetap.wire.roles import Identity
 from treetap.wire.signatures import signed
 from treetap.wire.tls import TlsFiles
@@ -66,6 +66,8 @@ class Made(NamedTuple):
 def renew(files: TlsFiles, out: Path | None = None, hosts: Sequence[str] | None = None) -> Made:
     """Make a process's next key beside the one in use, mode 600, and the request for its certificate.
 
+    The next key is under the passphrase of the one in use, if that has one.
+
     Args:
         files: the certificate and the key in use; the authority's certificate is not read.
         out: folder of the request; by default that of the certificate. The key stays beside the one in use.
@@ -98,7 +100,7 @@ def renew(files: TlsFiles, out: Path | None = None, hosts: Sequence[str] | None 
     }
     try:
         request_path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(key_path, pem(key))
+        write_whole(key_path, key_pem(key, open_key(files.key, files.passphrase).phrase))
         write_whole(request_path, json.dumps(content, indent=1).encode() + b"\n", 0o644)
     except OSError as error:
         raise BadInput(f"{error.filename}: cannot be written: {error.strerror}") from None

@@ -11,21 +11,40 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
+from pydantic import ConfigDict
 
-from treetap.commands.certs.authority import general_names, pem, process, refuse_existing, sign, write_new
+from treetap.commands.certs.authority import general_names, process, refuse_existing, sign, write_new
+from treetap.commands.certs.authority_key import SigningKey
+from treetap.commands.typed import typed_once
 from treetap.errors import ConfigError
-from treetap.wire.certificates import common_names, read_file, spki
+from treetap.process.config import SigningConfig
+from treetap.strict import Strict, load
+from treetap.wire.certificates import common_names, key_pem, read_file, spki
 from treetap.wire.roles import Identity, Role, reserved
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _LEAST_RSA_BITS = 2048
 
 
+class _Tls(Strict):
+    """`[tls]` of a process's file, as far as a request for its second certificate needs it."""
+
+    model_config = ConfigDict(extra="ignore")
+    signing: SigningConfig
+
+
+class _Signs(Strict):
+    """Such a file."""
+
+    model_config = ConfigDict(extra="ignore")
+    tls: _Tls
+
+
 @dataclass(frozen=True)
 class Request:
-    """A request's files, and the fingerprint of its key, which both sides compare."""
+    """A request's files, of which the key may be a URI, and the fingerprint of its key, which both sides compare."""
 
-    key: Path
+    key: Path | str
     request: Path
     fingerprint: str
 
@@ -39,7 +58,7 @@ def request(folder: Path, name: str, role: Role, hosts: Sequence[str] = ()) -> R
     made = folder / f"{name}.key", folder / f"{name}.csr"
     refuse_existing(*made, folder / f"{name}.crt")
     key, asked = new_request(identity, hosts)
-    write_new(made[0], pem(key), 0o600)
+    write_new(made[0], key_pem(key), 0o600)
     write_new(made[1], asked.public_bytes(serialization.Encoding.PEM), 0o644)
     return Request(*made, _fingerprint(asked))
 
@@ -48,15 +67,35 @@ def new_request(
     identity: Identity, hosts: Sequence[str]
 ) -> tuple[ec.EllipticCurvePrivateKey, x509.CertificateSigningRequest]:
     """A new key, and its request for a certificate of this name, role and hosts. Raises ConfigError for a bad host."""
-    alternatives = [x509.DNSName(identity.dns), *general_names(hosts)]
+    alternatives = general_names(hosts)
     key = ec.generate_private_key(ec.SECP256R1())
-    asked = (
+    return key, _asked(key, identity, alternatives)
+
+
+def _asked(
+    key: SigningKey, identity: Identity, hosts: Sequence[x509.GeneralName] = ()
+) -> x509.CertificateSigningRequest:
+    alternatives = x509.SubjectAlternativeName([x509.DNSName(identity.dns), *hosts])
+    return (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity.name)]))
-        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(alternatives, critical=False)
         .sign(key, hashes.SHA256())
     )
-    return key, asked
+
+
+def request_signing(folder: Path, name: str, role: Role, file: Path) -> Request:
+    """Make a request for the certificate of the key in the token that `[tls.signing]` of a process's file names.
+
+    NAME.csr goes to ``folder``; the token makes the key unless it has one. Raises as `request` does.
+    """
+    identity, path = process(name, role), folder / f"{name}.csr"
+    refuse_existing(path, folder / f"{name}.crt")
+    signing = load(file, _Signs).tls.signing.below(file.absolute().parent)
+    key = signing.token(f"{file}: [tls.signing]", typed_once(file)).key_pair()
+    asked = _asked(key, identity)
+    write_new(path, asked.public_bytes(serialization.Encoding.PEM), 0o644)
+    return Request(signing.uri, path, _fingerprint(asked))
 
 
 def sign_request(

@@ -19,6 +19,8 @@ from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import stamp_of
 from treetap.names import on_loopback
 from treetap.process.lifecycle import serve_until_stopped
+from treetap.secret import Secret
+from treetap.wire.certificates import open_key
 
 log = logging.getLogger(__name__)
 #: Seconds that a call to the party may take.
@@ -40,14 +42,14 @@ def secured_by(config: ConsoleConfig) -> Callable[[], ssl.SSLContext] | None:
     """TLS of a connection, by the certificate of the pages; None without one. Raises ConfigError for other files."""
     if config.certificate is None or config.key is None:
         return None
-    return _Pages(config.certificate, config.key).context
+    return _Pages(config.certificate, config.key, config.passphrase).context
 
 
 class _Pages:
     """TLS with the certificate of the pages, by the files as they are; unusable ones leave those before in force."""
 
-    def __init__(self, certificate: Path, key: Path) -> None:
-        self._files = certificate, key
+    def __init__(self, certificate: Path, key: Path, passphrase: Secret | None) -> None:
+        self._files, self._passphrase = (certificate, key), passphrase
         self._seen = self._look()
         self._context = self._made()
 
@@ -69,10 +71,11 @@ class _Pages:
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            made.load_cert_chain(certificate, key)
-        except OSError as fault:
+            made.load_cert_chain(certificate, key, open_key(key, self._passphrase).phrase)
+        except (OSError, ConfigError) as fault:
+            reason = (isinstance(fault, OSError) and fault.strerror) or fault
             both = f"console.certificate = {certificate}, console.key = {key}"
-            raise ConfigError(f"{both}: they are no certificate and its key: {fault.strerror or fault}") from None
+            raise ConfigError(f"{both}: they are no certificate and its key: {reason}") from None
         return made
 
 

@@ -270,7 +270,7 @@ def check_http(process: Identity, listen: str, tls: TlsFiles | None) -> list[Fin
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which reads no variable of the environment
             context.load_verify_locations(tls.ca)
             context.check_hostname = False  # names are not hosts: compared below
-            context.load_cert_chain(tls.certificate, tls.key)
+            tls.load_into(context)
             connection = HTTPSConnection(host.strip("[]"), int(port), timeout=HELLO_S, context=context)
         connection.connect()
         shown = connection.sock.getpeercert() if isinstance(connection.sock, ssl.SSLSocket) else None

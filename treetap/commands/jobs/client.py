@@ -16,6 +16,7 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from treetap.commands.ending import run, tell
+from treetap.commands.typed import with_typed
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
 from treetap.names import check_name
 from treetap.process.config import Process
@@ -29,7 +30,7 @@ from treetap.wire.roles import Role
 from treetap.wire.signatures import signed
 from treetap.wire.status_parts import UNDER_WAY, jobs_of, joined
 from treetap.wire.timeouts import Reconnects, Timeouts
-from treetap.wire.tls import Insecure
+from treetap.wire.tls import Insecure, Transport
 from treetap.wire.v2 import jobs_pb2
 from treetap.wire.visible_message import visible_message
 
@@ -54,6 +55,9 @@ class OperatorConfig(Process):
 
     def addresses(self) -> dict[str, str]:
         return {"coordinator": self.coordinator}
+
+    def transport(self) -> Transport:
+        return with_typed(super().transport())
 
 
 def read(path: Path) -> OperatorConfig:

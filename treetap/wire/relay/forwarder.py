@@ -241,7 +241,7 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_verify_locations(files.ca)
-    context.load_cert_chain(files.certificate, files.key)
+    files.load_into(context)
     return context
 
 
