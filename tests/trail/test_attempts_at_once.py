@@ -8,12 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from party.runtime.context import StepContext
 from party.runtime.ledger import Ledger
 from party.runtime.metrics import PartyMetrics
 from party.trail.exchange import Exchange
 from party.trail.journal import Kind, Trail
 from tests.simulator import run
+from treetap.errors import DataError, Malformed
 from treetap.wire.tls import Insecure
 from treetap.wire.v2.setup_pb2 import TrailHead
 from treetap.wire.v2.types_pb2 import Signed
@@ -134,5 +137,20 @@ def test_a_last_head_that_comes_in_part_holds_no_job_up(tmp_path: Path) -> None:
         (line,) = [line for line, _ in trail.lines() if line["kind"] == Kind.LEFT]
         assert line["missing"] == [TELCO]
         assert "did not come within 3 s" in line["faults"][TELCO]
+
+    run(main())
+
+
+def test_heads_that_do_not_fit_are_counted(tmp_path: Path) -> None:
+    """By partner and kind: one without its form, and one of this party's trail that it lacks."""
+
+    async def main() -> None:
+        exchange, _ = attempt(begun(tmp_path))
+        with pytest.raises(Malformed, match="it has 5 bytes"):
+            exchange._checked(TELCO, TrailHead(head=b"short"))
+        with pytest.raises(DataError, match="an older state was brought back"):
+            exchange._check_held(TELCO, LATER)
+        samples = exchange._context.metrics.samples("treetap_trail_faults_total")
+        assert {labels["fault"]: times for _, labels, times in samples} == {"unsound": 1, "own state": 1}
 
     run(main())
