@@ -164,8 +164,7 @@ class Attempt:
             log.exception("job %s", job)
             await self._give_up("failed", f"defect in the coordinator: {error!r}")
         finally:
-            if span:
-                span.end("put off" if self.put_off else self._progress.status.state)
+            self._parties.metrics.end(span, "put off" if self.put_off else self._progress.status.state)
 
     async def _train(self) -> None:
         spec, progress = self._submitted.spec, self._progress

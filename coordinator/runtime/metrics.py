@@ -50,6 +50,12 @@ class CoordinatorMetrics(ProcessMetrics):
         _attempt.set(span)
         return span
 
+    def end(self, span: JobSpan | None, outcome: str) -> None:
+        """End the span of the attempt, which what this task begins afterwards is no part of."""
+        _attempt.set(None)
+        if span:
+            span.end(outcome)
+
     @contextmanager
     def asking(self, party: str, step: str, *, often: bool = False) -> Iterator[StepSpan | None]:
         """Count and time a step that a party is asked for; gives its span. `often`: it has none."""

@@ -36,16 +36,20 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
     """The endpoint of a server that does this with each connection, within the block."""
     with socket.create_server(("127.0.0.1", 0)) as server:
+        opened = list[socket.socket]()
 
         def serve() -> None:
             with suppress(OSError):
                 while True:
-                    answer(server.accept()[0])
+                    opened.append(server.accept()[0])
+                    answer(opened[-1])
 
         threading.Thread(target=serve, daemon=True).start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}{PATH}"
-        with suppress(OSError):
-            server.shutdown(socket.SHUT_RDWR)
+        for one in (server, *opened):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
 
 
 def _drip(opened: socket.socket) -> None:

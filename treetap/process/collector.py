@@ -78,16 +78,22 @@ class Collector:
     def headers(self) -> dict[str, str]:
         """The headers of the file or the command; `ConfigError` names it and the fault, and shows none of them."""
         file, command = self._config.headers_file, self._config.headers_command
-        if file is None and command is None:
+        if file is not None:
+            source = f"telemetry.headers_file: {file}"
+        elif command is not None:
+            source = f"telemetry.headers_command: {command[0]}"  # without its arguments
+        else:
             return {}
-        source = f"telemetry.headers_file: {file}" if file is not None else f"telemetry.headers_command: {command}"
         try:
             if file is not None:
                 with file.open("rb") as opened:
                     content = opened.read(MOST_HEADERS + 1)
             else:
-                asked = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "timeout": REQUEST_S}
-                content = subprocess.run(command, stdout=subprocess.PIPE, check=True, **asked).stdout  # type: ignore[call-overload] # noqa: S603 - of the owner's file
+                nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+                done = subprocess.run(  # noqa: S603 - of the owner's file
+                    command or [], stdin=nothing, stdout=pipe, stderr=nothing, timeout=REQUEST_S, check=True
+                )
+                content = done.stdout
         except (OSError, subprocess.SubprocessError) as failure:
             why = getattr(failure, "strerror", None) or f"fails ({type(failure).__name__})"
             raise ConfigError(f"{source}: {why}: mend it, or leave the key out", party=self._party) from None

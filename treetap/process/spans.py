@@ -25,7 +25,7 @@ from treetap.version import package_version
 #: Classes whose bytes at a receiver tell how many records lie in a node; senders count them by layout.
 BY_RECORDS = frozenset({"INSTANCE_SPACE", "SPLIT_DIRECTION"})
 #: Outcomes that are no failure of a step or a job.
-WELL = frozenset({"done", "finished", "left"})
+WELL = frozenset({"done", "finished", "left", "put off", "cancelled"})
 
 
 class _Ids(IdGenerator):
