@@ -25,6 +25,7 @@ from treetap.process import collector as module
 from treetap.process.collector import Collector, Untaken
 from treetap.process.config import TelemetryConfig
 from treetap.process.spans import Spans
+from treetap.secret import Secret
 from treetap.trees.params import BoostingParams
 from treetap.wire.roles import Role
 
@@ -156,27 +157,31 @@ def _until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
         time.sleep(0.01)
 
 
+def _with_headers(endpoint: str, place: Secret) -> TelemetryConfig:
+    return TelemetryConfig(endpoint=endpoint, headers=place)
+
+
 def test_headers_of_a_file_and_of_a_command(tmp_path: Path) -> None:
     """They go with each request; after a refusal they are read again. A fault shows none of them."""
     file = tmp_path / "headers"
     file.write_text("authorization: Bearer one\nx-scope-orgid: bank\n")
     with taking((401, {})) as server:
-        collector = Collector("bank", TelemetryConfig(endpoint=server.endpoint, headers_file=file))
+        collector = Collector("bank", _with_headers(server.endpoint, Secret(file=file)))
         file.write_text("authorization: Bearer two\n")
         with pytest.raises(Untaken, match="status 401"):
             collector.take(b"")
         server.answer = (200, {})
         collector.take(b"")
-        command = [sys.executable, "-c", "print('authorization: Bearer three')"]
-        Collector("bank", TelemetryConfig(endpoint=server.endpoint, headers_command=command)).take(b"")
+        command = (sys.executable, "-c", "print('authorization: Bearer three')")
+        Collector("bank", _with_headers(server.endpoint, Secret(command=command))).take(b"")
         assert [head["authorization"] for head in server.heads] == ["Bearer one", "Bearer two", "Bearer three"]
         assert [head.get("x-scope-orgid") for head in server.heads] == ["bank", None, None]
         file.write_text("authorization: geheim\ngeheim\n")
-        with pytest.raises(ConfigError, match=r"telemetry\.headers_file: .*headers: line 2 is no header") as fault:
-            Collector("bank", TelemetryConfig(endpoint=server.endpoint, headers_file=file))
+        with pytest.raises(ConfigError, match=r"telemetry\.headers: line 2 is no header") as fault:
+            Collector("bank", _with_headers(server.endpoint, Secret(file=file)))
         assert "geheim" not in str(fault.value)
-        with pytest.raises(ConfigError, match=r"headers_command: .*: fails \(CalledProcessError\)"):
-            Collector("bank", TelemetryConfig(endpoint=server.endpoint, headers_command=["false"]))
+        with pytest.raises(ConfigError, match=r"telemetry\.headers: command 'false': ended with status 1"):
+            Collector("bank", _with_headers(server.endpoint, Secret(command=("false",))))
 
 
 def test_only_the_named_authority_is_trusted(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from treetap.errors import ConfigError
 from treetap.logs import ignored, pin_libraries, restore_variables_of_spans
 from treetap.metrics import ProcessMetrics
 from treetap.process.config import TelemetryConfig
+from treetap.secret import Secret
 
 NEAR, FAR = "http://127.0.0.1:4318/v1/traces", "https://collector.example:4318/v1/traces"
 PARTY = 'name = "bank"\nstate = "state"\ninsecure = true\n[telemetry]\n'
@@ -31,7 +32,7 @@ COORDINATOR = 'state = "state"\ninsecure = true\nparties = {}\n[telemetry]\n'
         ({"endpoint": "collector:4318"}, "is an address such as"),
         ({"endpoint": "http://127.0.0.1:many/"}, "Port could not be cast"),
         ({"endpoint": "http://127.0.0.1/?token=t"}, "is an address such as"),
-        ({"endpoint": NEAR, "headers_file": "h", "headers_command": ["cat"]}, "exclude each other"),
+        ({"endpoint": NEAR, "headers": {"file": "h", "command": ["cat"]}}, "name one of"),
         ({"endpoint": NEAR, "headers": {"authorization": "t"}}, "Extra inputs"),
     ],
     ids=["no-ca", "ca-in-vain", "plain-and-far", "no-scheme", "port", "query", "two-sources", "inline"],
@@ -50,10 +51,10 @@ def test_a_password_in_the_address_is_not_shown(tmp_path: Path) -> None:
         read_party(file)
     assert "geheim" not in str(fault.value)
     for head, read in ((PARTY, read_party), (COORDINATOR, read_coordinator)):
-        file.write_text(f'{head}endpoint = "{FAR}"\nca = "ca.crt"\nheaders_file = "/run/secrets/headers"\n')
+        file.write_text(f'{head}endpoint = "{FAR}"\nca = "ca.crt"\nheaders = {{ file = "/run/secrets/headers" }}\n')
         read_now = read(file).telemetry
         assert read_now is not None
-        assert (read_now.ca, read_now.headers_file) == (tmp_path / "ca.crt", Path("/run/secrets/headers"))
+        assert (read_now.ca, read_now.headers) == (tmp_path / "ca.crt", Secret(file=Path("/run/secrets/headers")))
 
 
 def test_without_the_extra_a_process_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

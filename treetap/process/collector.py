@@ -11,7 +11,6 @@ import logging
 import re
 import socket
 import ssl
-import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -76,33 +75,16 @@ class Collector:
         self._headers = self.headers()
 
     def headers(self) -> dict[str, str]:
-        """The headers of the file or the command; `ConfigError` names it and the fault, and shows none of them."""
-        file, command = self._config.headers_file, self._config.headers_command
-        if file is not None:
-            source = f"telemetry.headers_file: {file}"
-        elif command is not None:
-            source = f"telemetry.headers_command: {command[0]}"  # without its arguments
-        else:
+        """The headers, from their place; `ConfigError` names it and the fault, and shows none of them."""
+        if (place := self._config.headers) is None:
             return {}
-        try:
-            if file is not None:
-                with file.open("rb") as opened:
-                    content = opened.read(MOST_HEADERS + 1)
-            else:
-                nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
-                done = subprocess.run(  # noqa: S603 - of the owner's file
-                    command or [], stdin=nothing, stdout=pipe, stderr=nothing, timeout=REQUEST_S, check=True
-                )
-                content = done.stdout
-        except (OSError, subprocess.SubprocessError) as failure:
-            why = getattr(failure, "strerror", None) or f"fails ({type(failure).__name__})"
-            raise ConfigError(f"{source}: {why}: mend it, or leave the key out", party=self._party) from None
+        content = place.read("telemetry.headers", MOST_HEADERS, REQUEST_S)
         lines = [line for line in content.decode("latin-1").splitlines() if line.strip()]
         parsed = [_HEADER.fullmatch(line.strip()) for line in lines]
         wrong = [number for number, one in enumerate(parsed, 1) if one is None or one[1].lower() in _OWN]
-        if not lines or wrong or len(content) > MOST_HEADERS:
-            where = f"line {wrong[0]} is" if wrong and lines else "there is"
-            raise ConfigError(f"{source}: {where} no header: write lines `name: value`", party=self._party)
+        if not lines or wrong:
+            where = f"line {wrong[0]} is" if wrong else "there is"
+            raise ConfigError(f"telemetry.headers: {where} no header: write lines `name: value`", party=self._party)
         return {one[1]: one[2] for one in parsed if one is not None}
 
     def take(self, content: bytes, within_s: float = REQUEST_S) -> None:

@@ -114,12 +114,10 @@ class TelemetryConfig(Strict):
     """
     ca: Path | None = None
     """The authority that has certified the collector, PEM; needed with https://, and no other is trusted."""
-    headers_file: Path | None = None
-    """File with a line `name: value` for each header of a request, such as a token; mode 600 is advised. It is read at
-    the start, and again once the collector has refused a request (401, 403).
+    headers: Secret | None = None
+    """Where lines `name: value` come from, one for each header of a request, such as a token: a place as that of
+    `passphrase` in `[tls]`. It is read at the start, and again once the collector has refused a request (401, 403).
     """
-    headers_command: Annotated[list[str], Field(min_length=1)] | None = None
-    """A command, with its arguments, that prints such lines within 10 s; as `headers_file` otherwise."""
     environment: bool = False
     """Let OpenTelemetry's SDK read its variables, such as OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER, which are
     ignored otherwise. Endpoint, headers and trace ids are never taken from them.
@@ -129,7 +127,7 @@ class TelemetryConfig(Strict):
     @classmethod
     def _of_http(cls, value: str) -> str:
         if "@" in value:
-            raise unshown("is an address without a user: put what authenticates into headers_file or headers_command")
+            raise unshown("is an address without a user: put what authenticates into headers")
         at = urlsplit(value)
         if at.scheme not in ("http", "https") or not at.hostname or at.query or at.fragment or not value.isascii():
             raise ValueError('is an address such as "https://HOST:4318/v1/traces"')
@@ -139,17 +137,15 @@ class TelemetryConfig(Strict):
         return value
 
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if self.headers_file is not None and self.headers_command is not None:
-            raise ValueError("headers_file and headers_command exclude each other: leave one out")
+    def _one_authority(self) -> Self:
         if (self.ca is None) == self.endpoint.startswith("https:"):
             raise ValueError("ca goes with https://, which needs it: name the collector's authority there alone")
         return self
 
     def below(self, base: Path) -> TelemetryConfig:
         """The same with relative paths taken from a folder."""
-        paths = {"ca": self.ca, "headers_file": self.headers_file}
-        return self.model_copy(update={key: base / path for key, path in paths.items() if path is not None})
+        ca, headers = self.ca and base / self.ca, self.headers and self.headers.below(base)
+        return self.model_copy(update={"ca": ca, "headers": headers})
 
 
 class Process(Strict):
