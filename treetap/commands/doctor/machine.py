@@ -36,6 +36,7 @@ PURPOSES = {
     "serve": "answers over HTTP",
     "sql": "tables in PostgreSQL and SQLite",
     "tensorboard": "runs of experiments in TensorBoard",
+    "tokens": "keys in PKCS#11 tokens",
 }
 OF_DEVELOPERS = ("bench", "dev", "interop", "site", "test")
 #: A requirement of the package's metadata: its name, its own extras, and the extra that has it.
