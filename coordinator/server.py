@@ -47,8 +47,8 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
     journal = Journal(config.state / "journal")
     metrics = CoordinatorMetrics(config.name)
-    metrics.certificates(config.transport())
     measured = metrics.serve(config.metrics)
+    metrics.certificates(config.transport())
     waits_s = {"waiting_s": config.waiting_s, "approval_days": config.approval_days}
     jobs = Jobs(config.name, config.parties, dialer, journal, config.silence_s, metrics, config.most_jobs, **waits_s)
     if measured:

@@ -68,17 +68,6 @@ class ProcessMetrics:
         """A new histogram of this process."""
         return Histogram(name, help_text, registry=self.registry, buckets=buckets)
 
-    def samples(self, *names: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-        """The series of these names: name, labels and value."""
-        for metric in self.registry.restricted_registry(names).collect():
-            for sample in metric.samples:
-                yield sample.name, sample.labels, sample.value
-
-    def sent(self, to: str, disclosure: str, size: int) -> None:
-        """Count a message to `to` with a number of bytes of a class."""
-        self._sent(to, disclosure).inc(size)
-        self._messages(to, disclosure).inc()
-
     def certificates(self, transport: Transport) -> None:
         """Show when the process's TLS files end, as they are at each scrape; nothing of plain text."""
         if isinstance(transport, Insecure):
@@ -93,6 +82,17 @@ class ProcessMetrics:
         )
         for what, moment in ends(transport).items():
             gauge.labels(what).set_function(moment)
+
+    def samples(self, *names: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+        """The series of these names: name, labels and value."""
+        for metric in self.registry.restricted_registry(names).collect():
+            for sample in metric.samples:
+                yield sample.name, sample.labels, sample.value
+
+    def sent(self, to: str, disclosure: str, size: int) -> None:
+        """Count a message to `to` with a number of bytes of a class."""
+        self._sent(to, disclosure).inc(size)
+        self._messages(to, disclosure).inc()
 
     def serve(self, listen: str | None) -> str | None:
         """Answer `GET /metrics` at `host:port` from threads until the process ends; returns the address. None: do not.

@@ -86,6 +86,7 @@ def _public(files: TlsFiles) -> bytes:
     return files.pair()[0].public_bytes(Encoding.DER)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("role", list(Role))
 def test_a_certificate_is_renewed_and_switched(role: Role, world: World) -> None:
     """Of any role, with its hosts; the private keys stay on the host, mode 600, and the old one goes."""
