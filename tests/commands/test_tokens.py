@@ -7,8 +7,10 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partialmethod
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,9 +118,18 @@ def test_a_refused_pin_is_tried_once(hsm: Hsm, monkeypatch: pytest.MonkeyPatch) 
     hsm.token("mine").key_pair()
     wrong = Secret(command=("echo", "canary-5310"))
     assert "pin: the token refuses it" in _fault(hsm.token("mine", pin=wrong))
+    chosen = Token._chosen
+
+    def closed(self: Token, known: list[Any], more: int = 0) -> SimpleNamespace:
+        """The token without a way to log in."""
+        token = chosen(self, known)
+        return SimpleNamespace(serial=token.serial, flags=token.flags | more)
+
     with monkeypatch.context() as patched:
-        patched.setattr(Token, "_session", None)
+        patched.setattr(Token, "_chosen", closed)
         assert "pin: the token refuses it" in _fault(hsm.token("other", pin=wrong))
+        patched.setattr(Token, "_chosen", partialmethod(closed, more=0x20000))  # CKF_USER_PIN_FINAL_TRY
+        assert "would lock after one more wrong one" in _fault(hsm.token("mine"))
     hsm.token("mine").key_pair()
 
 

@@ -39,7 +39,7 @@ _OTHER = "uri: the key is not that of the certificate, or cannot make this kind 
 _STAYS = "a key in a token does not leave it"
 _TRIAL = b"treetap trial\n"  # no document begins so
 _LOCK = Lock()
-_REFUSED: dict[str, bytes] = {}
+_REFUSED: dict[bytes, str] = {}  #: A token's serial number → the last PIN that it has refused.
 _Result = TypeVar("_Result")
 _Public = TypeVar("_Public", ec.EllipticCurvePublicKey, rsa.RSAPublicKey)
 _Bytes = bytes | bytearray | memoryview
@@ -171,18 +171,10 @@ class Token:
         if self.pin is None:
             raise ConfigError(f'{field}: is missing; say where it comes from, such as pin = {{ command = ["..."] }}')
         pin = self.pin.phrase(field)
-        if _REFUSED.get(self._token) == pin:
-            raise self.fault(_FAULTS["PinIncorrect"])
         try:
             return pin.decode()
         except UnicodeDecodeError:
             raise ConfigError(f"{field}: is not UTF-8 text") from None
-
-    @property
-    def _token(self) -> str:
-        """The token alone, whatever key in it."""
-        parts = parts_of(self.uri)
-        return f"{self.module} {[parts.get(name) for name in _OF_TOKENS]}"
 
     def _session(self, pin: str, work: Callable[[Any], _Result], *, rw: bool) -> _Result:
         try:
@@ -199,12 +191,14 @@ class Token:
             raise self.fault(f"module: {self.module} cannot be loaded as a PKCS#11 module on this host") from None
         try:
             token = self._chosen(list(loaded.get_tokens()))
+            if _REFUSED.get(token.serial) == pin:
+                raise self.fault(_FAULTS["PinIncorrect"])
             if token.flags & pkcs11.TokenFlag.USER_PIN_FINAL_TRY:
                 raise self.fault("pin: the token would lock after one more wrong one; log in with its own tool first")
             with token.open(rw=rw, user_pin=pin) as session:
                 return work(session)
         except pkcs11.PinIncorrect:
-            _REFUSED[self._token] = pin.encode()
+            _REFUSED[token.serial] = pin
             raise self.fault(_FAULTS["PinIncorrect"]) from None
         except pkcs11.PKCS11Error as fault:  # its text may be of the vendor: the name says enough
             name = type(fault).__name__

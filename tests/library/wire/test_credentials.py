@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from tests.library.wire.test_revoked import COORDINATOR, PARTY, PEER, Federation
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.revocation import revoke
-from treetap.errors import Refused
+from treetap.errors import ConfigError, Refused
 from treetap.wire import credentials
+from treetap.wire.certificates import key_pem, read_key
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles
@@ -161,3 +163,23 @@ def test_a_list_applies_while_other_files_cannot_be_used(
         path.write_bytes(content)
     assert not found.unsettled
     assert _refused(found, coordinator)
+
+
+def test_a_slow_passphrase_takes_a_hundredth_of_the_time(federation: Federation, clock: _Clock) -> None:
+    """A command that fails after ten seconds is asked again after a thousand, since this process waits for it."""
+    asked = []
+
+    class Slow:
+        def phrase(self, field: str) -> bytes:
+            asked.append(field)
+            clock.now += 10.0
+            raise ConfigError(field)
+
+    files = federation.files(PARTY)
+    plain, found = files.key.read_bytes(), CredentialSource(files)
+    found._files = replace(files, passphrase=Slow())
+    files.key.write_bytes(key_pem(read_key(files.key), b"word"))
+    for _ in range(3):
+        assert found.now().key == plain
+        clock.now += 500.0
+    assert len(asked) == 2
