@@ -16,7 +16,7 @@ from party.state.files import KINDS, sealed
 from treetap.errors import BadInput, ConfigError
 from treetap.models.checksums import parse_json
 from treetap.models.durable import make_folder, remnant, write_whole
-from treetap.models.sealed import MAGIC, Seal, StateKey
+from treetap.models.sealed import Seal, StateKey, is_sealed
 from treetap.secret import Secret
 
 #: The file in a state folder.
@@ -100,9 +100,7 @@ def check_key(state: Path, key: StateKey | None) -> None:
         )
     (name, *_) = known.checks
     if key is None:
-        raise ConfigError(
-            f"state_key: {state} is encrypted with state key {name}: give that key; without it nothing there can be read"
-        )
+        raise ConfigError(f"state_key: {state} is encrypted with state key {name}: give that key, or a back-up of it")
     if own != name:
         raise ConfigError(
             f"state_key: {state} is encrypted with state key {name}, and this one is {own}: give the first, or to "
@@ -119,14 +117,8 @@ def files_of_records(state: Path) -> list[Path]:
     return sorted(path for path in places if sealed(path.relative_to(state).as_posix()))
 
 
-def begins_sealed(path: Path) -> bool:
-    """True for a file that a state key has encrypted."""
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
-
-
 def _require_new(state: Path, own: str) -> None:
     for path in files_of_records(state):
-        if begins_sealed(path):
+        if is_sealed(path):
             raise ConfigError(f"{state / KEY_FILE}: is not there, and {path} is encrypted; bring a back-up of it back")
         raise ConfigError(f"state_key: {path} is in clear: to encrypt the state with state key {own}, {_ROTATE}")

@@ -252,6 +252,14 @@ class Seal:
 _BACK = "bring a back-up of the file back"
 
 
+def is_sealed(path: Path) -> bool:
+    """True for a file that begins as a sealed one."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
 def require_clear(path: Path, begin: bytes) -> None:
     """Raise DataError for a file that begins as a sealed one, where there is no key."""
     if begin.startswith(MAGIC):
