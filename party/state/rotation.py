@@ -51,7 +51,7 @@ def rotate(state: Path, now: StateKey | None, former: StateKey | None) -> int:
 
 
 def _begun(state: Path, keys: Mapping[str, StateKey], own: str) -> Noted:
-    """What the folder notes while it is rotated to the key of id `own`; raises as `rotate`, and changes nothing then."""
+    """What the folder notes while it gets the key of id `own`; raises as `rotate`, and changes nothing then."""
     known = noted(state)
     if known is None:
         if not own:
