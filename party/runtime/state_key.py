@@ -12,15 +12,14 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from party.state.files import KINDS, sealed
+from party.runtime.job_store import KEY_FILE
+from party.runtime.state_files import KINDS, sealed
 from treetap.errors import BadInput, ConfigError
 from treetap.models.checksums import parse_json
 from treetap.models.durable import make_folder, remnant, write_whole
 from treetap.models.sealed import Seal, StateKey, is_sealed
 from treetap.secret import Secret
 
-#: The file in a state folder.
-KEY_FILE = "key.json"
 _CONSTANT = b"treetap state key"
 _ROTATE = "stop the party and run treetap state rotate --config FILE"
 
