@@ -79,7 +79,15 @@ def checked(key: StateKey) -> bytes:
 
 
 def check_key(state: Path, key: StateKey | None) -> None:
-    """Compare a party's key with its state folder before anything in it is touched; note it in a new folder.
+    """Compare a party's key as `compare` does, and note it in a new folder."""
+    compare(state, key)
+    if key is not None and noted(state) is None:
+        make_folder(state)
+        Noted({key.id.hex(): checked(key)}).write(state)
+
+
+def compare(state: Path, key: StateKey | None) -> None:
+    """Compare a party's key with its state folder; nothing is written.
 
     Raises:
         ConfigError: the folder has another key, none, or one where the configuration has none; or a rotation has not
@@ -90,8 +98,6 @@ def check_key(state: Path, key: StateKey | None) -> None:
     if known is None:
         if key is not None:
             _require_new(state, own)
-            make_folder(state)
-            Noted({own: checked(key)}).write(state)
         return
     if known.to is not None:
         raise ConfigError(
