@@ -34,9 +34,8 @@ def measured(folder: Path, here: World, trees: int, key: Secret | None) -> tuple
         federation = Federation(folder, here.tables, record="both", state_key=key)
         began = time.process_time()
         assert (await federation.train(job)).state == "finished"
-        assert (
-            await federation.predict(predict_request(model="job", job="predict", table="train"))
-        ).state == "finished"
+        asked = predict_request(model="job", job="predict", table="train")
+        assert (await federation.predict(asked)).state == "finished"
         spent = time.process_time() - began
         await federation.close()
         return spent, sum(path.stat().st_size for state in federation.states.values() for path in state.rglob("*"))
@@ -44,25 +43,18 @@ def measured(folder: Path, here: World, trees: int, key: Secret | None) -> tuple
     return run(main())
 
 
-def main() -> None:
-    """See the module."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("--records", 4000), ("--trees", 5), ("--repeat", 5)):
         parser.add_argument(name, type=int, default=default)
     given = parser.parse_args()
-    here, runs = world(given.records, (5, 5, 5), seed=1), dict[bool, list[tuple[float, float]]]({False: [], True: []})
+    table, here = terminal.table("state key", "CPU s", "bytes of state"), world(given.records, (5, 5, 5), seed=1)
     with tempfile.TemporaryDirectory() as held:
-        (file := Path(held) / "state.key").write_text(secrets.token_hex(32))
-        for number in range(given.repeat):
-            for keyed, rows in runs.items():
-                rows.append(
-                    measured(Path(held, f"{keyed}{number}"), here, given.trees, Secret(file=file) if keyed else None)
-                )
-    table = terminal.table("state key", "CPU s", "bytes of state")
-    for keyed, rows in runs.items():
-        table.add_row("yes" if keyed else "no", f"{min(row[0] for row in rows):.2f}", f"{rows[-1][1]:.0f}")
+        (file := Path(held, "state.key")).write_text(secrets.token_hex(32))
+        keys: dict[str, Secret | None] = {"no": None, "yes": Secret(file=file)}
+        pairs = [(i, name) for i in range(given.repeat) for name in keys]
+        runs = [(name, measured(Path(held, f"{name}{i}"), here, given.trees, keys[name])) for i, name in pairs]
+    for name in keys:
+        rows = [row for of, row in runs if of == name]
+        table.add_row(name, f"{min(row[0] for row in rows):.2f}", f"{rows[-1][1]:.0f}")
     terminal.out.print(table)
-
-
-if __name__ == "__main__":
-    main()
