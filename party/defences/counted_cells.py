@@ -27,6 +27,7 @@ from party.runtime.ledger import Charge, Kind, ledger_of
 from treetap.errors import DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.line_file import LineFile
+from treetap.models.sealed import Seal
 from treetap.tables.record_ids import Ids
 
 Rows = npt.NDArray[np.int64]
@@ -154,18 +155,18 @@ class Mark(NamedTuple):
 class CellAccount:
     """The account of a label holder and a table in a party's state folder: charges, and the file of cells."""
 
-    def __init__(self, state: Path, label_holder: str, table: str) -> None:
+    def __init__(self, state: Path, label_holder: str, table: str, seal: Seal | None = None) -> None:
         self.label_holder, self.table = label_holder, table
-        self.ledger = ledger_of(state)
+        self.ledger = ledger_of(state, seal)
         self._folder, self._stem = state / COLUMN_LEAKAGE, f"{label_holder}.{table}"
         self._growing: tuple[Mark, LineFile] | None = None  # the file that this object has begun, to its last line
 
     @classmethod
-    def all(cls, state: Path) -> list[CellAccount]:
+    def all(cls, state: Path, seal: Seal | None = None) -> list[CellAccount]:
         """Those of a ledger, in the order of their names. Raises `DataError` if it is damaged."""
-        charges = ledger_of(state).charges(Kind.CELLS)
+        charges = ledger_of(state, seal).charges(Kind.CELLS)
         names = sorted({(charge.details["label_holder"], charge.occasion.table) for charge in charges})
-        return [cls(state, *name) for name in names]
+        return [cls(state, *name, seal) for name in names]
 
     def charges(self, kind: Kind = Kind.CELLS) -> list[Charge]:
         """Those of the account, the first one first. Raises `DataError` if the ledger is damaged."""
@@ -216,7 +217,7 @@ class CellAccount:
         if last is None or not last.file:
             return CountedCells()
         path = self.path_of(last.file)
-        if (cells := _cells_of(path, last.head)) is not None:
+        if (cells := _cells_of(path, last.head, self.ledger.seal)) is not None:
             return cells
         if self.last() != last:  # a job has written meanwhile
             return self.read()
@@ -240,7 +241,7 @@ class CellAccount:
         else:
             content, number = cells.to_bytes(), 1
             file = sha256(content).hexdigest()[:32]
-            lines = LineFile(self.path_of(file), lambda: _SEED)
+            lines = LineFile(self.path_of(file), lambda: _SEED, self.ledger.seal)
             lines.fill([{"whole": base64.b64encode(content).decode()}])
         mark = Mark(file, lines.digest(number))
         self._growing = mark, lines
@@ -256,9 +257,9 @@ class CellAccount:
         return (charge.details["label_holder"], charge.occasion.table) == (self.label_holder, self.table)
 
 
-def _cells_of(path: Path, head: str) -> CountedCells | None:
+def _cells_of(path: Path, head: str, seal: Seal | None) -> CountedCells | None:
     """The cells of a file up to the line of a checksum; None if it has no such line, or is damaged."""
-    lines = LineFile(path, lambda: _SEED)
+    lines = LineFile(path, lambda: _SEED, seal)
     try:
         rows = lines.read()
     except DataError:

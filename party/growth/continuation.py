@@ -24,7 +24,7 @@ from party.runtime.job_store import JobStore, published_trees
 from party.runtime.messages import Rows
 from treetap.errors import DataError
 from treetap.models.arrays import Array
-from treetap.models.durable import write_whole
+from treetap.models.sealed import Seal
 from treetap.models.store import (
     CLEAN_METRICS,
     CONTINUATION,
@@ -56,6 +56,7 @@ class BaseModel:
     name: str
     folder: Path
     manifest: Mapping[str, Any]
+    seal: Seal | None = None  #: of the state folder, if it has a state key
 
     @classmethod
     def of(
@@ -71,7 +72,7 @@ class BaseModel:
         if not (name := continued_from(spec)) or context.store.published:
             return None
         folder = context.store.base(name, spec.base_submission)
-        base = cls(name, folder, read_manifest(folder))
+        base = cls(name, folder, read_manifest(folder), context.store.seal)
         faults = [*base._faults(context, spec, params)]
         if noisy and CLEAN_METRICS not in base.manifest["files"]:
             faults.append(
@@ -135,7 +136,7 @@ class BaseModel:
 
     def _arrays(self, records: Rows) -> dict[str, Array]:
         """The arrays of `CONTINUATION` for these records, in their order."""
-        arrays = read_arrays_of(self.folder, CONTINUATION)[1]
+        arrays = read_arrays_of(self.folder, CONTINUATION, self.seal)[1]
         order = np.argsort(arrays[RECORDS])
         known = arrays[RECORDS][order]
         places = np.searchsorted(known, records)
@@ -186,7 +187,7 @@ def keep_continuation(store: JobStore, records: Rows, scores: Floats, signatures
     """
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **{RECORDS: records, SCORES: scores, **signatures})
-    write_whole(store.path(CONTINUATION), content.getvalue())
+    store.write(CONTINUATION, content.getvalue())
 
 
 def trees_of_base(state: Path, spec: setup_pb2.JobSpec) -> int:

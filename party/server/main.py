@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2
 
 from party.config import PartyConfig, check_folders, read
 from party.node import PartyNode
+from party.runtime.job_store import KEY_FILE
 from party.runtime.metrics import PartyMetrics
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
@@ -65,6 +66,10 @@ def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = Fals
     share_heaps()
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
+        if config.state_key is not None or (config.state / KEY_FILE).exists():
+            from party.runtime.state_key import check_key  # which a party without a key does without
+
+            check_key(config.state, config.seal.key if config.seal is not None else None)
         workers = start_workers(config, forks)
         stops = {"until_stdin_closes": until_stdin_closes, "in_terminal": in_terminal}
         asyncio.run(_serve(config, workers, backend, config_path, **stops))
@@ -99,11 +104,9 @@ async def _serve(
                 log.warning("table %s: %s: there is no such file yet", name, file)
     _warn_unanswered(config)
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
-    recorders = Recorders(config.state / "transcripts", config.policy.record, signer_of(config.transport()))
-    metrics = PartyMetrics(config.name)
-    metrics.export_spans(config.telemetry)
-    measured = metrics.serve(config.metrics)
-    metrics.certificates(config.transport())
+    signer = signer_of(config.transport())
+    recorders = Recorders(config.state / "transcripts", config.policy.record, signer, config.seal)
+    metrics, measured = _metrics(config)
     loaded = asyncio.Event()
     node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics, loaded)
     callers = Callers(config.name, config.transport(), node.served_models.own_paths)
@@ -159,6 +162,15 @@ async def _serve(
             await forwarder.close()  # after the last answers have left
         await dialer.close()
         metrics.close()
+
+
+def _metrics(config: PartyConfig) -> tuple[PartyMetrics, str | None]:
+    """The party's metrics and spans, as its file wants them; the address at which it answers for metrics, if any."""
+    metrics = PartyMetrics(config.name)
+    metrics.export_spans(config.telemetry)
+    measured = metrics.serve(config.metrics)
+    metrics.certificates(config.transport())
+    return metrics, measured
 
 
 def _warn_unanswered(config: PartyConfig) -> None:

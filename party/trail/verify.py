@@ -20,6 +20,7 @@ from party.trail.journal import SEED, Kind, Trail
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.models.checksums import KEY, bodies_of, parse_json, whole_lines
 from treetap.models.line_file import Line
+from treetap.models.sealed import Seal
 from treetap.wire.roles import Role
 from treetap.wire.signatures import moment_of, verified
 from treetap.wire.tap_file import files_of, frames, opened
@@ -32,7 +33,7 @@ HELD = "held"
 
 def misfits(party: PartyConfig) -> Iterator[str]:
     """Faults of a trail, or of ledger, transcripts and approvals beside it."""
-    trail, ledger = Trail(party.name, party.state), ledger_of(party.state)
+    trail, ledger = Trail(party.name, party.state), ledger_of(party.state, party.seal)
     try:
         lines = [line for line, _ in trail.lines()]
         if not lines:
@@ -52,7 +53,7 @@ def misfits(party: PartyConfig) -> Iterator[str]:
             if wrong := _signature_fault(party.transport(), came["signed"], peer, party.name, came["head"]):
                 yield f"the head of {peer} in the line of {utc(line['seconds'])} (job {line['job']}): {wrong}"
     for job, (records, digest) in _transcripts(_since_restored(lines)).items():
-        yield from _of_transcript(party.state / "transcripts" / job, records, digest)
+        yield from _of_transcript(party.state / "transcripts" / job, records, digest, party.seal)
 
 
 def _since_restored(lines: list[Line]) -> list[Line]:
@@ -148,7 +149,7 @@ def _transcripts(lines: list[Line]) -> Mapping[str, tuple[int, str]]:
     return {line["job"]: tuple(line["transcript"]) for line in lines if line.get("transcript")}
 
 
-def _of_transcript(folder: Path, records: int, digest: str) -> Iterator[str]:
+def _of_transcript(folder: Path, records: int, digest: str, seal: Seal | None) -> Iterator[str]:
     """A sentence if a transcript does not have a record of this digest where the trail says."""
     if not folder.is_dir():
         yield f"{folder}: is not there, and the trail has {records} records of it: it was moved away or deleted"
@@ -156,7 +157,7 @@ def _of_transcript(folder: Path, records: int, digest: str) -> Iterator[str]:
     try:
         for _, path in sorted(files_of(folder).items()):
             with opened(path) as file:
-                for frame in frames(path, file):
+                for frame in frames(path, file, seal):
                     if not frame.whole:
                         continue
                     record, own = frame.open()
