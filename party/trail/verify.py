@@ -20,10 +20,13 @@ from party.trail.journal import SEED, Kind, Trail
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.models.checksums import KEY, bodies_of, parse_json, whole_lines
 from treetap.models.line_file import Line
+from treetap.wire.own_rows import kept
 from treetap.wire.roles import Role
 from treetap.wire.signatures import moment_of, verified
 from treetap.wire.tap_file import files_of, frames, opened
 from treetap.wire.tls import Insecure, Transport
+from treetap.wire.transcript import OWN_STEPS
+from treetap.wire.v2.transcript_pb2 import OwnAlignment
 from treetap.wire.v2.types_pb2 import Signed
 
 #: The kind of a line that has one head that a party holds of another: see `held_of`.
@@ -160,11 +163,13 @@ def _of_transcript(folder: Path, records: int, digest: str) -> Iterator[str]:
                     if not frame.whole:
                         continue
                     record, own = frame.open()
+                    if record.step == OWN_STEPS[OwnAlignment]:
+                        kept(folder, OwnAlignment.FromString(record.message))
                     if record.sequence == records - 1:
                         if own.hex() != digest:
                             yield f"{path}: record {record.sequence} is not the one of the trail: it was rewritten"
                         return
-    except (BadInput, Malformed) as fault:
+    except (BadInput, DecodeError, Malformed) as fault:
         yield str(fault)
         return
     yield f"{folder}: lacks record {records - 1}, which the trail has: an older state was brought back"

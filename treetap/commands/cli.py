@@ -442,6 +442,9 @@ def transcript(
     terminal.out.print(
         f"{summary['records']} records, hash chain intact" + (", last record torn" if summary["torn"] else "")
     )
+    for own in summary["own_rows"]:
+        said = own["missing"] or f"rows of {own['records']} common records, {own['forgotten']} of them forgotten"
+        terminal.out.print(said, markup=False, highlight=False, soft_wrap=True)
     terminal.out.print(summary["signed"]["says"], markup=False, highlight=False, soft_wrap=True)
 
 

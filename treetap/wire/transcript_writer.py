@@ -49,7 +49,7 @@ class TranscriptWriter:
         clock: Callable[[], int] = time.time_ns,
         signer: Signer | None = None,
     ) -> None:
-        self._folder, self._rotate_bytes, self._clock, self._signer = folder, rotate_bytes, clock, signer
+        self.folder, self._rotate_bytes, self._clock, self._signer = folder, rotate_bytes, clock, signer
         self._lock = threading.Lock()
         self._compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
         self._unlock = weakref.finalize(self, os.close, _claim(folder))
@@ -196,7 +196,7 @@ class TranscriptWriter:
         full.close()
 
     def _next_file(self) -> BinaryIO:
-        path = self._folder / f"{self._number + 1:06}.tap"
+        path = self.folder / f"{self._number + 1:06}.tap"
         made: BinaryIO | None = None
         try:
             made = open(  # noqa: SIM115  # open for as long as the writer
@@ -204,7 +204,7 @@ class TranscriptWriter:
             )
             _write_all(made, HEADER)
             os.fsync(made.fileno())
-            sync_folder(self._folder)
+            sync_folder(self.folder)
         except OSError as error:
             if made is not None:  # a file without a begin would leave a gap in the numbers
                 made.close()
