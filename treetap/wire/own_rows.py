@@ -79,8 +79,8 @@ class OwnRows:
 
     def holds(self, ids: Iterable[str]) -> npt.NDArray[np.bool_]:
         """(N,) True for the entries of these ids that are not forgotten yet."""
-        asked: npt.NDArray[np.bool_] = np.isin(self.entries["id"], hashes(ids, self.key))
-        return asked & (self.rows != FORGOTTEN)
+        held: npt.NDArray[np.bool_] = np.isin(self.entries["id"], hashes(ids, self.key)) & (self.rows != FORGOTTEN)
+        return held
 
     def without(self, gone: npt.NDArray[np.bool_]) -> OwnRows:
         """The same content with the entries at these places (N,) forgotten."""
