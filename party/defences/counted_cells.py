@@ -95,10 +95,8 @@ class CountedCells:
     def without(self, ids: Iterable[str]) -> tuple[CountedCells, int]:
         """The cells of all records but these, and how many of these it had."""
         kept = ~np.isin(self.records, hashes(ids, self.key))
-        bits = {
-            way: np.packbits(np.unpackbits(of, axis=1, count=len(kept))[:, kept], axis=1)
-            for way, of in self.bits.items()
-        }
+        flags = {way: np.unpackbits(bits, axis=1, count=len(kept)) for way, bits in self.bits.items()}
+        bits = {way: np.packbits(of[:, kept], axis=1) for way, of in flags.items()}
         return replace(self, records=self.records[kept], bits=bits), int((~kept).sum())
 
     def to_bytes(self) -> bytes:

@@ -201,9 +201,8 @@ def forgetting(content: bytes, ids: Iterable[str]) -> tuple[bytes, int] | None:
     if keyed_ids.IDS not in arrays:
         return None
     gone = keyed_ids.among(arrays, ids)
-    return content_of({name: of if name == keyed_ids.KEY else of[~gone] for name, of in arrays.items()}), int(
-        gone.sum()
-    )
+    kept = {name: of if name == keyed_ids.KEY else of[~gone] for name, of in arrays.items()}
+    return content_of(kept), int(gone.sum())
 
 
 def trees_of_base(state: Path, spec: setup_pb2.JobSpec) -> int:
