@@ -153,7 +153,7 @@ class Overview:
                 most=row["most"],
                 spent=row["spent"],
             )
-            for row in spent(config, ledger_of(config.state).charges())
+            for row in spent(config, ledger_of(config.state, config.seal).charges())
         ]
         for name, labels, value in self._metrics.samples(*LEAKAGE):
             limit, own, unit = LEAKAGE[name]
@@ -163,7 +163,8 @@ class Overview:
         view.limits.extend(_page(view, rows, page))
 
     def _ledger(self, view: View, page: int) -> None:
-        charges = ledger_of(self._config().state).charges()
+        config = self._config()
+        charges = ledger_of(config.state, config.seal).charges()
         for charge in _page(view, (one for one in reversed(charges) if one.kind is not Kind.ANSWER), page):
             occasion = charge.occasion
             view.ledger.add(

@@ -21,8 +21,9 @@ from party.runtime.job_store import COLUMN_LEAKAGE
 from party.runtime.ledger import Charge, Kind, ledger_of
 from treetap.errors import DataError
 from treetap.models.arrays import content_of, read_arrays
-from treetap.models.durable import make_folder, write_whole
+from treetap.models.durable import make_folder, read_whole, write_whole
 from treetap.models.keyed_ids import hashes
+from treetap.models.sealed import Seal
 from treetap.tables.record_ids import Ids
 
 Rows = npt.NDArray[np.int64]
@@ -136,17 +137,17 @@ class CellsCharge:
 class CellAccount:
     """The account of a label holder and a table in a party's state folder: charges, and the file of cells."""
 
-    def __init__(self, state: Path, label_holder: str, table: str) -> None:
+    def __init__(self, state: Path, label_holder: str, table: str, seal: Seal | None = None) -> None:
         self.label_holder, self.table = label_holder, table
-        self.ledger = ledger_of(state)
+        self.ledger = ledger_of(state, seal)
         self._folder, self._stem = state / COLUMN_LEAKAGE, f"{label_holder}.{table}"
 
     @classmethod
-    def all(cls, state: Path) -> list[CellAccount]:
+    def all(cls, state: Path, seal: Seal | None = None) -> list[CellAccount]:
         """Those of a ledger, in the order of their names. Raises `DataError` if it is damaged."""
-        charges = ledger_of(state).charges(Kind.CELLS)
+        charges = ledger_of(state, seal).charges(Kind.CELLS)
         names = sorted({(charge.details["label_holder"], charge.occasion.table) for charge in charges})
-        return [cls(state, *name) for name in names]
+        return [cls(state, *name, seal) for name in names]
 
     def charges(self, kind: Kind = Kind.CELLS) -> list[Charge]:
         """Those of the account, the first one first. Raises `DataError` if the ledger is damaged."""
@@ -197,7 +198,7 @@ class CellAccount:
         if last is None or not last.file:
             return CountedCells()
         path = self.path_of(last.file)
-        content = path.read_bytes() if path.is_file() else b""
+        content = read_whole(path, self.ledger.seal) if path.is_file() else b""
         if sha256(content).hexdigest() == last.file:
             return CountedCells.of(content)
         if self.last() != last:  # a job has written meanwhile
@@ -214,7 +215,7 @@ class CellAccount:
         digest = sha256(content).hexdigest()
         if not self.path_of(digest).is_file():
             make_folder(self._folder)
-            write_whole(self.path_of(digest), content)
+            write_whole(self.path_of(digest), content, seal=self.ledger.seal)
         return digest
 
     def sweep(self, digest: str) -> None:

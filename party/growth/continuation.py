@@ -25,7 +25,7 @@ from party.runtime.messages import Rows
 from treetap.errors import DataError
 from treetap.models import keyed_ids
 from treetap.models.arrays import Array, content_of, read_arrays
-from treetap.models.durable import write_whole
+from treetap.models.sealed import Seal
 from treetap.models.store import (
     CLEAN_METRICS,
     CONTINUATION,
@@ -57,6 +57,7 @@ class BaseModel:
     name: str
     folder: Path
     manifest: Mapping[str, Any]
+    seal: Seal | None = None  #: of the state folder, if it has a state key
 
     @classmethod
     def of(
@@ -72,7 +73,7 @@ class BaseModel:
         if not (name := continued_from(spec)) or context.store.published:
             return None
         folder = context.store.base(name, spec.base_submission)
-        base = cls(name, folder, read_manifest(folder))
+        base = cls(name, folder, read_manifest(folder), context.store.seal)
         faults = [*base._faults(context, spec, params)]
         if noisy and CLEAN_METRICS not in base.manifest["files"]:
             faults.append(
@@ -136,7 +137,7 @@ class BaseModel:
 
     def _arrays(self, records: Rows) -> dict[str, Array]:
         """The arrays of `CONTINUATION` for these records, in their order."""
-        arrays = read_arrays_of(self.folder, CONTINUATION)[1]
+        arrays = read_arrays_of(self.folder, CONTINUATION, self.seal)[1]
         order = np.argsort(arrays[RECORDS])
         known = arrays[RECORDS][order]
         places = np.searchsorted(known, records)
@@ -189,7 +190,7 @@ def keep_continuation(
     party the sets of records that it knows (N,); with hashes of their ids, by which one can be forgotten.
     """
     arrays = {RECORDS: records, SCORES: scores, **signatures, **keyed_ids.drawn(ids)}
-    write_whole(store.path(CONTINUATION), content_of(arrays))
+    store.write(CONTINUATION, content_of(arrays))
 
 
 def forgetting(content: bytes, ids: Iterable[str]) -> tuple[bytes, int] | None:

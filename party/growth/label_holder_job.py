@@ -32,7 +32,6 @@ from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.leaf_commitment import commit, send_commitment
 from party.setup.steps import bin_features, manifest_of, without_columns
 from treetap.errors import OutOfOrder
-from treetap.models.durable import write_whole
 from treetap.models.history import read_history
 from treetap.models.leaf_table import COMMITMENT, LEAF_KEY
 from treetap.models.line_file import Line
@@ -324,7 +323,7 @@ class LabelHolderJob:
         if self.data.clean is None:
             return []
         content = {"training_metrics": finite(state.measured(self.clean.values))}
-        write_whole(self._context.store.path(CLEAN_METRICS), json.dumps(content, indent=1).encode())
+        self._context.store.write(CLEAN_METRICS, json.dumps(content, indent=1).encode())
         return [CLEAN_METRICS]
 
     async def _repaired(self, stored: list[Line]) -> list[Tree]:

@@ -25,6 +25,7 @@ from treetap.errors import DataError, Refused
 from treetap.models.durable import stamp_of
 from treetap.models.keyed_ids import KEY_BYTES, Hashes, hashes
 from treetap.models.line_file import LineFile
+from treetap.models.sealed import Seal
 from treetap.tables.record_ids import Ids
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ Bools = npt.NDArray[np.bool_]
 class QueryCounts:
     """The counts of one partner; see `counts_of`."""
 
-    def __init__(self, state: Path, partner: str) -> None:
+    def __init__(self, state: Path, partner: str, seal: Seal | None = None) -> None:
         self.path, self._partner = state / QUERIES / f"{partner}.jsonl", partner
-        self._lines = LineFile(self.path, lambda: f"queries of {partner}")
+        self._lines = LineFile(self.path, lambda: f"queries of {partner}", seal)
         self._key = b""
         self._hashes: Hashes = np.zeros(0, dtype=np.uint64)  # (R,) ascending
         self._counts: Counts = np.zeros(0, dtype=np.int64)  # (R,)
@@ -158,9 +159,14 @@ class QueryCounts:
 
 
 @lru_cache(maxsize=256)
-def counts_of(state: Path, partner: str) -> QueryCounts:
-    """The counts of a partner in a state folder: one for all jobs of a process."""
-    return QueryCounts(state, partner)
+def counts_of(state: Path, partner: str, seal: Seal | None = None) -> QueryCounts:
+    """The counts of a partner in a state folder: one for all jobs of a process. `seal`: as of `ledger_of`."""
+    return QueryCounts(state, partner, seal)
+
+
+def _counts(context: StepContext, partner: str) -> QueryCounts:
+    ledger = context.ledger.ledger
+    return counts_of(ledger.path.parent, partner, ledger.seal)
 
 
 async def charge_queries(context: StepContext, ids: Ids, rows: Rows) -> None:
@@ -169,7 +175,7 @@ async def charge_queries(context: StepContext, ids: Ids, rows: Rows) -> None:
     Raises as `QueryCounts.enter` does.
     """
     for partner, most in context.ledger.queries_per_record():
-        counts = counts_of(context.ledger.ledger.path.parent, partner)
+        counts = _counts(context, partner)
         await context.offload(partial(counts.enter, context.party, ids.take(rows), most), whole=True)
 
 
@@ -177,7 +183,7 @@ async def charge_permitted(context: StepContext, ids: Ids, rows: Rows) -> Bools:
     """Count as `charge_queries` does, but where a limit is reached leave the record out; returns those records (n,)."""
     spent = np.zeros(len(rows), dtype=bool)
     for partner, most in context.ledger.queries_per_record():
-        counts, left = counts_of(context.ledger.ledger.path.parent, partner), np.flatnonzero(~spent)
+        counts, left = _counts(context, partner), np.flatnonzero(~spent)
         work = partial(counts.enter_permitted, ids.take(rows[left]), most)
         spent[left] = await context.offload(work, whole=True)
     return spent

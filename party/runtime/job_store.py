@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.checksums import bytes_with_checksum, bytes_without_checksum, with_checksum, without_checksum
-from treetap.models.durable import make_folder, remnant, remove_folder, sync_folder, write_whole
+from treetap.models.durable import make_folder, read_whole, remnant, remove_folder, sync_folder, write_whole
 from treetap.models.line_file import LineFile
+from treetap.models.sealed import Seal
 from treetap.models.store import (
     JOB,
     JOB_SEED,
@@ -67,8 +68,9 @@ log = logging.getLogger(__name__)
 class Store:
     """The state folder of one party; raises `BadInput` if it cannot be made."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, seal: Seal | None = None) -> None:
+        """`seal`: of the folder, if it has a state key."""
+        self.root, self._seal = root, seal
         self.transcripts = root / "transcripts"
         self.predictions = root / "predictions"
         self._jobs = root / "jobs"
@@ -84,11 +86,11 @@ class Store:
 
     def job(self, name: str) -> JobStore:
         """The files of a job, which may not exist yet."""
-        return JobStore(self._jobs / name, self._models / name)
+        return JobStore(self._jobs / name, self._models / name, self._seal)
 
     def trial(self, folder: Path) -> JobStore:
         """The files of a job that is only checked, in a folder of its own; it can continue from published models."""
-        return JobStore(folder, self._models / folder.name)
+        return JobStore(folder, self._models / folder.name, self._seal)
 
     def model(self, name: str, submission: str) -> Path:
         """The folder of a published model of one submission.
@@ -125,8 +127,9 @@ def published_trees(root: Path, name: str, submission: str) -> int:
 class JobStore:
     """One job's files. The folder is made on the first write."""
 
-    def __init__(self, folder: Path, model: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, model: Path, seal: Seal | None = None) -> None:
+        """`seal`: of the state folder, if it has a state key."""
+        self.folder, self.seal = folder, seal
         self.model = model
         self._lines: dict[str, LineFile] = {}
 
@@ -191,7 +194,7 @@ class JobStore:
 
     def lines(self, kind: str) -> LineFile:
         """The job's shard of a kind that is stored line by line, as `TREES`; always the same object."""
-        return self._lines.setdefault(kind, LineFile(self.folder / kind, lambda: self._seed(kind)))
+        return self._lines.setdefault(kind, LineFile(self.folder / kind, lambda: self._seed(kind), self.seal))
 
     def save_arrays(self, name: str, arrays: Arrays) -> None:
         """Keep arrays beside the shard, whole or not at all."""
@@ -200,7 +203,8 @@ class JobStore:
 
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **arrays)
-        write_whole(self.folder / f"{name}.npz", bytes_with_checksum(content.getvalue(), self._seed(name)))
+        checked = bytes_with_checksum(content.getvalue(), self._seed(name))
+        write_whole(self.folder / f"{name}.npz", checked, seal=self.seal)
 
     def load_arrays(self, name: str) -> dict[str, Array] | None:
         """The arrays stored under a name, or None."""
@@ -209,7 +213,7 @@ class JobStore:
             return None
         from treetap.models.arrays import read_arrays
 
-        content = io.BytesIO(bytes_without_checksum(path, path.read_bytes(), self._seed(name)))
+        content = io.BytesIO(bytes_without_checksum(path, read_whole(path, self.seal), self._seed(name)))
         try:
             return read_arrays(content)
         except ValueError:
@@ -219,6 +223,10 @@ class JobStore:
         """A further file of the job, its folder made."""
         make_folder(self.folder)
         return self.folder / name
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a further file of the job, whole or not at all."""
+        write_whole(self.path(name), content, seal=self.seal)
 
     def has(self, name: str) -> bool:
         """True if the job has a further file of that name."""
@@ -250,9 +258,9 @@ class JobStore:
             path = self.folder / kind
             if not path.is_file() and path.suffix != ".jsonl":  # else the job has ended before its first line
                 raise DataError(f"{path}: is not there; bring a back-up of it back, or cancel the job")
-            content = self.lines(kind).plain() if path.suffix == ".jsonl" else path.read_bytes()
+            content = self.lines(kind).plain() if path.suffix == ".jsonl" else read_whole(path, self.seal)
             digests[kind] = hashlib.sha256(content).hexdigest()
-            write_whole(draft / kind, content)
+            write_whole(draft / kind, content, seal=self.seal, place=self.model / kind)
         for name, content in described(self._job(), digests, manifest).items():
             write_whole(draft / name, content)
         return draft

@@ -16,6 +16,7 @@ from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.server.services import ScoringServers, register, register_for_approvers
 from party.server.threads import Threads
+from party.state.key import check_key
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic
 from treetap.process.fork_server import ForkServer
@@ -65,6 +66,7 @@ def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = Fals
     share_heaps()
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
+        check_key(config.state, config.seal.key if config.seal is not None else None)
         workers = start_workers(config, forks)
         stops = {"until_stdin_closes": until_stdin_closes, "in_terminal": in_terminal}
         asyncio.run(_serve(config, workers, backend, config_path, **stops))
@@ -99,7 +101,8 @@ async def _serve(
                 log.warning("table %s: %s: there is no such file yet", name, file)
     _warn_unanswered(config)
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
-    recorders = Recorders(config.state / "transcripts", config.policy.record, signer_of(config.transport()))
+    signer = signer_of(config.transport())
+    recorders = Recorders(config.state / "transcripts", config.policy.record, signer, config.seal)
     metrics = PartyMetrics(config.name)
     measured = metrics.serve(config.metrics)
     loaded = asyncio.Event()

@@ -18,7 +18,6 @@ from party.alignment.steps import Alignment
 from party.config import PartyConfig
 from party.runtime.context import StepContext, required
 from treetap.errors import BadInput, DataError
-from treetap.models.durable import write_whole
 from treetap.models.store import STATES, WEIGHTS
 from treetap.neural.draws import Draws, new_key
 from treetap.neural.inputs import Inputs, InputScaler, has_inputs
@@ -169,7 +168,7 @@ class StoredStates:
             )
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **best)
-        write_whole(self._store.path(WEIGHTS), content.getvalue())
+        self._store.write(WEIGHTS, content.getvalue())
 
     def draws(self, params: SplitnnParams, party: str) -> Draws:
         """The party's draws for the job: by a key of the operating system that stays in the job's folder.

@@ -32,7 +32,6 @@ from party.splitnn.epoch_figures import EpochFigures, Scored, published_network
 from party.splitnn.job import NetworkJob
 from party.splitnn.numbers import send, take
 from treetap.errors import BadInput, Malformed, OutOfOrder
-from treetap.models.durable import write_whole
 from treetap.models.history import read_history
 from treetap.models.store import CLEAN_METRICS
 from treetap.neural.label_side import LabelSide
@@ -254,7 +253,7 @@ class LabelHolder:
         if self.data.clean is None:
             return ()
         content = json.dumps(self._figures.clean_summary(), indent=1).encode()
-        write_whole(self._context.store.path(CLEAN_METRICS), content)
+        self._context.store.write(CLEAN_METRICS, content)
         return (CLEAN_METRICS,)
 
     def _check_labels(self, data: LabelledTable) -> None:

@@ -24,18 +24,18 @@ class TrailedJobs:
 
     def __init__(self, config: PartyConfig, recorders: Recorders, own: Own) -> None:
         self._transport, self._recorders, self._own = config.transport(), recorders, own
-        self._state = config.state
+        self._ledger = ledger_of(config.state, config.seal)
         self.trail = Trail(config.name, config.state)
         self._exchanges: dict[tuple[str, int], Exchange] = {}  # by job and attempt
 
     def check(self, approvals: Approvals) -> None:
         """Raise `DataError` if the ledger or the approvals are older than the trail says."""
-        self.trail.check(ledger_of(self._state), approvals.digests())
+        self.trail.check(self._ledger, approvals.digests())
 
     def open(self, session: Session, approvals: Approvals) -> None:
         """Note that an attempt opens, and prepare the exchange of heads; `OSError` if the disk refuses the line."""
         context = session.context
-        self.trail.begin(ledger_of(self._state).head(), approvals.digests())
+        self.trail.begin(self._ledger.head(), approvals.digests())
         self.trail.note(
             Kind.OPENED,
             job=context.job,
@@ -44,7 +44,7 @@ class TrailedJobs:
             coordinator=session.coordinator,
             parties=session.peers,
             operator=approvals.operator(context.digest.hex()),
-            ledger=ledger_of(self._state).head(),
+            ledger=self._ledger.head(),
         )
         self._exchanges[_key(session)] = Exchange(self.trail, context, session.peers, self._transport, self._own)
 
@@ -77,8 +77,8 @@ class TrailedJobs:
         """Heads of a job's transcript, and of the ledger unless it is older than the trail: the next job says so."""
         heads: dict[str, Any] = {"transcript": self._recorders.head(job)}
         try:
-            self.trail.check_ledger(ledger_of(self._state))
-            return heads | {"ledger": ledger_of(self._state).head()}
+            self.trail.check_ledger(self._ledger)
+            return heads | {"ledger": self._ledger.head()}
         except DataError as fault:
             log.error("job %s: no further job opens: %s", job, fault)
             return heads

@@ -143,7 +143,7 @@ def test_a_repeated_leave_goes_into_a_new_file(tmp_path: Path) -> None:
 
     state = _trained(tmp_path, "received", again)
     assert _recorded(state)[-3:] == [(1, COORDINATOR, "leave"), (3, "", "own_split"), (1, COORDINATOR, "leave")]
-    assert sorted(path.name for path in (state / "transcripts" / "job").iterdir()) == [
+    assert sorted(path.name for path in (state / "transcripts" / "job").glob("*.tap")) == [
         f"00000{number}.tap" for number in (1, 2, 3)
     ]
 

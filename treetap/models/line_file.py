@@ -10,6 +10,7 @@ from typing import Any
 from treetap.errors import DataError
 from treetap.models.checksums import bodies_of, checked_line, first, parse_json, whole_lines
 from treetap.models.durable import append, make_folder, write_whole
+from treetap.models.sealed import Seal, require_clear
 
 Line = dict[str, Any]
 
@@ -20,10 +21,14 @@ class LineFile:
     The file is read once; then memory holds where each of its lines ends, and a line is appended without reading.
     """
 
-    def __init__(self, path: Path, seed: Callable[[], str]) -> None:
-        """`seed`: returns the seed of the checksums, which names the file's job; called at each read or write."""
+    def __init__(self, path: Path, seed: Callable[[], str], seal: Seal | None = None) -> None:
+        """`seed`: returns the seed of the checksums, which names the file's job; called at each read or write.
+
+        `seal`: of the state folder, under whose key each line is then a frame.
+        """
         self.path, self._seed = path, seed
-        self._ends: list[int] = []  # of each whole line, in bytes
+        self._seal = seal if seal is not None and seal.covers(path) else None
+        self._ends: list[int] = []  # of each whole line, in the file's bytes
         self._digests: list[str] = []  # the checksum of each
         self._size = -1  # of the file when it was last read or written; -1: it was not read yet
 
@@ -63,31 +68,50 @@ class LineFile:
         line, digest = checked_line(content, self._digests[index - 1] if index else first(self._seed()))
         kept = self._ends[index - 1] if index else 0
         whole, self._size = self._size, -1  # where the writing fails, the file is read again
+        added = self._stored([line], index, kept)[0]
         if 0 < kept == whole:
-            append(self.path, line)
+            append(self.path, added)
         else:
             make_folder(self.path.parent)
             before = self.path.read_bytes()[:kept] if kept else b""
-            write_whole(self.path, before + line)
-        self._ends[index:], self._digests[index:] = [kept + len(line)], [digest]
-        self._size = kept + len(line)
+            write_whole(self.path, before + added)
+        self._ends[index:], self._digests[index:] = [kept + len(added)], [digest]
+        self._size = kept + len(added)
 
     def fill(self, contents: Sequence[Line]) -> None:
         """Make these the only lines, whole or not at all."""
-        whole, ends, digests, before = bytearray(), [], [], first(self._seed())
+        lines, digests, before = list[bytes](), list[str](), first(self._seed())
         for content in contents:
             line, before = checked_line(content, before)
-            whole += line
-            ends.append(len(whole))
+            lines.append(line)
             digests.append(before)
         self._size = -1  # where the writing fails, the file is read again
         make_folder(self.path.parent)
-        write_whole(self.path, bytes(whole))
-        self._ends, self._digests, self._size = ends, digests, len(whole)
+        stored = self._stored(lines, 0, 0)
+        write_whole(self.path, b"".join(stored))
+        self._ends, self._digests = list(accumulate(map(len, stored))), digests
+        self._size = sum(map(len, stored))
+
+    def text(self) -> bytes:
+        """The stored lines as they are written, with their checksums, which are not compared; raises as `read`."""
+        return b"".join(self._whole()[0])
 
     def _bodies(self) -> list[bytes]:
-        raw = self.path.read_bytes() if self.path.is_file() else b""
-        lines = whole_lines(raw)
+        lines, ends, size = self._whole()
         bodies, self._digests = bodies_of(self.path, lines, self._seed())
-        self._ends, self._size = list(accumulate(map(len, lines))), len(raw)
+        self._ends, self._size = ends, size
         return bodies
+
+    def _whole(self) -> tuple[list[bytes], list[int], int]:
+        """The lines that no crash tore, the byte after each in the file, and the file's size."""
+        raw = self.path.read_bytes() if self.path.is_file() else b""
+        if self._seal is not None:
+            pairs = self._seal.growing(self.path, raw)
+            return [line for line, _ in pairs], [end for _, end in pairs], len(raw)
+        require_clear(self.path, raw)
+        lines = whole_lines(raw)
+        return lines, list(accumulate(map(len, lines))), len(raw)
+
+    def _stored(self, lines: Sequence[bytes], index: int, kept: int) -> list[bytes]:
+        """What the file gets for each line, the first of which is number `index`, after its first `kept` bytes."""
+        return list(lines) if self._seal is None else self._seal.added(self.path, kept, index, lines)

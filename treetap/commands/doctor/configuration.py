@@ -200,7 +200,7 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
 def _ledger(config: party_config.PartyConfig) -> list[Finding]:
     """Read the ledger and the files beside it, without which no job opens."""
     try:
-        charges = ledger_of(config.state).charges()
+        charges = ledger_of(config.state, config.seal).charges()
         spent(config, charges)
     except DataError as fault:
         return [Finding("fault", "ledger", str(fault))]

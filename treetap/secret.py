@@ -1,0 +1,188 @@
+"""A secret that a file names instead of containing it: where a passphrase, a PIN or a key comes from.
+
+Neither arguments nor the environment hold one: other processes of a host can read those. No message shows a secret, nor
+any byte of what was read in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import stat
+import subprocess
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+
+from treetap.errors import ConfigError
+from treetap.strict import Strict, unshown
+
+#: Seconds for a command to print a secret and to end.
+WITHIN_S = 10.0
+#: Bytes of a passphrase or PIN, and of the end of its line.
+MOST_PHRASE = 1024
+#: The variable in which systemd names the folder of a service's credentials.
+CREDENTIALS = "CREDENTIALS_DIRECTORY"
+_PIECE = 4096
+_NAME = r"^[A-Za-z0-9_.@-]{1,255}$"
+
+
+def _words(value: Any) -> Any:
+    """A list as a tuple, which has a hash; other content is not shown, since it may be the secret."""
+    if not isinstance(value, list | tuple):
+        raise unshown('is a list of the program and its arguments, such as ["pass", "show", "treetap"]')
+    return tuple(value)
+
+
+class Secret(Strict):
+    """The place of a secret; exactly one of its keys.
+
+    In TOML: `{ command = ["pass", "show", "treetap"] }`, `{ credential = "tls" }` or `{ file = "/run/secrets/tls" }`.
+    """
+
+    command: Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1, max_length=64)] | None = None
+    """A program and its arguments: it prints the secret on its standard output within ten seconds and ends with status
+    0. No shell reads it; its standard input is empty and its standard error goes nowhere. Arguments are no secret.
+    """
+    file: Path | None = None
+    """A file that contains the secret; mode 600 is advised."""
+    credential: Annotated[str, StringConstraints(pattern=_NAME)] | None = None
+    """The name of a credential that systemd gives this service: LoadCredential=, or LoadCredentialEncrypted=."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """Refuse the secret itself, without showing it."""
+        if not isinstance(value, dict | Secret):
+            raise unshown('is a place, not the secret itself: { command = ["..."] }, { file = ".." } or a credential')
+        return value
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if sum(place is not None for place in (self.command, self.file, self.credential)) != 1:
+            raise ValueError("name one of command, file and credential")
+        if self.credential in (".", ".."):
+            raise ValueError("credential is a name, not a folder")
+        return self
+
+    def below(self, base: Path) -> Secret:
+        """The same with relative paths taken from a folder: that of the file, and that of a program with a '/'."""
+        if self.file is not None:
+            return Secret(file=base / self.file)
+        if self.command is not None and "/" in self.command[0]:
+            return Secret(command=(str(base / self.command[0]), *self.command[1:]))
+        return self
+
+    def read(self, field: str, limit: int, within_s: float = WITHIN_S) -> bytes:
+        """The secret, every byte as it is there.
+
+        Args:
+            field: for messages, the file and the key that name this place.
+            limit: most bytes.
+            within_s: the deadline of a command.
+
+        Raises:
+            ConfigError: the place cannot be read, holds nothing or more than `limit`, or the command fails or is late.
+        """
+        where = f"{field}: {self._where()}"
+        if self.command is not None:
+            content = _printed(self.command, where, limit, within_s)
+        else:
+            content = _content(self._path(where), where, limit)
+        if not content:
+            raise ConfigError(f"{where}: is empty; it must hold the secret")
+        return content
+
+    def phrase(self, field: str, within_s: float = WITHIN_S) -> bytes:
+        """A passphrase or a PIN: one line, without its end. Raises ConfigError as `read` does, and for several lines.
+
+        At most `MOST_PHRASE` bytes.
+        """
+        phrase = self.read(field, MOST_PHRASE, within_s).removesuffix(b"\n").removesuffix(b"\r")
+        if not phrase or b"\n" in phrase or b"\0" in phrase:
+            raise ConfigError(f"{field}: {self._where()}: it must hold one line of text, the secret alone")
+        return phrase
+
+    def _where(self) -> str:
+        """The place, for messages: of a command its program alone, since someone may have put a secret behind it."""
+        if self.command is not None:
+            return f"command {self.command[0]!r}"
+        return f"file {self.file}" if self.file is not None else f"credential {self.credential!r}"
+
+    def _path(self, where: str) -> Path:
+        if self.file is not None:
+            return self.file
+        if not (folder := os.environ.get(CREDENTIALS)):
+            raise ConfigError(
+                f"{where}: systemd gives this process no credentials (${CREDENTIALS} is not set); add "
+                f"LoadCredential={self.credential}:/path to its unit, or name a file or a command"
+            )
+        return Path(folder) / str(self.credential)
+
+
+def _content(path: Path, where: str, limit: int) -> bytes:
+    """A regular file's content; a pipe would keep this process waiting."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"{where}: is no regular file; write the secret to one, or use command")
+            content = file.read(limit + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{where}: no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot be read: {error.strerror}") from None
+    if len(content) > limit:
+        raise ConfigError(f"{where}: has more than {limit} bytes; it must hold the secret alone")
+    return content
+
+
+def _printed(command: tuple[str, ...], where: str, limit: int, within_s: float) -> bytes:
+    """A command's output. One that prints too much or takes too long is killed, with what it has started."""
+    until = monotonic() + within_s
+    late = f"{where}: took longer than {within_s:g} s; it must print the secret and end"
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the file's own command
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            bufsize=0,
+        )
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no program has such a name or argument"
+        raise ConfigError(f"{where}: cannot be started: {reason}") from None
+    assert process.stdout is not None
+    with process.stdout as pipe:
+        try:
+            output = _gathered(pipe.fileno(), limit, until)
+            if output is None:
+                raise ConfigError(late)
+            if len(output) > limit:
+                raise ConfigError(f"{where}: prints more than {limit} bytes; it must print the secret alone")
+            status = process.wait(max(until - monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            raise ConfigError(late) from None
+        finally:
+            if process.returncode is None:  # not waited for, so that no other process has its number
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    if status:
+        raise ConfigError(f"{where}: ended with status {status}; run it by hand, as this process's user, to see why")
+    return output
+
+
+def _gathered(descriptor: int, limit: int, until: float) -> bytes | None:
+    """What comes from a pipe until its end or beyond the limit; None if neither comes before a moment."""
+    ready, output = select.poll(), bytearray()
+    ready.register(descriptor, select.POLLIN)
+    while len(output) <= limit:
+        if not ready.poll(max(until - monotonic(), 0.0) * 1000):
+            return None
+        if not (piece := os.read(descriptor, _PIECE)):
+            break
+        output += piece
+    return bytes(output)
