@@ -72,9 +72,10 @@ def sealed(place: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _kind_of(place: str) -> FileKind | None:
-    parts = place.split("/")
-    for kind in KINDS:
-        patterns = kind.pattern.split("/")
-        if len(patterns) == len(parts) and all(map(fnmatchcase, parts, patterns)):
-            return kind
-    return None
+    return next((kind for kind in KINDS if patterned(place, kind.pattern)), None)
+
+
+def patterned(place: str, pattern: str) -> bool:
+    """True if a place has a pattern: as many parts, and each part its own."""
+    parts, patterns = place.split("/"), pattern.split("/")
+    return len(patterns) == len(parts) and all(map(fnmatchcase, parts, patterns))

@@ -138,6 +138,11 @@ class Commands(LazyGroup):
             "Show the trail of this party's jobs; export it, verify it, or compare it with what partners hold of it.",
             PRIVACY,
         ),
+        "forget": Row(
+            "treetap.commands.forget",
+            "Forget persons: take their records out of this party's state folder, and name what that does not reach.",
+            PRIVACY,
+        ),
         "transcript": Row(
             "treetap.commands.cli",
             "Count a party's messages and bytes by peer, step and disclosure class; verify its chain and signatures.",
