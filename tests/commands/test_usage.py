@@ -30,6 +30,7 @@ COMMANDS = [
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
     *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "ledger"),
     *("leakage", "capacity", "jobs", "approve", "refuse", "console", "relay", "trail"),
+    *("state", "state rotate", "state export"),
     *("protocol", "new", "new federation", "new party", "measure-epsilon"),
 ]
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 #: The begin of every sealed file.
 MAGIC = b"treetap sealed 1\n"
-KEY_BYTES, _ID, _FILE, _SALT, _TAG, _HEAD = 32, 8, 16, 24, 16, 8
+KEY_BYTES, ID_BYTES, _FILE, _SALT, _TAG, _HEAD = 32, 8, 16, 24, 16, 8
 #: Bytes before the first frame.
-HEADER_BYTES = len(MAGIC) + _ID + _FILE
+HEADER_BYTES = len(MAGIC) + ID_BYTES + _FILE
 #: Bytes that a frame adds to what it holds.
 ADDED = _HEAD + _SALT + _TAG
 _PART = 1 << 20  # plain bytes of a frame of a file that is written whole
@@ -48,7 +48,7 @@ class StateKey:
         if len(secret) != KEY_BYTES:
             raise ValueError(f"a state key has {KEY_BYTES} bytes, not {len(secret)}")
         self._secret = secret
-        self.id = hmac.digest(secret, b"treetap state key id", "sha256")[:_ID]
+        self.id = hmac.digest(secret, b"treetap state key id", "sha256")[:ID_BYTES]
 
     @classmethod
     def of_text(cls, text: str, named: str) -> StateKey:
@@ -110,7 +110,7 @@ class Frames:
 
     def __init__(self, path: Path, place: str, key: StateKey, header: bytes) -> None:
         self.path, self.header, self._key = path, header, key
-        self._data = header[: len(MAGIC) + _ID] + len(place.encode()).to_bytes(4, "big") + place.encode()
+        self._data = header[: len(MAGIC) + ID_BYTES] + len(place.encode()).to_bytes(4, "big") + place.encode()
 
     def sealed(self, number: int, previous: bytes, plain: bytes, *, last: bool = False) -> bytes:
         """Frame `number`, from 0, of a file whose 16 bytes before it are `previous`."""
@@ -196,7 +196,7 @@ class Seal:
                 f"{path}: is not encrypted, though there is a state_key: stop the party and run treetap state rotate, "
                 "or bring a back-up of the file back"
             )
-        if (of := header[len(MAGIC) :][:_ID]) != self.key.id:
+        if (of := header[len(MAGIC) :][:ID_BYTES]) != self.key.id:
             raise DataError(
                 f"{path}: is encrypted with state key {of.hex()}, not with {self.key.id.hex()}: bring a back-up back "
                 "that has this key, or end treetap state rotate"
@@ -263,7 +263,7 @@ def is_sealed(path: Path) -> bool:
 def require_clear(path: Path, begin: bytes) -> None:
     """Raise DataError for a file that begins as a sealed one, where there is no key."""
     if begin.startswith(MAGIC):
-        of = begin[len(MAGIC) :][:_ID].hex()
+        of = begin[len(MAGIC) :][:ID_BYTES].hex()
         raise DataError(
             f"{path}: is encrypted with state key {of}: give the configuration of its party, which has state_key, or "
             "read what treetap state export writes"

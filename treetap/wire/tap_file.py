@@ -53,13 +53,16 @@ class Frame(NamedTuple):
     whole: bool  # False for a torn end
     sealed: tuple[Frames, Place] | None = None  # under a state key
 
+    def packed(self) -> bytes:
+        """The compressed record. Raises Malformed."""
+        if self.sealed is not None:
+            return _unsealed(*self.sealed, self.file)
+        self.file.seek(self.offset + 4)
+        return self.file.read(self.length)
+
     def open(self) -> tuple[TranscriptRecord, bytes]:
         """The record, and the SHA-256 of its bytes. Raises Malformed."""
-        if self.sealed is None:
-            self.file.seek(self.offset + 4)
-            frame = self.file.read(self.length)
-        else:
-            frame = _unsealed(*self.sealed, self.file)
+        frame = self.packed()
         try:
             size = zstandard.get_frame_parameters(frame).content_size
             if size > MOST_BYTES:  # also where it is not said
@@ -154,8 +157,9 @@ def files_of(folder: Path) -> dict[int, Path]:
 
 
 def _sealed_frames(path: Path, file: BinaryIO, seal: Seal, begin: bytes) -> Iterator[Frame]:
-    known = MAGIC + seal.key.id
-    if len(begin) < HEADER_BYTES and known.startswith(begin.rstrip(b"\0")[: len(known)]):
+    known, size = MAGIC + seal.key.id, os.fstat(file.fileno()).st_size
+    written = begin[: written_of(file, size, _MOST_ZEROS)]
+    if (len(written) <= len(known) or size < HEADER_BYTES) and known.startswith(written[: len(known)]):
         yield Frame(path, file, 0, 0, whole=False)
         return
     own = seal.continued(path, begin)
