@@ -53,10 +53,8 @@ class Forgotten:
 
     def plain(self) -> dict[str, Any]:
         """The outcome as JSON types."""
-        files = [
-            dict(zip(("file", "kind", "records", "also"), (place, *row), strict=True))
-            for place, row in self.files.items()
-        ]
+        names = ("file", "kind", "records", "also")
+        files = [dict(zip(names, (place, *row), strict=True)) for place, row in self.files.items()]
         reasons = [{"what": what, "why": why} for what, why in self.not_reached.items()]
         return {
             **{"party": self.party, "ids": self.ids, "dry_run": self.dry, "forgotten": files},
@@ -92,9 +90,11 @@ def forget(party: PartyConfig, ids: Ids, *, dry: bool, transcripts: bool) -> For
         for job in outcome.removed:
             remove_folder(party.state / "transcripts" / job)
     for row in KINDS:
-        for place in places if row.forget is not None else ():
+        for place in places:
             file = party.state / place
-            if row_of(place) is row and file.is_file() and (had := row.forget(case, file)):
+            if row.forget is None or row_of(place) is not row or not file.is_file():
+                continue
+            if had := row.forget(case, file):
                 outcome.files[place] = (row.what, had, row.why)
     outcome.not_reached.update(_not_reached(case, places, outcome, asked))
     return outcome
@@ -137,9 +137,8 @@ def _not_reached(case: Case, places: list[str], outcome: Forgotten, asked: dict[
             "what was trained from these records stays in trees and weights, and job.json has the digest of the whole "
             "table, by which one who has all the rest of it can test a guess: train again without them",
         )
-    for job in sorted(
-        {place.split("/")[1] for place in places if place.startswith("transcripts/")} - {*outcome.removed}
-    ):
+    recorded = {place.split("/")[1] for place in places if place.startswith("transcripts/")}
+    for job in sorted(recorded - {*outcome.removed}):
         why = "messages name places in the common order"
         if job in asked:
             why += f"; clients asked by id: {asked[job]} times; remove it with --remove-transcripts"

@@ -24,13 +24,9 @@ def forget(
     ],
     remove_transcripts: Annotated[
         bool,
-        typer.Option(
-            "--remove-transcripts", help="Also remove whole transcripts in which clients asked for one by id."
-        ),
+        typer.Option("--remove-transcripts", help="Also remove transcripts in which clients asked for one by id."),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be forgotten, and change nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be forgotten, change nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Forget persons: take their records out of this party's state folder, and name what that does not reach.
@@ -46,6 +42,7 @@ def forget(
     """
     from party.config import read
     from party.forgetting.forget import forget as forgotten
+    from party.state.key import check_key
     from treetap.commands.model.view import reading
     from treetap.process.lifecycle import sole_user
     from treetap.tables.reading import read_ids
@@ -53,6 +50,7 @@ def forget(
     party = read(config)
     gone = read_ids(ids)
     with sole_user(party.state), reading(party.state):
+        check_key(party.state, None if party.seal is None else party.seal.key)
         outcome = forgotten(party, gone, dry=dry_run, transcripts=remove_transcripts)
     if as_json:
         print(json.dumps(outcome.plain(), indent=1), flush=True)
@@ -69,12 +67,8 @@ def _show(outcome: Forgotten) -> None:
     terminal.out.print(table)
     for job in outcome.removed:
         terminal.out.print(terminal.text(f"transcripts/{job}: removed"), soft_wrap=True)
-    would = "would be " if outcome.dry else ""
-    terminal.out.print(
-        terminal.text(
-            f"{outcome.party}: {outcome.ids} ids {would}forgotten in {len(outcome.files)} files. Not reached:"
-        ),
-        soft_wrap=True,
-    )
+    done = "would be forgotten" if outcome.dry else "are forgotten"
+    said = f"{outcome.party}: {outcome.ids} ids {done}, in {len(outcome.files)} files. Not reached:"
+    terminal.out.print(terminal.text(said), soft_wrap=True)
     for what, why in outcome.not_reached.items():
         terminal.out.print(terminal.text(f"- {what}: {why}"), soft_wrap=True)

@@ -81,7 +81,7 @@ def _compare(party: PartyConfig, verify: bool, held: list[Path]) -> None:
             faults += differences(party, file)
         except DataError as damage:
             faults.append(str(damage))
-    for line in [*(removed(party) if verify else ()), *faults]:
+    for line in [*(removed(party) if verify and not faults else ()), *faults]:
         typer.echo(line)
     if faults:
         raise typer.Exit(1)
