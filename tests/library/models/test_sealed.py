@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def lines(path: Path, count: int = 3, key: StateKey = KEY, folder: Path | None =
         file.put({"canary": f"record-{number}"}, number)
         ends.append(path.stat().st_size)
     raw = path.read_bytes()
-    return [raw[:HEADER_BYTES], *(raw[a:b] for a, b in zip(ends, ends[1:], strict=False))]
+    return [raw[:HEADER_BYTES], *(raw[a:b] for a, b in pairwise(ends))]
 
 
 def read(path: Path, key: StateKey = KEY) -> list[str]:
