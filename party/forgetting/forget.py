@@ -89,10 +89,11 @@ def forget(party: PartyConfig, ids: Ids, *, dry: bool, transcripts: bool) -> For
         trail.note(Kind.ERASED, records=len(ids), transcripts=outcome.removed)
         for job in outcome.removed:
             remove_folder(party.state / "transcripts" / job)
+    gone = {party.state / "transcripts" / job for job in outcome.removed}
     for row in KINDS:
         for place in places:
             file = party.state / place
-            if row.forget is None or row_of(place) is not row or not file.is_file():
+            if row.forget is None or row_of(place) is not row or gone.intersection(file.parents):
                 continue
             if had := row.forget(case, file):
                 outcome.files[place] = (row.what, had, row.why)
@@ -159,6 +160,7 @@ def _not_reached(case: Case, places: list[str], outcome: Forgotten, asked: dict[
 def _partners(case: Case, outcome: Forgotten) -> Iterator[tuple[str, str]]:
     """Partner → jobs with it by the ledger, and of how many this party's own rows had these records."""
     with_them = {place.split("/")[1] for place in outcome.files if place.startswith("transcripts/")}
+    with_them.update(outcome.removed)
     jobs: defaultdict[str, set[str]] = defaultdict(set)
     for charge in ledger_of(case.party.state, case.party.seal).charges(*_OF_JOBS):
         for partner in charge.occasion.partners:
