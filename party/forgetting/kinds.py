@@ -183,7 +183,7 @@ KINDS = (
     Row("models/*/*", "a model", None, _MADE_OF_ALL),
     Row("predictions/*.evaluation.json", "metrics", None, "has metrics over all records"),
     Row("predictions/*", "predictions", _predictions),
-    Row("previews/*.csv", "rows that a preview found", _preview),
+    Row("previews/*", "rows that a preview found", _preview),
     Row("ledger.jsonl", "charges", None, "has numbers, and digests of whole tables"),
     Row("trail.jsonl", "digests of jobs", None, "has digests of jobs, decisions and transcripts"),
     Row("approvals/*.json", "decisions about jobs", None, "has descriptions of jobs"),
