@@ -22,7 +22,6 @@ from google.protobuf.message import DecodeError, Message
 import treetap.wire.v2
 from treetap.errors import BadInput, Malformed
 from treetap.models.sealed import Seal
-from treetap.wire import own_rows
 from treetap.wire.certificates import read_certificates
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.revoked import read_lists
@@ -177,6 +176,8 @@ def _import_generated() -> None:
 
 def _own_rows(path: Path, chained: OwnAlignment, seal: Seal | None) -> dict[str, Any]:
     """The state of the rows beside a transcript. Raises Malformed if they were changed."""
+    from treetap.wire import own_rows  # with arrays, which no reader of records needs
+
     try:
         own = own_rows.kept(path if path.is_dir() else path.parent, chained, seal)
     except BadInput as missing:
