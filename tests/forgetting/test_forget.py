@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 from party.config import PartyConfig
-from party.forgetting.forget import forget
-from party.forgetting.kinds import row_of
 from party.prediction.query_counts import QueryCounts
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from party.state import files
@@ -25,6 +23,8 @@ from tests.commands.command import treetap_here, write
 from tests.forgetting.searched import holding
 from tests.serving.served import IDS
 from tests.simulator import Federation, run
+from treetap.commands.forget.forgetting import forget
+from treetap.commands.forget.kinds import row_of
 from treetap.models import keyed_ids
 from treetap.models.arrays import content_of
 from treetap.models.durable import make_folder, write_whole

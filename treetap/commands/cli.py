@@ -140,7 +140,7 @@ class Commands(LazyGroup):
             PRIVACY,
         ),
         "forget": Row(
-            "treetap.commands.forget",
+            "treetap.commands.forget.cli",
             "Forget persons: take their records out of this party's state folder, and name what that does not reach.",
             PRIVACY,
         ),

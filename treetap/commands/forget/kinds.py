@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from party.config import PartyConfig
 from party.defences.counted_cells import CellAccount, CellsCharge
-from party.forgetting.tables import forget_rows
 from party.growth.continuation import forgetting
 from party.prediction.query_counts import QueryCounts
 from party.runtime.ledger import Charge, Kind
 from party.state.files import patterned
+from treetap.commands.forget.tables import forget_rows
 from treetap.errors import DataError
 from treetap.models import keyed_ids, trained_ids
 from treetap.models.arrays import read_arrays

@@ -15,11 +15,11 @@ from typing import Any
 
 from party.approvals.ledger import approvals_of
 from party.config import PartyConfig
-from party.forgetting.kinds import KINDS, Case, row_of
 from party.runtime.job_store import Store
 from party.runtime.ledger import Kind as Charged
 from party.runtime.ledger import ledger_of
 from party.trail.journal import Kind, Trail
+from treetap.commands.forget.kinds import KINDS, Case, row_of
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.models.durable import remove_folder
 from treetap.tables.record_ids import Ids

@@ -14,7 +14,7 @@ import typer
 from treetap.commands.options import Json
 
 if TYPE_CHECKING:
-    from party.forgetting.forget import Forgotten
+    from treetap.commands.forget.forgetting import Forgotten
 
 
 def forget(
@@ -41,8 +41,8 @@ def forget(
     treetap forget --config bank.toml --ids gone.txt --dry-run
     """
     from party.config import read
-    from party.forgetting.forget import forget as forgotten
     from party.state.key import check_key
+    from treetap.commands.forget.forgetting import forget as forgotten
     from treetap.commands.model.view import reading
     from treetap.process.lifecycle import sole_user
     from treetap.tables.reading import read_ids
