@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from party.config import PartyConfig
+from party.defences.counted_cells import CountedCells
 from party.prediction.query_counts import QueryCounts
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from party.state import files
@@ -25,6 +27,7 @@ from tests.serving.served import IDS
 from tests.simulator import Federation, run
 from treetap.commands.forget.forgetting import forget
 from treetap.commands.forget.kinds import row_of
+from treetap.commands.forget.tables import forget_rows
 from treetap.models import keyed_ids
 from treetap.models.arrays import content_of
 from treetap.models.durable import make_folder, write_whole
@@ -32,6 +35,8 @@ from treetap.models.sealed import StateKey
 from treetap.models.store import read_manifest
 from treetap.process.lifecycle import sole_user
 from treetap.tables.record_ids import Ids
+from treetap.tables.written import content_of as table_content
+from treetap.tables.written import written
 from treetap.wire.own_rows import FORGOTTEN, OwnRows, keep
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
@@ -170,7 +175,7 @@ def test_the_command(key: StateKey | None, tmp_path: Path, capsys: pytest.Captur
     assert [row["records"] for row in said["forgotten"]] == [1, 1, 1]
     reasons = {row["what"]: row["why"] for row in said["not_reached"]}
     assert reasons["partner shop"].startswith("keeps what it was sent in 1 jobs; transcripts say of 1 that they had")
-    assert reasons["transcripts/job"] == "messages name places in the common order"
+    assert reasons["transcripts/job"].startswith("messages name places in the common order")
     assert (state / "predictions" / "p.csv").read_text() == '"who","prediction"\n"ann",1\n"cy",3\n'
     (rows,) = (state / "transcripts" / "job").glob("*.own")
     seal = None if key is None else seal_of(state, key)
@@ -202,3 +207,35 @@ def test_it_does_not_begin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert treetap_here(*forgotten) == 2
     assert "p.csv: ends within quotation marks" in capsys.readouterr().err
     assert {**_content(state), state / "predictions" / "p.csv": before[state / "predictions" / "p.csv"]} == before
+
+
+def test_a_digest_in_the_ledger_tests_no_forgotten_id() -> None:
+    """Cells with a forgotten record, made again by a guess of its id, have another digest than they had."""
+    cells = CountedCells()
+    cells.places(Ids.of(["ann"]), ["income"])
+    cells.places(Ids.of(["bob"]), ["income"])
+    kept, had = cells.without(["bob"])
+    kept.places(Ids.of(["bob"]), ["income"])
+    assert had == 1
+    assert (kept.key, kept.records.tolist()) == (cells.key, cells.records.tolist())
+    assert kept.to_bytes() != cells.to_bytes()
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_rows_of_several_id_columns(form: str, tmp_path: Path) -> None:
+    """An id is the text of each column after its length; quotes, line ends and types of the others stay."""
+    path = tmp_path / f"p.{form}"
+    columns = {
+        "site": ["a", "ab", 'x"\ny'],
+        "nr": [12, 2, 7],
+        "prediction": ["0", "1", "1"],
+        "score": [0.1, 2.0, 1e300],
+    }
+    table = pa.table(columns)
+    path.write_bytes(table_content(table, form))
+    before = path.read_bytes()
+    assert forget_rows(path, {"2:ab1:2"}, dry=True) == 1
+    assert path.read_bytes() == before
+    assert forget_rows(path, {"2:ab1:2", "2:ab1:7"}, dry=False) == 1
+    assert written(path).equals(table.take([0, 2]))
+    assert path.read_bytes() == bytes(table_content(table.take([0, 2]), form))

@@ -140,10 +140,16 @@ def _not_reached(case: Case, places: list[str], outcome: Forgotten, asked: dict[
         )
     recorded = {place.split("/")[1] for place in places if place.startswith("transcripts/")}
     for job in sorted(recorded - {*outcome.removed}):
-        why = "messages name places in the common order"
+        why = "messages name places in the common order, which is that of ids where alignment = sorted-ids"
         if job in asked:
             why += f"; clients asked by id: {asked[job]} times; remove it with --remove-transcripts"
         yield f"transcripts/{job}", why
+    if ledger_of(party.state, party.seal).charges(Charged.NOISY_LABELS):
+        yield (
+            "ledger.jsonl",
+            "has a digest of each labelled table that noise was drawn for: one who has all the rest of it can test a "
+            "guess",
+        )
     for place in (path.relative_to(party.state).as_posix() for path in case.unknown):
         yield place, "was written by an earlier release, and does not say which records it has: delete it to be sure"
     for place in places:

@@ -46,7 +46,8 @@ def forget_rows(path: Path, ids: Collection[str], *, first: int = 0, dry: bool) 
 
 def _columns(path: Path, names: Sequence[str], first: int) -> range:
     """The places of the id columns. Raises DataError where there are none."""
-    behind = next((place for place, name in enumerate(names) if name in _BEHIND), len(names))
+    marks = () if first else _BEHIND  # a preview has nothing behind its ids
+    behind = next((place for place, name in enumerate(names) if name in marks), len(names) if first else 0)
     if behind <= first:
         raise DataError(f"{path}: no file of predictions or of a preview has these columns; move it away")
     return range(first, behind)
