@@ -230,7 +230,7 @@ class PartyConfig(WorkerSettings, Relayed):
             ConfigError: the key cannot be read, or is none.
         """
         if self._seal is None and self.state_key is not None:
-            from party.state.key import key_of, seal_of  # which a party without a key does without
+            from party.runtime.state_key import key_of, seal_of  # which a party without a key does without
 
             self._seal = seal_of(self.state, key_of(self.state_key, "state_key"))
         return self._seal

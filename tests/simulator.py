@@ -25,9 +25,9 @@ from party.config import PartyConfig, ServeConfig
 from party.defences.settings import Defences
 from party.node import PartyNode
 from party.policy import Policy
+from party.runtime.state_key import check_key
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
-from party.state.key import check_key
 from tests.virtual_time import Deadlock, run
 from treetap.errors import Unreachable
 from treetap.process.config import TlsConfig

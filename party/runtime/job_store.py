@@ -60,6 +60,8 @@ DRAWS = "noisy_labels"
 COLUMN_LEAKAGE = "column_leakage"
 #: The folder of counted queries of records: see `party.prediction.query_counts`.
 QUERIES = "queries"
+#: The file that says which state key the folder has: see `party.runtime.state_key`.
+KEY_FILE = "key.json"
 #: The folder of rows that previews have found: see `party.alignment.preview`.
 PREVIEWED = "previews"
 

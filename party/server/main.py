@@ -11,12 +11,12 @@ from grpc_health.v1 import health_pb2
 
 from party.config import PartyConfig, check_folders, read
 from party.node import PartyNode
+from party.runtime.job_store import KEY_FILE
 from party.runtime.metrics import PartyMetrics
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.server.services import ScoringServers, register, register_for_approvers
 from party.server.threads import Threads
-from party.state.key import check_key
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic
 from treetap.process.fork_server import ForkServer
@@ -66,7 +66,10 @@ def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = Fals
     share_heaps()
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
-        check_key(config.state, config.seal.key if config.seal is not None else None)
+        if config.state_key is not None or (config.state / KEY_FILE).exists():
+            from party.runtime.state_key import check_key  # which a party without a key does without
+
+            check_key(config.state, config.seal.key if config.seal is not None else None)
         workers = start_workers(config, forks)
         stops = {"until_stdin_closes": until_stdin_closes, "in_terminal": in_terminal}
         asyncio.run(_serve(config, workers, backend, config_path, **stops))

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from party.runtime import state_key as key
+from party.runtime import state_rotation as rotation
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
-from party.state import key, rotation
-from party.state.files import KINDS, kind_of, sealed
-from party.state.key import check_key, seal_of
-from party.state.rotation import rotate
+from party.runtime.state_files import KINDS, kind_of, sealed
+from party.runtime.state_key import check_key, seal_of
+from party.runtime.state_rotation import rotate
 from tests.commands.command import treetap_here, write
 from tests.needs import needs_library_of
 from tests.replay import HERE, JOB, ORACLE

@@ -23,8 +23,8 @@ def rotate(config: Config) -> None:
     treetap state rotate --config bank.toml
     """
     from party.config import read
-    from party.state.key import key_of
-    from party.state.rotation import rotate as change
+    from party.runtime.state_key import key_of
+    from party.runtime.state_rotation import rotate as change
     from treetap.errors import BadInput, Malformed
     from treetap.process.lifecycle import sole_user
 
@@ -54,7 +54,7 @@ def export(
     treetap state export for-auditor --config bank.toml --transcripts churn
     """
     from party.config import read
-    from party.state.rotation import export_transcripts
+    from party.runtime.state_rotation import export_transcripts
     from treetap.commands.model.view import reading
     from treetap.errors import BadInput, Malformed
 

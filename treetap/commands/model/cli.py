@@ -45,10 +45,12 @@ def export_model(
     ] = False,
 ) -> None:
     """Write the publishable part of the label holder's model, as JSON and as a page that loads nothing."""
+    from party.config import read
     from treetap.commands.model.card import export
     from treetap.commands.model.view import find
 
-    for path in export(find(name, config), out, names=names):
+    seal = None if config is None else read(config).seal
+    for path in export(find(name, config), out, names=names, seal=seal):
         typer.echo(path)
 
 

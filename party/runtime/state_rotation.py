@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from party.state.key import KEY_FILE, Noted, checked, files_of_records, noted, seal_of
+from party.runtime.job_store import KEY_FILE
+from party.runtime.state_key import Noted, checked, files_of_records, noted, seal_of
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.checksums import whole_lines
 from treetap.models.durable import make_folder, read_whole, sync_folder, write_whole

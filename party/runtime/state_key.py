@@ -12,15 +12,14 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from party.state.files import KINDS, sealed
+from party.runtime.job_store import KEY_FILE
+from party.runtime.state_files import KINDS, sealed
 from treetap.errors import BadInput, ConfigError
 from treetap.models.checksums import parse_json
 from treetap.models.durable import make_folder, remnant, write_whole
 from treetap.models.sealed import Seal, StateKey, is_sealed
 from treetap.secret import Secret
 
-#: The file in a state folder.
-KEY_FILE = "key.json"
 _CONSTANT = b"treetap state key"
 _ROTATE = "stop the party and run treetap state rotate --config FILE"
 
@@ -80,7 +79,15 @@ def checked(key: StateKey) -> bytes:
 
 
 def check_key(state: Path, key: StateKey | None) -> None:
-    """Compare a party's key with its state folder before anything in it is touched; note it in a new folder.
+    """Compare a party's key as `compare` does, and note it in a new folder."""
+    compare(state, key)
+    if key is not None and noted(state) is None:
+        make_folder(state)
+        Noted({key.id.hex(): checked(key)}).write(state)
+
+
+def compare(state: Path, key: StateKey | None) -> None:
+    """Compare a party's key with its state folder; nothing is written.
 
     Raises:
         ConfigError: the folder has another key, none, or one where the configuration has none; or a rotation has not
@@ -91,8 +98,6 @@ def check_key(state: Path, key: StateKey | None) -> None:
     if known is None:
         if key is not None:
             _require_new(state, own)
-            make_folder(state)
-            Noted({own: checked(key)}).write(state)
         return
     if known.to is not None:
         raise ConfigError(
