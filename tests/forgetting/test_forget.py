@@ -16,9 +16,9 @@ import pytest
 from party.config import PartyConfig
 from party.defences.counted_cells import CountedCells
 from party.prediction.query_counts import QueryCounts
+from party.runtime import state_files
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
-from party.state import files
-from party.state.key import check_key, seal_of
+from party.runtime.state_key import check_key, seal_of
 from party.trail.verify import misfits, removed
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, trained, training_of
 from tests.commands.command import treetap_here, write
@@ -134,7 +134,7 @@ def test_a_forgotten_id_is_in_no_file(story: str, tmp_path: Path) -> None:
 
 def test_every_kind_of_file_that_a_party_writes_has_a_row() -> None:
     """The table of forgetting names those of the state key's table."""
-    patterns = {kind.pattern.replace("*/*/job.json", "jobs/*/job.json") for kind in files.KINDS}
+    patterns = {kind.pattern.replace("*/*/job.json", "jobs/*/job.json") for kind in state_files.KINDS}
     written = {pattern.replace("*", "x") for pattern in patterns if not pattern.startswith(".check")}
     assert {place for place in written if row_of(place) is None} == set()
 

@@ -41,7 +41,7 @@ def forget(
     treetap forget --config bank.toml --ids gone.txt --dry-run
     """
     from party.config import read
-    from party.state.key import check_key
+    from party.runtime.state_key import check_key
     from treetap.commands.forget.forgetting import forget as forgotten
     from treetap.commands.model.view import reading
     from treetap.process.lifecycle import sole_user

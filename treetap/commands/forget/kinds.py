@@ -17,7 +17,7 @@ from party.defences.counted_cells import CellAccount, CellsCharge
 from party.growth.continuation import forgetting
 from party.prediction.query_counts import QueryCounts
 from party.runtime.ledger import Charge, Kind
-from party.state.files import patterned
+from party.runtime.state_files import patterned
 from treetap.commands.forget.tables import forget_rows
 from treetap.errors import DataError
 from treetap.models import keyed_ids, trained_ids
@@ -48,7 +48,7 @@ class Row(NamedTuple):
     """A kind of file.
 
     Attributes:
-        pattern: their places in the state folder, as in `party.state.files`.
+        pattern: their places in the state folder, as in `party.runtime.state_files`.
         what: their content, for people.
         forget: takes the records out of one, and returns how many it had; None: it holds none.
         why: the reason for which it holds none, or, with `forget`, what else goes with the records.
