@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -88,9 +88,9 @@ class OwnRows:
 
     def without(self, gone: npt.NDArray[np.bool_]) -> OwnRows:
         """The same content with the entries at these places (N,) forgotten."""
-        entries, texts = self.entries.copy(), self._texts()
+        entries = self.entries.copy()
         for place in np.flatnonzero(gone).tolist():
-            leaf = np.frombuffer(sha256(texts[place]).digest(), dtype=np.uint8)
+            leaf = np.frombuffer(sha256(self.entries[place].tobytes()).digest(), dtype=np.uint8)
             entries[place] = (leaf, FORGOTTEN, 0)
         return OwnRows(self.key, entries)
 
@@ -98,9 +98,9 @@ class OwnRows:
         """Write the file, whole or not at all. Raises OSError."""
         write_whole(path, HEADER + self.key + self.entries.tobytes(), seal=seal)
 
-    def _texts(self) -> list[bytes]:
+    def _texts(self) -> Iterator[bytes]:
         content, size = self.entries.tobytes(), ENTRY.itemsize
-        return [content[first : first + size] for first in range(0, len(content), size)]
+        return (content[first : first + size] for first in range(0, len(content), size))
 
 
 def keep(folder: Path, own: OwnRows, seal: Seal | None = None) -> OwnAlignment:
@@ -129,6 +129,8 @@ def kept(folder: Path, chained: OwnAlignment, seal: Seal | None = None) -> OwnRo
             "it belongs beside the transcript"
         )
     try:
+        if seal is None and path.stat().st_size != len(HEADER) + KEY_BYTES + ENTRY.itemsize * chained.records:
+            raise Malformed(f"{path}: was changed: it is not of the {chained.records} records that the transcript says")
         own = OwnRows.read(path, seal)
     except OSError as failure:
         raise BadInput(f"{path}: cannot be read: {failure.strerror}") from None
