@@ -23,7 +23,7 @@ from attacks.view.tree_replay import Messages, TreeReplay
 from treetap.errors import BadInput, Malformed
 from treetap.protocols.registry import training_name
 from treetap.wire.frame import name_of
-from treetap.wire.own_rows import ENTRY, FORGOTTEN, kept
+from treetap.wire.own_rows import ENTRY, FORGOTTEN, kept, path_of
 from treetap.wire.records import rows_of
 from treetap.wire.signed_heads import Anchor
 from treetap.wire.transcript import OWN_STEPS, TranscriptReader, counted, open_message
@@ -209,9 +209,10 @@ class TranscriptReplay:
         self.budget.take(ENTRY.itemsize * chained.records)
         try:
             rows = kept(self.folder, chained).rows
-        except BadInput as missing:
+        except BadInput:
             rows = np.full(chained.records, FORGOTTEN, dtype=np.int64)
-            self.gaps.append(str(missing))
+            name = path_of(self.folder, chained.digest).name
+            self.gaps.append(f"{name}, which says which rows the common records are, cannot be read beside it")
         else:
             if gone := int((rows == FORGOTTEN).sum()):
                 self.gaps.append(f"{gone} of the {len(rows)} common records were forgotten: their rows are gone")

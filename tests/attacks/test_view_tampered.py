@@ -308,7 +308,7 @@ def test_forgotten_missing_and_changed_rows(sound: Path, tmp_path: Path) -> None
         read_view(at.parent)
     at.unlink()
     assert read_view(at.parent).rows is None
-    assert f"{at}: is missing: it says which rows" in read_view(at.parent).faults[0]
+    assert f"{at.name}, which says which rows the common records are, cannot" in read_view(at.parent).faults[0]
 
 
 def test_a_sample_with_replacement_tells_how_often(sound: Path, tmp_path: Path) -> None:
