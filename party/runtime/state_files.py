@@ -41,6 +41,7 @@ KINDS = (
     FileKind(".check-*/*.npz", "arrays of a job that is only checked"),
     FileKind(".check-*/*.jsonl", "lines of a job that is only checked"),
     FileKind("jobs/*/clean_metrics.json", "metrics by the labels as they are", _MODEL),
+    FileKind("jobs/*/model/*", "a model that is being published", _MODEL),
     FileKind("*/*/job.json", "the submission and the digests of job and table", _NO_RECORDS),
     FileKind("models/*/*", "trees or weights, manifest, history, leakage, names", _MODEL),
     FileKind("predictions/*", "predictions, explanations and their metrics", _RESULT),

@@ -17,7 +17,7 @@ from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from party.runtime.state_files import KINDS, kind_of, sealed
 from party.runtime.state_key import check_key, seal_of
 from party.runtime.state_rotation import rotate
-from tests.commands.command import treetap_here, write
+from tests.commands.command import treetap, treetap_here, write
 from tests.needs import needs_library_of
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import Federation, Message, run
@@ -298,3 +298,13 @@ def test_the_commands_change_a_key_and_export_a_transcript(tmp_path: Path, capsy
     former = {"former_state_key": places["state_key"]}
     assert treetap_here("state", "rotate", "--config", str(configured(tmp_path, **former))) == 0
     assert {name: next(state.rglob(name)).read_bytes() for name in clear} == clear
+
+
+@pytest.mark.second_tier
+def test_a_party_does_not_start_without_its_key(tmp_path: Path) -> None:
+    """Exit status 2, the key's id and the remedy in one line, and nothing is touched but the lock."""
+    before = state_with(tmp_path / "state", OLD)
+    ended = treetap("party", "--config", configured(tmp_path, workers=1))
+    assert ended.status == 2
+    assert f"is encrypted with state key {OLD.id.hex()}: give that key" in ended.err
+    assert content_of(tmp_path / "state") == {**before, "lock": b""}

@@ -92,10 +92,6 @@ class LineFile:
         self._ends, self._digests = list(accumulate(map(len, stored))), digests
         self._size = sum(map(len, stored))
 
-    def text(self) -> bytes:
-        """The stored lines as they are written, with their checksums, which are not compared; raises as `read`."""
-        return b"".join(self._whole()[0])
-
     def _bodies(self) -> list[bytes]:
         lines, ends, size = self._whole()
         bodies, self._digests = bodies_of(self.path, lines, self._seed())
