@@ -236,7 +236,9 @@ def _blocks_in_order(where: str, replay: TranscriptReplay, table: Table) -> Tabl
             f"{where} was interrupted, or was asked for single records: its transcript does not say which records "
             "its blocks hold; leave it out"
         )
-    rows = np.concatenate([np.zeros(0, dtype=np.int64), *replay.alignments[attempts[0]]])
+    rows = replay.alignments[attempts[0]]
+    if replay.gaps:
+        raise BadInput(f"{where}: {replay.gaps[-1]}; leave it out")
     if len(table.ids) <= int(rows.max(initial=-1)):
         raise BadInput(f"{table.path}: has {len(table.ids)} rows, fewer than the table of {where}")
     return table.take(np.argsort(table.rows)[rows])

@@ -6,7 +6,7 @@ Nodes have heap numbers: root 1, children of u are 2u (left) and 2u + 1 (right).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -128,6 +128,14 @@ class TreeView:
             u: KnownNode(u, it.records, it.source) for u, it in self.nodes.items() if it.source in ("root", "received")
         }
         return TreeView(self.index, self.attempt, self.complete, self.total, kept, self.drawn)
+
+    def among(self, kept: npt.NDArray[np.bool_]) -> TreeView:
+        """The same tree of some of the records (N,), which keep their order."""
+        place = np.cumsum(kept) - 1
+        nodes = {u: replace(it, records=place[it.records[kept[it.records]]]) for u, it in self.nodes.items()}
+        cuts = tuple(replace(cut, left=place[cut.left[kept[cut.left]]]) for cut in self.cuts)
+        drawn = None if self.drawn is None else self.drawn[kept]
+        return replace(self, total=int(kept.sum()), nodes=nodes, drawn=drawn, cuts=cuts)
 
     def cells(self) -> Ints:
         """The deepest known node of each of the N records (N,).

@@ -25,6 +25,7 @@ from treetap.tables.features import Held
 from treetap.tables.labels import Labels, read_classes
 from treetap.tables.opening import columns_of
 from treetap.tables.reading import Floats, Table, read_table
+from treetap.wire.own_rows import FORGOTTEN
 
 #: Most different values of a text column.
 _MOST_VALUES = 256
@@ -61,6 +62,11 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
 
 def in_common_order(path: Path, table: Table, view: View, rows: Ints) -> Table:
     """The records with these rows, which took part in the job. Raises DataError where the table has fewer rows."""
+    if gone := int((rows == FORGOTTEN).sum()):
+        raise DataError(
+            f"{view.path}: {gone} of the {len(rows)} common records were forgotten, and an audit of this protocol "
+            "needs the rows of all: audit a job before you forget its records"
+        )
     if len(table.ids) <= int(rows.max(initial=-1)):
         raise DataError(
             f"{path}: has {len(table.ids)} rows, but row {int(rows.max()) + 1} of {view.party}'s table took part in "

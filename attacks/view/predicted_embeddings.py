@@ -19,6 +19,7 @@ from attacks.view.replay import TranscriptReplay, read_replay
 from attacks.view.transcripts import located
 from attacks.view.view import View
 from treetap.errors import BadInput, Malformed
+from treetap.wire.own_rows import FORGOTTEN
 
 _REMEDY = 'they are known where the label holder\'s policy says record = "both"'
 
@@ -213,10 +214,11 @@ def _unscored(replay: TranscriptReplay, counts: dict[int, dict[int, int]], attem
 
 def _aligned(replay: TranscriptReplay, attempt: int) -> Ints:
     """Rows (N,) of the own table that the common records of an attempt are. Raises Malformed without them."""
-    parts = replay.alignments.get(attempt, [])
-    if not parts:
-        raise Malformed(f"attempt {attempt}: does not say which rows of the label holder's table the records are")
-    return np.concatenate(parts)
+    rows = replay.alignments.get(attempt)
+    if rows is None or (rows == FORGOTTEN).any():
+        gap = f" ({replay.gaps[-1]})" if replay.gaps else ""
+        raise Malformed(f"attempt {attempt}: does not say which rows of the label holder's table the records are{gap}")
+    return rows
 
 
 def _count(parts: list[Numbers]) -> int:

@@ -23,6 +23,7 @@ from attacks.view.tree_replay import Messages, TreeReplay
 from treetap.errors import BadInput, Malformed
 from treetap.protocols.registry import training_name
 from treetap.wire.frame import name_of
+from treetap.wire.own_rows import ENTRY, FORGOTTEN, kept, path_of
 from treetap.wire.records import rows_of
 from treetap.wire.signed_heads import Anchor
 from treetap.wire.transcript import OWN_STEPS, TranscriptReader, counted, open_message
@@ -84,13 +85,15 @@ class TranscriptReplay:
     """One submission of a job as its transcript records it."""
 
     job: str
+    folder: Path  # of the transcript
     budget: MemoryBudget = field(default_factory=MemoryBudget, repr=False)
     spec: setup_pb2.JobSpec | None = None
     submission: str = ""
     prediction: bool = False
     finished: bool = False
     trees_by_attempt: dict[tuple[int, int], TreeReplay] = field(default_factory=dict)
-    alignments: dict[int, list[Ints]] = field(default_factory=dict)
+    alignments: dict[int, Ints] = field(default_factory=dict)  # attempt → rows (N,) of the party's own table
+    gaps: list[str] = field(default_factory=list)  # in what says which rows these are
     owners: set[str] = field(default_factory=set)  # names under which this party was asked to apply splits
     peers: set[str] = field(default_factory=set)  # the other members of the job
     noised: set[str] = field(default_factory=set)  # the feature parties whose sums have noise
@@ -125,7 +128,7 @@ class TranscriptReplay:
         totals = {total for tree in self.trees_by_attempt.values() for total in tree.totals()}
         if len(totals) > 1:
             raise Malformed(f"its sets are of {' and of '.join(map(str, sorted(totals)))} records")
-        return totals.pop() if totals else max((sum(map(len, parts)) for parts in self.alignments.values()), default=0)
+        return totals.pop() if totals else max(map(len, self.alignments.values()), default=0)
 
     def take(self, record: TranscriptRecord) -> None:
         """Take the transcript's next record. Raises Malformed."""
@@ -200,16 +203,22 @@ class TranscriptReplay:
         elif record.step == "record_digest" and sent:
             self.own_digest = message.alignment.record_digest.digest
 
-    def _align(self, attempt: int, part: transcript_pb2.OwnAlignment) -> None:
-        if part.first == 0:
-            self.alignments[attempt] = []
-        parts = self.alignments.setdefault(attempt, [])
-        if part.first != sum(map(len, parts)):
-            raise Malformed(f"attempt {attempt}: parts of the alignment are missing")
-        if any(row > _MOST_ROWS for row in part.rows):
+    def _align(self, attempt: int, chained: transcript_pb2.OwnAlignment) -> None:
+        if chained.records > _MOST_ROWS:
+            raise Malformed(f"attempt {attempt}: more records are aligned than any table has")
+        self.budget.take(ENTRY.itemsize * chained.records)
+        try:
+            rows = kept(self.folder, chained).rows
+        except BadInput:
+            rows = np.full(chained.records, FORGOTTEN, dtype=np.int64)
+            name = path_of(self.folder, chained.digest).name
+            self.gaps.append(f"{name}, which says which rows the common records are, cannot be read beside it")
+        else:
+            if gone := int((rows == FORGOTTEN).sum()):
+                self.gaps.append(f"{gone} of the {len(rows)} common records were forgotten: their rows are gone")
+        if ((rows < 0) & (rows != FORGOTTEN)).any() or (rows > _MOST_ROWS).any():
             raise Malformed(f"attempt {attempt}: a row of the party's table is beyond any table")
-        parts.append(np.array(part.rows, dtype=np.int64))
-        self.budget.take(parts[-1].nbytes)
+        self.alignments[attempt] = rows
 
 
 def read_replay(
@@ -227,7 +236,7 @@ def read_replay(
         Malformed: a changed, cut or missing record other than at the very end, or records of another job.
         BadInput: the file is not the transcript's first one, or takes up too much memory.
     """
-    reader = TranscriptReader(path, ca, revoked)
+    reader, folder = TranscriptReader(path, ca, revoked), path if path.is_dir() else path.parent
     replay: TranscriptReplay | None = None
     faults = []
     for record in reader:
@@ -237,7 +246,7 @@ def read_replay(
                     f"{path}: begins with record {record.sequence}: the transcript's files before it are missing; "
                     "give the whole folder"
                 )
-            replay = TranscriptReplay(record.job, network=network())
+            replay = TranscriptReplay(record.job, folder, network=network())
         try:
             if record.job != replay.job:
                 raise Malformed(f"it is of job {record.job!r}, those before it are of job {replay.job!r}")
@@ -246,7 +255,7 @@ def read_replay(
                 spec, submission = _beginning(record)
                 if replay.begun and submission != replay.submission:
                     faults.append(f"job {replay.job!r} was submitted more than once; only the last one counts")
-                    replay = TranscriptReplay(record.job, network=network())
+                    replay = TranscriptReplay(record.job, folder, network=network())
                 if replay.begun and replay.spec != spec:
                     raise Malformed("the job is another one than before")
                 replay.spec, replay.submission = spec, submission
@@ -255,6 +264,7 @@ def read_replay(
             raise type(fault)(f"{path}: record {record.sequence}: {fault}") from None
     if replay is None:
         raise BadInput(f"{path}: holds no record yet")
+    faults += dict.fromkeys(replay.gaps)
     if reader.torn:
         faults.append("a record was cut short, as when its party is killed or at work; it is left out")
     return replay, faults, reader.anchor

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, NamedTuple
 
 from treetap.errors import BadInput, Malformed
+from treetap.wire import own_rows
 from treetap.wire.tap_file import TAP
 from treetap.wire.transcript import TranscriptReader
 
@@ -30,7 +31,7 @@ _COMPRESSIONS: tuple[Any, ...] = (gzip.open, bz2.open, lzma.open)
 
 
 def unpack(archive: Path, into: Path) -> None:
-    """Unpack the .tap files of an archive below `into`, with their folders.
+    """Unpack the files of transcripts in an archive below `into`, with their folders.
 
     Raises:
         BadInput: it is no archive, is damaged, leads out of `into`, or unpacks to too much.
@@ -91,7 +92,7 @@ def _decompress(budget: _Budget, archive: Path, plain: IO[bytes]) -> None:
 
 def _place(budget: _Budget, name: str, content: IO[bytes], into: Path) -> None:
     place = PurePosixPath(name)
-    if not TAP.fullmatch(place.name):
+    if not (TAP.fullmatch(place.name) or own_rows.NAME.fullmatch(place.name)):
         return
     if place.is_absolute() or ".." in place.parts:
         raise BadInput(f"{budget.archive}: {name!r} leads out of the archive")

@@ -35,6 +35,7 @@ from treetap.trees.ensemble import ROOT
 from treetap.trees.job_params import REGRESSIONS, JobParams
 from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
+from treetap.wire.own_rows import FORGOTTEN
 from treetap.wire.signed_heads import Anchor
 from treetap.wire.v2 import setup_pb2
 
@@ -211,7 +212,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     rows = _rows(replay, total, [*trees, *unfinished])
     if rows is None:
         faults.append(f"{path}: does not say which rows of its party's table the {total} common records are")
-    return View(
+    view = View(
         path=path,
         party=name,
         job=replay.job,
@@ -238,6 +239,16 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         opened=opened,
         room=_room(spec, params, replay, opened, total),
     )
+    return view if rows is None or pivodl or not isinstance(params, TreeParams) else _remembered(view, rows)
+
+
+def _remembered(view: View, rows: Ints) -> View:
+    """A view of trees without the records that the party has forgotten; `rows` (N,) are all."""
+    kept = rows != FORGOTTEN
+    if kept.all() or view.opened is not None:
+        return view
+    trees, unfinished = (tuple(tree.among(kept) for tree in some) for some in (view.trees, view.unfinished))
+    return replace(view, records=int(kept.sum()), rows=rows[kept], own_digest=None, trees=trees, unfinished=unfinished)
 
 
 def _room(
@@ -350,14 +361,14 @@ def _trees(
 
 def _rows(replay: TranscriptReplay, total: int, trees: list[TreeView]) -> Ints | None:
     """Rows of the own table by position. Records may be realigned before the first tree, never after it."""
-    recorded = {attempt: np.concatenate(parts) for attempt, parts in replay.alignments.items() if parts}
+    recorded = {attempt: rows for attempt, rows in replay.alignments.items() if (rows != FORGOTTEN).any()}
     whole = {attempt: rows for attempt, rows in recorded.items() if len(rows) == total}
     # attempts that grew trees agree; before the first tree the last alignment counts
     in_force = {tree.attempt for tree in trees} & whole.keys() or set(list(whole)[-1:])
     common: Ints | None = None
     for attempt in sorted(in_force):
         rows = whole[attempt]
-        if len(np.unique(rows)) != len(rows):
+        if len(np.unique(known := rows[rows != FORGOTTEN])) != len(known):
             raise Malformed(f"attempt {attempt}: a row of the party's table is aligned as two records")
         if common is not None and not np.array_equal(common, rows):
             raise Malformed("two attempts that grew trees differ in which rows the common records are")

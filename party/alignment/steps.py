@@ -29,7 +29,7 @@ from treetap.protocols.alignment import owners, turns
 from treetap.protocols.messages import JobSizes
 from treetap.psi.group import Exponent
 from treetap.psi.lists import PointList
-from treetap.tables.evaluated import JobRecords
+from treetap.tables.evaluated import JobRecords, unmarked
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin
 from treetap.wire.v2 import alignment_pb2, control_pb2
@@ -370,4 +370,6 @@ class Alignment(RaisedLists):
         """Charge and set the outcome, before anything of these records is sent."""
         self._context.ledger.enter(Kind.RECORDS, len(records))
         self._records = records
-        self._context.recorder.own_alignment(self._context.attempt, self._rows[records])
+        ids = self._ids.take(records)
+        own = ids if self._training is None else map(unmarked, ids)
+        self._context.recorder.own_alignment(self._context.attempt, self._rows[records], own)

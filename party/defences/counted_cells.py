@@ -13,9 +13,9 @@ import base64
 import io
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +25,8 @@ import numpy.typing as npt
 from party.runtime.job_store import COLUMN_LEAKAGE
 from party.runtime.ledger import Charge, Kind, ledger_of
 from treetap.errors import DataError
-from treetap.models.arrays import read_arrays
+from treetap.models.arrays import content_of, read_arrays
+from treetap.models.keyed_ids import hashes
 from treetap.models.line_file import LineFile
 from treetap.models.sealed import Seal
 from treetap.tables.record_ids import Ids
@@ -35,7 +36,6 @@ Bits = npt.NDArray[np.uint8]
 #: The ways by which cells become known.
 SUMS, LEFT_SETS = "sums", "left_sets"
 WAYS = (SUMS, LEFT_SETS)
-_HASH_BYTES = 8
 _SEED = "cells"
 _ONES = np.array([number.bit_count() for number in range(256)], dtype=np.int64)
 
@@ -68,15 +68,15 @@ class CountedCells:
 
     def places(self, ids: Ids, columns: Sequence[str]) -> tuple[Rows, list[int]]:
         """The places of records and columns, which are entered if they are new: (N,), and of each column."""
-        hashes = np.frombuffer(b"".join(self._hashes(ids)), dtype=np.uint64)
-        fresh = np.setdiff1d(hashes, self.records)
+        asked = hashes(ids, self.key)
+        fresh = np.setdiff1d(asked, self.records)
         self.records = np.concatenate([self.records, fresh])
         self.columns = [*self.columns, *(name for name in columns if name not in self.columns)]
         shape = len(self.columns), -(-len(self.records) // 8)
         for way, bits in self.bits.items():
             self.bits[way] = np.pad(bits, [(0, size - had) for size, had in zip(shape, bits.shape, strict=True)])
         order = np.argsort(self.records)
-        places: Rows = order[np.searchsorted(self.records, hashes, sorter=order)]
+        places: Rows = order[np.searchsorted(self.records, asked, sorter=order)]
         return places, [self.columns.index(name) for name in columns]
 
     def flags(self, way: str, column: int) -> Bits:
@@ -99,12 +99,21 @@ class CountedCells:
             of_any += int((self.flags(other, column)[fresh] == 0).sum())
         return after, new, of_any
 
+    def without(self, ids: Iterable[str]) -> tuple[CountedCells, int]:
+        """The cells of all records but these, and how many of these it had."""
+        kept = ~np.isin(self.records, hashes(ids, self.key))
+        flags = {way: np.unpackbits(bits, axis=1, count=len(kept)) for way, bits in self.bits.items()}
+        bits = {way: np.packbits(of[:, kept], axis=1) for way, of in flags.items()}
+        return replace(self, records=self.records[kept], bits=bits), int((~kept).sum())
+
     def to_bytes(self) -> bytes:
-        """The content of a file's first line."""
-        content = io.BytesIO()
-        key, names = (np.frombuffer(text, dtype=np.uint8) for text in (self.key, json.dumps(self.columns).encode()))
-        np.savez(content, allow_pickle=False, key=key, columns=names, records=self.records, **self.bits)
-        return content.getvalue()
+        """The content of a file's first line, with random bytes: digests in the ledger then outlive a forgotten record.
+
+        By the key of a later file, who guesses an id could else make an earlier file again, and compare.
+        """
+        texts = {"key": self.key, "columns": json.dumps(self.columns).encode(), "salt": secrets.token_bytes(32)}
+        named = {name: np.frombuffer(text, dtype=np.uint8) for name, text in texts.items()}
+        return content_of({**named, "records": self.records, **self.bits})
 
     @classmethod
     def of(cls, content: bytes) -> CountedCells:
@@ -112,9 +121,6 @@ class CountedCells:
         arrays = read_arrays(io.BytesIO(content))
         bits = {way: arrays[way] for way in WAYS}
         return cls(arrays["key"].tobytes(), arrays["records"], json.loads(arrays["columns"].tobytes()), bits)
-
-    def _hashes(self, ids: Ids) -> Iterator[bytes]:
-        return (blake2b(text.encode(), digest_size=_HASH_BYTES, key=self.key).digest() for text in ids)
 
 
 @dataclass(frozen=True)

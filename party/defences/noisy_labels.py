@@ -4,7 +4,8 @@ Two draws for one record would cost twice and average out. So labels are drawn f
 aligned, and a draw is known by its content: ids, labels, mechanism, ε, stages, and with more than one stage the columns
 that give the priors and their model. A resumed job, a repeated one and another model on that table use the same labels.
 
-`state/noisy_labels/N.npz` has the class numbers of draw N of the ledger (`party.defences.label_budget`).
+`state/noisy_labels/N.npz` has the class numbers of draw N of the ledger (`party.defences.label_budget`), and hashes of
+the ids, by which a draw of a forgotten record is known.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from party.defences.settings import LabelDp
 from party.runtime.job_store import DRAWS
 from party.runtime.ledger import Occasion
 from treetap.errors import DataError
-from treetap.models.arrays import read_arrays
+from treetap.models import keyed_ids
+from treetap.models.arrays import content_of, read_arrays
 from treetap.models.durable import make_folder, read_whole, write_whole
 from treetap.models.sealed import Seal
 from treetap.privacy.label_dp import MECHANISM, RandBelow, staged
@@ -116,14 +118,13 @@ class NoisyLabels:
             )
         priors = self._own_priors(table, classes).of
         noisy = staged(labels.values, classes, settings.epsilon, settings.stages, priors, self._randbelow)
-        content = io.BytesIO()
-        np.savez(content, allow_pickle=False, labels=noisy)
+        content = content_of({"labels": noisy, **keyed_ids.drawn(table.ids)})
         if any(held.key == charge.key for held in self.budget.charges()):
             log.warning("%s: noisy labels charged for are not in %s: they are drawn anew", table.path, self._folder)
         make_folder(self._folder)
-        digest = hashlib.sha256(content.getvalue()).hexdigest()
+        digest = hashlib.sha256(content).hexdigest()
         number = self.budget.charge(replace(charge, labels=digest), occasion)  # first: no labels without it
-        write_whole(self.budget.labels_of(number), content.getvalue(), seal=self.budget.seal)
+        write_whole(self.budget.labels_of(number), content, seal=self.budget.seal)
         log.info("%s: noisy labels drawn, ε = %g; in all %s spent", table.path, charge.epsilon, self.budget.spent())
 
     def _charge(self, table: Table, labels: Labels, column: str) -> LabelCharge:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore, published_trees
 from party.runtime.messages import Rows
 from treetap.errors import DataError
-from treetap.models.arrays import Array
+from treetap.models import keyed_ids
+from treetap.models.arrays import Array, content_of, read_arrays
 from treetap.models.sealed import Seal
 from treetap.models.store import (
     CLEAN_METRICS,
@@ -145,7 +146,8 @@ class BaseModel:
                 f"base_model = {self.name!r}: the parties now have common records on which it was not trained; restore "
                 "the tables of all parties, or train without base_model"
             )
-        return {name: array[order[places]] for name, array in arrays.items()}
+        hashed = (keyed_ids.KEY, keyed_ids.IDS)
+        return {name: array[order[places]] for name, array in arrays.items() if name not in hashed}
 
     def _faults(self, context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams) -> list[str]:
         manifest, holder = self.manifest, context.party == spec.aggregator
@@ -181,13 +183,27 @@ class BaseModel:
         return faults
 
 
-def keep_continuation(store: JobStore, records: Rows, scores: Floats, signatures: Mapping[str, Array]) -> None:
+def keep_continuation(
+    store: JobStore, records: Rows, scores: Floats, signatures: Mapping[str, Array], ids: Iterable[str]
+) -> None:
     """Write the file from which a later training continues: of records (N,), their scores (N, outputs), and by feature
-    party the sets of records that it knows (N,).
+    party the sets of records that it knows (N,); with hashes of their ids, by which one can be forgotten.
     """
-    content = io.BytesIO()
-    np.savez(content, allow_pickle=False, **{RECORDS: records, SCORES: scores, **signatures})
-    store.write(CONTINUATION, content.getvalue())
+    arrays = {RECORDS: records, SCORES: scores, **signatures, **keyed_ids.drawn(ids)}
+    store.write(CONTINUATION, content_of(arrays))
+
+
+def forgetting(content: bytes, ids: Iterable[str]) -> tuple[bytes, int] | None:
+    """The content of a file without these records, the same bytes again for the same ids, and how many it had.
+
+    None of a file of an earlier version, which does not know its records. Raises ValueError for one that is damaged.
+    """
+    arrays = read_arrays(io.BytesIO(content))
+    if keyed_ids.IDS not in arrays:
+        return None
+    gone = keyed_ids.among(arrays, ids)
+    kept = {name: of if name == keyed_ids.KEY else of[~gone] for name, of in arrays.items()}
+    return content_of(kept), int(gone.sum())
 
 
 def trees_of_base(state: Path, spec: setup_pb2.JobSpec) -> int:

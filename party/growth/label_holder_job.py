@@ -313,7 +313,8 @@ class LabelHolderJob:
         if scores is not None:
             store, records = self._context.store, self.alignment.records[: len(scores)]  # none of an eval table
             signatures = {name: array[: len(scores)] for name, array in (store.load_arrays(SIGNATURES) or {}).items()}
-            await self._context.offload(lambda: keep_continuation(store, records, scores, signatures), whole=True)
+            ids = self.data.records.table.ids[: len(scores)]
+            await self._context.offload(lambda: keep_continuation(store, records, scores, signatures, ids), whole=True)
             kinds.append(CONTINUATION)
         self._context.store.publish(manifest, kinds)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import base64
 import secrets
 import threading
+from collections.abc import Iterable
 from functools import lru_cache, partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from party.runtime.job_store import QUERIES
 from party.runtime.messages import Rows
 from treetap.errors import DataError, Refused
 from treetap.models.durable import stamp_of
+from treetap.models.keyed_ids import KEY_BYTES, Hashes, hashes
 from treetap.models.line_file import LineFile
 from treetap.models.sealed import Seal
 from treetap.tables.record_ids import Ids
@@ -32,9 +33,7 @@ if TYPE_CHECKING:
 
 #: Lines of a file that are merged into one.
 MOST_LINES = 1024
-_HASH_BYTES, _KEY_BYTES = 8, 32
 _one_at_a_time = threading.Lock()
-Hashes = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -89,9 +88,8 @@ class QueryCounts:
     def _hashed(self, ids: Ids) -> tuple[bytes, Hashes]:
         """The key, drawn if there is no file yet, and the records' hashes (n,) under it; the file has been read."""
         self._read()
-        key = self._key or secrets.token_bytes(_KEY_BYTES)
-        texts = (blake2b(text.encode(), digest_size=_HASH_BYTES, key=key).digest() for text in ids)
-        return key, np.frombuffer(b"".join(texts), dtype="<u8").astype(np.uint64)
+        key = self._key or secrets.token_bytes(KEY_BYTES)
+        return key, hashes(ids, key)
 
     def _enter(self, key: bytes, asked: Hashes) -> None:
         """Count a query of each of these records, durably."""
@@ -104,9 +102,24 @@ class QueryCounts:
         else:
             self._key = key
             self._add(asked)
-            merged = {"hashes": _text(self._hashes), "counts": _text(self._counts.astype(np.uint64))}
-            self._lines.fill([{"key": key.hex()}, merged])
+            self._merge()
         self._stamp = stamp_of(self.path)
+
+    def forget(self, ids: Iterable[str], *, only_count: bool) -> int:
+        """Drop the counts of these records, durably; returns how many of these it had. Raises as `enter` does."""
+        with _one_at_a_time:
+            self._read()
+            kept = ~np.isin(self._hashes, hashes(ids, self._key)) if self._key else np.zeros(0, dtype=np.bool_)
+            if not (only_count or kept.all()):
+                self._stamp = None
+                self._hashes, self._counts = self._hashes[kept], self._counts[kept]
+                self._merge()
+            return int((~kept).sum())
+
+    def _merge(self) -> None:
+        """Make the counts the only line beside the key, durably."""
+        merged = {"hashes": _text(self._hashes), "counts": _text(self._counts.astype(np.uint64))}
+        self._lines.fill([{"key": self._key.hex()}, merged])
 
     def _of(self, asked: Hashes) -> Counts:
         """The counts (n,) of these records."""

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 #: The folder of a job in which its model is made, until it is moved to the others.
 DRAFT = "model"
+#: The folder of transcripts.
+TRANSCRIPTS = "transcripts"
 #: The folder of noisy labels in a party's state: see `party.defences.noisy_labels`.
 DRAWS = "noisy_labels"
 #: The folder of counted cells: see `party.defences.column_account`.
@@ -73,7 +75,7 @@ class Store:
     def __init__(self, root: Path, seal: Seal | None = None) -> None:
         """`seal`: of the folder, if it has a state key."""
         self.root, self._seal = root, seal
-        self.transcripts = root / "transcripts"
+        self.transcripts = root / TRANSCRIPTS
         self.predictions = root / "predictions"
         self._jobs = root / "jobs"
         self._models = root / "models"
@@ -307,6 +309,8 @@ def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path
         folder
         for folder in (
             state,
+            state / TRANSCRIPTS,
+            *(state / TRANSCRIPTS).glob("*/"),
             state / DRAWS,
             state / COLUMN_LEAKAGE,
             state / QUERIES,

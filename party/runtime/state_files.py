@@ -29,7 +29,8 @@ _RESULT = "the result that people asked for: read it, and take it away"
 
 #: Every kind; the first that fits counts.
 KINDS = (
-    FileKind("transcripts/*/*.tap", "messages of a job, own splits and the alignment"),
+    FileKind("transcripts/*/*.tap", "messages of a job and own splits"),
+    FileKind("transcripts/*/*.own", "the rows of aligned records in the party's table, with keyed hashes of ids"),
     FileKind("ledger.jsonl", "charges by table, partner and job"),
     FileKind("queries/*.jsonl", "records that a partner asked for, by keyed hashes"),
     FileKind("noisy_labels/*.npz", "drawn labels of a table"),
@@ -72,9 +73,10 @@ def sealed(place: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _kind_of(place: str) -> FileKind | None:
-    parts = place.split("/")
-    for kind in KINDS:
-        patterns = kind.pattern.split("/")
-        if len(patterns) == len(parts) and all(map(fnmatchcase, parts, patterns)):
-            return kind
-    return None
+    return next((kind for kind in KINDS if patterned(place, kind.pattern)), None)
+
+
+def patterned(place: str, pattern: str) -> bool:
+    """True if a place has a pattern: as many parts, and each part its own."""
+    parts, patterns = place.split("/"), pattern.split("/")
+    return len(patterns) == len(parts) and all(map(fnmatchcase, parts, patterns))

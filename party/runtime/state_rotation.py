@@ -13,7 +13,7 @@ from party.runtime.job_store import KEY_FILE
 from party.runtime.state_key import Noted, checked, files_of_records, noted, seal_of
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.checksums import whole_lines
-from treetap.models.durable import make_folder, sync_folder, write_whole
+from treetap.models.durable import make_folder, read_whole, sync_folder, write_whole
 from treetap.models.sealed import HEADER_BYTES, ID_BYTES, MAGIC, Seal, StateKey, is_sealed
 from treetap.wire.tap_file import HEADER, files_of, frames, opened
 
@@ -93,6 +93,9 @@ def export_transcripts(state: Path, seal: Seal | None, job: str, folder: Path) -
     for _, path in sorted(files.items()):
         write_whole(folder / path.name, _joined(path, *_parts(path, seal), None))
         written.append(folder / path.name)
+    for rows in sorted(kept.glob("*.own")):
+        write_whole(folder / rows.name, read_whole(rows, seal))
+        written.append(folder / rows.name)
     return written
 
 

@@ -8,7 +8,7 @@ party's own policy enables (`record`). Its files are signed with the party's TLS
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 log = logging.getLogger(__name__)
-#: Most rows of the party's file in one record of the transcript.
-ROWS_PER_RECORD = 65_536
 Mode = Literal["received", "both", "off"]
 
 
@@ -67,13 +65,22 @@ class Recorder:
         """Record an act of this party's own, of a type in `OWN_STEPS`."""
         self._append(transcript_pb2.TranscriptRecord.OWN, "", OWN_STEPS[type(entry)], attempt, round, stage, entry)
 
-    def own_alignment(self, attempt: int, rows: npt.NDArray[np.int64]) -> None:
-        """Record the row in this party's file of each aligned record; positions in messages refer to these."""
+    def own_alignment(self, attempt: int, rows: npt.NDArray[np.int64], ids: Iterable[str]) -> None:
+        """Keep the row in this party's file of each aligned record (N,), with its id; positions in messages are these.
+
+        The transcript has the digest, a file beside it the rows (`treetap.wire.own_rows`). Raises Interrupted if the
+        disk does not take it.
+        """
         if not self.on:
             return
-        for first in range(0, len(rows), ROWS_PER_RECORD):
-            part = transcript_pb2.OwnAlignment(first=first, rows=rows[first : first + ROWS_PER_RECORD].tolist())
-            self.own(0, 0, attempt, part)
+        from treetap.wire.own_rows import OwnRows, keep
+
+        with self._recorders.writer(self._job) as writer:
+            try:
+                entry = keep(writer.folder, OwnRows.of(rows, ids), writer.seal)
+            except OSError as failure:
+                raise Interrupted(f"{failure.filename}: cannot be written: {failure.strerror}") from failure
+            self.own(0, 0, attempt, entry)
 
     def _write(
         self, kind: Kind, peer: str, step: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage

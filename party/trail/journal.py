@@ -44,6 +44,7 @@ class Kind(StrEnum):
     HEADS = "heads"  #: heads that partners sent when a job opened
     ENDED = "ended"  #: a job whose result is there, before this party's last head of it is sent
     LEFT = "left"  #: an attempt that was left, with heads that partners sent at its end
+    ERASED = "erased"  #: records that were forgotten: how many, and the transcripts that went with them
     RESTORED = "restored"  #: an older state that was brought back, with the reason
 
 

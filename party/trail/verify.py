@@ -21,10 +21,13 @@ from treetap.errors import BadInput, DataError, Malformed
 from treetap.models.checksums import KEY, bodies_of, parse_json, whole_lines
 from treetap.models.line_file import Line
 from treetap.models.sealed import Seal
+from treetap.wire.own_rows import kept
 from treetap.wire.roles import Role
 from treetap.wire.signatures import moment_of, verified
 from treetap.wire.tap_file import files_of, frames, opened
 from treetap.wire.tls import Insecure, Transport
+from treetap.wire.transcript import OWN_STEPS
+from treetap.wire.v2.transcript_pb2 import OwnAlignment
 from treetap.wire.v2.types_pb2 import Signed
 
 #: The kind of a line that has one head that a party holds of another: see `held_of`.
@@ -145,8 +148,25 @@ def _date(text: str) -> str:
 
 
 def _transcripts(lines: list[Line]) -> Mapping[str, tuple[int, str]]:
-    """Job → the last head of its transcript."""
-    return {line["job"]: tuple(line["transcript"]) for line in lines if line.get("transcript")}
+    """Job → the last head of its transcript, unless that was removed since to forget records."""
+    heads: dict[str, tuple[int, str]] = {}
+    for line in lines:
+        if line.get("transcript"):
+            heads[line["job"]] = tuple(line["transcript"])
+        for job in line["transcripts"] if line["kind"] == Kind.ERASED else ():
+            heads.pop(job, None)
+    return heads
+
+
+def removed(party: PartyConfig) -> Iterator[str]:
+    """A sentence for each transcript that was removed to forget records: when, and by whom."""
+    trail = Trail(party.name, party.state)
+    for line, _ in trail.lines():
+        if line["kind"] == Kind.ERASED and line["transcripts"]:
+            yield (
+                f"{party.state / 'transcripts'}: {party.name} removed the transcripts of "
+                f"{', '.join(line['transcripts'])} on {utc(line['seconds'])} to forget records"
+            )
 
 
 def _of_transcript(folder: Path, records: int, digest: str, seal: Seal | None) -> Iterator[str]:
@@ -161,11 +181,13 @@ def _of_transcript(folder: Path, records: int, digest: str, seal: Seal | None) -
                     if not frame.whole:
                         continue
                     record, own = frame.open()
+                    if record.step == OWN_STEPS[OwnAlignment]:
+                        kept(folder, OwnAlignment.FromString(record.message), seal)
                     if record.sequence == records - 1:
                         if own.hex() != digest:
                             yield f"{path}: record {record.sequence} is not the one of the trail: it was rewritten"
                         return
-    except (BadInput, Malformed) as fault:
+    except (BadInput, DecodeError, Malformed) as fault:
         yield str(fault)
         return
     yield f"{folder}: lacks record {records - 1}, which the trail has: an older state was brought back"
@@ -196,8 +218,13 @@ _SAYS: Mapping[Kind, Callable[[Line], str]] = {
     Kind.HEADS: lambda line: f"{_job(line)}: heads of {_names(line['came'])}{_remarks(line['came'])}",
     Kind.ENDED: lambda line: f"{_job(line)}: its result is there",
     Kind.LEFT: _left,
+    Kind.ERASED: lambda line: f"treetap forget: {line['records']} ids{_removed(line['transcripts'])}",
     Kind.RESTORED: lambda line: f"an older state was brought back: {line['why']}",
 }
+
+
+def _removed(jobs: list[str]) -> str:
+    return f", and the transcripts of {', '.join(jobs)}" if jobs else ""
 
 
 def _job(line: Line) -> str:

@@ -15,8 +15,9 @@ from tests.worlds import spec
 from treetap.neural.numbers import to_bytes
 from treetap.neural.params import SplitnnParams
 from treetap.wire.frame import filled, name_of
+from treetap.wire.own_rows import OwnRows, keep
 from treetap.wire.transcript_writer import Kind, TranscriptWriter
-from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2, splitnn_pb2, transcript_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2, splitnn_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 Ints = npt.NDArray[np.int64]
@@ -44,8 +45,8 @@ class NetworkLog:
 
     def aligned(self, rows: Ints, attempt: int = 1) -> None:
         """Record the own rows of the common records."""
-        part = transcript_pb2.OwnAlignment(first=0, rows=rows.tolist())
-        self._writer.append(TranscriptRecord.OWN, "", "own_alignment", self._job, attempt, 0, 0, part)
+        entry = keep(self._writer.folder, OwnRows.of(rows, map(str, rows)))
+        self._writer.append(TranscriptRecord.OWN, "", "own_alignment", self._job, attempt, 0, 0, entry)
 
     def _write(self, kind: Kind, peer: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage) -> None:
         message.job = self._job

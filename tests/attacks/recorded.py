@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from attacks.view.known_trees import TreeView
+from attacks.view.known_trees import Ints, TreeView
 from attacks.view.view import View
 from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, run
 from tests.worlds import World, spec
 from treetap.trees.params import BoostingParams, TreeParams
+from treetap.wire.own_rows import OwnRows, keep, kept
 from treetap.wire.transcript import TranscriptReader, open_message
 from treetap.wire.transcript_writer import TranscriptWriter
-from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2.transcript_pb2 import OwnAlignment, TranscriptRecord
 
 #: node → (records, source)
 Nodes = dict[int, tuple[list[int], str]]
@@ -80,4 +82,20 @@ def rewritten(
     with TranscriptWriter(target) as writer:
         for r in change(list(TranscriptReader(source))):
             writer.append(r.kind, r.peer, r.step, r.job, r.attempt, r.round, r.stage, open_message(r))
+    for rows in source.glob("*.own"):
+        shutil.copy(rows, target)
     return target
+
+
+def with_rows(source: Path, target: Path, change: Callable[[Ints], None]) -> Path:
+    """A transcript as `source`, with a sound chain of its own, whose own rows (N,) are changed."""
+    target.mkdir()
+
+    def changed(records: list[TranscriptRecord]) -> list[TranscriptRecord]:
+        for record in (record for record in records if record.step == "own_alignment"):
+            rows = kept(source, OwnAlignment.FromString(record.message)).rows
+            change(rows)
+            record.message = keep(target, OwnRows.of(rows, map(str, rows))).SerializeToString()
+        return records
+
+    return rewritten(source, target, changed)

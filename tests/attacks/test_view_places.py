@@ -89,8 +89,10 @@ def test_a_transcript_sent_by_mail(sound: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(zipped, "w") as archive:
         archive.write(single, "job/000001.tap")
         archive.writestr("job/readme.txt", "with my regards")
-    for path in (packed, zipped):
+    for path, rows in ((packed, True), (zipped, False)):
         view = read_view(path)
+        assert (view.rows is not None) == rows
+        assert "/tmp" not in "".join(view.faults).replace(str(path), "")
         assert knowledge(view) == expected
         assert view.path == path
     damaged = bytearray(single.read_bytes())

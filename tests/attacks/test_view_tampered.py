@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from attacks.view.known_trees import Ints
 from attacks.view.view import read_view
-from tests.attacks.recorded import knowledge, rewritten
+from tests.attacks.recorded import knowledge, rewritten, with_rows
 from tests.library.wire.logs import chained, record_ends
 from tests.worlds import PARTIES
 from treetap.errors import BadInput, Malformed
+from treetap.wire.own_rows import OwnRows
 from treetap.wire.tap_file import HEADER
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import exchange_pb2, transcript_pb2
@@ -164,14 +167,6 @@ def _sample_twice(records: Records) -> Records:
     return [*records, again]
 
 
-def _row_twice(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "own_alignment")
-    part = transcript_pb2.OwnAlignment.FromString(records[place].message)
-    part.rows[0] = part.rows[1]
-    records[place].message = part.SerializeToString()
-    return records
-
-
 def _another_own_split(records: Records) -> Records:
     place = next(i for i, record in enumerate(records) if record.step == "own_split")
     again = TranscriptRecord.FromString(records[place].SerializeToString())
@@ -229,14 +224,6 @@ def _deep_node(records: Records) -> Records:
     return records
 
 
-def _far_row(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "own_alignment")
-    part = transcript_pb2.OwnAlignment.FromString(records[place].message)
-    part.rows[0] = 2**64 - 1
-    records[place].message = part.SerializeToString()
-    return records
-
-
 def _no_job(records: Records) -> Records:
     place = next(i for i, record in enumerate(records) if record.step == "prepare")
     request = StepRequest.FromString(records[place].message)
@@ -253,7 +240,6 @@ def _no_job(records: Records) -> Records:
         (_sent_step, "its message is a treetap.wire.v2.StepRequest, which is not recorded so"),
         (_far_part, "messages of the instance_spaces that label-holder sent for stage 1 are missing"),
         (_deep_node, "node 9223372036854775808 is deeper than the job's trees"),
-        (_far_row, "a row of the party's table is beyond any table"),
         (_no_job, "the job that it records is none"),
         (_other_job, "it is of job 'other', those before it are of job 'job'"),
         (_other_message, "its message is of job 'other'"),
@@ -265,7 +251,6 @@ def _no_job(records: Records) -> Records:
         (_lost_part, "messages of the instance_spaces that label-holder sent for stage 1 are missing"),
         (_other_total, "its sets are of 60 and of 61 records"),
         (_sample_twice, "the sample was sent twice"),
-        (_row_twice, "a row of the party's table is aligned as two records"),
         (_another_own_split, "was split twice"),
         (_another_spec, "the job is another one than before"),
         (_another_type, "its message is a treetap.wire.v2.OwnSplit for own_split, which is no own_alignment"),
@@ -279,6 +264,51 @@ def test_what_a_sound_chain_does_not_excuse(
     assert knowledge(read_view(unchanged)) == knowledge(read_view(sound))
     with pytest.raises(Malformed, match=fault):
         read_view(rewritten(sound, tmp_path / "changed", change))
+
+
+def _row_twice(rows: Ints) -> None:
+    rows[0] = rows[1]
+
+
+def _far_row(rows: Ints) -> None:
+    rows[0] = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (_row_twice, "a row of the party's table is aligned as two records"),
+        (_far_row, "a row of the party's table is beyond any table"),
+    ],
+)
+def test_rows_that_no_alignment_gives(change: Callable[[Ints], None], fault: str, sound: Path, tmp_path: Path) -> None:
+    """A sound digest of rows does not excuse them either."""
+    with pytest.raises(Malformed, match=fault):
+        read_view(with_rows(sound, tmp_path / "changed", change))
+
+
+def test_forgotten_missing_and_changed_rows(sound: Path, tmp_path: Path) -> None:
+    """The view goes on without a forgotten record; a missing file is named, and one that was changed refused."""
+    whole, (file,) = read_view(sound), sound.glob("*.own")
+    own, at = OwnRows.read(file), rewritten(sound, tmp_path / "log", lambda records: records) / file.name
+    gone = np.arange(len(own.rows)) == 4
+    own.without(gone).write(at)
+    view = read_view(at.parent)
+    assert whole.rows is not None
+    assert view.rows is not None
+    assert (view.records, view.rows.tolist()) == (59, whole.rows[~gone].tolist())
+    assert view.faults == (f"{at.parent}: 1 of the 60 common records were forgotten: their rows are gone",)
+    places = np.flatnonzero(~gone)
+    for before, after in zip(whole.trees, view.trees, strict=True):
+        assert {u: [r for r in it.records.tolist() if r != 4] for u, it in before.nodes.items()} == {
+            u: places[it.records].tolist() for u, it in after.nodes.items()
+        }
+    at.write_bytes(file.read_bytes()[:-1] + b"\x07")
+    with pytest.raises(Malformed, match="was changed: it is not what the transcript has the digest of"):
+        read_view(at.parent)
+    at.unlink()
+    assert read_view(at.parent).rows is None
+    assert f"{at.name}, which says which rows the common records are, cannot" in read_view(at.parent).faults[0]
 
 
 def test_a_sample_with_replacement_tells_how_often(sound: Path, tmp_path: Path) -> None:

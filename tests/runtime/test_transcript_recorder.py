@@ -18,6 +18,7 @@ from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import BadInput, Interrupted, Refused, UnknownJob
 from treetap.wire.frame import filled, name_of
+from treetap.wire.own_rows import kept, path_of
 from treetap.wire.transcript import TranscriptReader, open_message
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import boosting_pb2, control_pb2, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2, transcript_pb2
@@ -69,7 +70,11 @@ def test_what_is_written(mode: Mode, tmp_path: Path) -> None:
         message = open_message(record)
         if isinstance(message, control_pb2.StepRequest | exchange_pb2.PeerMessage):
             assert (message.job, message.attempt, message.round) == (record.job, record.attempt, record.round)
-    assert [path.name for path in (state / "transcripts" / "job").iterdir()] == ["000001.tap"]
+    folder = state / "transcripts" / "job"
+    (chained,) = (open_message(record) for record in TranscriptReader(folder) if record.step == "own_alignment")
+    assert isinstance(chained, transcript_pb2.OwnAlignment)
+    assert sorted(folder.iterdir()) == [folder / "000001.tap", path_of(folder, chained.digest)]
+    assert sorted(kept(folder, chained).rows) == list(range(len(HERE.y)))
 
 
 @pytest.mark.parametrize("party", [LABEL_HOLDER, B])
@@ -138,7 +143,7 @@ def test_a_repeated_leave_goes_into_a_new_file(tmp_path: Path) -> None:
 
     state = _trained(tmp_path, "received", again)
     assert _recorded(state)[-3:] == [(1, COORDINATOR, "leave"), (3, "", "own_split"), (1, COORDINATOR, "leave")]
-    assert sorted(path.name for path in (state / "transcripts" / "job").iterdir()) == [
+    assert sorted(path.name for path in (state / "transcripts" / "job").glob("*.tap")) == [
         f"00000{number}.tap" for number in (1, 2, 3)
     ]
 

@@ -139,6 +139,11 @@ class Commands(LazyGroup):
             "Show the trail of this party's jobs; export it, verify it, or compare it with what partners hold of it.",
             PRIVACY,
         ),
+        "forget": Row(
+            "treetap.commands.forget.cli",
+            "Forget persons: take their records out of this party's state folder, and name what that does not reach.",
+            PRIVACY,
+        ),
         "transcript": Row(
             "treetap.commands.cli",
             "Count a party's messages and bytes by peer, step and disclosure class; verify its chain and signatures.",
@@ -443,6 +448,9 @@ def transcript(
     terminal.out.print(
         f"{summary['records']} records, hash chain intact" + (", last record torn" if summary["torn"] else "")
     )
+    for own in summary["own_rows"]:
+        said = own["missing"] or f"rows of {own['records']} common records, {own['forgotten']} of them forgotten"
+        terminal.out.print(said, markup=False, highlight=False, soft_wrap=True)
     terminal.out.print(summary["signed"]["says"], markup=False, highlight=False, soft_wrap=True)
 
 

@@ -72,7 +72,7 @@ def _restore(party: PartyConfig, own: Trail, why: str) -> None:
 
 
 def _compare(party: PartyConfig, verify: bool, held: list[Path]) -> None:
-    from party.trail.verify import differences, misfits
+    from party.trail.verify import differences, misfits, removed
     from treetap.errors import DataError
 
     faults = [*(misfits(party) if verify else ())]
@@ -81,8 +81,8 @@ def _compare(party: PartyConfig, verify: bool, held: list[Path]) -> None:
             faults += differences(party, file)
         except DataError as damage:
             faults.append(str(damage))
-    for fault in faults:
-        typer.echo(fault)
+    for line in [*(removed(party) if verify and not faults else ()), *faults]:
+        typer.echo(line)
     if faults:
         raise typer.Exit(1)
     typer.echo(f"{party.name}: everything fits")

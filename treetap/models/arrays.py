@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 import tokenize
@@ -46,6 +47,13 @@ def read_arrays(file: Path | BinaryIO) -> dict[str, Array]:
             return {entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries}
     except _DAMAGED as damage:
         raise ValueError(f"damaged ({type(damage).__name__})") from None
+
+
+def content_of(arrays: Arrays) -> bytes:
+    """The content of a file of arrays by name, the same for the same arrays."""
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    return content.getvalue()
 
 
 def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:

@@ -87,10 +87,9 @@ def described(job: Mapping[str, Any], digests: Mapping[str, str], manifest: Mapp
     `job`: its submission and digests. `digests`: of its other files, by name. `manifest`: what they hold.
     """
     whole = {"version": MODEL_FORMAT, "job_digest": str(job.get("digest")), "files": dict(digests), **manifest}
-    whole = checksums.with_checksum(whole, manifest_seed(str(job.get("submission"))))
     return {
         JOB: json.dumps(checksums.with_checksum(job, JOB_SEED)).encode(),
-        MANIFEST: json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode(),
+        MANIFEST: manifest_content(whole, str(job.get("submission"))),
     }
 
 
@@ -131,8 +130,7 @@ def read_job(folder: Path) -> dict[str, Any]:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """A published model's manifest, all files of the model checked; raises as `read_model` does."""
     path = folder / MANIFEST
-    manifest = _manifest_of_today(folder)
-    manifest = checksums.without_checksum(path, manifest, manifest_seed(str(read_job(folder).get("submission"))))
+    manifest = plain_manifest(folder)
     if not isinstance(manifest.get("job_digest"), str):
         raise DataError(f"{path}: job_digest is missing; bring a back-up of the file back")
     digests = manifest.get("files")
@@ -142,6 +140,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if sha256_of(folder / name) != digest and not (name == CONTINUATION and is_sealed(folder / name)):
             raise DataError(f"{folder / name}: is not the file that was published; bring a back-up of it back")
     return manifest
+
+
+def plain_manifest(folder: Path) -> dict[str, Any]:
+    """A published model's manifest by its own checksum; its files are not compared with it. Raises as `read_model`."""
+    seed = manifest_seed(str(read_job(folder).get("submission")))
+    return checksums.without_checksum(folder / MANIFEST, _manifest_of_today(folder), seed)
+
+
+def manifest_content(manifest: Mapping[str, Any], submission: str) -> bytes:
+    """The content of the manifest's file, with its checksum, of a model of a submission."""
+    whole = checksums.with_checksum(dict(manifest), manifest_seed(submission))
+    return json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode()
 
 
 def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

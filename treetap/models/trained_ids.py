@@ -38,6 +38,13 @@ def any_trained(entry: object, ids: Iterable[str]) -> bool:
     return bool(np.isin(_digests(ids), trained).any())
 
 
+def without(entry: str, ids: Iterable[str]) -> tuple[str, int]:
+    """An entry without these ids, and how many of them it had."""
+    trained: npt.NDArray[np.uint64] = np.frombuffer(base64.b64decode(entry, validate=True), dtype=">u8")
+    kept = trained[~np.isin(trained, _digests(ids))]
+    return base64.b64encode(kept.tobytes()).decode(), len(trained) - len(kept)
+
+
 def _digests(ids: Iterable[str]) -> npt.NDArray[np.uint64]:
     numbers = (int.from_bytes(hashlib.sha256(text.encode()).digest()[:_BYTES], "big") for text in ids)
     return np.fromiter(numbers, dtype=np.uint64).astype(">u8")

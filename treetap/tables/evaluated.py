@@ -21,6 +21,11 @@ Rows = npt.NDArray[np.int64]
 _TRAINING, _EVALUATED = "t:", "v:"
 
 
+def unmarked(marked: str) -> str:
+    """An id without the mark before it."""
+    return marked[len(_TRAINING) :]
+
+
 @dataclass(frozen=True)
 class JobRecords:
     """`table`: the records of the training, then those of the eval table. `training`: the number of the first ones.

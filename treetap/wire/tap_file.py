@@ -27,7 +27,7 @@ from treetap.models.sealed import HEADER_BYTES, MAGIC, Frames, Place, Seal, requ
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 #: Version of the format, which is raised with the protocol's too: records hold its messages.
-VERSION = 3
+VERSION = 4
 #: Line at the begin of a file.
 HEADER = f"treetap transcript {VERSION}\n".encode()
 #: Names of files in a transcript's folder: their number and the ending.

@@ -174,16 +174,28 @@ def _import_generated() -> None:
             importlib.import_module(f"treetap.wire.v2.{module.name}")
 
 
+def _own_rows(path: Path, chained: OwnAlignment, seal: Seal | None) -> dict[str, Any]:
+    """The state of the rows beside a transcript. Raises Malformed if they were changed."""
+    from treetap.wire import own_rows  # with arrays, which no reader of records needs
+
+    try:
+        own = own_rows.kept(path if path.is_dir() else path.parent, chained, seal)
+    except BadInput as missing:
+        return {"records": chained.records, "forgotten": 0, "missing": str(missing)}
+    return {"records": chained.records, "forgotten": int((own.rows == own_rows.FORGOTTEN).sum()), "missing": ""}
+
+
 def summarise(
     path: Path, ca: Path | None = None, revoked: Path | None = None, seal: Seal | None = None
 ) -> dict[str, Any]:
     """A transcript's summary, ready for JSON: ``records``, ``first_unix_nanos`` and ``last_unix_nanos`` (None
-    if empty), ``torn``, ``signed`` (see :class:`Anchor`), and ``rows``: ``kind`` (received, sent, own), ``peer``,
+    if empty), ``torn``, ``signed`` (see :class:`Anchor`), ``own_rows``: of each alignment the number of ``records``, of
+    those ``forgotten``, and the file that is ``missing``, and ``rows``: ``kind`` (received, sent, own), ``peer``,
     ``step``, ``class``, the number of ``messages`` that carried the class and the ``bytes`` of it.
 
     Raises BadInput and Malformed as :class:`TranscriptReader` does, and for messages that are not what a record says.
     """
-    reader = TranscriptReader(path, ca, revoked, seal)
+    reader, alignments = TranscriptReader(path, ca, revoked, seal), []
     counts: defaultdict[tuple[str, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     records, first, last = 0, None, None
     for record in reader:
@@ -191,6 +203,8 @@ def summarise(
         first = last if first is None else first
         try:
             classes = counted(record)
+            if record.message_type == OwnAlignment.DESCRIPTOR.full_name:
+                alignments.append(_own_rows(path, OwnAlignment.FromString(record.message), seal))
         except Malformed as fault:
             raise Malformed(f"{path}: {fault}") from None
         for disclosure, size in classes.items():
@@ -205,5 +219,6 @@ def summarise(
         "last_unix_nanos": last,
         "torn": reader.torn,
         "signed": reader.anchor.plain(),
+        "own_rows": alignments,
         "rows": rows,
     }

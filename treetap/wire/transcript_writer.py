@@ -52,10 +52,10 @@ class TranscriptWriter:
         seal: Seal | None = None,
     ) -> None:
         """`seal`: of the state folder, under whose key the files are then."""
-        self._seal = seal
+        self.seal = seal
         self._frames: Frames | None = None  # of the file that is written, under a state key
         self._sealed, self._before = 0, b""  # its frames, and the 16 bytes before the next one
-        self._folder, self._rotate_bytes, self._clock, self._signer = folder, rotate_bytes, clock, signer
+        self.folder, self._rotate_bytes, self._clock, self._signer = folder, rotate_bytes, clock, signer
         self._lock = threading.Lock()
         self._compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
         self._unlock = weakref.finalize(self, os.close, _claim(folder))
@@ -76,7 +76,7 @@ class TranscriptWriter:
         self._number = max(files, default=0)
         for _, path in sorted(files.items(), reverse=True):
             with opened(path) as file:
-                whole = [frame for frame in frames(path, file, self._seal) if frame.whole]
+                whole = [frame for frame in frames(path, file, self.seal) if frame.whole]
                 os.fsync(file.fileno())
                 if whole:
                     record, self._previous = whole[-1].open()
@@ -207,7 +207,7 @@ class TranscriptWriter:
         full.close()
 
     def _next_file(self) -> BinaryIO:
-        path = self._folder / f"{self._number + 1:06}.tap"
+        path = self.folder / f"{self._number + 1:06}.tap"
         made: BinaryIO | None = None
         try:
             made = open(  # noqa: SIM115  # open for as long as the writer
@@ -216,7 +216,7 @@ class TranscriptWriter:
             _write_all(made, begin := self._begin(path))
             self._begun = len(begin)
             os.fsync(made.fileno())
-            sync_folder(self._folder)
+            sync_folder(self.folder)
         except OSError as error:
             if made is not None:  # a file without a begin would leave a gap in the numbers
                 made.close()
@@ -227,9 +227,9 @@ class TranscriptWriter:
 
     def _begin(self, path: Path) -> bytes:
         """The first bytes of a new file."""
-        if self._seal is None or not self._seal.covers(path):
+        if self.seal is None or not self.seal.covers(path):
             return HEADER
-        self._frames = self._seal.begun(path)
+        self._frames = self.seal.begun(path)
         first = self._frames.sealed(0, self._frames.after(self._frames.header), HEADER)
         self._sealed, self._before = 1, self._frames.after(first)
         return self._frames.header + first

@@ -41,8 +41,8 @@ class TranscriptRecord(google.protobuf.message.Message):
         SENT: TranscriptRecord._Kind.ValueType  # 2
         """A message that this party sent."""
         OWN: TranscriptRecord._Kind.ValueType  # 3
-        """An act of this party itself: a split handle with its feature, bin and children, the rows of its aligned records, or
-        what a label holder summed and opened.
+        """An act of this party itself: a split handle with its feature, bin and children, the digest of the rows of its
+        aligned records, or what a label holder summed and opened.
         """
         HEAD: TranscriptRecord._Kind.ValueType  # 4
         """A signature of this party for all records before this one: a TranscriptHead."""
@@ -54,8 +54,8 @@ class TranscriptRecord(google.protobuf.message.Message):
     SENT: TranscriptRecord.Kind.ValueType  # 2
     """A message that this party sent."""
     OWN: TranscriptRecord.Kind.ValueType  # 3
-    """An act of this party itself: a split handle with its feature, bin and children, the rows of its aligned records, or
-    what a label holder summed and opened.
+    """An act of this party itself: a split handle with its feature, bin and children, the digest of the rows of its
+    aligned records, or what a label holder summed and opened.
     """
     HEAD: TranscriptRecord.Kind.ValueType  # 4
     """A signature of this party for all records before this one: a TranscriptHead."""
@@ -171,26 +171,25 @@ Global___TranscriptHead: typing_extensions.TypeAlias = TranscriptHead
 class OwnAlignment(google.protobuf.message.Message):
     """---- own records: a party's own acts in its own transcript; no service carries them
 
-    The aligned records as rows of this party's own file, in part: the meaning of positions in other messages.
+    The digest of the rows of this party's own file that the aligned records are, the meaning of positions in other
+    messages. The rows lie in a file beside the transcript, out of which a record can be forgotten.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    FIRST_FIELD_NUMBER: builtins.int
-    ROWS_FIELD_NUMBER: builtins.int
-    first: builtins.int
-    """Place of the first of these records in the common order."""
-    @property
-    def rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Rows of the file, from 0."""
-
+    RECORDS_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    records: builtins.int
+    """Number of aligned records."""
+    digest: builtins.bytes
+    """SHA-256 over random bytes, row and id of each record, as docs/transcript.md lays it out."""
     def __init__(
         self,
         *,
-        first: builtins.int = ...,
-        rows: collections.abc.Iterable[builtins.int] | None = ...,
+        records: builtins.int = ...,
+        digest: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["first", b"first", "rows", b"rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "records", b"records"]) -> None: ...
 
 Global___OwnAlignment: typing_extensions.TypeAlias = OwnAlignment
 

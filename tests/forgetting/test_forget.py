@@ -1,0 +1,241 @@
+"""`treetap forget`: a forgotten id is in no file of the state folder, and the rest is as before."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from party.config import PartyConfig
+from party.defences.counted_cells import CountedCells
+from party.prediction.query_counts import QueryCounts
+from party.runtime import state_files
+from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
+from party.runtime.state_key import check_key, seal_of
+from party.trail.verify import misfits, removed
+from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, trained, training_of
+from tests.commands.command import treetap_here, write
+from tests.forgetting.searched import holding
+from tests.serving.served import IDS
+from tests.simulator import Federation, run
+from treetap.commands.forget.forgetting import forget
+from treetap.commands.forget.kinds import row_of
+from treetap.commands.forget.tables import forget_rows
+from treetap.models import keyed_ids
+from treetap.models.arrays import content_of
+from treetap.models.durable import make_folder, write_whole
+from treetap.models.sealed import StateKey
+from treetap.models.store import read_manifest
+from treetap.process.lifecycle import sole_user
+from treetap.tables.record_ids import Ids
+from treetap.tables.written import content_of as table_content
+from treetap.tables.written import written
+from treetap.wire.own_rows import FORGOTTEN, OwnRows, keep
+from treetap.wire.transcript_writer import TranscriptWriter
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+
+FIRST = ["serving", "eini", "preview of records"]
+STORIES = [*FIRST, *(story for story in (*TRAININGS, *PREDICTIONS, *PREVIEWS) if story not in FIRST)]
+#: Of the training, and of the prediction.
+GONE = ["r00003", IDS[0]]
+
+
+def _played(folder: Path, story: str) -> Federation:
+    """A federation at its end, whose parties count queries of records."""
+
+    async def main() -> Federation:
+        federation = begin(folder, story)
+        for name, config in federation.configs.items():
+            partners: dict[str, Any] = {"*": {"queries_per_record": 9}}
+            policy = config.policy.model_validate(
+                {**config.policy.model_dump(exclude_unset=True), "partners": partners}
+            )
+            federation.configs[name] = config.under(policy)
+            federation.kill(name)
+            federation.start(name)
+        status = await play(federation, story)
+        assert status.state in ("finished", "cancelled"), status.error
+        await federation.close()
+        return federation
+
+    if story not in (*TRAININGS, *PREVIEWS):
+        trained(training_of(story))
+    return run(main())
+
+
+def _content(state: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in state.rglob("*") if path.is_file()}
+
+
+def _killed(config: PartyConfig, at: int) -> bool:
+    """Forget, but for a kill at a write; False if there is no such write."""
+    real, writes = os.replace, 0
+
+    def dying(source: Path, target: Path) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == at + 1:
+            raise KeyboardInterrupt
+        real(source, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", dying)
+        try:
+            forget(config, Ids.of(GONE), dry=False, transcripts=True)
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+@pytest.mark.second_tier(but=len(FIRST))
+@pytest.mark.parametrize("story", STORIES)
+def test_a_forgotten_id_is_in_no_file(story: str, tmp_path: Path) -> None:
+    """Neither as text nor as a hash that the party can compute; all files of the state folder have a kind.
+
+    After a kill at any write the same command goes on.
+    """
+    federation = _played(tmp_path, story)
+    for name, config in federation.configs.items():
+        before, had = _content(config.state), holding(config.state, GONE)
+        assert [place for place in before if row_of(place.relative_to(config.state).as_posix()) is None] == []
+        looked = forget(config, Ids.of(GONE), dry=True, transcripts=True)
+        assert _content(config.state) == before, name
+        for at in count():
+            copied = config.model_copy(update={"state": shutil.copytree(config.state, tmp_path / f"{name}{at}")})
+            if not _killed(copied, at):
+                assert at >= len(looked.files)
+                break
+            forget(copied, Ids.of(GONE), dry=False, transcripts=True)
+            assert holding(copied.state, GONE) == set(), at
+            assert [fault for fault in misfits(copied) if "signed" not in fault] == [], at
+            assert all(read_manifest(model) for model in (copied.state / "models").iterdir())
+        done = forget(config, Ids.of(GONE), dry=False, transcripts=True)
+        assert (done.files, done.removed) == (looked.files, looked.removed)
+        assert had == {*done.files, *(place for place in had if place.split("/")[1] in done.removed)}
+        assert holding(config.state, GONE) == set()
+        assert forget(config, Ids.of(GONE), dry=False, transcripts=True).files == {}
+        for model in (config.state / "models").iterdir():
+            read_manifest(model)
+        assert [fault for fault in misfits(config) if "signed" not in fault] == []
+        assert [f"transcripts of {', '.join(done.removed)}" in line for line in removed(config)] == [True] * bool(
+            done.removed
+        )
+        trail = (config.state / "trail.jsonl").read_text().splitlines()
+        line = next(line for line in map(json.loads, trail) if line["kind"] == "erased")
+        assert line.keys() <= {"kind", "seconds", "records", "transcripts", "sha256"}, line.keys()
+
+
+def test_every_kind_of_file_that_a_party_writes_has_a_row() -> None:
+    """The table of forgetting names those of the state key's table."""
+    patterns = {kind.pattern.replace("*/*/job.json", "jobs/*/job.json") for kind in state_files.KINDS}
+    written = {pattern.replace("*", "x") for pattern in patterns if not pattern.startswith(".check")}
+    assert {place for place in written if row_of(place) is None} == set()
+
+
+def _kept(folder: Path, key: StateKey | None) -> Path:
+    """A bank's file, whose state has two persons in files of several kinds."""
+    state, ids = folder / "state", Ids.of(["ann", 'b"o,b', "cy"])
+    seal = None if key is None else seal_of(state, key)
+    check_key(state, key)
+    with TranscriptWriter(state / "transcripts" / "job", seal=seal) as writer:
+        entry = keep(writer.folder, OwnRows.of(np.arange(3), ids), seal)
+        writer.append(TranscriptRecord.OWN, "", "own_alignment", "job", 1, 0, 0, entry)
+    QueryCounts(state, "shop", seal).enter("bank", ids, 5)
+    (state / "predictions").mkdir()
+    (state / "predictions" / "p.csv").write_text('"who","prediction"\n"ann",1\n"b""o,b",2.50\n"cy",3\n')
+    make_folder(state / "noisy_labels")
+    draw = content_of({"labels": np.arange(2), **keyed_ids.drawn(["ann", "cy"])})
+    write_whole(state / "noisy_labels" / "0.npz", draw, seal=seal)
+    ledger_of(state, seal).enter(Charge(Kind.TRAINING, Occasion("loans", ("shop",), "coordinator", "job", 1)))
+    secret = {} if key is None else {"state_key": {"file": "key"}}
+    return write(folder / "bank.toml", {"name": "bank", "state": "state", "insecure": True, **secret})
+
+
+@pytest.mark.parametrize("key", [None, StateKey(bytes(range(32)))], ids=["clear", "sealed"])
+def test_the_command(key: StateKey | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It forgets what it said by --dry-run, rows stay byte for byte, and it names what it does not reach."""
+    config, gone = _kept(tmp_path, key), tmp_path / "gone.txt"
+    (tmp_path / "key").write_text(bytes(range(32)).hex())
+    (tmp_path / "key").chmod(0o600)
+    state, forgotten = tmp_path / "state", ("forget", "--config", str(config), "--ids", str(gone))
+    gone.write_text('b"o,b\n')
+    before = _content(state)
+    assert treetap_here(*forgotten, "--dry-run") == 0
+    assert "1 ids would be forgotten, in 3 files" in capsys.readouterr().out
+    assert _content(state) == {**before, state / "lock": b""}
+    assert treetap_here(*forgotten, "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [row["records"] for row in said["forgotten"]] == [1, 1, 1]
+    reasons = {row["what"]: row["why"] for row in said["not_reached"]}
+    assert reasons["partner shop"].startswith("keeps what it was sent in 1 jobs; transcripts say of 1 that they had")
+    assert reasons["transcripts/job"].startswith("messages name places in the common order")
+    assert (state / "predictions" / "p.csv").read_text() == '"who","prediction"\n"ann",1\n"cy",3\n'
+    (rows,) = (state / "transcripts" / "job").glob("*.own")
+    seal = None if key is None else seal_of(state, key)
+    assert OwnRows.read(rows, seal).rows.tolist() == [0, FORGOTTEN, 2]
+    gone.write_text("ann\n")
+    assert treetap_here(*forgotten) == 0
+    assert "another draw for that table is charged" in " ".join(capsys.readouterr().out.split())
+    assert not (state / "noisy_labels" / "0.npz").exists()
+
+
+def test_it_does_not_begin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without an id, beside an unfinished job, at a damaged file, while the party runs; nothing has changed then."""
+    config, gone = _kept(tmp_path, None), tmp_path / "gone.txt"
+    state, forgotten = tmp_path / "state", ("forget", "--config", str(config), "--ids", str(gone))
+    gone.write_text("\n")
+    assert treetap_here(*forgotten) == 2
+    assert "the file has no id" in capsys.readouterr().err
+    gone.write_text("ann\n")
+    with sole_user(state):
+        assert treetap_here(*forgotten) == 2
+    assert "another process uses this folder" in capsys.readouterr().err
+    before = _content(state)
+    (state / "jobs" / "late").mkdir(parents=True)
+    (state / "jobs" / "late" / "job.json").write_text("{}")
+    assert treetap_here(*forgotten) == 2
+    assert "bank: job late is unfinished" in capsys.readouterr().err
+    shutil.rmtree(state / "jobs" / "late")
+    (state / "predictions" / "p.csv").write_bytes(b'"who","prediction"\n"ann')
+    assert treetap_here(*forgotten) == 2
+    assert "p.csv: ends within quotation marks" in capsys.readouterr().err
+    assert {**_content(state), state / "predictions" / "p.csv": before[state / "predictions" / "p.csv"]} == before
+
+
+def test_a_digest_in_the_ledger_tests_no_forgotten_id() -> None:
+    """Cells with a forgotten record, made again by a guess of its id, have another digest than they had."""
+    cells = CountedCells()
+    cells.places(Ids.of(["ann"]), ["income"])
+    cells.places(Ids.of(["bob"]), ["income"])
+    kept, had = cells.without(["bob"])
+    kept.places(Ids.of(["bob"]), ["income"])
+    assert had == 1
+    assert (kept.key, kept.records.tolist()) == (cells.key, cells.records.tolist())
+    assert kept.to_bytes() != cells.to_bytes()
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_rows_of_several_id_columns(form: str, tmp_path: Path) -> None:
+    """An id is the text of each column after its length; quotes, line ends and types of the others stay."""
+    path = tmp_path / f"p.{form}"
+    columns = {
+        "site": ["a", "ab", 'x"\ny'],
+        "nr": [12, 2, 7],
+        "prediction": ["0", "1", "1"],
+        "score": [0.1, 2.0, 1e300],
+    }
+    table = pa.table(columns)
+    path.write_bytes(table_content(table, form))
+    before = path.read_bytes()
+    assert forget_rows(path, {"2:ab1:2"}, dry=True) == 1
+    assert path.read_bytes() == before
+    assert forget_rows(path, {"2:ab1:2", "2:ab1:7"}, dry=False) == 1
+    assert written(path).equals(table.take([0, 2]))
+    assert path.read_bytes() == bytes(table_content(table.take([0, 2]), form))

@@ -1,0 +1,42 @@
+"""Hashes of record ids under a random key: by them a file knows its records without their ids.
+
+Without the key nobody can look an id up. The key lies in the same file, so such a file is as sensitive as a list of
+ids: whoever holds it can test a guess.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: Names of arrays of a file that knows its records so: the key as bytes, and (N,) hashes.
+KEY, IDS = "id key", "id hashes"
+#: Bytes of a key that is drawn for a file.
+KEY_BYTES = 32
+#: Bytes of a hash: another id has the same one with a chance of 2^-64.
+HASH_BYTES = 8
+#: (N,) hashes as numbers.
+Hashes = npt.NDArray[np.uint64]
+
+
+def drawn(ids: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of ids (N,) under a new key."""
+    key = secrets.token_bytes(KEY_BYTES)
+    return {KEY: np.frombuffer(key, dtype=np.uint8), IDS: hashes(ids, key)}
+
+
+def among(arrays: Mapping[str, npt.NDArray[Any]], ids: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """(N,) True for the records of a file's arrays that are among these ids."""
+    asked: npt.NDArray[np.bool_] = np.isin(arrays[IDS], hashes(ids, arrays[KEY].tobytes()))
+    return asked
+
+
+def hashes(ids: Iterable[str], key: bytes) -> Hashes:
+    """The hash of each id (N,), in the order of the ids. `key`: 1 to 64 bytes."""
+    texts = (blake2b(text.encode(), digest_size=HASH_BYTES, key=key).digest() for text in ids)
+    return np.frombuffer(b"".join(texts), dtype="<u8").astype(np.uint64)
