@@ -17,6 +17,7 @@ from party.setup.key_proofs import check_key_proof, make_proof
 from tests.forged_proofs import Factored, last_prime, prime
 from tests.pivodl.federations import federation_of, job_of
 from tests.pivodl.jobs import SMALL, SPREAD
+from tests.prepared import FEW_ROUNDS
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec
@@ -215,7 +216,7 @@ def test_a_lying_modulus_is_used_only_where_nobody_checks(
 
     def prove(secret: SecretKey, bound_to: bytes) -> bytes:
         factors = next((pair for pair in primes if pair[0] * pair[1] == secret.public.n), None)
-        return Factored.of(*factors).forged(DRAW, bound_to)[0] if factors else honestly(secret, bound_to)
+        return Factored.of(*factors).forged(DRAW, bound_to, FEW_ROUNDS)[0] if factors else honestly(secret, bound_to)
 
     monkeypatch.setattr(SecretKey, "prove", prove)
     for module, make_key in honest.items():
