@@ -31,7 +31,7 @@ def _model_scores(here: World, params: PivodlParams) -> Any:
     return scores * model.loss.label_scale + model.loss.base_score if params.regression else scores
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("parties", [2, 3, 4])
 def test_scores_are_those_of_the_model(objective: str, parties: int, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def _pivodl(folder: Path) -> tuple[Federation, setup_pb2.JobSpec]:
 CASES = [(begin, alter) for begin in (_boosting, _pivodl, _forest) for alter in ALTERED]
 
 
-@pytest.mark.second_tier(but=6)
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("begin", "alter"), [*CASES[:6], (_pivodl, _of_another_party), *CASES[6:]])
 def test_no_training_uses_a_key_without_its_proof(begin: Any, alter: Any, tmp_path: Path) -> None:
     """The receiver names the sender; nothing encrypted has been sent, and on an honest line the job ends well."""
@@ -162,6 +162,7 @@ def test_no_training_uses_a_key_without_its_proof(begin: Any, alter: Any, tmp_pa
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("alter", ALTERED[1:])
 def test_no_prediction_uses_a_key_without_its_proof(alter: Any, tmp_path: Path) -> None:
     """Every member of the chain checks the key of this prediction: one of another prediction is refused."""
