@@ -72,6 +72,7 @@ WORLDS: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.second_tier(but=2)
+@pytest.mark.campaign(but=42)  # all shapes and binnings with one target, and one of every target
 @pytest.mark.parametrize(("target", "shape", "binning", "way"), [(*each, way) for each in WORLDS for way in Way])
 def test_the_federation_finds_the_oracles_forest(
     target: str, shape: Any, binning: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
