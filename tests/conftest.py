@@ -183,7 +183,7 @@ def _short_proofs() -> Iterator[None]:
 
     few = replace(SCHEMES[PAILLIER], proof_rounds=FEW_ROUNDS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SCHEMES, PAILLIER, few)  # type: ignore[arg-type] # a dict
+        patch.setitem(SCHEMES, PAILLIER, few)
         yield
 
 
