@@ -12,6 +12,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
@@ -171,6 +172,18 @@ def _small_tables() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fixed_base, "WINDOWS", SMALL_WINDOWS)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _short_proofs() -> Iterator[None]:
+    """Let this process prove the form of keys in few rounds; processes that it starts do so in those of production."""
+    from tests.prepared import FEW_ROUNDS
+    from treetap.protocols.key_options import PAILLIER, SCHEMES
+
+    few = replace(SCHEMES[PAILLIER], proof_rounds=FEW_ROUNDS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SCHEMES, PAILLIER, few)
         yield
 
 

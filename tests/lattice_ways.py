@@ -20,6 +20,9 @@ from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import ForestParams
 from treetap.wire.v2 import setup_pb2
 
+#: Instances of a test that are carried out on a lattice too whenever all tests are.
+EVERY_TIME = 2
+
 
 def take_way(patch: pytest.MonkeyPatch, way: Way) -> list[Way]:
     """Have all parties choose this way, unless nodes have bins of their own; returns what they choose."""
@@ -35,7 +38,10 @@ def take_way(patch: pytest.MonkeyPatch, way: Way) -> list[Way]:
 
 
 def instances(features: Sequence[Callable[..., None]], *, of_forests: bool) -> Iterator[Any]:
-    """Each of these tests with the values of its parameters, if these name a forest, or if they do not."""
+    """Each of these tests with the values of its parameters, if these name a forest, or if they do not.
+
+    Those of a test beyond `EVERY_TIME` are of the campaign.
+    """
     for test in features:
         cases = getattr(sys.modules[test.__module__], "CASES", {})
         marks = [mark.args for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
@@ -43,12 +49,15 @@ def instances(features: Sequence[Callable[..., None]], *, of_forests: bool) -> I
             [{names: value} if isinstance(names, str) else dict(zip(names, value, strict=True)) for value in values]
             for names, values in marks
         ]
+        taken = 0
         for number, chosen in enumerate(product(*choices)):
             given = {key: value for part in chosen for key, value in part.items()}
             values = list(given.values())
             parts = [*values, *(part for v in values if isinstance(v, str) and v in cases for part in cases[v])]
             if of_forests == any(isinstance(part, ForestParams) or part == "forest" for part in parts):
-                yield pytest.param(test, given, id=f"{test.__name__}-{number}")
+                marks_of = [pytest.mark.campaign] if taken >= EVERY_TIME else []
+                yield pytest.param(test, given, id=f"{test.__name__}-{number}", marks=marks_of)
+                taken += 1
 
 
 def carry_out(

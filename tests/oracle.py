@@ -12,6 +12,7 @@ different division (`lead`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -196,11 +197,11 @@ def bin_cuts(column: Sequence[float], max_bin: int) -> list[float]:
     if len(distinct) <= max_bin:
         after = list(range(len(distinct) - 1))
     else:
-        chosen = set()
+        chosen, counts = set(), Counter(present)
         for k in range(1, max_bin):
             below = 0
             for j, value in enumerate(distinct):
-                below += present.count(value)
+                below += counts[value]
                 if below * max_bin >= k * len(present):
                     chosen.add(j)
                     break
@@ -283,6 +284,20 @@ def _left(value: float, cut: float | tuple[int, ...], missing_left: bool) -> boo
     if math.isnan(value):
         return missing_left
     return value not in cut if isinstance(cut, tuple) else value < cut
+
+
+def parted(
+    rows: Sequence[int], column: list[float], cut: float | tuple[int, ...], missing_left: bool
+) -> tuple[list[int], list[int]]:
+    """The records that a split sends left, and those that it sends right."""
+    if isinstance(cut, tuple):
+        left = [i for i in rows if _left(column[i], cut, missing_left)]
+    elif missing_left:  # NaN is not less than a number, and not as large or larger
+        left = [i for i in rows if not column[i] >= cut]
+    else:
+        left = [i for i in rows if column[i] < cut]
+    there = set(left)
+    return left, [i for i in rows if i not in there]
 
 
 def _leaf_of(tree: OracleTree, columns: Any, i: int) -> OracleLeaf:
@@ -498,8 +513,7 @@ class _Tree:
             leaves += 1
             name, part = self.columns[party]
             tree.nodes[node] = OracleSplit(name, feature, cut, missing_left, change, tree.nodes[node].cover)
-            left = [i for i in rows[node] if _left(part[feature][i], cut, missing_left)]
-            right = [i for i in rows[node] if not _left(part[feature][i], cut, missing_left)]
+            left, right = parted(rows[node], part[feature], cut, missing_left)
             if not lonely[node] and not (self.shown(left) and self.shown(right)):
                 tree.withdrawn.add(node)
                 lonely[node] = True
@@ -525,8 +539,7 @@ class _Tree:
         for candidate in self.candidates(kept):
             party, feature, cut, missing_left = candidate
             column = self.columns[party][1][feature]
-            left = [i for i in kept if _left(column[i], cut, missing_left)]
-            right = [i for i in kept if not _left(column[i], cut, missing_left)]
+            left, right = parted(kept, column, cut, missing_left)
             if not left or not right:
                 continue
             if party and (alone or not self.both_shown(rows, column, cut, missing_left)):
@@ -560,9 +573,7 @@ class _Tree:
         self, rows: list[int], column: list[float], cut: float | tuple[int, ...], missing_left: bool
     ) -> bool:
         """Both children of a candidate, with the records that the tree does not draw."""
-        left = [i for i in rows if _left(column[i], cut, missing_left)]
-        right = [i for i in rows if not _left(column[i], cut, missing_left)]
-        return self.shown(left) and self.shown(right)
+        return self.xi is None or all(map(self.shown, parted(rows, column, cut, missing_left)))
 
 
 def oracle_without(

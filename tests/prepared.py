@@ -25,6 +25,9 @@ ENVIRONMENT = {"COLUMNS": "200", "TERM": "dumb"}
 #: Bits of the windows of tables of powers: those of production would take half the time of a small job. Windows change
 #: no power, only how many products it takes. Processes that are typed, and not forked, have those of production.
 SMALL_WINDOWS = range(4, 7)
+#: Rounds of the proofs of keys in jobs under virtual time: a false proof still fails but once in 2^32 tries. Those of
+#: production take a tenth of a small job.
+FEW_ROUNDS = 32
 _PACKAGES = ("treetap.commands", "attacks", "party", "coordinator")
 #: Imported by functions of these packages when they are called.
 _MORE = ("pyarrow.parquet", "sklearn.cluster", "sklearn.ensemble", "sklearn.metrics")

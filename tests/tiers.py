@@ -1,10 +1,10 @@
 """Two tiers of tests: `make test` carries out the first, `make test-all` both.
 
 A test is of the second tier if it needs a library that `make test` does not install, or is one more instance of a rule
-that a faster test covers: it has the marker `second_tier`, or its file has; with `second_tier(but=3)` the first three
-instances of its parameters are of the first. Where no path is named, the first tier is the default; of a named path the
-tests of both are carried out. Tests of minutes, `campaign`, are in neither. The run ends with how many further tests
-there are.
+that a faster test covers: it has the marker `second_tier`, or its file has. Tests of minutes, `campaign`, are in
+neither. With `second_tier(but=3)` or `campaign(but=3)` the first three instances of its parameters are without the
+marker. Where no path is named, the first tier is the default; of a named path the tests of both are carried out. The
+run ends with how many further tests there are.
 """
 
 from __future__ import annotations
@@ -52,6 +52,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if option.tier == "first":
         heavy_libraries.hide()
     config.pluginmanager.register(Tier(config), "tier")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Take a marker with `but` off the first instances, so that those who choose by `-m` leave them to their tier."""
+    instances = Counter[str]()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        spared = [mark for mark in item.own_markers if instances[function] < mark.kwargs.get("but", 0)]
+        item.own_markers[:] = [mark for mark in item.own_markers if mark not in spared]
+        instances[function] += 1
 
 
 def left_out(path: Path, tier: str) -> list[str]:
@@ -127,13 +138,8 @@ class Tier:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave out tests of other files."""
         kept, further = [], []
-        instances = Counter[str]()
         for item in items:
-            function = item.nodeid.partition("[")[0]
-            marks = [mark for each in self.markers if (mark := item.get_closest_marker(each))]
-            taken = all(instances[function] < mark.kwargs.get("but", 0) for mark in marks)
-            instances[function] += 1
-            (kept if taken else further).append(item)
+            (further if any(map(item.get_closest_marker, self.markers)) else kept).append(item)
         if further:
             self._further += len(further)
             config.hook.pytest_deselected(items=further)

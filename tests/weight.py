@@ -10,7 +10,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -128,20 +128,34 @@ def _names(tree: ast.Module) -> Iterator[str]:
 
 
 @cache
-def sources() -> dict[str, str]:
-    """File → its code in lower case, of every file of text below the folders but for generated ones."""
+def sources() -> dict[str, Path]:
+    """Name → path of every file of text below the folders but for generated ones."""
     paths = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*")))
     return {
-        str(path.relative_to(ROOT)): code_of(path).lower()
+        str(path.relative_to(ROOT)): path
         for path in paths
         if path.is_file() and path.suffix in SUFFIXES and not generated(path)
     }
 
 
+@cache
+def _lower_code(path: Path) -> str:
+    return code_of(path).lower()
+
+
+def files_with(pattern: str) -> list[str]:
+    """Files that hold a pattern in an identifier or a string; few are parsed, since their text holds it too."""
+    wanted = re.compile(pattern)
+    return [
+        name
+        for name, path in sources().items()
+        if wanted.search(text_of(path).lower()) and wanted.search(_lower_code(path))
+    ]
+
+
 def files_that_name(pattern: str) -> set[str]:
     """Files without the pattern in their paths that hold it in an identifier or a string."""
-    wanted = re.compile(pattern)
-    return {name for name, code in sources().items() if not wanted.search(name.lower()) and wanted.search(code)}
+    return {name for name in files_with(pattern) if not re.search(pattern, name.lower())}
 
 
 def imports_of(module: str, *, anywhere: bool = True) -> set[str]:
@@ -201,16 +215,16 @@ def modules_of_a_training_party() -> tuple[int, int]:
 
 
 @cache
-def _counted() -> list[tuple[str, ast.AST]]:
-    """Module and node, of the kinds that are counted."""
+def _counted(path: Path) -> list[ast.AST]:
+    """The nodes of a module, of the kinds that are counted."""
     kinds = (ast.ClassDef, ast.Dict, ast.Call, *FUNCTIONS)
-    trees = ((module, tree_of(path)) for module, path in production().items())
-    return [(module, node) for module, tree in trees for node in ast.walk(tree) if isinstance(node, kinds)]
+    return [node for node in ast.walk(tree_of(path)) if isinstance(node, kinds)]
 
 
-def nodes_of(*kinds: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
-    """(Module, node) of every class, function, dictionary or call in production code."""
-    return ((module, node) for module, node in _counted() if isinstance(node, kinds))
+def nodes_of(*kinds: type[ast.AST], naming: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """(Module, node) of every class, function, dictionary or call in production code whose file has a text."""
+    files = ((module, path) for module, path in production().items() if naming in text_of(path))
+    return ((module, node) for module, path in files for node in _counted(path) if isinstance(node, kinds))
 
 
 def most_parameters() -> int:
@@ -246,8 +260,8 @@ def declarations(name: str) -> set[str]:
 
     A row is a call whose first argument is the name. `Next(name)` mentions a step, and declares none.
     """
-    kinds = {"proto"} if any(name in code for file, code in sources().items() if file.endswith(".proto")) else set()
-    for _, node in nodes_of(ast.Dict, ast.Call, *FUNCTIONS):
+    kinds = {"proto"} if any(file.endswith(".proto") for file in files_with(re.escape(name))) else set()
+    for _, node in nodes_of(ast.Dict, ast.Call, *FUNCTIONS, naming=name):
         if isinstance(node, FUNCTIONS) and node.name == name:
             kinds.add("method")
         elif isinstance(node, ast.Dict):
@@ -329,9 +343,8 @@ def figures() -> list[tuple[str, int]]:
 
 def naming(word: str) -> list[str]:
     """Hand-written files of Python that name a message or a step, outside its protocol; a module's name is another."""
-    wanted: Callable[[str], object] = re.compile(rf"(?<!treetap\.trees\.)\b{word}\b").search
-    files = (file for file, code in sources().items() if file.endswith(".py") and wanted(code))
-    return [file for file in files if not file.startswith(OWN[word])]
+    files = files_with(rf"(?<!treetap\.trees\.)\b{word}\b")
+    return [file for file in files if file.endswith(".py") and not file.startswith(OWN[word])]
 
 
 def compared(limits: Mapping[str, int]) -> Iterator[tuple[str, str]]:

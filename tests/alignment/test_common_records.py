@@ -25,7 +25,7 @@ def _federation(folder: Path, train: int, predict: int, policies: dict[str, dict
     return Federation(folder, joined, policies=policies)
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("mode", ["psi", "sorted-ids"])
 @pytest.mark.parametrize("party", PARTIES[:2])
 def test_a_training_has_thirty_common_records_unless_a_policy_says_otherwise(
@@ -48,6 +48,7 @@ def test_a_training_has_thirty_common_records_unless_a_policy_says_otherwise(
     assert run(main(tmp_path / "enough", 30)) == ("finished", "")
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("mode", ["psi", "sorted-ids"])
 def test_a_prediction_has_a_rule_of_its_own(mode: str, tmp_path: Path) -> None:
     """One record may be predicted under the default policy; a party may want more."""
@@ -69,6 +70,7 @@ def test_a_prediction_has_a_rule_of_its_own(mode: str, tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("parties", [2, 3])
 def test_the_coordinator_sees_how_many_ids_there_are_and_nothing_else_of_them(parties: int, tmp_path: Path) -> None:
     """Other ids, as many of them at each party and as many common: the operations and bytes of alignment are equal."""

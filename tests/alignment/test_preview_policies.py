@@ -86,6 +86,7 @@ def test_rows_of_fewer_records_are_refused_in_one_sentence(number: int, tmp_path
     assert not list(tmp_path.rglob("*.csv"))
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("minima", "refusing"), [((30, 100, 30), 1), ((30, 100), 2), ((100, 30), 2)])
 def test_rows_below_the_greatest_minimum_show_no_number(
     minima: tuple[int, ...], refusing: int, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -69,6 +69,7 @@ def trained(
     return run(main()), found
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     "asking", [(), (FIRST,), (OTHER,), (FIRST, OTHER)], ids=lambda names: "+".join(names) or "none"
 )
@@ -420,6 +421,7 @@ def test_predictions_have_proofs_too(tmp_path: Path) -> None:
 IN_RING = [[*COMMON, *(f"{place}-{number}" for number in range(4 + place))] for place in range(4)]
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("parties", [3, 4])
 @pytest.mark.parametrize("asking", [(), (0,), (1, 2), (0, 1, 2)], ids=str)
 def test_a_ring_proves_to_those_who_ask(parties: int, asking: tuple[int, ...], tmp_path: Path) -> None:
@@ -483,6 +485,7 @@ RING_FAULTS: dict[str, tuple[str, Callable[[Parcel], None]]] = {
 }
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("fault", RING_FAULTS)
 def test_what_the_last_party_of_a_ring_changes_is_told(fault: str, tmp_path: Path) -> None:
     """By the owner that asks. A list in another order has all common points, and is not detected without a proof."""
@@ -542,6 +545,7 @@ def _shorten(parcel: Parcel) -> None:
     ids.points, ids.signs = ids.points[:-32], ids.signs[: (len(ids.points) // 32 + 6) // 8]
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("common", [True, False])
 @pytest.mark.parametrize("fault", ["another point", "a point less"])
 def test_an_error_of_a_ring_does_not_depend_on_what_is_common(fault: str, common: bool, tmp_path: Path) -> None:

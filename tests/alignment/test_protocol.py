@@ -96,7 +96,7 @@ def intersect(folder: Path, ids: list[list[str]], seed: int = 0) -> list[list[st
     return found
 
 
-@pytest.mark.second_tier(but=3)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("shape", range(20))
 def test_everybody_finds_the_plain_intersection_in_one_order(
     shape: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -143,6 +143,7 @@ def test_nothing_in_common_ends_the_job(parties: int, tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("parties", [2, 3])
 def test_transcripts_hold_no_id(parties: int, tmp_path: Path) -> None:
     """Nothing that a party receives or sends while records are aligned has an id in clear, common or not."""
@@ -341,6 +342,7 @@ def test_a_table_with_other_ids_is_not_taken_for_the_aligned_one(tmp_path: Path)
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("parties", [2, 3])
 def test_a_list_that_has_been_here_is_no_longer_than_then(parties: int, tmp_path: Path) -> None:
     """Nor is one's own, and common points are no more than it has; at any pass but those that bring others' lists."""
@@ -406,6 +408,7 @@ def test_points_that_cannot_be_are_told(parties: int, fault: str, tmp_path: Path
     assert all(run(attempt(level)) for level in passes)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("objective", ["binary:logistic", "multi:softprob", "reg:squarederror"])
 def test_labels_are_those_of_the_common_records(objective: str, tmp_path: Path) -> None:
     """Labels of records that other parties lack do not count, neither as a class nor as a difference."""

@@ -55,6 +55,7 @@ def _attempts(federation: Federation, party: str, kind: Kind) -> list[Charge]:
     return [charge for charge in ledger_of(federation.state(party)).charges(kind) if charge.amount]
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("kind", "protocol"), [_marked(job) for job in JOBS])
 def test_a_job_that_waits_for_people_is_charged_once(
     kind: Kind, protocol: str, tmp_path: Path, certificates: dict[str, TlsFiles]
@@ -129,6 +130,7 @@ def _request(step: control_pb2.StepRequest, attempt: int) -> control_pb2.StepReq
     return request
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("which", [1, 2, -2, -1])
 def test_whatever_is_asked_after_the_opening_is_charged_first(which: int, tmp_path: Path) -> None:
     """So openings give no attempt for nothing: they tell what a check tells."""
@@ -249,7 +251,7 @@ def _limited(folder: Path, story: str, key: str, value: Any) -> Federation:
     return federation
 
 
-@pytest.mark.second_tier(but=6)
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("key", Partner.model_fields)
 def test_a_partners_limit_at_its_edge_and_over_two_jobs(key: str, tmp_path: Path) -> None:
     """One job keeps it; the second, or one with the next value, is refused before anything of value leaves."""

@@ -41,7 +41,7 @@ def _assert_nothing_held(federation: Federation) -> None:
         assert not federation.node(name)._sessions
 
 
-@pytest.mark.second_tier(but=4)
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("story", STORIES)
 def test_a_job_waits_for_two_parties_people_and_ends_right(
     story: str, tmp_path: Path, certificates: dict[str, TlsFiles]
@@ -88,7 +88,7 @@ def _sends(line: str, receiver: str) -> bool:
     return line.startswith("You send ") and receiver in line
 
 
-@pytest.mark.second_tier(but=3)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("story", ["boosting", "interactive", "preview of a count", "eini", "preview of records"])
 def test_an_approval_ends_with_its_job(
     story: str, tmp_path: Path, certificates: dict[str, TlsFiles], monkeypatch: pytest.MonkeyPatch

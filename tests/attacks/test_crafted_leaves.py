@@ -70,7 +70,7 @@ def read_off(federation: Federation, path: str) -> list[set[tuple[int, int]]]:
     return [{place for place, bit in BITS.items() if total >> bit & 1} for total in sums.tolist()]
 
 
-@pytest.mark.second_tier(but=3)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "without a commitment"])
 @pytest.mark.parametrize("when", ["before the publication", "in a query"])
 @pytest.mark.parametrize("protocol", ["eini", "eini-lattice"])

@@ -45,6 +45,7 @@ def grown(seed: int, records: int) -> list[list[Ints]]:
     return trees
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("name", LEAFY)
 def test_leaves_that_separate_the_classes_give_them_away(name: str) -> None:
     """V = 1 whatever the features say."""

@@ -65,6 +65,7 @@ def _found(evidence: SignatureEvidence) -> list[KnownLabelResult]:
     return [result for result in results if result is not None]
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("classes", [2, 4])
 def test_leaves_that_part_the_labels_name_them(classes: int) -> None:
     """With a tenth of the records astray the AUC is near 1; columns are noise, and so is what was there before."""

@@ -44,7 +44,7 @@ def _assert_consistent(tree: TreeView) -> None:
     assert all((cells[leaf.records] == leaf.node).all() for leaf in tree.leaves())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_view_is_what_the_oracles_tree_and_the_owners_say(seed: int, tmp_path: Path) -> None:
     """For many small worlds, each feature party: every knowable node with just its records and how it is known."""
@@ -84,6 +84,7 @@ def test_a_view_is_what_the_oracles_tree_and_the_owners_say(seed: int, tmp_path:
         assert "own" in sources
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("party", FEATURES)
 def test_received_only_is_what_messages_named(party: str, tmp_path: Path) -> None:
     """The root and the spaces that were relayed; no child of an own split and nothing worked out."""

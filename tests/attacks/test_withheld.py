@@ -61,6 +61,7 @@ def central_views(party: str) -> tuple[TreeView, ...]:
     return expected_views(train(tables, HERE.y, PARAMS, HERE.classes), HERE.parties, party, names[party])
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("party", [B, C])
 def test_a_feature_party_knows_the_nodes_all_of_whose_ancestors_it_owns(party: str, folder: Path) -> None:
     """And of every own split the side of all records: as foretold, node for node; no message names a record."""

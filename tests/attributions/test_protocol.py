@@ -49,7 +49,7 @@ def _world(params: TreeParams, dims: tuple[int, ...], **changes: Any) -> Any:
     return world(50, dims, objective=objective, classes=classes, missing=0.15, **changes)
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize(
     ("model", "shape", "scheme"),

@@ -28,6 +28,7 @@ from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import attributions_pb2, exchange_pb2, setup_pb2
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("party", [FIRST, LAST])
 def test_off_unless_every_policy_allows_it(party: str, tmp_path: Path) -> None:
     """Whoever it is in the chain: refused at the opening, the rule named, no entry sent; scores alone come."""

@@ -136,7 +136,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treetap.lattice.columns.random.SystemRandom", lambda: random.Random(3))
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("way", "mover"),
     [*((way, B) for way in WAYS), *((way, LABEL_HOLDER) for way in WAYS if "interactive" in way)],

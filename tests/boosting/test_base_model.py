@@ -63,7 +63,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("before", "after", "alignment"), CASES.values(), ids=CASES)
 def test_a_continued_model_is_the_oracles(
     before: dict[str, Any], after: dict[str, Any], alignment: str, tmp_path: Path
@@ -247,6 +247,7 @@ def _changed(here: World, party: str) -> pa.Table:
     return table.set_column(table.column_names.index(columns[0]), columns[0], pa.array(cells))
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("party", PARTIES)
 def test_other_tables_are_refused(party: str, tmp_path: Path) -> None:
     """Of any party, by that party and before anything is sent: scores of other records would tell directions."""

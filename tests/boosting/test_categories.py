@@ -62,7 +62,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_model_is_the_oracles(shape: str, tmp_path: Path) -> None:
     """Partitions of every party's categories, one against the rest, and cuts; predictions with categories not seen."""
@@ -343,6 +343,7 @@ def _foreign_column(body: growth_pb2.ChosenPartitions) -> None:
         each.column = 7
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("kind", "change", "fault"),
     [

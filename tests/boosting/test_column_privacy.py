@@ -95,7 +95,7 @@ def _spec(params: TreeParams, parties: int = 3, scheme: str = PAILLIER) -> Any:
     return spec(params, scheme=scheme, parties=parties, **keys)
 
 
-@pytest.mark.second_tier(but=3)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("case", "scheme"), [(case, scheme) for scheme in (PAILLIER, LATTICE) for case in CASES][::-1])
 def test_the_federation_finds_the_trees_of_the_drawn_noise(
     case: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -72,6 +72,7 @@ def _scaled(here: World, factor: float) -> World:
     return replace(here, tables={**here.tables, LABEL_HOLDER: (columns, content)}, y=here.y * factor)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("bits", [3, None])
 def test_no_scale_crosses(bits: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In another unit of the label, under a cipher that hides nothing, a feature party receives the very same bytes.

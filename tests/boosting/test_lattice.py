@@ -107,7 +107,7 @@ async def _trained(folder: Path, here: World, params: BoostingParams) -> set[int
     return stages
 
 
-@pytest.mark.second_tier(but=3)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("case", "way"), list(product(CASES, Way)))
 def test_the_federation_finds_the_oracles_model(
     case: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

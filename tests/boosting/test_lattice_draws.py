@@ -72,6 +72,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     return kernels
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("way", "told"), [(Way.QUERIES, 420), (Way.SETS, 420), (Way.SETS, 8)])
 def test_no_draw_is_used_twice(
     way: Way, told: int, watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -180,6 +181,7 @@ def test_the_end_of_an_attempt_forgets_what_others_sums_still_need(end: str, mon
     asyncio.run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("refuses", ["label-holder", "feature-b"])
 def test_the_ninth_attempt_is_refused(refuses: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever ended those before: each party counts by itself, a feature party before it sends a sum."""

@@ -85,6 +85,7 @@ def test_second_halves_of_a_job_are_sent_once_in_one_order(tmp_path: Path, monke
     assert len(halves.orders) == 1
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("keeping", "params", "way"),
     [
@@ -210,7 +211,7 @@ def test_halves_of_a_node_are_sent_before_the_next_ones_are_made(
 # ---- a refused opening by sets
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("place", [0, 16, 24])
 @pytest.mark.parametrize("field", ["ciphertexts", "second_halves"])
 def test_a_refused_opening_ends_the_attempt_and_says_nothing_of_where(

@@ -243,7 +243,7 @@ class Line:
         return parcel
 
 
-@pytest.mark.second_tier(but=4)
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("case", "way"), [(case, way) for case in FALSE for way in Way if (case, way) != HARMLESS])
 def test_false_contents_are_named_and_not_kept(
     case: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

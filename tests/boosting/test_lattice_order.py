@@ -22,6 +22,7 @@ from treetap.wire.v2 import exchange_pb2
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize("kind", ["encrypted_words", "candidate_sums"])
 def test_contents_of_another_time_are_no_sums(
@@ -53,6 +54,7 @@ def test_contents_of_another_time_are_no_sums(
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", Way)
 def test_nodes_whose_records_are_not_known_are_not_summed(
     way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

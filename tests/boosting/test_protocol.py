@@ -95,7 +95,7 @@ def _params(objective: str, shape: Shape) -> BoostingParams:
     return replace(base, **OBJECTIVES[objective], **shape.params)
 
 
-@pytest.mark.second_tier(but=3)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize(
     ("objective", "shape", "scheme"),

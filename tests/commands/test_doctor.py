@@ -472,8 +472,8 @@ def test_a_check_that_hangs() -> None:
     def defect() -> list[Finding]:
         raise RuntimeError("unforeseen")
 
-    found = connections.run_all({"hangs": lambda: time.sleep(5) or [], "fails": defect, "well": lambda: [well]}, 0.3)
-    assert time.monotonic() - began < 2
+    found = connections.run_all({"hangs": lambda: time.sleep(15) or [], "fails": defect, "well": lambda: [well]}, 0.3)
+    assert time.monotonic() - began < 10
     assert [each.level for each in found] == ["warning", "fault", "ok"]
     assert "unforeseen" in found[1].message
 

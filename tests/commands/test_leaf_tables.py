@@ -132,6 +132,7 @@ def _changed(content: dict[str, Any], change: str) -> Any:
     return content
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("change", ["a weight", "the key", "the job"])
 def test_another_table_does_not_fit_the_commitment(change: str, trained: Trained, tmp_path: Path) -> None:
     trained.open(tmp_path / "leaves.json")

@@ -101,6 +101,7 @@ def clip_of_each_number(patch: Patch) -> None:
 PLANTS = [half, without_root_of_2, forgetful, forgetful_after_a_restart, no_clip, clip_of_each_number]
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_mistakes_in_the_noise_of_leaf_weights_are_found(
     plant: Callable[[Patch], None], tmp_path: Path, monkeypatch: Patch
@@ -143,6 +144,7 @@ def used_again(patch: Patch) -> None:
     patch.setattr(mechanisms, "drawn_sums", lambda *given: np.tile(drawn_sums(*given)[: given[2] // 2], (2, 1, 1)))
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("plant", "view"), [(half_of_sums, "cells"), (after_prefixes, "sums"), (used_again, "siblings")]
 )

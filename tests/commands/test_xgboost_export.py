@@ -40,6 +40,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return found[0], found[1]
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("with_table", [True, False])
 def test_a_part_that_stands_alone(with_table: bool, models: tuple[Path, Path], tmp_path: Path) -> None:
     """It needs no other party's columns; the file is for its owner alone."""

@@ -49,7 +49,7 @@ def test_labels_may_change_before_the_first_tree_alone(tmp_path: Path) -> None:
     assert not other.bind(AS_THEY_ARE, "labels")
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("params", "before", "after", "shared"), CHANGES.values(), ids=CHANGES)
 def test_what_a_tree_withheld_stays_hidden(
     params: TreeParams, before: dict[str, Any], after: dict[str, Any], shared: list[bool], tmp_path: Path

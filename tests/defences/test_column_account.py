@@ -189,7 +189,7 @@ CASES: dict[str, tuple[Callable[[], World], TreeParams]] = {
 }
 
 
-@pytest.mark.second_tier(but=4)
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("made", "params"), CASES.values(), ids=CASES)
 def test_the_account_is_that_of_all_subsets(made: Callable[[], World], params: TreeParams, tmp_path: Path) -> None:
     """Cell for cell, at a party that wins splits, in jobs whose models are the oracle's."""
@@ -259,6 +259,7 @@ def test_records_that_id_lmid_sums_as_zeros_make_no_group_larger(tmp_path: Path)
         assert np.flatnonzero(own[SUMS][:, 0]).tolist() == few
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     "params", [replace(BOOSTING, max_bin=8), replace(FOREST, max_bin=8)], ids=["boosting", "forest"]
 )

@@ -94,7 +94,7 @@ def _spent(folder: Path) -> float:
     return float(LabelBudget(_state(folder), None).spent())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("setting", "params", "own"), CASES.values(), ids=CASES)
 def test_the_model_is_that_of_the_noisy_labels(
     setting: dict[str, Any], params: TreeParams, own: LabelDp, tmp_path: Path
@@ -179,6 +179,7 @@ def test_with_a_budget_a_job_that_uses_labels_as_they_are_is_refused(tmp_path: P
     federated(tmp_path / "none", here, None, trained(BOOSTING))
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("after", [None, LabelDp(epsilon=2.0)])
 def test_an_interrupted_job_goes_on_with_its_own_labels_or_not_at_all(after: LabelDp | None, tmp_path: Path) -> None:
     """Without label_dp, or with another one, the rest of the trees would be grown on other labels: clean ones too."""

@@ -57,7 +57,7 @@ CASES: dict[str, tuple[dict[str, Any], TreeParams, Defences]] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("setting", "params", "own"), CASES.values(), ids=CASES)
 def test_a_federation_repairs_as_the_joined_table_does(
     setting: dict[str, Any], params: TreeParams, own: Defences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -101,7 +101,7 @@ def test_the_federation_finds_the_oracles_trees_and_shows_no_more(
     _assert_nothing_below_withdrawn(trees, states, sent, steps)
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("seed", range(6))
 def test_no_set_in_a_transcript_breaks_the_limit(seed: int, tmp_path: Path) -> None:
     """Random jobs: labels, protocol, depth, draws and ξ; every set that a party receives, makes or derives keeps ξ."""

@@ -40,7 +40,7 @@ def forget(state: Path) -> None:
     (folder / "manifest.json").write_bytes(described(job, digests, whole)["manifest.json"])
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("predicts", ["eini", "eini-lattice"])
 @pytest.mark.parametrize("trained", JOBS)
 def test_every_party_keeps_it_and_predictions_begin_with_it(trained: str, predicts: str, tmp_path: Path) -> None:
@@ -65,6 +65,7 @@ def test_every_party_keeps_it_and_predictions_begin_with_it(trained: str, predic
     run(main())
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize("words", [("commit_leaves",), ("leaf_commitment",), ("publish",)], ids=lambda words: words[0])
 @pytest.mark.parametrize("victim", [LABEL_HOLDER, B])
 @pytest.mark.parametrize("served", [False, True])

@@ -22,7 +22,7 @@ from treetap.wire.v2 import eini_pb2, exchange_pb2
 LABEL_HOLDER, FIRST, LAST = PARTIES
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["eini", "eini-lattice"])
 @pytest.mark.parametrize(
     ("party", "fault"),

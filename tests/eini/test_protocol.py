@@ -45,7 +45,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("objective", "shape"),
     [
@@ -82,7 +82,7 @@ def test_every_way_finds_the_oracles_scores(objective: str, shape: str, tmp_path
     run(main())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize(
     ("obfuscation", "scheme"),

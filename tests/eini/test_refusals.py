@@ -189,7 +189,7 @@ LIES: dict[str, Lie] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", LIES)
 def test_what_cannot_be_is_named(case: str, tmp_path: Path) -> None:
     """One parcel changed on its way: an error that says what is wrong, no file; on an honest line the right scores."""
@@ -223,7 +223,7 @@ SHARDS: dict[str, tuple[Callable[[Federation], None], str]] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["eini", "eini-lattice"])
 @pytest.mark.parametrize("case", SHARDS)
 def test_shards_of_different_jobs_are_refused(case: str, protocol: str, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_degrade_in_the_middle(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("away", [[B], [C], [B, C]], ids=["the first", "the last", "all but the label holder"])
 def test_degrade_from_the_start(away: list[str], tmp_path: Path) -> None:
     """Whoever of the chain is left; alone, the label holder encrypts nothing and knows every way."""
@@ -82,6 +83,7 @@ def test_degrade_from_the_start(away: list[str], tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["interactive", "eini"])
 def test_exact_scores_stay_when_only_the_file_was_left(protocol: str, tmp_path: Path) -> None:
     """All blocks were scored when the label holder died and a party went away: no score of theirs becomes a guess."""

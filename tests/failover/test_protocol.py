@@ -186,6 +186,7 @@ def test_retry_goes_on_with_the_records_without_a_score(protocol: str, tmp_path:
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("policy", ["fail", "retry"])
 def test_who_is_away_is_said_and_resuming_goes_on(policy: str, tmp_path: Path) -> None:
     """Without the party for longer than its deadline the prediction is interrupted, by its name; scored blocks stay."""

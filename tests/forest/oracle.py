@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests import draws
-from tests.oracle import ONE, OracleLeaf, OracleModel, OracleSplit, OracleTree, Parties, _left, bin_cuts, within
+from tests.oracle import ONE, OracleLeaf, OracleModel, OracleSplit, OracleTree, Parties, bin_cuts, parted, within
 from treetap.trees.params import ForestParams
 
 #: A gain that is not above this is none.
@@ -125,8 +125,7 @@ class _Tree:
         gain, (party, feature, cut, missing_left) = best
         name, part = self.columns[party]
         tree.nodes[node] = OracleSplit(name, feature, cut, missing_left, gain * self.scale**2, float(n))
-        left = [i for i in rows if _left(part[feature][i], cut, missing_left)]
-        right = [i for i in rows if not _left(part[feature][i], cut, missing_left)]
+        left, right = parted(rows, part[feature], cut, missing_left)
         if not alone and not self.shown(left, right):
             tree.withdrawn.add(node)
             alone = True
@@ -143,13 +142,11 @@ class _Tree:
         for candidate in self.candidates(whole):
             party, feature, cut, missing_left = candidate
             column = self.columns[party][1][feature]
-            left = [i for i in whole if _left(column[i], cut, missing_left)]
-            right = [i for i in whole if not _left(column[i], cut, missing_left)]
+            left, right = parted(whole, column, cut, missing_left)
             n_l, n_r = sum(self.drawn[i] for i in left), sum(self.drawn[i] for i in right)
             if min(n_l, n_r) < self.params.min_samples_leaf:
                 continue
-            sides = ([i for i in rows if _left(column[i], cut, missing_left) is side] for side in (True, False))
-            if party and (alone or not self.shown(*sides)):
+            if party and (alone or (self.xi is not None and not self.shown(*parted(rows, column, cut, missing_left)))):
                 continue
             purity = float(n_l) / float(n) * self.purity(left) + float(n_r) / float(n) * self.purity(right)
             gain = purity - before

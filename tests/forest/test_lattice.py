@@ -71,7 +71,8 @@ WORLDS: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.second_tier(but=6)
+@pytest.mark.second_tier(but=2)
+@pytest.mark.campaign(but=42)  # all shapes and binnings with one target, and one of every target
 @pytest.mark.parametrize(("target", "shape", "binning", "way"), [(*each, way) for each in WORLDS for way in Way])
 def test_the_federation_finds_the_oracles_forest(
     target: str, shape: Any, binning: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -138,7 +139,7 @@ FEATURES: tuple[Callable[..., None], ...] = (
 )
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("feature", "given"), list(instances(FEATURES, of_forests=True)))
 @pytest.mark.parametrize("way", Way)
 def test_features(
@@ -207,6 +208,7 @@ def test_layouts_that_a_forest_does_not_have(change: Callable[[Any], None], says
     run(main())
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     ("part", "change", "says"),
     [

@@ -96,8 +96,9 @@ def test_every_wrong_order_of_a_forest_is_refused(played: Conducted, tmp_path: P
 
 
 @pytest.mark.second_tier(but=1)
+@pytest.mark.campaign(but=7)
 @pytest.mark.parametrize(("job", "oracle"), JOBS.values(), ids=JOBS)
-@pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
+@pytest.mark.parametrize("victim", [LABEL_HOLDER, COORDINATOR, *PARTIES[1:]])
 def test_killed_and_resumed(victim: str, job: setup_pb2.JobSpec, oracle: OracleModel, tmp_path: Path) -> None:
     """Killed while labels are shared, and at some messages of each tree: the resumed job finds the oracle's forest."""
     labels = ("share_labels", "take_labels", "encrypted_labels")
@@ -136,6 +137,7 @@ def test_killed_and_resumed(victim: str, job: setup_pb2.JobSpec, oracle: OracleM
     assert "interrupted" in states
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("name", "words_of"), [("with a key", "encrypted_labels"), ("by sets", "encrypted_words")])
 def test_a_resumed_forest_shares_its_labels_once_per_attempt(name: str, words_of: str, tmp_path: Path) -> None:
     """Interrupted in its second tree a job shares the labels again, to all, and grows the second tree alone."""
@@ -200,6 +202,7 @@ def other_draw(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.growth.sampled_records.chunks[0].CopyFrom(chunk(0, 1, 2))
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [

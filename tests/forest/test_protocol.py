@@ -55,7 +55,7 @@ def case(target: str, shape: str, **changes: Any) -> tuple[World, ForestParams]:
     return world(**of_world, **SHAPES[shape].world), replace(base, **of_params, **SHAPES[shape].params, **changes)
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize(
     ("target", "shape", "binning", "scheme"),

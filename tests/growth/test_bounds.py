@@ -36,6 +36,7 @@ from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, growth_pb2, types_pb2
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     ("params", "scheme"),
     [(PARAMS, PAILLIER), (FOREST, PAILLIER), (PARAMS, LATTICE), (FOREST, LATTICE)],

@@ -196,7 +196,7 @@ class Opened:
             yield by_node
 
 
-@pytest.mark.second_tier(but=3)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
 def test_the_federation_finds_the_joined_tables_trees(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -72,7 +72,7 @@ def _central(here: World, params: ForestParams, defences: dict[str, Defences], d
     return train_forest(here.parties, here.y, params, here.classes, noised=noised)
 
 
-@pytest.mark.second_tier(but=3)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
 def test_the_federation_finds_the_forest_of_the_drawn_noise(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -212,6 +212,7 @@ def test_noise_alone_makes_decreases_as_large_as_the_handicap_says(classes: int)
     assert fair_decreases(gains[:, :1], small[None, None], parent, criterion, noise) == -np.inf
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("noised", [False, True])
 def test_noise_has_nodes_summed_by_sets_at_all_parties(
     noised: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -59,7 +59,7 @@ def _model(federation: Federation) -> Path:
     return federation.state(HOLDER) / "models" / "job"
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
 def test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table(case: str, tmp_path: Path) -> None:
     """Splits, bins, draws and base score follow from the training alone; every round is measured on the eval table."""
@@ -185,6 +185,7 @@ def test_early_stopping_watches_the_eval_table_also_in_a_job_that_is_killed(tmp_
     assert len(killed) == 4
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_history_is_xgboosts_on_the_same_bins(weighted: bool, tmp_path: Path) -> None:
     """Losses of both tables after every round, and the best round, as `xgboost.train` has them.
@@ -258,6 +259,7 @@ def test_records_of_the_eval_table_make_no_set_larger(tmp_path: Path) -> None:
     assert {party for party, error in errors.items() if rule in error} >= {HOLDER, C}, errors
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("params", [BINARY, FOREST], ids=["boosting", "forest"])
 def test_defences_count_the_training_alone(params: TreeParams, tmp_path: Path) -> None:
     """With ID-LMID and a tree that the label holder grows alone the model is that of a job without an eval table."""

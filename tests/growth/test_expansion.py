@@ -62,7 +62,7 @@ def _best_first(tree: OracleTree) -> list[int]:
     return order
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.filterwarnings("ignore:a 512-bit")
 @pytest.mark.parametrize("case", CASES)
 def test_the_federation_finds_the_oracles_trees_in_their_order(case: str, tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def _told(lie: str, params: TreeParams, folder: Path) -> tuple[str, bool]:
     return error, line.answered
 
 
-@pytest.mark.second_tier(but=6)
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("lie", "job"), TOLD)
 def test_a_lie_is_named_and_not_answered(lie: str, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By sender, step, tree and node, with the remedy; without the check the party answers it."""
@@ -306,6 +306,7 @@ def test_honest_jobs_on_a_lattice_pass(sampler: str, spaces: str, tmp_path: Path
     _honest(tmp_path, here, spec(params, scheme=LATTICE), {})
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("sampler", ["records set aside", "forest"])
 def test_honest_jobs_with_an_eval_table_pass(sampler: str, tmp_path: Path) -> None:
     """It is watched in the place of records that are set aside, of which there are none then."""

@@ -67,7 +67,7 @@ def _small(case: str) -> tuple[World, BoostingParams, list[list[int]]]:
     return world(70, (2, 2, 2), seed=6, **of_world), params, directions
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.filterwarnings("ignore:a 512-bit")
 @pytest.mark.parametrize("case", CASES)
 def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_path: Path) -> None:

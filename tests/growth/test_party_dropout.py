@@ -26,6 +26,7 @@ TRAININGS = {name: jobs_of(name).PARAMS for name in TWO_ROLES}
 THERE = [[], [B, C], [C], [B]]
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("params", TRAININGS.values(), ids=TRAININGS)
 def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: TreeParams, tmp_path: Path) -> None:
     """It is asked to store and gets paths without turns; no sample, ciphertext of the tree or instance space."""

@@ -211,6 +211,7 @@ def test_sums_at_the_border_of_their_slot_are_exact(side: int, tmp_path: Path) -
     _trained(tmp_path, here, params)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("victim", PARTIES[:2])
 def test_every_attempt_has_a_key_of_its_own(victim: str, tmp_path: Path) -> None:
     """No two attempts, whoever was killed, and no two jobs share a public key; within one all parties have the same."""

@@ -70,6 +70,7 @@ def _tables(owner: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("owner", [LABEL_HOLDER, OTHER])
 def test_the_small_sibling_of_a_node_that_is_sent(owner: str, tmp_path: Path) -> None:
     """The nineteen other records are sent, and so the one is known: a policy that wants two lets neither go."""

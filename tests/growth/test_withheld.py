@@ -100,7 +100,7 @@ CASES = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
 def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_path: Path) -> None:
     """Node for node; no message holds a set of records of the label holder's; encrypted predictions give its scores."""

@@ -42,6 +42,7 @@ def test_parties_exchange_the_same_messages_in_every_block(tmp_path: Path) -> No
     assert all(by_owner[0].values())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("stages", "says"), [([1, 0], "do not ascend"), ([0, 0], "do not ascend"), ([1000], "1000")])
 def test_stages_that_cannot_be_are_refused(stages: list[int], says: str, tmp_path: Path) -> None:
     """By the owner, before it waits for queries that never come."""

@@ -43,7 +43,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("model", MODELS)
 def test_the_oracles_scores(model: str, shape: str, tmp_path: Path) -> None:

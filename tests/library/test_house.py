@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from party.protocols import PREDICTION, TRAINING
-from tests.weight import ROOT, code_of, compared, declarations, files_that_name, generated, tree_of
+from tests.weight import ROOT, code_of, compared, declarations, files_that_name, generated, text_of, tree_of
 
 #: They read the same files, and what one has read serves the others.
 pytestmark = pytest.mark.xdist_group("house")
 APPLICATIONS = {"party", "coordinator", "attacks"}
+#: A file that imports one has this in its text.
+NAMED = re.compile(rf"^\s*(from|import)\b.*\b({'|'.join(sorted(APPLICATIONS))})\b", re.MULTILINE)
 #: A protocol's name, and the files that name it beside its own: oneofs, descriptions, roles, course.
 PROTOCOL = "forest"
 REGISTRIES = {
@@ -73,7 +76,7 @@ def upward_imports() -> list[str]:
     found = []
     for path in sorted((ROOT / "treetap").rglob("*.py")):
         name = str(path.relative_to(ROOT))
-        if name.startswith("treetap/commands/") or generated(path):
+        if name.startswith("treetap/commands/") or generated(path) or not NAMED.search(text_of(path)):
             continue
         for node in ast.walk(tree_of(path)):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -44,7 +44,7 @@ def alive(pid):
         return False
 
 
-@pytest.mark.second_tier(but=5)
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("scenario", worker_contract.PEACEFUL + worker_contract.FATAL, ids=lambda each: each.__name__)
 def test_contract(scenario):
     """Worker processes have the properties that every engine's workers have."""

@@ -149,7 +149,7 @@ def test_a_bad_network_changes_nothing(tmp_path: Path) -> None:
         run(main())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("word", ["exchange_mask_keys", "pass_records", "send_shares"])
 @pytest.mark.parametrize("policy", ["fail", "retry"])
 def test_a_party_that_drops_out_is_named(policy: str, word: str, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def _model_scores(here: World, params: PivodlParams) -> Any:
     return scores * model.loss.label_scale + model.loss.base_score if params.regression else scores
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("parties", [2, 3, 4])
 def test_scores_are_those_of_the_model(objective: str, parties: int, tmp_path: Path) -> None:
@@ -101,7 +101,8 @@ def test_shares_are_masked_afresh_in_every_prediction(tmp_path: Path) -> None:
         assert {sender for sender, _ in shares} == {B, C}
         elements = np.concatenate([np.frombuffer(values, dtype="<u8") for _, values in shares])
         assert len(elements) == len(set(elements.tolist())) == 2 * 2 * len(WIDE.new[0])
-        assert 0.3 < (elements >> np.uint64(63)).mean() < 0.7
+        bits = np.unpackbits(elements.view(np.uint8))  # 5,120, of which half are ones, by a deviation of 0.7 %
+        assert 0.45 < bits.mean() < 0.55
         await federation.close()
 
     with transparent():

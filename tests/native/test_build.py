@@ -101,6 +101,7 @@ def test_a_build_with_a_compiler(kernels, native):
     assert record(native) != before
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     ("names", "own", "taken"),
     [

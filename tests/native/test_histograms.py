@@ -232,6 +232,7 @@ def test_either_implementation_opens_what_the_other_encrypts(kernels, dense):
     assert residues.tolist() == [[expected]]
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize("words", [1, 2, 3, 4, 5])
 def test_sums_of_words_are_those_of_integers(kernels, words):
     """In two parts, the largest words without an overflow; columns of one bin and of 256."""

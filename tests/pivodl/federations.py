@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from party.pivodl import party_keys, source
+from party.pivodl.leaf_weights import NoiseLedger
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.pivodl.jobs import policies
 from tests.pivodl.worlds import binned
@@ -29,8 +34,20 @@ Released = dict[tuple[int, int], np.ndarray[Any, np.dtype[np.float64]]]
 
 @contextmanager
 def transparent() -> Iterator[None]:
-    """Within the block ciphertexts hide nothing: see `tests.campaign.cipher`."""
-    with ciphers(KeysMade(), transparent=True):
+    """Within the block ciphertexts hide nothing: see `tests.campaign.cipher`. What parties draw follows from a seed."""
+    with ciphers(KeysMade(), transparent=True), repeatable():
+        yield
+
+
+@contextmanager
+def repeatable(seed: int = 0) -> Iterator[None]:
+    """Within the block nonces of roles, orders of candidates and the noise of weights follow from a seed."""
+    draw = random.Random(seed)
+    drawn = SimpleNamespace(token_bytes=draw.randbytes, SystemRandom=lambda: draw)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(party_keys, "secrets", drawn)
+        patch.setattr(source, "secrets", drawn)
+        patch.setattr(NoiseLedger.__init__, "__defaults__", (draw.randrange,))
         yield
 
 

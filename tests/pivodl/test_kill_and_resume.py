@@ -88,7 +88,7 @@ def _found(federation: Federation) -> dict[str, Any]:
     return {"manifests": manifests, "shards": shards}
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("word", "victim", "nth"),
     [

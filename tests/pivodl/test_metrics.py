@@ -34,6 +34,7 @@ def _metrics(folder: Path, here: World, params: PivodlParams) -> dict[str, float
     return found
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("unit", [1.0, 1e7])
 def test_the_error_of_a_regression_is_in_the_unit_of_the_label(unit: float, tmp_path: Path) -> None:
     """Labels of tens of millions have squares that no masked sum of their own unit would hold."""

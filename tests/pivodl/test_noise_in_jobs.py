@@ -55,6 +55,7 @@ class Weights:
         return parcel
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("served", [False, True], ids=["written, not sent", "sent"])
 def test_a_kill_draws_no_second_noise(served: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keeper of the first leaf is killed with its noise on disk: the resumed job sends the very bytes."""

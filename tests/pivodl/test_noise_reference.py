@@ -31,7 +31,7 @@ def _trained(folder: Path, here: World, params: PivodlParams) -> dict[str, Path]
     return run(main())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_federation_is_the_centralised_model_of_the_same_noise(objective: str, tmp_path: Path) -> None:
     """Split for split, bit for bit; without the noise its splits are others."""

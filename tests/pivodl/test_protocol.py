@@ -49,6 +49,7 @@ def test_the_federation_finds_the_centralised_model(objective: str, tmp_path: Pa
     assert unlabelled > 0
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("objective", "seed"), [("logistic", 3), ("logistic", 6), ("softmax", 1)])
 def test_the_papers_steps_find_the_centralised_model_too(objective: str, seed: int, tmp_path: Path) -> None:
     """Where thresholds, draws, sums of children and lists are those that were published."""
@@ -65,7 +66,7 @@ def test_gains_compared_in_secret_give_the_same_model(seed: int, tmp_path: Path)
     assert _train(tmp_path, some_world(seed, params.objective, 3 + seed), params) > 0
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_with_keys_that_hide(objective: str, tmp_path: Path) -> None:
     """Three parties under real keys of 512 bits, over a network that loses, doubles and reorders."""

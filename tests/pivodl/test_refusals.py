@@ -126,7 +126,7 @@ CASES: dict[str, tuple[World, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.second_tier(but=5)
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input_is_named_before_any_ciphertext(name: str, tmp_path: Path) -> None:
     """The job fails; nothing encrypted has crossed, no file is left. Labels and values are not in the error."""
@@ -184,6 +184,7 @@ def test_policies_that_refuse(params: PivodlParams, policy: dict[str, Any], mess
     assert crossed == set()
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("party", PARTIES)
 def test_every_policy_must_allow_the_papers_steps(party: str, tmp_path: Path) -> None:
     """One that does not is named with the line to write, before anything crosses; so where a job is resumed."""
@@ -299,7 +300,7 @@ LIES: dict[str, tuple[str, Callable[[Any], None], str]] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", LIES)
 def test_messages_that_cannot_be_are_named(name: str, tmp_path: Path) -> None:
     """The first message of a kind is changed on its way: the job fails by name, and an honest one finishes after it."""
@@ -353,6 +354,7 @@ DIVISIONS: dict[str, tuple[type, str, Any, Any, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", DIVISIONS)
 def test_divisions_that_the_rules_do_not_make(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every source lies: the others name it; without the check they go on with its nodes."""

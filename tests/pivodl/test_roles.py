@@ -92,6 +92,7 @@ def _place(parcel: exchange_pb2.PeerMessage) -> tuple[int, int, int]:
     return t, stage, LEVEL.index("divided_nodes" if kind == "node_records" else kind)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("form", ["ours", "as published"])
 def test_the_steps_follow_one_another(form: str) -> None:
     """No message of a step comes after one of a later step, in any tree and level."""

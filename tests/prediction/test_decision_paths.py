@@ -49,7 +49,7 @@ def _conditions(joined: Joined, tree: Any, leaf: int, *, sides: bool) -> list[st
     return said
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_record_has_exactly_its_candidate_leaves(way: str, tmp_path: Path) -> None:
     """Encrypted: all leaves that the own columns leave open, the reached one too. Interactive: that one alone."""
@@ -129,6 +129,7 @@ def test_names_cross_only_where_they_may_and_nothing_else_with_them(tmp_path: Pa
     assert importance["told_features"][0]["weight"] == weights[FIRST]
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("way", "emits"),
     [("batched", {}), ("eini", {"FEATURE_NAME": [LABEL_HOLDER], "TOPOLOGY": ["coordinators"]})],
@@ -215,6 +216,7 @@ def empty(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.prediction.split_names.names[0].feature = ""
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -73,7 +73,7 @@ CASES: dict[str, tuple[JobParams, Any, str]] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
 def test_the_label_holder_compares_predictions_with_its_labels(case: str, tmp_path: Path) -> None:
     """By every protocol of predictions of trees, and for classes as for numbers."""

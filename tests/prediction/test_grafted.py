@@ -44,7 +44,7 @@ def _scores(path: str) -> np.ndarray[Any, Any]:
     return np.column_stack([table.column(name) for name in table.column_names if name.startswith("score")])
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("model", "change"), [("boosting", add_grafts), ("forest", add_grafts), ("boosting", withdraw_leaves)]
 )
@@ -117,7 +117,7 @@ REFUSED: dict[str, tuple[Change, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_would_show_private_values_is_refused_before_any_work(case: str, tmp_path: Path) -> None:
     """The label holder refuses to open the model, and no table is aligned."""
@@ -155,7 +155,7 @@ def _fewer(lines: list[dict[str, Any]]) -> None:
     del lines[-1]
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [

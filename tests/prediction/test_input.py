@@ -73,7 +73,7 @@ CASES: dict[str, tuple[Prepare, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
 def test_a_prediction_on_bad_input_fails_and_leaves_the_model(case: str, tmp_path: Path) -> None:
     """The operator reads what is wrong, but no id; no file of predictions, no session, and the model is there."""

@@ -42,7 +42,7 @@ def test_stored_values_are_those_in_memory(total: int, asked: list[int], spread:
             assert np.array_equal(stored.columns(places)(feature), held.columns(places)(feature), equal_nan=True)
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["interactive", "eini", "eini-lattice"])
 def test_streamed_tables_have_the_same_predictions(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -39,6 +39,7 @@ def _scored(folder: Path) -> tuple[ScoreStore, dict[str, Any]]:
     return scored, arrays
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("at_once", [1, 4, 100])
 def test_arrays_in_the_order_of_ids(at_once: int, tmp_path: Path) -> None:
     """All of them or some, of all records or some, also in a later attempt."""

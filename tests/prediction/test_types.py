@@ -48,7 +48,7 @@ def _tables(labels: pa.DataType, ids: pa.DataType, column: str = "customer") -> 
     return found
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("labels", "ids"),
     [
@@ -131,7 +131,7 @@ def test_a_class_in_json(tmp_path: Path) -> None:
     run(main())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("column", ["prediction", "score", "score_a", "paths"])
 def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None:
     """It is refused before any work; it would replace a column of the predictions."""
@@ -147,7 +147,7 @@ def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None:
     run(main())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("labels", "told", "classes"),
     [

@@ -101,6 +101,7 @@ def test_what_is_no_name_of_a_job_is_not_repeated(tmp_path: Path, caplog: pytest
     assert "job=" not in caplog.text
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("party", PARTIES[:2])
 def test_a_word_of_another_role_is_refused(party: str, jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
     """Whatever is no word of the party's role in this kind of job is out of order, in trainings and predictions."""

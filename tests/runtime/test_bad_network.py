@@ -89,7 +89,7 @@ def test_repeats_suffice_for_short_faults_and_resuming_for_long_ones(tmp_path: P
     assert sum(resumed) > 3
 
 
-@pytest.mark.second_tier(but=3)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("sender", "to"), LINES)
 def test_a_cut_line_is_named_and_heals(sender: str, to: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """With one direction of one line cut the job stops within 30 s and names both ends; healed, it goes on."""

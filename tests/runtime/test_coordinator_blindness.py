@@ -97,6 +97,7 @@ def test_nothing_of_the_data_is_among_its_bytes(what: str, seen: Seen) -> None:
     assert [secret for secret in looked_for if secret in seen.everything] == []
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("what", ["thresholds", "weights", "gains", "ciphertexts", "keys", "digests"])
 def test_the_search_finds_them_where_they_are(what: str, seen: Seen) -> None:
     """The same search among the parties' own shards and logged messages finds what crossed or was made there."""

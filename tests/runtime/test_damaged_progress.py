@@ -42,7 +42,7 @@ def _read_all(root: Path) -> object:
     return job.lines(TREES).read(), found, job.bind("table")
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", ["job.json", TREES, "scores.npz"])
 def test_no_byte_of_progress_can_change_unnoticed(name: str, tmp_path: Path) -> None:
     """Every byte of every file of a job, changed in three ways, is an error with the file's name, or means the same.

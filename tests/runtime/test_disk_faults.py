@@ -28,6 +28,7 @@ def _refuse_below(patch: pytest.MonkeyPatch, folder: Path, name: str = "fsync") 
     patch.setattr(os, name, operate)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("party", PARTIES)
 def test_a_full_disk_while_a_job_opens(party: str, tmp_path: Path) -> None:
     """The error says which party could not store what; it is no defect, and the job is resumed when there is room."""

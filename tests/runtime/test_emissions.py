@@ -117,7 +117,7 @@ def _assert_declared(
     }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     """Senders, receivers, contents and classes of a whole job are those that are known at its opening.
@@ -142,7 +142,7 @@ def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     run(main())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", PREDICTIONS)
 def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     """So do predictions; names of features are sent or withheld, metrics are sent where there are labels."""
@@ -166,6 +166,7 @@ def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["eini", "interactive"])
 def test_a_served_model_sends_what_it_declares(protocol: str, tmp_path: Path) -> None:
     """Of a model that is served the file of predictions is not written, and the rounds of requests are reported."""

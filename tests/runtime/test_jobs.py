@@ -38,6 +38,7 @@ async def _at(federation: Federation, word: str, tree_messages: int = 1) -> None
     federation.hook = None
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("word", ["prepare", "gradients", "candidate_sums", "store_tree"])
 def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> None:
     """Wherever it is cancelled: no progress, key or session stays."""

@@ -124,14 +124,16 @@ def _kill_and_resume(
 
 
 @pytest.mark.second_tier
+@pytest.mark.campaign(but=3)
 @pytest.mark.long
-@pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
+@pytest.mark.parametrize("victim", [COORDINATOR, *PARTIES])
 def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
     """The resumed job finds the oracle's model, nobody hangs, no model or key is where it should not be."""
     _killed_at(faultless(tmp_path / "faultless"), victim, tmp_path, JOB)
 
 
 @pytest.mark.second_tier
+@pytest.mark.campaign(but=2)
 @pytest.mark.long
 @pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])

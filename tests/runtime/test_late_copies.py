@@ -150,6 +150,7 @@ def test_another_submission_neither_ends_nor_takes_over_a_job(tmp_path: Path) ->
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_every_request_comes_again_much_later(cancelled: bool, tmp_path: Path) -> None:
     """A copy of each message of two attempts, up to two minutes late: the same model, or no trace of the job."""

@@ -269,6 +269,7 @@ def test_an_attempt_that_resumes_a_job_is_a_further_charge(tmp_path: Path) -> No
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("most", "goes"), [(len(HERE.y), True), (len(HERE.y) - 1, False)])
 def test_a_longer_list_of_a_partner_is_not_raised(most: int, goes: bool, tmp_path: Path) -> None:
     """In a ring the lists come by way of others, and the owner's limit counts."""
@@ -469,6 +470,7 @@ def test_noise_on_leaf_weights_is_charged_once_for_a_job(tmp_path: Path) -> None
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("alignment", ["psi", "sorted-ids"])
 def test_nothing_leaves_before_its_charge_is_on_disk(alignment: str, tmp_path: Path) -> None:
     """Of any party, in each attempt: blinded ids after that of the attempt, the rest after that of the records."""

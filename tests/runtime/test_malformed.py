@@ -326,7 +326,7 @@ def _assert_malformed(status: jobs_pb2.JobStatus, message: str) -> None:
     assert not status.bad_input
 
 
-@pytest.mark.second_tier(but=3)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", TRAINING, ids=_name)
 def test_false_content_of_a_training_is_told_and_not_kept(case: tuple[str, str, Change, str], tmp_path: Path) -> None:
     """The status is failed, Malformed and to the point, nobody's fault of input; resuming gives the oracle's model."""
@@ -345,7 +345,7 @@ def test_false_content_of_a_training_is_told_and_not_kept(case: tuple[str, str, 
     run(main())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", PREDICTION, ids=_name)
 def test_false_content_of_a_prediction_is_told_and_not_kept(case: tuple[str, str, Change, str], tmp_path: Path) -> None:
     """The same for predictions: no file is written, and resuming writes the right one."""

@@ -70,7 +70,7 @@ def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted], tmp
     run(main())
 
 
-@pytest.mark.second_tier(but=8)
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_parcel_is_filed_once_or_refused(kind: str, jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
     """A kind that the job has: the same parcel again is acknowledged, the same number with other content is a conflict.

@@ -77,6 +77,7 @@ def test_a_refused_job_is_submitted_again_under_its_name(tmp_path: Path) -> None
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("round_", [0, 1])
 def test_the_first_stored_tree_binds_the_name(round_: int, tmp_path: Path) -> None:
     """A failure while it grows gives the name back; one in the second tree keeps the files, and says how to go on."""
@@ -218,6 +219,7 @@ def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) -> Non
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("by", ["the coordinator's end", "a party without room"])
 def test_a_job_that_waits_in_its_midst_keeps_its_trees(by: str, tmp_path: Path) -> None:
     """A line of waiting behind an attempt does not say that nothing of it is left."""

@@ -75,7 +75,7 @@ def test_a_training_that_the_policy_forbids_is_refused_at_its_opening(rule: str,
     run(main())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("rule", PREDICTIONS)
 def test_a_prediction_that_the_policy_forbids_is_refused_at_its_opening(rule: str, tmp_path: Path) -> None:
     """Before the table to predict is read, and before any alignment or key."""
@@ -97,7 +97,7 @@ def test_a_prediction_that_the_policy_forbids_is_refused_at_its_opening(rule: st
     run(main())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("rule", RULES)
 def test_a_step_that_breaks_a_rule_is_refused_by_its_name(rule: str, tmp_path: Path) -> None:
     """The job ends, the operator reads whose rule it was; nothing of the class left; a wider policy lets it go on."""

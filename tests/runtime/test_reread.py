@@ -115,6 +115,7 @@ def _under(federation: Federation, party: str, **policy: Any) -> PartyConfig:
     return config.under(Policy.model_validate({**config.policy.model_dump(exclude_defaults=True), **policy}))
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     "line", [{"label_holders": []}, {"coordinators": ["another"]}, {"emits": {"CANDIDATE_SUM": []}}]
 )

@@ -113,7 +113,7 @@ def test_a_thread_that_waits_for_ever_is_named(tmp_path: Path) -> None:
         start = time.monotonic()
         with pytest.raises(Interrupted, match=r"a file operation has not ended for 0\.5 s"):
             await Threads(0.5)((tmp_path / "pipe").read_bytes)
-        assert 0.5 <= time.monotonic() - start < 3
+        assert 0.5 <= time.monotonic() - start < 10
 
     asyncio.run(main())
     os.close(os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK))

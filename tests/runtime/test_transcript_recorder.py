@@ -52,6 +52,7 @@ async def _step(federation: Federation, caller: str, request: control_pb2.StepRe
         pass
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("mode", ["received", "both", "off"])
 def test_what_is_written(mode: Mode, tmp_path: Path) -> None:
     """Received and own always, sent only if asked, nothing if off; the messages themselves, each in its place."""

@@ -49,7 +49,7 @@ async def answered(federation: Federation, *ids: str) -> list[object]:
                 await asyncio.sleep(0.5)
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", ["interactive", "eini", "eini-lattice"])
 def test_cancelling_ends_it_everywhere(way: str, tmp_path: Path) -> None:
     """Who waits is told at once, who asks afterwards too; no party keeps anything; the model can be served anew."""
@@ -100,6 +100,7 @@ def test_cancelling_within_a_round(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("busy", [True, False], ids=["asked", "idle"])
 def test_a_party_that_goes_is_named_and_resuming_serves_on(busy: bool, tmp_path: Path) -> None:
     """Policy fail: the job is interrupted and says who, even while nobody asks; clients are told to come back."""
@@ -357,7 +358,7 @@ def test_nothing_grows_while_nobody_asks(tmp_path: Path, monkeypatch: pytest.Mon
     run(main())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", ["interactive", "eini", "eini-lattice"])
 def test_late_repeats_do_not_pile_up(way: str, tmp_path: Path) -> None:
     """Parcels that come once more when their round is over lie nowhere, however many rounds there have been."""
@@ -377,7 +378,7 @@ def test_late_repeats_do_not_pile_up(way: str, tmp_path: Path) -> None:
     run(main())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", ["interactive", "eini", "eini-lattice"])
 def test_a_bad_network(way: str, tmp_path: Path) -> None:
     """Lost requests and answers, doubles and delays: every answer is the oracle's, and all come."""

@@ -48,7 +48,7 @@ def rounds(federation: Federation, job: str = "s") -> int:
     )
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", WAYS)
 def test_concurrent_requests_are_one_round(way: str, tmp_path: Path) -> None:
     """Thirty requests that come at once, five about each record, get the oracle's scores from one round of six."""
@@ -90,6 +90,7 @@ def test_an_answer_is_a_line_of_the_file_of_predictions(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("objective", ["multi:softprob", "reg:squarederror"])
 def test_classes_and_values(objective: str, tmp_path: Path) -> None:
     """With more classes there is a probability and a score for each, of a regression a value and a score."""
@@ -116,7 +117,7 @@ def test_classes_and_values(objective: str, tmp_path: Path) -> None:
     run(main())
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", ["interactive", "eini", "eini-lattice"])
 def test_ids_that_cannot_be_predicted_do_not_fail_a_round(way: str, tmp_path: Path) -> None:
     """An id that the label holder lacks, and one that another party lacks, each say so; the rest is answered."""

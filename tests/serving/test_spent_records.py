@@ -21,7 +21,7 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import serving_pb2
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_spent_record_is_refused_by_name_and_the_model_is_served_on(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -94,6 +94,7 @@ def _strays(here: World, params: BoostingParams) -> int:
     return strays
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", ["interactive", "per-tree"])
 def test_splits_of_one_party_below_each_other(way: str, tmp_path: Path) -> None:
     """A spent record is asked about further down, to the right of a split that sends it left: that is no lie."""

@@ -73,6 +73,7 @@ def test_they_are_dropped(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("drop", [False, True])
 def test_one_value_among_the_common_records_alone(drop: bool, tmp_path: Path) -> None:
     """Refused after the alignment; with `drop_constant` the column is kept, and no node splits at it."""

@@ -17,6 +17,7 @@ from party.setup.key_proofs import check_key_proof, make_proof
 from tests.forged_proofs import Factored, last_prime, prime
 from tests.pivodl.federations import federation_of, job_of
 from tests.pivodl.jobs import SMALL, SPREAD
+from tests.prepared import FEW_ROUNDS
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec
@@ -124,7 +125,7 @@ def _pivodl(folder: Path) -> tuple[Federation, setup_pb2.JobSpec]:
 CASES = [(begin, alter) for begin in (_boosting, _pivodl, _forest) for alter in ALTERED]
 
 
-@pytest.mark.second_tier(but=6)
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("begin", "alter"), [*CASES[:6], (_pivodl, _of_another_party), *CASES[6:]])
 def test_no_training_uses_a_key_without_its_proof(begin: Any, alter: Any, tmp_path: Path) -> None:
     """The receiver names the sender; nothing encrypted has been sent, and on an honest line the job ends well."""
@@ -161,6 +162,7 @@ def test_no_training_uses_a_key_without_its_proof(begin: Any, alter: Any, tmp_pa
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("alter", ALTERED[1:])
 def test_no_prediction_uses_a_key_without_its_proof(alter: Any, tmp_path: Path) -> None:
     """Every member of the chain checks the key of this prediction: one of another prediction is refused."""
@@ -215,7 +217,7 @@ def test_a_lying_modulus_is_used_only_where_nobody_checks(
 
     def prove(secret: SecretKey, bound_to: bytes) -> bytes:
         factors = next((pair for pair in primes if pair[0] * pair[1] == secret.public.n), None)
-        return Factored.of(*factors).forged(DRAW, bound_to)[0] if factors else honestly(secret, bound_to)
+        return Factored.of(*factors).forged(DRAW, bound_to, FEW_ROUNDS)[0] if factors else honestly(secret, bound_to)
 
     monkeypatch.setattr(SecretKey, "prove", prove)
     for module, make_key in honest.items():

@@ -41,7 +41,7 @@ def _with_text(encode: Encode):
     return here, list(zip(here.tables, blocks, strict=True)), list(zip(here.tables, new, strict=True))
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("params", [FOREST, BOOSTING], ids=["forest", "boosting"])
 @pytest.mark.parametrize("encode", ["ordinal", "one-hot"])
 def test_text_is_trained_on_and_predicted_with(encode: Encode, params: TreeParams, tmp_path: Path) -> None:
@@ -66,6 +66,7 @@ def test_text_is_trained_on_and_predicted_with(encode: Encode, params: TreeParam
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("partitions", [False, True])
 def test_what_the_cells_show_is_kept_with_the_model(partitions: bool, tmp_path: Path) -> None:
     """Trees that may partition categories take them so, by the party's policy, and a prediction reads as they did."""

@@ -115,6 +115,7 @@ CHANGES: dict[str, Callable[[Path], Callable[[Path], None]]] = {
 }
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_trail_that_lost_what_a_partner_holds_ends_the_job(
     change: str, tmp_path: Path, certificates: dict[str, TlsFiles]
@@ -366,6 +367,7 @@ def test_a_last_head_that_does_not_come_fails_no_job(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("seed", range(3))
 def test_repeated_and_late_heads_change_nothing(seed: int, tmp_path: Path) -> None:
     """Over a network that loses, doubles and delays; parties that meet in some jobs alone hold heads of these."""

@@ -179,6 +179,7 @@ CASES: dict[str, tuple[World, TreeParams, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize("case", CASES)
 def test_the_view_has_what_the_parties_summed(case: str, tmp_path: Path, summed: Summed) -> None:
     """Every built node of every tree, whatever the job."""
@@ -204,6 +205,7 @@ def test_feature_parties_see_the_same_on_a_lattice(tmp_path: Path, states: dict[
             assert repr(vars(one)) == repr(vars(other))
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("job", [{}, ON_LATTICE], ids=["with a key", "on a lattice"])
 def test_a_resumed_job_has_each_tree_once(job: dict[str, Any], tmp_path: Path, summed: Summed) -> None:
     """Killed in the middle of the second tree: the last complete growth of each tree counts."""

@@ -175,6 +175,7 @@ def test_rounding_to_the_nearest_at_equal_values_tells_sets_of_equal_sums(at_ran
     assert told or 70 < guessed < 130
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("trees", "kept", "broken"), [(1, False, False), (14, False, False), (14, True, True)])
 def test_bad_zero_blocks_read_u_and_then_recognise_sets_without_the_limit(trees, kept, broken):
     """A zero block of powers of 3 at 25 places shows u_k there, in each word, at a secret of zero; four queries a tree.
@@ -245,6 +246,7 @@ def test_a_secret_used_for_other_values_shows_their_difference(same):
     assert right.mean() == (1.0 if same else 0.0)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("repeats", "read"), [(1000, True), (1, False)])
 def test_fresh_errors_under_a_secret_used_again_are_averaged_away(repeats, read):
     """A zero block encrypted anew a thousand times gives the secret; one whose randomness is derived is one block."""
@@ -275,6 +277,7 @@ def matched(twin, widths, seconds, queries, records):
     return linear_sum_assignment(unlikely)[1]
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("fresh", [False, True])
 def test_an_order_drawn_anew_is_linked_unless_second_halves_are_new(fresh):
     """First halves in another order than the second ones find these again: only their own pairs open.

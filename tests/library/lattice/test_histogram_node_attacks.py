@@ -30,6 +30,7 @@ from treetap.lattice.histogram_parameters import MOST_TOLD, HistogramParameters
 N = 4096
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("shared", "read", "recognised"), [("ue", True, True), ("u", False, True), ("", False, False)])
 def test_one_u_for_a_node_and_its_child_shows_the_records_between(shared, read, recognised):
     """The difference of both second halves is a times the records of the sibling, the other side of another's split.
@@ -175,6 +176,7 @@ class Comparing:
         return [place for place, total in enumerate(sums) if total == max(sums)]
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("limited", "read"), [(False, True), (True, False)])
 def test_comparisons_of_lying_candidates_read_the_secret_and_then_all_values(limited, read):
     """Copies of one candidate, each with s at another place less a guess of it: those that tie are guessed right.

@@ -59,6 +59,7 @@ def test_a_sum_has_parts_of_no_more_workers_than_it_may():
     assert set(taken) == set(range(PARTIAL_SUMS))
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("processes", [False, True])
 def test_sums_over_lanes_are_right(processes):
     """Two blocks of two outputs, dealt out to one worker in this process or to two worker processes, open to
@@ -139,6 +140,7 @@ def test_a_dropped_block_begins_anew():
     asyncio.run(run())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("processes", [False, True])
 def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(processes):
     """Sums with noise drawn ahead, sums without and dropped ones open alike; two of the same column differ."""

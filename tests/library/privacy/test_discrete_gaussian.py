@@ -32,6 +32,7 @@ def test_draws_have_the_stated_probabilities() -> None:
     assert stats.chisquare(observed, 20_000 * np.array(expected)).pvalue > ALPHA
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("sigma", [0.3, 20.0, 2.0**43])
 def test_draws_of_the_operating_system_have_the_stated_variance(sigma: float) -> None:
     """Σx²/σ² is chi-square with as many degrees of freedom as draws; below σ = 1 the discrete variance is smaller."""

@@ -57,6 +57,7 @@ def _proposals(lows: list[int], highs: list[int], uniforms: list[int]) -> bytes:
     return np.array([lows, highs, uniforms], dtype="<u8").tobytes()
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     ("variance", "bound"),
     [("1/10", 2), ("1", 4), ("5/2", 6), ("9", 12), ("225/16", 14), ("2500/9", 55), ("256", 55)],
@@ -75,6 +76,7 @@ def test_a_variance_that_is_two_percent_wrong_is_noticed() -> None:
     assert stats.chisquare(_counts(draws, 12), 400_000 * _probabilities(9.18, 12)).pvalue < ALPHA
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("sigma", [3.0, 17.5, 2.0**40])
 def test_batches_are_distributed_as_single_draws(sigma: float) -> None:
     """A two-sample test, in cells of σ/2: the one-by-one sampler shares nothing with the batches."""
@@ -155,6 +157,7 @@ def test_float64_is_not_asked_near_the_threshold() -> None:
     assert accepted.tolist() == [low] * sum(offset < 0 for offset in offsets)
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("high", [1, 2, 30, 44, 45, 46])
 def test_a_high_on_a_threshold_is_decided_by_further_bits(high: int) -> None:
     """64 bits equal to ⌊2⁶⁴ exp(−h)⌋: the next ones tell h from h − 1, also beyond the table."""

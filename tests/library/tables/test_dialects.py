@@ -109,7 +109,7 @@ def cured(path: Path, columns: dict[str, list[str]], written: Written, keys: dic
     raise AssertionError(keys)
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_every_dialect_comes_back(encoding: str, tmp_path: Path) -> None:
     """With its keys a file gives the ids and the numbers that were written, to the last bit."""
@@ -121,7 +121,7 @@ def test_every_dialect_comes_back(encoding: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(table.features, expected(COLUMNS), err_msg=str(written))
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_without_keys_a_dialect_is_detected_or_cured(encoding: str, tmp_path: Path) -> None:
     """No dialect is read as other numbers: it is detected, or each error has the keys that lead to the right table."""

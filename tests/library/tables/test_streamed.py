@@ -125,6 +125,7 @@ def test_several_files(tmp_path: Path) -> None:
     assert whole.where(N + 3) == streamed.where(N + 3)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("exact", [10**6, 0], ids=["exact", "sketched"])
 def test_bins_and_codes(exact: int, tmp_path: Path) -> None:
     """Of a table that is held and one that is streamed, and of its first records with those of an eval table."""

@@ -44,6 +44,7 @@ def xgb_scores(X: Any, labels: Any, params: BoostingParams, classes: int, direct
     return booster.predict(data, output_margin=True).reshape(len(X), -1)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 def test_stumps_of_few_values_and_missing_ones(alpha: float) -> None:
     """Missing values take the side that the direction allows, also alone on the left of all present ones."""

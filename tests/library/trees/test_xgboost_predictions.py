@@ -78,7 +78,7 @@ SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.second_tier(but=6)
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
 @pytest.mark.parametrize("shape", range(len(SHAPES)))
 def test_scores_equal_xgboost(kind: tuple[str, str, int], shape: int) -> None:
@@ -164,6 +164,7 @@ def test_weighted_scores_equal_xgboost(kind: tuple[str, str, int], positive: flo
     assert np.abs(plain.predict(tables) - theirs).max() > 0.05
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
 def test_continued_scores_equal_xgboost(kind: tuple[str, str, int]) -> None:
     """Further rounds after those of a base model, which keeps its base score; as by the naive oracle."""

@@ -106,7 +106,7 @@ def _fingerprint(path: Path) -> str:
 def _diagnose(address: str, files: TlsFiles, timeout: float = 3.0, name: str = "peer") -> str:
     began = time.monotonic()
     line = examine(Address(name, address), files, timeout).line
-    assert time.monotonic() - began < timeout + 1
+    assert time.monotonic() - began < timeout + 5
     assert "\n" not in line
     return line
 

@@ -26,7 +26,7 @@ from treetap.additive.residues.batches import Batch, power
 from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, random_unit, residues
 from treetap.additive.residues.fixed_base import FixedBase, random_exponents
 from treetap.errors import BadInput, Malformed
-from treetap.protocols.key_options import OBFUSCATIONS
+from treetap.protocols.key_options import OBFUSCATIONS, PAILLIER, SCHEMES
 
 
 class SecretKey:
@@ -100,7 +100,7 @@ class SecretKey:
 
     def prove(self, bound_to: bytes) -> bytes:
         """A fresh proof that n is a Paillier–Blum modulus, as those of `generate` are; see `key_proof`."""
-        return prove(self._p, self._q, bound_to)
+        return prove(self._p, self._q, bound_to, SCHEMES[PAILLIER].proof_rounds)
 
     def prepare(self, kind: str, plain_bits: int = 0) -> None:
         """Build the tables of an obfuscation now instead of at first use; plaintexts take none, whatever their length.

@@ -23,8 +23,8 @@ def test_as_shipped_the_next_member_cannot_tell_kept_from_dropped(kind: str) -> 
     seen, kept = kept_or_dropped("short-exponent", kind, 150, KEY)
     assert len(set(seen)) == len(seen)
     for tells in (trivial, repeated, lambda ciphertexts: jacobi(ciphertexts, N)):
-        assert 0.35 < (tells(seen) == kept).mean() < 0.65
-    assert 0.3 < jacobi(seen, N)[~kept].mean() < 0.7
+        assert 0.25 < (tells(seen) == kept).mean() < 0.75
+    assert 0.2 < jacobi(seen, N)[~kept].mean() < 0.8  # of 150, by a deviation of 4 %
 
 
 def test_a_base_that_is_a_square_would_let_the_symbol_tell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,6 +183,7 @@ def test_windows_respect_the_memory_bound():
     assert window_for(1024, 328, 0) == 4
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("scheme", [name for name, scheme in SCHEMES.items() if scheme.key_bits])
 def test_tables_of_a_worker_take_no_more_than_64_mb(scheme, monkeypatch):
     """Those of a key, and those of a party without it, for each obfuscation that has any."""

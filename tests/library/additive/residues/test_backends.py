@@ -228,6 +228,7 @@ def test_okamoto_uchiyama_ciphertexts_are_the_same_bytes(monkeypatch: pytest.Mon
     alike(run)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("scheme", [name for name, scheme in SCHEMES.items() if scheme.key_bits])
 def test_candidate_sums_are_the_same_bytes(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A feature party's packed candidates at the root and below it, with missing values and joint cells."""

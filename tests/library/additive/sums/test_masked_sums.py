@@ -155,8 +155,8 @@ def test_as_shipped_the_next_member_cannot_tell_kept_from_dropped(sent_by: str, 
     seen, kept = kept_or_dropped(sent_by, kind, 150)
     assert len(set(seen)) == len(seen)
     for distinguisher in (trivial, repeated, jacobi):
-        assert 0.35 < (distinguisher(seen) == kept).mean() < 0.65
-    assert 0.3 < jacobi(seen)[~kept].mean() < 0.7
+        assert 0.25 < (distinguisher(seen) == kept).mean() < 0.75
+    assert 0.2 < jacobi(seen)[~kept].mean() < 0.8  # of 150, by a deviation of 4 %
 
 
 def test_without_fresh_obfuscators_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
