@@ -172,6 +172,7 @@ _MADE_OF_ALL = "is made of all records of a training, and names none"
 #: Every kind, in the order in which files forget; the first that fits counts.
 KINDS = (
     Row("jobs/*/*", "an unfinished job", _unfinished),
+    Row("jobs/*/model/*", "a model that is being published", _unfinished),
     Row("transcripts/*/*.own", "the link of aligned records to rows of the table", _own_rows),
     Row("transcripts/*/*.tap", "messages of a job", None, "has places of records, and ids where clients asked by id"),
     Row("queries/*.jsonl", "counts of a partner's queries", _queries, "their limit counts from none"),
