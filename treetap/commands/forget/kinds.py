@@ -19,7 +19,7 @@ from party.prediction.query_counts import QueryCounts
 from party.runtime.ledger import Charge, Kind
 from party.runtime.state_files import patterned
 from treetap.commands.forget.tables import forget_rows
-from treetap.errors import DataError
+from treetap.errors import BadInput, DataError
 from treetap.models import keyed_ids, trained_ids
 from treetap.models.arrays import read_arrays
 from treetap.models.durable import read_whole, sync_folder, write_whole
@@ -162,7 +162,7 @@ def _preview(case: Case, path: Path) -> int:
 
 def _unfinished(case: Case, path: Path) -> int:
     job = path.relative_to(case.party.state).parts[1]
-    raise DataError(
+    raise BadInput(
         f"{case.party.name}: job {job} is unfinished, and its files hold records by their places: end it first "
         f"(treetap resume {job}, or treetap cancel {job}), then forget"
     )
