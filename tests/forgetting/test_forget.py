@@ -41,7 +41,7 @@ from treetap.wire.own_rows import FORGOTTEN, OwnRows, keep
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
-FIRST = ["serving", "eini", "preview of records"]
+FIRST = ["serving", "preview of records"]
 STORIES = [*FIRST, *(story for story in (*TRAININGS, *PREDICTIONS, *PREVIEWS) if story not in FIRST)]
 #: Of the training, and of the prediction.
 GONE = ["r00003", IDS[0]]
