@@ -92,7 +92,7 @@ def test_a_transcript_sent_by_mail(sound: Path, tmp_path: Path) -> None:
     for path, rows in ((packed, True), (zipped, False)):
         view = read_view(path)
         assert (view.rows is not None) == rows
-        assert "/tmp" not in "".join(view.faults).replace(str(path), "")
+        assert "treetap-transcript-" not in "".join(view.faults)
         assert knowledge(view) == expected
         assert view.path == path
     damaged = bytearray(single.read_bytes())

@@ -516,16 +516,16 @@ def _killed(folder: Path, at: int, written: bool, last: Counted) -> bool:
         federation = Watched(folder, HERE.tables)
 
         def counting(real: Callable[..., Any]) -> Callable[..., Any]:
-            def write(path: Path, content: bytes) -> Any:
+            def write(path: Path, content: bytes, **more: Any) -> Any:
                 nonlocal number
                 own = path.is_relative_to(federation.state(FEATURE)) and (
                     path.parent.name == "column_leakage" or b"cells in small groups" in content.splitlines()[-1]
                 )
                 number += own
                 if not own or number - 1 != at:
-                    return real(path, content)
+                    return real(path, content, **more)
                 if written:
-                    real(path, content)
+                    real(path, content, **more)
                 federation.kill(FEATURE, amid_writing=True)
                 raise asyncio.CancelledError
 

@@ -6,7 +6,6 @@ nothing by which an id could be tested.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,7 +25,6 @@ from treetap.tables.record_ids import Ids
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2.serving_pb2 import PredictedRecords, PredictRecords
 
-log = logging.getLogger(__name__)
 _ASKED = {message.DESCRIPTOR.full_name: message for message in (PredictRecords, PredictedRecords)}
 _OF_JOBS = (Charged.TRAINING, Charged.PREDICTION, Charged.PREVIEW)
 
@@ -69,7 +67,7 @@ def forget(party: PartyConfig, ids: Ids, *, dry: bool, transcripts: bool) -> For
 
     Raises:
         BadInput: there is no id, or a job is unfinished.
-        DataError: a file is damaged, or of an unknown kind; run it again once that is mended.
+        DataError: a file is damaged; nothing has changed then.
     """
     if not len(ids):
         raise BadInput("--ids: the file has no id")

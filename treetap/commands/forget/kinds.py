@@ -19,7 +19,7 @@ from party.prediction.query_counts import QueryCounts
 from party.runtime.ledger import Charge, Kind
 from party.runtime.state_files import patterned
 from treetap.commands.forget.tables import forget_rows
-from treetap.errors import DataError
+from treetap.errors import BadInput, DataError
 from treetap.models import keyed_ids, trained_ids
 from treetap.models.arrays import read_arrays
 from treetap.models.durable import read_whole, sync_folder, write_whole
@@ -164,7 +164,7 @@ def _preview(case: Case, path: Path) -> int:
 
 def _unfinished(case: Case, path: Path) -> int:
     job = path.relative_to(case.party.state).parts[1]
-    raise DataError(
+    raise BadInput(
         f"{case.party.name}: job {job} is unfinished, and its files hold records by their places: end it first "
         f"(treetap resume {job}, or treetap cancel {job}), then forget"
     )
@@ -174,6 +174,7 @@ _MADE_OF_ALL = "is made of all records of a training, and names none"
 #: Every kind, in the order in which files forget; the first that fits counts.
 KINDS = (
     Row("jobs/*/*", "an unfinished job", _unfinished),
+    Row("jobs/*/model/*", "a model that is being published", _unfinished),
     Row("transcripts/*/*.own", "the link of aligned records to rows of the table", _own_rows),
     Row("transcripts/*/*.tap", "messages of a job", None, "has places of records, and ids where clients asked by id"),
     Row("queries/*.jsonl", "counts of a partner's queries", _queries, "their limit counts from none"),
