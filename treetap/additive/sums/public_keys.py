@@ -113,8 +113,7 @@ def in_worker(key: Handed) -> PublicKey:
 def check_proof(_state: dict[str, Any], key: Handed, proof: bytes, bound_to: bytes) -> None:
     """Check the proof of a key's form in a worker; `Malformed` if it fits not this key, or not what it is bound to."""
     scheme, data = key
-    rounds = SCHEMES[scheme].proof_rounds
-    if not rounds:
+    if not (rounds := SCHEMES[scheme].proof_rounds):
         raise Malformed(f"scheme {scheme!r} has no proof of a key's form, and one came")
     module: Any = import_module(f"{SCHEMES[scheme].package}.key_proof")
     module.check(mpz.from_bytes(data, "big"), proof, bound_to, rounds)
