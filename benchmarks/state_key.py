@@ -22,9 +22,9 @@ from tests.simulator import Federation, run
 from tests.worlds import World, spec, world
 from treetap import terminal
 from treetap.models.sealed import Frames
+from treetap.process.secret import Secret
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
-from treetap.secret import Secret
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2.setup_pb2 import JobSpec
 

@@ -19,8 +19,8 @@ from treetap.models.sealed import Seal
 from treetap.names import NAME, clash, on_loopback
 from treetap.native.arithmetic import Choice
 from treetap.process.config import Relayed, Silence, TelemetryConfig
+from treetap.process.secret import Secret
 from treetap.protocols.exclusions import Feature, between
-from treetap.secret import Secret
 from treetap.strict import Address, Host, Name, ProcessName, Strict, load, unshown
 from treetap.tables.config import TableConfig
 from treetap.workers.settings import WorkerSettings

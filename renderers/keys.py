@@ -41,9 +41,9 @@ from treetap.commands.relay import RelayConfig
 from treetap.errors import ConfigError
 from treetap.neural.params import Bottom, Top
 from treetap.process.config import SigningConfig, TelemetryConfig, TlsConfig, TokenConfig
+from treetap.process.secret import Secret
 from treetap.protocols.limits import Limits, Partner
 from treetap.protocols.registry import TRAINING, training
-from treetap.secret import Secret
 from treetap.tables.config import TableConfig
 from treetap.trees import job_params
 from treetap.workers.settings import ClusterConfig

@@ -31,9 +31,9 @@ from party.runtime.workers import PartyWorkers
 from tests.virtual_time import Deadlock, run
 from treetap.errors import Unreachable
 from treetap.process.config import TlsConfig
+from treetap.process.secret import Secret
 from treetap.protocols.drafts import named
 from treetap.protocols.key_options import SCHEMES
-from treetap.secret import Secret
 from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address

@@ -18,7 +18,7 @@ from treetap.errors import BadInput, ConfigError
 from treetap.models.checksums import parse_json
 from treetap.models.durable import make_folder, remnant, write_whole
 from treetap.models.sealed import Seal, StateKey, is_sealed
-from treetap.secret import Secret
+from treetap.process.secret import Secret
 
 _CONSTANT = b"treetap state key"
 _ROTATE = "stop the party and run treetap state rotate --config FILE"

@@ -336,7 +336,7 @@ def test_reading_a_transcript(federation: LocalFederation, trained: Outcome) -> 
     outcome = treetap("transcript", folder, "--json")
     assert (outcome.status, outcome.err) == (0, "")
     found = json.loads(outcome.out)
-    assert set(found) == {"records", "first_unix_nanos", "last_unix_nanos", "torn", "signed", "rows"}
+    assert set(found) == {"records", "first_unix_nanos", "last_unix_nanos", "torn", "signed", "rows", "own_rows"}
     assert found["records"] > 10
     assert found["torn"] is False
     assert {row["kind"] for row in found["rows"]} >= {"received", "sent"}

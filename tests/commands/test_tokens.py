@@ -24,7 +24,7 @@ from treetap.commands.certs.requests import sign_request
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import ConfigError, Malformed
 from treetap.process.config import Process, SigningConfig, TokenConfig
-from treetap.secret import Secret
+from treetap.process.secret import Secret
 from treetap.strict import load
 from treetap.wire import tokens
 from treetap.wire.roles import Identity, Role

@@ -16,7 +16,7 @@ from treetap.commands.certs.renewals import sign_renewals
 from treetap.commands.certs.revocation import revoke
 from treetap.commands.jobs.client import read
 from treetap.errors import ConfigError
-from treetap.secret import Secret
+from treetap.process.secret import Secret
 from treetap.wire.certificates import key_pem, read_key
 from treetap.wire.roles import Role
 

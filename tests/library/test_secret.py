@@ -11,7 +11,7 @@ import pytest
 
 from treetap import secret
 from treetap.errors import ConfigError
-from treetap.secret import CREDENTIALS, Secret
+from treetap.process.secret import CREDENTIALS, Secret
 from treetap.strict import Strict, load
 
 FIELD = "party.toml: tls.passphrase"

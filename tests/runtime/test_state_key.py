@@ -26,10 +26,10 @@ from tests.worlds import PARTIES, World, assert_oracles_model, world
 from treetap.errors import ConfigError, DataError
 from treetap.models.durable import write_whole
 from treetap.models.sealed import MAGIC, StateKey
+from treetap.process.secret import Secret
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import TRAINING, training
-from treetap.secret import Secret
 from treetap.trees.params import TreeParams
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.transcript_writer import TranscriptWriter

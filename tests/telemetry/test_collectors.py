@@ -24,8 +24,8 @@ from treetap.errors import ConfigError
 from treetap.process import collector as module
 from treetap.process.collector import Collector, Untaken
 from treetap.process.config import TelemetryConfig
+from treetap.process.secret import Secret
 from treetap.process.spans import Spans
-from treetap.secret import Secret
 from treetap.trees.params import BoostingParams
 from treetap.wire.roles import Role
 

@@ -9,7 +9,7 @@ from getpass import getpass
 from pathlib import Path
 
 from treetap.errors import ConfigError
-from treetap.secret import MOST_PHRASE
+from treetap.process.secret import MOST_PHRASE
 from treetap.wire.certificates import Phrase, is_encrypted
 from treetap.wire.tls import Insecure, Transport
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from treetap.names import asked_at, on_loopback
-from treetap.secret import Secret
+from treetap.process.secret import Secret
 from treetap.strict import Address, ProcessName, Strict, unshown
 from treetap.wire import ports
 from treetap.wire.roles import Role

@@ -25,7 +25,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import request, sign_request
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import BadInput, ConfigError
-from treetap.secret import Secret
+from treetap.process.secret import Secret
 from treetap.wire.certificates import fingerprint, key_pem, read_key
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.roles import Identity, Role

@@ -12,7 +12,7 @@ from treetap.commands.ending import run
 from treetap.commands.typed import with_typed
 from treetap.names import on_loopback
 from treetap.process.config import Process
-from treetap.secret import Secret
+from treetap.process.secret import Secret
 from treetap.strict import Address as AddressText
 from treetap.strict import Host, Name, Strict, load
 from treetap.wire import rpc

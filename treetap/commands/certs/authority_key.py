@@ -11,7 +11,7 @@ from pydantic import model_validator
 
 from treetap.commands.typed import typed, typed_once
 from treetap.process.config import TokenConfig
-from treetap.secret import Secret
+from treetap.process.secret import Secret
 from treetap.strict import Strict, load
 from treetap.wire.certificates import key_pem, read_key
 from treetap.wire.tokens import Token

@@ -19,7 +19,7 @@ from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import stamp_of
 from treetap.names import on_loopback
 from treetap.process.lifecycle import serve_until_stopped
-from treetap.secret import Secret
+from treetap.process.secret import Secret
 from treetap.wire.certificates import open_key
 
 log = logging.getLogger(__name__)
