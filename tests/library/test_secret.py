@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from treetap import secret
 from treetap.errors import ConfigError
+from treetap.process import secret
 from treetap.process.secret import CREDENTIALS, Secret
 from treetap.strict import Strict, load
 
