@@ -162,8 +162,7 @@ def _with_headers(endpoint: str, place: Secret) -> TelemetryConfig:
 
 
 def test_headers_of_a_file_and_of_a_command(tmp_path: Path) -> None:
-    """They go with each request; after a refusal they are read again, and others take the same spans. No fault shows one.
-    """
+    """They go with each request; after a refusal they are read again, and others take the same spans. No fault shows one."""
     file = tmp_path / "headers"
     file.write_text("authorization: Bearer one\nx-scope-orgid: bank\n")
     with taking((401, {})) as server:
@@ -177,7 +176,9 @@ def test_headers_of_a_file_and_of_a_command(tmp_path: Path) -> None:
         collector.take(b"")
         command = (sys.executable, "-c", "print('authorization: Bearer three')")
         Collector("bank", _with_headers(server.endpoint, Secret(command=command))).take(b"")
-        assert [head["authorization"] for head in server.heads] == [f"Bearer {n}" for n in ("one", "two", "two", "three")]
+        assert [head["authorization"] for head in server.heads] == [
+            f"Bearer {n}" for n in ("one", "two", "two", "three")
+        ]
         assert [head.get("x-scope-orgid") for head in server.heads] == ["bank", None, None, None]
         file.write_text("authorization: geheim\ngeheim\n")
         with pytest.raises(ConfigError, match=r"telemetry\.headers: line 2 is no header") as fault:

@@ -83,7 +83,9 @@ def _run(cases: list[dict[str, Any]], folder: Path) -> None:
 
 def _case(alert: Alert, *, fires: bool) -> dict[str, Any]:
     series = alert.fires if fires else alert.quiet
-    began = {'process_start_time_seconds{instance="a:1"}': "0x240", 'up{instance="a:1"}': "1x240"} if alert.grows else {}
+    began = (
+        {'process_start_time_seconds{instance="a:1"}': "0x240", 'up{instance="a:1"}': "1x240"} if alert.grows else {}
+    )
     there = "".join(f', {label}!=""' for label in re.findall(r"\$labels\.(\w+)", alert.summary))
     firing = f'count(ALERTS{{alertname="{alert.name}", alertstate="firing"{there if fires else ""}}})'
     return {

@@ -64,7 +64,9 @@ class Spans:
                 id_generator=self._ids,
             )
         except ValueError as fault:
-            raise ConfigError(f"telemetry.environment: {fault}: set the variable right, or unset it", party=name) from None
+            raise ConfigError(
+                f"telemetry.environment: {fault}: set the variable right, or unset it", party=name
+            ) from None
         self._exporter = Exporter(collector, dropped)
         provider.add_span_processor(self._exporter)
         self._tracer, self._name = provider.get_tracer("treetap", package_version()), name
