@@ -162,7 +162,7 @@ def _with_headers(endpoint: str, place: Secret) -> TelemetryConfig:
 
 
 def test_headers_of_a_file_and_of_a_command(tmp_path: Path) -> None:
-    """They go with each request; after a refusal they are read again, and others take the same spans. No fault shows one."""
+    """They go with each request; after a refusal they are read again. A fault shows none of them."""
     file = tmp_path / "headers"
     file.write_text("authorization: Bearer one\nx-scope-orgid: bank\n")
     with taking((401, {})) as server:

@@ -62,7 +62,7 @@ def test_each_alert_fires_and_keeps_quiet(tmp_path: Path) -> None:
 
 
 def _gaps(alert: Alert) -> list[dict[str, Any]]:
-    """An alert of 15 minutes, 15 minutes after a time without scrapes: a counter as before, and one of a new process."""
+    """An alert of 15 minutes, 15 minutes after a gap of the scrapes: a counter as before, and a new process's."""
     (counter,) = (name for name in alert.fires if name.startswith("treetap"))
     up, start = 'up{instance="a:1"}', 'process_start_time_seconds{instance="a:1"}'
     unseen = {counter: "1x10 _x15 1x20", up: "1x10 _x15 1x20", start: "0x10 _x15 0x20"}
