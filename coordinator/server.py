@@ -48,12 +48,12 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     journal = Journal(config.state / "journal")
     metrics = CoordinatorMetrics(config.name)
     metrics.export_spans(config.telemetry)
-    measured = metrics.serve(config.metrics)
-    metrics.certificates(config.transport())
     waits_s = {"waiting_s": config.waiting_s, "approval_days": config.approval_days}
     jobs = Jobs(config.name, config.parties, dialer, journal, config.silence_s, metrics, config.most_jobs, **waits_s)
-    if measured:
-        jobs.count()
+    if config.metrics:
+        jobs.count()  # before a scrape, which would see no job and then all of them
+    measured = metrics.serve(config.metrics)
+    metrics.certificates(config.transport())
     callers = Callers("the coordinator", config.transport())
     server, credentials = rpc.server(callers)
     register(server, callers, jobs, config.operators)

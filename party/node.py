@@ -392,7 +392,7 @@ class PartyNode:
             sizes = bytes_by_class(message) if content is None else bytes_by_class_of(content, type(message))
             for name, size in sizes.items():
                 self._metrics.came_in(caller, name, size)
-            if (session := self._sessions.get(message.job)) is not None:
+            if self._metrics.spans and (session := self._sessions.get(message.job)) is not None:
                 session.context.costs.received.update(sizes)
         with disk_faults(self._config.name, name_of(message)):
             try:

@@ -37,7 +37,7 @@ has woken; [operations.md](../operations.md#boards-and-alerts) says how to set t
 `renderers/watch.yaml`.
 
 *Critical* needs a person now, *warning* today, *info* when convenient. `increase` counts what has come since; a series
-that is new counts whole.
+that is new counts whole, if its process answered without it before, or has begun since.
 """
 
 
@@ -91,13 +91,24 @@ class Alert(Strict):
     quiet: dict[str, str]
 
     def condition(self) -> str:
-        """PromQL: true while the alert is pending. `increase` alone would not see a series begin."""
+        """PromQL: true while the alert is pending.
+
+        `increase` alone would not see a series begin. One is new only where the process answered for metrics without
+        it before, or has begun since: else whatever was counted would fire after each gap of the scrapes.
+        """
         if bool(self.expr) == bool(self.grows) or bool(self.grows) != bool(self.within):
             raise ValueError(f"{SOURCE.name}: {self.name} needs expr, or grows and within")
         if self.expr:
             return self.expr
-        counter = self.grows
-        return f"increase({counter}[{self.within}]) > 0 or ({counter} unless {counter} offset {self.within}) > 0"
+        counter, within = self.grows, self.within
+        new = f"({counter} unless {counter} offset {within}) > 0"
+        seen = f"(up offset {within} == 1 or process_start_time_seconds > time() - {_seconds(within)})"
+        return f"increase({counter}[{within}]) > 0 or {new} and on (instance) {seen}"
+
+
+def _seconds(duration: str) -> int:
+    """Seconds of a duration such as 15m or 1h."""
+    return int(duration[:-1]) * {"m": 60, "h": 3600}[duration[-1]]
 
 
 class Watch(Strict):

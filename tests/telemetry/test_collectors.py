@@ -168,14 +168,18 @@ def test_headers_of_a_file_and_of_a_command(tmp_path: Path) -> None:
     with taking((401, {})) as server:
         collector = Collector("bank", _with_headers(server.endpoint, Secret(file=file)))
         file.write_text("authorization: Bearer two\n")
-        with pytest.raises(Untaken, match="status 401"):
-            collector.take(b"")
+        for again in (True, False):
+            with pytest.raises(Untaken, match="status 401") as refused:
+                collector.take(b"")
+            assert refused.value.again is again
         server.answer = (200, {})
         collector.take(b"")
         command = (sys.executable, "-c", "print('authorization: Bearer three')")
         Collector("bank", _with_headers(server.endpoint, Secret(command=command))).take(b"")
-        assert [head["authorization"] for head in server.heads] == ["Bearer one", "Bearer two", "Bearer three"]
-        assert [head.get("x-scope-orgid") for head in server.heads] == ["bank", None, None]
+        assert [head["authorization"] for head in server.heads] == [
+            f"Bearer {n}" for n in ("one", "two", "two", "three")
+        ]
+        assert [head.get("x-scope-orgid") for head in server.heads] == ["bank", None, None, None]
         file.write_text("authorization: geheim\ngeheim\n")
         with pytest.raises(ConfigError, match=r"telemetry\.headers: line 2 is no header") as fault:
             Collector("bank", _with_headers(server.endpoint, Secret(file=file)))
@@ -218,9 +222,9 @@ def test_doctor_asks_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_variables_decide_only_where_the_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attributes of the process come from the environment then; where spans go does not."""
+    """Attributes of the process come from the environment then, of any bytes; where spans go does not."""
     with taking() as server, taking() as elsewhere:
-        given = {"OTEL_RESOURCE_ATTRIBUTES": "site=north", "OTEL_EXPORTER_OTLP_ENDPOINT": elsewhere.endpoint}
+        given = {"OTEL_RESOURCE_ATTRIBUTES": "site=north\udcff", "OTEL_EXPORTER_OTLP_ENDPOINT": elsewhere.endpoint}
         for name, value in given.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(logs, "_of_spans", {})
@@ -232,6 +236,15 @@ def test_variables_decide_only_where_the_file_says_so(monkeypatch: pytest.Monkey
         logs.ignored.clear()
         assert [b"north" in body for body in server.bodies] == [False, True]
         assert elsewhere.bodies == []
+
+
+def test_a_variable_without_sense_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an error that names the party, the key and the variable."""
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "few")
+    config = TelemetryConfig(endpoint="http://127.0.0.1:9/v1/traces", environment=True)
+    with pytest.raises(ConfigError, match=r"telemetry\.environment: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT .* few: ") as fault:
+        Spans("bank", config, lambda _: None)
+    assert fault.value.party == "bank"
 
 
 def test_a_trace_that_was_not_drawn_is_drawn_here() -> None:

@@ -94,11 +94,16 @@ class Collector:
         except (OSError, http.client.HTTPException, ValueError) as failure:
             why = getattr(failure, "strerror", None) or type(failure).__name__
             raise Untaken(f"there is no answer ({why})", again=True) from None
-        if status in UNPROVEN:
-            with suppress(ConfigError):
-                self._headers = self.headers()
+        renewed = status in UNPROVEN and self._renewed()
         if status // 100 != 2:
-            raise Untaken(f"it answers with status {status}", again=status in AGAIN)
+            raise Untaken(f"it answers with status {status}", again=renewed or status in AGAIN)
+
+    def _renewed(self) -> bool:
+        """Read the headers again; True if they are others, with which the same spans may be taken."""
+        before = self._headers
+        with suppress(ConfigError):
+            self._headers = self.headers()
+        return self._headers != before
 
     def _post(self, content: bytes, within_s: float) -> int:
         connection, until = http.client.HTTPConnection(self._host, self._port), monotonic() + within_s
@@ -254,4 +259,6 @@ def _attributes(values: Mapping[str, object]) -> list[KeyValue]:
 
 
 def _value(value: object) -> AnyValue:
-    return AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=str(value))
+    if isinstance(value, int):
+        return AnyValue(int_value=value)
+    return AnyValue(string_value=str(value).encode(errors="backslashreplace").decode())  # the environment has any bytes

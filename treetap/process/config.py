@@ -105,7 +105,7 @@ class TlsConfig(Strict):
 class TelemetryConfig(Strict):
     """The organisation's own collector, to which a process sends spans of jobs and steps; needs the extra `telemetry`.
 
-    Spans have names, times and bytes by disclosure class, and no content.
+    Spans have names, times and bytes by disclosure class, and no content. It is read at the start alone.
     """
 
     endpoint: str

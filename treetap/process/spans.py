@@ -2,7 +2,8 @@
 
 A job is one trace at all its processes: each begins spans of its own under the trace id that the coordinator drew, and
 no span's id leaves it but for its own collector. A span has the names of process, job and step, the attempt, and bytes
-by disclosure class. It has nothing of the data, nor a number of records.
+by disclosure class: as many as an observer of the network sees, which tell how many records there are, and not how many
+lie in a node. It has nothing else of the data.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Span, Status, StatusCode, set_span_in_context
 
 from treetap import logs
+from treetap.errors import ConfigError
 from treetap.process.collector import Collector, Exporter
 from treetap.process.config import TelemetryConfig
 from treetap.version import package_version
@@ -44,21 +46,28 @@ class Spans:
     """Makes the spans of one process.
 
     Raises:
-        ConfigError: the collector's authority or headers cannot be read.
+        ConfigError: the collector's authority or headers cannot be read, or a variable of the environment has a
+            value that the SDK does not take.
     """
 
     def __init__(self, name: str, config: TelemetryConfig, dropped: Callable[[int], None]) -> None:
         """`dropped`: counts spans that were not exported."""
-        self._exporter = Exporter(Collector(name, config), dropped)
+        collector = Collector(name, config)
         about = {"service.namespace": "treetap", "service.name": name, "service.version": package_version()}
         if config.environment:
             logs.restore_variables_of_spans()
         self._ids = _Ids()
-        provider = TracerProvider(
-            resource=Resource.create(about) if config.environment else Resource(about),
-            shutdown_on_exit=False,
-            id_generator=self._ids,
-        )
+        try:
+            provider = TracerProvider(
+                resource=Resource.create(about) if config.environment else Resource(about),
+                shutdown_on_exit=False,
+                id_generator=self._ids,
+            )
+        except ValueError as fault:
+            raise ConfigError(
+                f"telemetry.environment: {fault}: set the variable right, or unset it", party=name
+            ) from None
+        self._exporter = Exporter(collector, dropped)
         provider.add_span_processor(self._exporter)
         self._tracer, self._name = provider.get_tracer("treetap", package_version()), name
 
