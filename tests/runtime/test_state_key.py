@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from party.runtime import state_key as key
@@ -24,7 +26,8 @@ from tests.simulator import Federation, Message, run
 from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, World, assert_oracles_model, world
 from treetap.errors import ConfigError, DataError
-from treetap.models.durable import write_whole
+from treetap.models.arrays import read_arrays
+from treetap.models.durable import read_whole, write_whole
 from treetap.models.sealed import MAGIC, StateKey
 from treetap.process.secret import Secret
 from treetap.protocols.job_spec import params_of
@@ -59,6 +62,15 @@ def canaries(here: World) -> Iterator[bytes]:
     yield from (base64.b64encode(name) for name in ids)
 
 
+def scores(state: Path) -> Iterator[bytes]:
+    """Numbers of the arrays of jobs under way, such as scores, in binary, out of files under `OLD`."""
+    for path in (state / "jobs").glob("*/*.npz"):
+        arrays = read_arrays(io.BytesIO(read_whole(path, seal_of(state, OLD))))
+        for array in arrays.values():
+            if array.dtype == np.float64:
+                yield from (struct.pack("<d", value) for value in array.ravel()[:50].tolist() if value % 1 > 0)
+
+
 def files_below(state: Path) -> Iterator[Path]:
     """All files of a state folder."""
     return (path for path in sorted(state.rglob("*")) if path.is_file())
@@ -71,13 +83,13 @@ def places(state: Path) -> Iterator[str]:
 
 def assert_kept(state: Path, here: World) -> set[str]:
     """Every file is of a known kind, and none that a key encrypts has anything of a record; returns their kinds."""
-    patterns = set()
+    patterns, secrets = set(), [*canaries(here), *scores(state)]
     for place in places(state):
         kind, content, path = kind_of(place), (state / place).read_bytes(), state / place
         if not kind.clear:
             patterns.add(kind.pattern)
             assert content.startswith(MAGIC), path
-            assert [canary for canary in canaries(here) if canary in content] == [], path
+            assert [canary for canary in secrets if canary in content] == [], path
             assert b"PK\x03\x04" not in content[:200], path
             assert b"sha256" not in content, path
     return patterns
@@ -266,6 +278,19 @@ def test_a_rotation_asks_for_the_key_that_files_have(tmp_path: Path) -> None:
     rotate(tmp_path, NEW, OLD)
     check_key(tmp_path, NEW)
     assert rotate(tmp_path, NEW, None) == 0
+
+
+def test_a_rotation_passes_over_what_crashes_leave(tmp_path: Path) -> None:
+    """A draft in clear is deleted, an empty file has no key, and a transcript that ends in its key's id is torn."""
+    check_key(tmp_path, OLD)
+    torn = tmp_path / "transcripts" / "a" / "000001.tap"
+    left = {tmp_path / "jobs" / "a" / "scores.npz.part": b"r00001", tmp_path / "jobs" / "a" / "leakage.jsonl": b""}
+    for path, content in {**left, torn: MAGIC + OLD.id[:6]}.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    assert rotate(tmp_path, NEW, OLD) == 0
+    assert [path.is_file() for path in left] == [False, True]
+    assert list(TranscriptReader(torn.parent, seal=seal_of(tmp_path, NEW))) == []
 
 
 def configured(folder: Path, **more: Any) -> Path:
