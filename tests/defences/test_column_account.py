@@ -30,7 +30,7 @@ from tests.simulator import COORDINATOR, Federation, run
 from tests.trainings import jobs_of
 from tests.worlds import PARTIES, Tables, World, spec, world
 from treetap.errors import DataError, Refused
-from treetap.models import line_file
+from treetap.models import durable, line_file
 from treetap.models.sealed import Seal, StateKey
 from treetap.tables.record_ids import Ids
 from treetap.trees.binning import bin_table
@@ -450,7 +450,9 @@ def test_a_file_of_another_state_key_is_not_called_damaged(tmp_path: Path) -> No
     _count(tmp_path, 0)
     path, clear = _only_file(tmp_path), _only_file(tmp_path).read_bytes()
     (last,) = (charge for charge in ledger_of(tmp_path).charges(Kind.CELLS)[-1:])
-    old, new = (Seal(tmp_path, StateKey(bytes([number]) * 32), lambda place: place.endswith("jsonl")) for number in (0, 1))
+    old, new = (
+        Seal(tmp_path, StateKey(bytes([number]) * 32), lambda place: place.endswith("jsonl")) for number in (0, 1)
+    )
     (tmp_path / "ledger.jsonl").unlink()
     ledger_of(tmp_path, new).enter(last)
     account = CellAccount(tmp_path, HOLDER, "train", new)
@@ -551,8 +553,8 @@ def _killed(folder: Path, at: int, written: bool, last: Counted) -> bool:
             return write
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(line_file, "write_whole", counting(line_file.write_whole))
-            patch.setattr(line_file, "append", counting(line_file.append))
+            patch.setattr(line_file, "write_whole", counting(durable.write_whole))
+            patch.setattr(line_file, "append", counting(durable.append))
             status = await federation.train(_job(SMALL))
             killed = number > at
             assert (status.state == "interrupted") == killed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import io
 import struct
 from collections.abc import Callable, Iterator
@@ -293,12 +294,19 @@ def test_a_rotation_passes_over_what_crashes_leave(tmp_path: Path) -> None:
     assert list(TranscriptReader(torn.parent, seal=seal_of(tmp_path, NEW))) == []
 
 
+def fill(path: Path, _: bytes) -> None:
+    """The writing of a file on a full disk."""
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
 def configured(folder: Path, **more: Any) -> Path:
     """A bank's file."""
     return write(folder / "bank.toml", {"name": "bank", "state": "state", "insecure": True, **more})
 
 
-def test_the_commands_change_a_key_and_export_a_transcript(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_change_a_key_and_export_a_transcript(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From clear to a key: the ledger is read by the party's file alone, an auditor's export by everybody."""
     places = {"state_key": {"file": str(key_file(tmp_path).file)}}
     state = tmp_path / "state"
@@ -308,6 +316,10 @@ def test_the_commands_change_a_key_and_export_a_transcript(tmp_path: Path, capsy
     clear = {path.name: path.read_bytes() for path in files_below(state) if path.name in ("ledger.jsonl", "000001.tap")}
     assert treetap_here("ledger", "--config", str(configured(tmp_path, **places))) == 2
     assert "is not encrypted" in capsys.readouterr().err
+    with monkeypatch.context() as patched:
+        patched.setattr(rotation, "write_whole", fill)
+        assert treetap_here("state", "rotate", "--config", str(configured(tmp_path, **places))) == 2
+    assert "ledger.jsonl: cannot be written: No space left" in capsys.readouterr().err
     assert treetap_here("state", "rotate", "--config", str(configured(tmp_path, **places))) == 0
     assert "2 files written" in capsys.readouterr().out
     assert treetap_here("ledger", "--config", str(configured(tmp_path, **places))) == 0

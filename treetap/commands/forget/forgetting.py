@@ -100,7 +100,7 @@ def forget(party: PartyConfig, ids: Ids, *, dry: bool, transcripts: bool) -> For
 
 
 def _places(state: Path) -> Iterator[str]:
-    """The places of all files below a state folder, in order, but what a crash has left, which the next start deletes."""
+    """The places of all files below a state folder, in order, without leftovers of a crash, which a start deletes."""
     for path in sorted(state.rglob("*")):
         place = path.relative_to(state)
         if (path.is_file() or path.is_symlink()) and not any(map(remnant, (place, *place.parents))):
