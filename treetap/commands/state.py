@@ -36,7 +36,7 @@ def rotate(config: Config) -> None:
         try:
             written = change(party.state, key, None if former is None else key_of(former, "former_state_key"))
         except Malformed as damage:  # of the party's own file
-            raise BadInput(str(damage)) from None
+            raise BadInput(f"{damage}; or move it away, and run the same command again") from None
     whose = "in clear" if key is None else f"encrypted with state key {key.id.hex()}"
     typer.echo(f"{party.state}: {written} files written; all that it holds of records is {whose}")
     if former is not None:
