@@ -17,6 +17,7 @@ import numpy.typing as npt
 from attacks.view.known_trees import Ints
 from attacks.view.view import View
 from treetap.errors import DataError
+from treetap.models.keyed_ids import hashes
 from treetap.names import did_you_mean
 from treetap.tables.auto_encoding import date_columns
 from treetap.tables.categories import Category, most_categories, one_hot_names
@@ -61,18 +62,38 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
 
 
 def in_common_order(path: Path, table: Table, view: View, rows: Ints) -> Table:
-    """The records with these rows, which took part in the job. Raises DataError where the table has fewer rows."""
+    """The records that took part in the job, by ids where these are known, else by these rows (N,).
+
+    Raises:
+        DataError: the table lacks some, or some were forgotten.
+    """
     if gone := int((rows == FORGOTTEN).sum()):
         raise DataError(
             f"{view.path}: {gone} of the {len(rows)} common records were forgotten, and an audit of this protocol "
             "needs the rows of all: audit a job before you forget its records"
         )
+    if (places := _by_ids(path, table, view)) is not None:  # rows move when others are deleted
+        return table.take(places)
     if len(table.ids) <= int(rows.max(initial=-1)):
         raise DataError(
             f"{path}: has {len(table.ids)} rows, but row {int(rows.max()) + 1} of {view.party}'s table took part in "
             f"job {view.job!r}: this is another table, or another version of it"
         )
     return table.take(np.argsort(table.rows)[rows])
+
+
+def _by_ids(path: Path, table: Table, view: View) -> Ints | None:
+    """The places of the records in a table, by their ids; None where these are not known, or of other columns."""
+    if view.ids is None:
+        return None
+    own, known = hashes(table.ids, view.ids.key), view.ids.hashes
+    if not np.isin(own, known).any():
+        return None
+    if absent := int((~np.isin(known, own)).sum()):
+        raise DataError(f"{path}: lacks {absent} of the ids that took part in job {view.job!r}: it is another version")
+    order = np.argsort(own)
+    places: Ints = order[np.searchsorted(own, known, sorter=order)]
+    return places
 
 
 def model_table(manifest: Mapping[str, Any], path: Path, id_column: str) -> Table:

@@ -21,6 +21,7 @@ from attacks.view.opened_sums import ENTRIES
 from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
 from attacks.view.tree_replay import Messages, TreeReplay
 from treetap.errors import BadInput, Malformed
+from treetap.models.keyed_ids import HashedIds
 from treetap.protocols.registry import training_name
 from treetap.wire.frame import name_of
 from treetap.wire.own_rows import ENTRY, FORGOTTEN, kept, path_of
@@ -93,6 +94,7 @@ class TranscriptReplay:
     finished: bool = False
     trees_by_attempt: dict[tuple[int, int], TreeReplay] = field(default_factory=dict)
     alignments: dict[int, Ints] = field(default_factory=dict)  # attempt → rows (N,) of the party's own table
+    hashed: dict[int, HashedIds] = field(default_factory=dict)  # attempt → the ids of these records
     gaps: list[str] = field(default_factory=list)  # in what says which rows these are
     owners: set[str] = field(default_factory=set)  # names under which this party was asked to apply splits
     peers: set[str] = field(default_factory=set)  # the other members of the job
@@ -208,7 +210,8 @@ class TranscriptReplay:
             raise Malformed(f"attempt {attempt}: more records are aligned than any table has")
         self.budget.take(ENTRY.itemsize * chained.records)
         try:
-            rows = kept(self.folder, chained).rows
+            own = kept(self.folder, chained)
+            rows, self.hashed[attempt] = own.rows, HashedIds(own.key, own.entries["id"].astype(np.uint64))
         except BadInput:
             rows = np.full(chained.records, FORGOTTEN, dtype=np.int64)
             name = path_of(self.folder, chained.digest).name

@@ -28,6 +28,7 @@ from attacks.view.room import Room, room_of, room_opened
 from attacks.view.transcripts import located
 from attacks.view.tree_replay import TreeReplay
 from treetap.errors import BadInput, ConfigError, Malformed
+from treetap.models.keyed_ids import HashedIds
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.job_spec import check_spec, continued_from, params_of
 from treetap.protocols.registry import training_name
@@ -55,8 +56,8 @@ class View:
     """The knowledge of one party about one training job: a feature party, or a label holder that attacks columns.
 
     `path`: the transcript's folder or file. `records`: N, the records common to all parties; positions in trees are in
-    their common order. `rows`: (N,) their rows in the party's own table, from 0; None if the transcript
-    does not have them. `own_digest`: SHA-256 of the party's sorted ids, where the transcript holds it.
+    their common order. `rows`: (N,) their rows in the party's own table, from 0, and `ids`: theirs (N,); None if the
+    transcript does not have them. `own_digest`: SHA-256 of the party's sorted ids, where the transcript holds it.
     `trees`: the last complete growth of each tree, by index; `unfinished`: trees that were begun and never completed,
     as of their last growth. `attempt`: the newest one. `finished`: the model was published.
     `params`: the job's parameters; of these `max_depth`, `objective`, `missing` (a value that means missing, or None).
@@ -88,6 +89,7 @@ class View:
     sent: tuple[Traffic, ...] = field(repr=False)
     faults: tuple[str, ...]
     anchor: Anchor = field(default_factory=lambda: Anchor("empty"))
+    ids: HashedIds | None = field(default=None, repr=False)
     pivodl: PivodlView | None = field(default=None, repr=False)
     network: ReceivedRows | None = field(default=None, repr=False)
     embeddings: EmbeddingsView | None = field(default=None, repr=False)
@@ -233,6 +235,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         sent=_traffic(replay, sent=True),
         faults=tuple(faults),
         anchor=anchor,
+        ids=None if rows is None else _ids(replay, rows),
         pivodl=pivodl,
         network=network,
         embeddings=embeddings,
@@ -248,7 +251,9 @@ def _remembered(view: View, rows: Ints) -> View:
     if kept.all() or view.opened is not None:
         return view
     trees, unfinished = (tuple(tree.among(kept) for tree in some) for some in (view.trees, view.unfinished))
-    return replace(view, records=int(kept.sum()), rows=rows[kept], own_digest=None, trees=trees, unfinished=unfinished)
+    ids = view.ids and view.ids._replace(hashes=view.ids.hashes[kept])
+    left = replace(view, records=int(kept.sum()), rows=rows[kept], ids=ids, own_digest=None)
+    return replace(left, trees=trees, unfinished=unfinished)
 
 
 def _room(
@@ -374,6 +379,11 @@ def _rows(replay: TranscriptReplay, total: int, trees: list[TreeView]) -> Ints |
             raise Malformed("two attempts that grew trees differ in which rows the common records are")
         common = rows
     return common
+
+
+def _ids(replay: TranscriptReplay, rows: Ints) -> HashedIds:
+    """The ids of the records with these rows of the party's table."""
+    return next(replay.hashed[attempt] for attempt, of in replay.alignments.items() if np.array_equal(of, rows))
 
 
 def _traffic(replay: TranscriptReplay, *, sent: bool) -> tuple[Traffic, ...]:

@@ -28,7 +28,7 @@ from treetap.errors import DataError
 from treetap.models.arrays import content_of, read_arrays
 from treetap.models.keyed_ids import hashes
 from treetap.models.line_file import LineFile
-from treetap.models.sealed import Seal
+from treetap.models.sealed import Seal, WrongKey
 from treetap.tables.record_ids import Ids
 
 Rows = npt.NDArray[np.int64]
@@ -209,7 +209,8 @@ class CellAccount:
         """The cells of the file that the last charge names; none before the first charge.
 
         Raises:
-            DataError: it is not there, or not as it was written; or there is a file without a charge.
+            DataError: it is not there, not as it was written, or of another state key; or there is a file without a
+                charge.
         """
         last = self.last()
         mend = f"bring back-ups of {COLUMN_LEAKAGE}/ and {self.ledger.path.name} of one time back, or"
@@ -264,10 +265,12 @@ class CellAccount:
 
 
 def _cells_of(path: Path, head: str, seal: Seal | None) -> CountedCells | None:
-    """The cells of a file up to the line of a checksum; None if it has no such line, or is damaged."""
+    """The cells of a file up to the line of a checksum; None if it has no such line, or is damaged. Raises WrongKey."""
     lines = LineFile(path, lambda: _SEED, seal)
     try:
         rows = lines.read()
+    except WrongKey:
+        raise
     except DataError:
         return None
     number = next((number for number in range(len(rows), 0, -1) if lines.digest(number) == head), None)

@@ -68,6 +68,8 @@ def noted(state: Path) -> Noted | None:
     try:
         plain = parse_json(content)
         checks = {str(row["id"]): bytes.fromhex(row["check"]) for row in plain["keys"]}
+        if not checks:
+            raise ValueError
         return Noted(checks, None if plain.get("to") is None else str(plain["to"]))
     except (AttributeError, KeyError, TypeError, ValueError):
         raise BadInput(f"{path}: is damaged; bring a back-up of the file back") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from party.runtime.job_store import KEY_FILE
+from party.runtime.job_store import KEY_FILE, Store
 from party.runtime.state_key import Noted, checked, files_of_records, noted, seal_of
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.checksums import whole_lines
@@ -31,11 +31,12 @@ def rotate(state: Path, now: StateKey | None, former: StateKey | None) -> int:
     """
     keys, own = {key.id.hex(): key for key in (now, former) if key is not None}, "" if now is None else now.id.hex()
     known = _begun(state, keys, own)
+    Store(state)  # which deletes what a crash has left
     from_clear = now is not None and list(known.checks) == [own] and known.to == own
     seals: dict[str, Seal | None] = {name: seal_of(state, key) for name, key in keys.items()}
     written = 0
     for path in files_of_records(state):
-        if (has := _key_of(path)) == own:
+        if (has := _key_of(path)) == own or not path.stat().st_size:
             continue
         if has == "" and not from_clear:
             raise DataError(f"{path}: is not encrypted, as the others are: bring a back-up back, or move it away")
@@ -103,7 +104,8 @@ def _key_of(path: Path) -> str:
     """The id of the key of a file, empty of one in clear; `_NONE` of a transcript that a crash cut in its begin."""
     with path.open("rb") as file:
         begin = file.read(HEADER_BYTES)
-    if path.suffix == ".tap" and len(begin.rstrip(b"\0")) < len(HEADER):
+    least = len(MAGIC) + ID_BYTES if begin.startswith(MAGIC) else len(HEADER)
+    if path.suffix == ".tap" and len(begin.rstrip(b"\0")) < least:
         return _NONE
     return begin[len(MAGIC) :][:ID_BYTES].hex() if begin.startswith(MAGIC) else ""
 

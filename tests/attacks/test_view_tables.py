@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from math import inf, log
 from pathlib import Path
@@ -93,7 +94,9 @@ def test_another_table_is_noticed(trained: tuple[View, Path, Path], tmp_path: Pa
         with pytest.raises(DataError, match=fault):
             load_own_table(path, of)
 
-    refused(table.slice(0, 59), r"has 59 rows, but row 60 of feature-b's table took part in job 'job'")
+    by_rows = replace(view, ids=None)
+    refused(table.slice(0, 59), r"has 59 rows, but row 60 of feature-b's table took part in job 'job'", by_rows)
+    refused(table.slice(0, 59), r"lacks 1 of the ids that took part in job 'job'")
     ids = ["x" + value for value in table.column("id").to_pylist()]
     refused(table.set_column(0, "id", pa.array(ids)), "column 'id' holds other ids than feature-b's table")
     split = next(node.split for tree in view.trees for node in tree.nodes.values() if node.split)
@@ -103,7 +106,10 @@ def test_another_table_is_noticed(trained: tuple[View, Path, Path], tmp_path: Pa
         table.set_column(place, split.feature_name, turned),
         rf"column '{split.feature_name}' is not what feature-b trained on: the split of node \d+ of tree \d",
     )
-    refused(table.take(pa.array(np.roll(np.arange(60), 1))), "is not what feature-b trained on")
+    rolled = table.take(pa.array(np.roll(np.arange(60), 1)))
+    refused(rolled, "is not what feature-b trained on", by_rows)
+    pq.write_table(rolled, path)
+    assert load_own_table(path, view).ids == load_own_table(own_path, view).ids
 
 
 def test_text_becomes_numbers_or_one_column_per_value(tmp_path: Path) -> None:

@@ -168,11 +168,13 @@ def test_the_command(key: StateKey | None, tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "key").chmod(0o600)
     state, forgotten = tmp_path / "state", ("forget", "--config", str(config), "--ids", str(gone))
     gone.write_text('b"o,b\n')
+    (left := state / "predictions" / "p.csv.part").write_bytes(b'"who","predi')
     before = _content(state)
     assert treetap_here(*forgotten, "--dry-run") == 0
     assert "1 ids would be forgotten, in 3 files" in capsys.readouterr().out
     assert _content(state) == {**before, state / "lock": b""}
     assert treetap_here(*forgotten, "--json") == 0
+    assert not left.exists()
     said = json.loads(capsys.readouterr().out)
     assert [row["records"] for row in said["forgotten"]] == [1, 1, 1]
     reasons = {row["what"]: row["why"] for row in said["not_reached"]}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
+import io
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from party.runtime import state_key as key
@@ -24,7 +27,8 @@ from tests.simulator import Federation, Message, run
 from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, World, assert_oracles_model, world
 from treetap.errors import ConfigError, DataError
-from treetap.models.durable import write_whole
+from treetap.models.arrays import read_arrays
+from treetap.models.durable import read_whole, write_whole
 from treetap.models.sealed import MAGIC, StateKey
 from treetap.process.secret import Secret
 from treetap.protocols.job_spec import params_of
@@ -59,6 +63,15 @@ def canaries(here: World) -> Iterator[bytes]:
     yield from (base64.b64encode(name) for name in ids)
 
 
+def scores(state: Path) -> Iterator[bytes]:
+    """Numbers of the arrays of jobs under way, such as scores, in binary, out of files under `OLD`."""
+    for path in (state / "jobs").glob("*/*.npz"):
+        arrays = read_arrays(io.BytesIO(read_whole(path, seal_of(state, OLD))))
+        for array in arrays.values():
+            if array.dtype == np.float64:
+                yield from (struct.pack("<d", value) for value in array.ravel()[:50].tolist() if value % 1 > 0)
+
+
 def files_below(state: Path) -> Iterator[Path]:
     """All files of a state folder."""
     return (path for path in sorted(state.rglob("*")) if path.is_file())
@@ -71,13 +84,13 @@ def places(state: Path) -> Iterator[str]:
 
 def assert_kept(state: Path, here: World) -> set[str]:
     """Every file is of a known kind, and none that a key encrypts has anything of a record; returns their kinds."""
-    patterns = set()
+    patterns, secrets = set(), [*canaries(here), *scores(state)]
     for place in places(state):
         kind, content, path = kind_of(place), (state / place).read_bytes(), state / place
         if not kind.clear:
             patterns.add(kind.pattern)
             assert content.startswith(MAGIC), path
-            assert [canary for canary in canaries(here) if canary in content] == [], path
+            assert [canary for canary in secrets if canary in content] == [], path
             assert b"PK\x03\x04" not in content[:200], path
             assert b"sha256" not in content, path
     return patterns
@@ -268,12 +281,32 @@ def test_a_rotation_asks_for_the_key_that_files_have(tmp_path: Path) -> None:
     assert rotate(tmp_path, NEW, None) == 0
 
 
+def test_a_rotation_passes_over_what_crashes_leave(tmp_path: Path) -> None:
+    """A draft in clear is deleted, an empty file has no key, and a transcript that ends in its key's id is torn."""
+    check_key(tmp_path, OLD)
+    torn = tmp_path / "transcripts" / "a" / "000001.tap"
+    left = {tmp_path / "jobs" / "a" / "scores.npz.part": b"r00001", tmp_path / "jobs" / "a" / "leakage.jsonl": b""}
+    for path, content in {**left, torn: MAGIC + OLD.id[:6]}.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    assert rotate(tmp_path, NEW, OLD) == 0
+    assert [path.is_file() for path in left] == [False, True]
+    assert list(TranscriptReader(torn.parent, seal=seal_of(tmp_path, NEW))) == []
+
+
+def fill(path: Path, _: bytes) -> None:
+    """The writing of a file on a full disk."""
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
 def configured(folder: Path, **more: Any) -> Path:
     """A bank's file."""
     return write(folder / "bank.toml", {"name": "bank", "state": "state", "insecure": True, **more})
 
 
-def test_the_commands_change_a_key_and_export_a_transcript(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_change_a_key_and_export_a_transcript(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From clear to a key: the ledger is read by the party's file alone, an auditor's export by everybody."""
     places = {"state_key": {"file": str(key_file(tmp_path).file)}}
     state = tmp_path / "state"
@@ -283,6 +316,10 @@ def test_the_commands_change_a_key_and_export_a_transcript(tmp_path: Path, capsy
     clear = {path.name: path.read_bytes() for path in files_below(state) if path.name in ("ledger.jsonl", "000001.tap")}
     assert treetap_here("ledger", "--config", str(configured(tmp_path, **places))) == 2
     assert "is not encrypted" in capsys.readouterr().err
+    with monkeypatch.context() as patched:
+        patched.setattr(rotation, "write_whole", fill)
+        assert treetap_here("state", "rotate", "--config", str(configured(tmp_path, **places))) == 2
+    assert "ledger.jsonl: cannot be written: No space left" in capsys.readouterr().err
     assert treetap_here("state", "rotate", "--config", str(configured(tmp_path, **places))) == 0
     assert "2 files written" in capsys.readouterr().out
     assert treetap_here("ledger", "--config", str(configured(tmp_path, **places))) == 0

@@ -25,17 +25,18 @@ def rotate(config: Config) -> None:
     from party.config import read
     from party.runtime.state_key import key_of
     from party.runtime.state_rotation import rotate as change
+    from treetap.commands.model.view import reading
     from treetap.errors import BadInput, Malformed
     from treetap.process.lifecycle import sole_user
 
     party = read(config)
     former = party.former_state_key
     key = None if party.seal is None else party.seal.key
-    with sole_user(party.state):
+    with sole_user(party.state), reading(party.state):
         try:
             written = change(party.state, key, None if former is None else key_of(former, "former_state_key"))
         except Malformed as damage:  # of the party's own file
-            raise BadInput(str(damage)) from None
+            raise BadInput(f"{damage}; or move it away, and run the same command again") from None
     whose = "in clear" if key is None else f"encrypted with state key {key.id.hex()}"
     typer.echo(f"{party.state}: {written} files written; all that it holds of records is {whose}")
     if former is not None:

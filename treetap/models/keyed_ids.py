@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,13 @@ KEY_BYTES = 32
 HASH_BYTES = 8
 #: (N,) hashes as numbers.
 Hashes = npt.NDArray[np.uint64]
+
+
+class HashedIds(NamedTuple):
+    """Ids (N,) by their hashes under a key."""
+
+    key: bytes
+    hashes: Hashes
 
 
 def drawn(ids: Iterable[str]) -> dict[str, npt.NDArray[Any]]:

@@ -41,6 +41,10 @@ _MOST_ZEROS = 80 * 2**20
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 
 
+class WrongKey(DataError):
+    """A file is sealed under another key than is given, or in clear where there is one: it is not damaged."""
+
+
 class StateKey:
     """A state key: 32 random bytes. It is never pickled, so that no process but this one has it."""
 
@@ -190,14 +194,14 @@ class Seal:
         return Frames(path, self.place(path), self.key, MAGIC + self.key.id + os.urandom(_FILE))
 
     def continued(self, path: Path, header: bytes) -> Frames:
-        """The frames of a file that begins with `header`. Raises DataError where it is in clear or of another key."""
+        """The frames of a file that begins with `header`. Raises WrongKey where it is in clear or of another key."""
         if not header.startswith(MAGIC) or len(header) < HEADER_BYTES:
-            raise DataError(
+            raise WrongKey(
                 f"{path}: is not encrypted, though there is a state_key: stop the party and run treetap state rotate, "
                 "or bring a back-up of the file back"
             )
         if (of := header[len(MAGIC) :][:ID_BYTES]) != self.key.id:
-            raise DataError(
+            raise WrongKey(
                 f"{path}: is encrypted with state key {of.hex()}, not with {self.key.id.hex()}: bring a back-up back "
                 "that has this key, or end treetap state rotate"
             )
@@ -261,10 +265,10 @@ def is_sealed(path: Path) -> bool:
 
 
 def require_clear(path: Path, begin: bytes) -> None:
-    """Raise DataError for a file that begins as a sealed one, where there is no key."""
+    """Raise WrongKey for a file that begins as a sealed one, where there is no key."""
     if begin.startswith(MAGIC):
         of = begin[len(MAGIC) :][:ID_BYTES].hex()
-        raise DataError(
+        raise WrongKey(
             f"{path}: is encrypted with state key {of}: give the configuration of its party, which has state_key, or "
             "read what treetap state export writes"
         )

@@ -213,8 +213,8 @@ class TranscriptWriter:
             made = open(  # noqa: SIM115  # open for as long as the writer
                 path, "xb", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o600)
             )
-            _write_all(made, begin := self._begin(path))
-            self._begun = len(begin)
+            begin, own = self._begin(path)
+            _write_all(made, begin)
             os.fsync(made.fileno())
             sync_folder(self.folder)
         except OSError as error:
@@ -222,17 +222,18 @@ class TranscriptWriter:
                 made.close()
                 path.unlink(missing_ok=True)
             raise Interrupted(f"{path}: cannot write the transcript: {error.strerror}") from error
+        # Until the new file is there, records still fit the one before.
+        self._begun, self._frames, self._sealed = len(begin), own, 1
+        self._before = b"" if own is None else own.after(begin)
         self._number += 1
         return made
 
-    def _begin(self, path: Path) -> bytes:
-        """The first bytes of a new file."""
+    def _begin(self, path: Path) -> tuple[bytes, Frames | None]:
+        """The first bytes of a new file, and its frames under a state key."""
         if self.seal is None or not self.seal.covers(path):
-            return HEADER
-        self._frames = self.seal.begun(path)
-        first = self._frames.sealed(0, self._frames.after(self._frames.header), HEADER)
-        self._sealed, self._before = 1, self._frames.after(first)
-        return self._frames.header + first
+            return HEADER, None
+        own = self.seal.begun(path)
+        return own.header + own.sealed(0, own.after(own.header), HEADER), own
 
 
 def _claim(folder: Path) -> int:

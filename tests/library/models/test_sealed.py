@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from treetap.errors import ConfigError, DataError, Malformed
+from treetap.errors import ConfigError, DataError, Interrupted, Malformed
 from treetap.models.durable import read_whole, write_whole
 from treetap.models.line_file import LineFile
 from treetap.models.sealed import ADDED, HEADER_BYTES, MAGIC, Seal, StateKey
+from treetap.wire import transcript_writer
 from treetap.wire.tap_file import HEADER
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.transcript_writer import TranscriptWriter
@@ -182,3 +183,27 @@ def test_a_transcript_goes_on_after_every_cut(tmp_path: Path) -> None:
         list(TranscriptReader(folder))
     with pytest.raises(Malformed, match="is not encrypted"):
         list(TranscriptReader(whole, seal=under))
+
+
+def test_a_next_file_that_the_disk_refuses_leaves_the_one_before_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shorter record that still fits goes into the file before, under that file's frames."""
+    folder, under = tmp_path / "job", seal(tmp_path)
+
+    def refuse(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    def write(length: int) -> None:
+        entry = OwnSplit(feature_name=os.urandom(length).hex())
+        writer.append(TranscriptRecord.OWN, "", "own_split", "job", 1, 0, 0, entry)
+
+    with TranscriptWriter(folder, 700, seal=under) as writer:
+        write(1)
+        with monkeypatch.context() as patched:
+            patched.setattr(transcript_writer, "sync_folder", refuse)
+            with pytest.raises(Interrupted, match=r"000002\.tap: cannot write"):
+                write(450)
+        write(1)
+    assert [path.name for path in folder.iterdir()] == ["000001.tap"]
+    assert len(list(TranscriptReader(folder, seal=under))) == 2

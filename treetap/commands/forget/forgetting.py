@@ -20,7 +20,7 @@ from party.runtime.ledger import ledger_of
 from party.trail.journal import Kind, Trail
 from treetap.commands.forget.kinds import KINDS, Case, row_of
 from treetap.errors import BadInput, DataError, Malformed
-from treetap.models.durable import remove_folder
+from treetap.models.durable import remnant, remove_folder
 from treetap.tables.record_ids import Ids
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2.serving_pb2 import PredictedRecords, PredictRecords
@@ -100,17 +100,18 @@ def forget(party: PartyConfig, ids: Ids, *, dry: bool, transcripts: bool) -> For
 
 
 def _places(state: Path) -> Iterator[str]:
-    """The places of all files below a state folder, in order."""
+    """The places of all files below a state folder, in order, without leftovers of a crash, which a start deletes."""
     for path in sorted(state.rglob("*")):
-        if path.is_file() or path.is_symlink():
-            yield path.relative_to(state).as_posix()
+        place = path.relative_to(state)
+        if (path.is_file() or path.is_symlink()) and not any(map(remnant, (place, *place.parents))):
+            yield place.as_posix()
 
 
 def _asked(case: Case) -> Iterator[tuple[str, int]]:
     """Job → how often its transcript has one of the ids, in clients' requests and in answers to them."""
     folder = case.party.state / "transcripts"
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if not any(path.glob("*.tap")):
+        if remnant(path) or not any(path.glob("*.tap")):
             continue
         count = 0
         try:
@@ -138,7 +139,10 @@ def _not_reached(case: Case, places: list[str], outcome: Forgotten, asked: dict[
         )
     recorded = {place.split("/")[1] for place in places if place.startswith("transcripts/")}
     for job in sorted(recorded - {*outcome.removed}):
-        why = "messages name places in the common order, which is that of ids where alignment = sorted-ids"
+        why = (
+            "messages name places in the common order; where alignment = sorted-ids, that is the order of ids, and a "
+            "digest of all ids is there, by which one who has the rest of them can test a guess"
+        )
         if job in asked:
             why += f"; clients asked by id: {asked[job]} times; remove it with --remove-transcripts"
         yield f"transcripts/{job}", why

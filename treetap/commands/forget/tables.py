@@ -39,7 +39,7 @@ def forget_rows(path: Path, ids: Collection[str], *, first: int = 0, dry: bool) 
         if gone and not dry:
             with writing_whole(path) as file:
                 of_form(path, ids, first, file)
-    except (pa.ArrowException, csv.Error, UnicodeDecodeError) as failure:
+    except (pa.ArrowException, csv.Error, IndexError, UnicodeDecodeError) as failure:
         raise DataError(f"{path}: is damaged ({type(failure).__name__}): move it away, or delete it") from None
     return gone
 

@@ -36,6 +36,8 @@ from treetap.privacy.column_privacy import sentences
 from treetap.terminal import text
 
 Json = dict[str, Any]
+#: Errors of a disk that takes no more.
+_OF_WRITING = {errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EROFS}
 #: Roles whose models of trees have a commitment to the leaves, unless an earlier release trained them.
 COMMITS = ("label_holder", "feature_party")
 
@@ -56,12 +58,13 @@ def find(model: str, config: Path | None) -> Path:
 
 @contextmanager
 def reading(folder: Path) -> Iterator[None]:
-    """Report a file that cannot be read as bad input: a party's state is for the party's own user."""
+    """Report a file that cannot be read, or written, as bad input: a party's state is for the party's own user."""
     try:
         yield
     except OSError as failure:
         own = "; a party's files are for its own user, so ask as that user" if failure.errno == errno.EACCES else ""
-        raise BadInput(f"{failure.filename or folder}: cannot be read: {failure.strerror}{own}") from None
+        done = "written" if failure.errno in _OF_WRITING else "read"
+        raise BadInput(f"{failure.filename or folder}: cannot be {done}: {failure.strerror}{own}") from None
 
 
 def describe(folder: Path) -> Json:
