@@ -123,10 +123,11 @@ class TlsFiles:
 
     def pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
         """The certificate and its key. Raises ConfigError: one cannot be read, or they do not fit each other."""
-        certificate, key = read_certificates(self.certificate)[0], read_key(self.key, self.passphrase)
-        if not belongs(key, certificate):
-            raise ConfigError(f"{self.key}: this key does not belong to the certificate {self.certificate}")
-        return certificate, key
+        for _ in range(2):  # `treetap certs install` may switch both between the two files
+            certificate, key = read_certificates(self.certificate)[0], read_key(self.key, self.passphrase)
+            if belongs(key, certificate):
+                return certificate, key
+        raise ConfigError(f"{self.key}: this key does not belong to the certificate {self.certificate}")
 
     def signing_pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
         """The certificate and the key of documents; of those in a token each signature tells whether they fit."""

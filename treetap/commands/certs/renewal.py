@@ -27,7 +27,16 @@ from treetap.commands.certs.requests import hosts_of, new_request, read_request
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.checksums import parse_json
 from treetap.models.durable import write_whole
-from treetap.wire.certificates import NoIdentity, date, fingerprint, identity, key_pem, open_key, read_certificates
+from treetap.wire.certificates import (
+    UNREADABLE,
+    NoIdentity,
+    date,
+    fingerprint,
+    identity,
+    key_pem,
+    open_key,
+    read_certificates,
+)
 from treetap.wire.roles import Identity
 from treetap.wire.signatures import signed
 from treetap.wire.tls import TlsFiles
@@ -120,13 +129,14 @@ def read_renewal(path: Path) -> Renewal:
         if not isinstance(document, dict) or set(document) != _FIELDS or document["format"] != _FORMAT:
             raise ValueError
         ends, text, signature = (str(document[field]) for field in ("ends", "request", "signed"))
+        request = text.encode()
         made = Signed.FromString(base64.b64decode(signature, validate=True))
         old = x509.load_der_x509_certificate(made.certificate)
-    except (ValueError, DecodeError):
+    except (*UNREADABLE, DecodeError):
         raise DataError(f"{path}: not a request for renewal, or damaged: treetap certs renew makes one") from None
     if ends != old.not_valid_after_utc.isoformat():
         raise DataError(f"{path}: it says that its certificate ends on {ends!r}, which is not so: it was changed")
-    return Renewal(old, read_request(path, text.encode()), made, _statement(old, ends, text))
+    return Renewal(old, read_request(path, request), made, _statement(old, ends, text))
 
 
 def _holder(path: Path, certificate: x509.Certificate) -> Identity:

@@ -19,7 +19,7 @@ from treetap.commands.typed import typed_once
 from treetap.errors import ConfigError
 from treetap.process.config import SigningConfig
 from treetap.strict import Strict, load
-from treetap.wire.certificates import common_names, key_pem, read_file, spki
+from treetap.wire.certificates import UNREADABLE, common_names, key_pem, read_file, spki
 from treetap.wire.roles import Identity, Role, reserved
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
@@ -146,7 +146,7 @@ def read_request(path: Path, content: bytes) -> x509.CertificateSigningRequest:
     try:
         asked = x509.load_pem_x509_csr(content)
         valid = asked.is_signature_valid
-    except ValueError:
+    except UNREADABLE:
         raise ConfigError(f"{path}: not a request for a certificate in PEM form") from None
     if not valid:
         raise ConfigError(f"{path}: the request is not signed with its own key: it is damaged, or made by another")
@@ -159,6 +159,8 @@ def hosts_of(asked: x509.CertificateSigningRequest | x509.Certificate) -> set[st
         shown = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return set()
+    except UNREADABLE:
+        raise ValueError("names that cannot be read") from None
     names = [*shown.get_values_for_type(x509.DNSName), *map(str, shown.get_values_for_type(x509.IPAddress))]
     return {_same(name) for name in names if not reserved(name)}
 
@@ -171,7 +173,7 @@ def fault_of(asked: x509.CertificateSigningRequest, identity: Identity, hosts: S
     try:
         shown = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         dns, wanted = shown.get_values_for_type(x509.DNSName), hosts_of(asked)
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, *UNREADABLE):
         return f"it asks for no role: make it with treetap certs request {identity.name} --role {identity.role}"
     roles = [name for name in dns if reserved(name)]
     if roles != [identity.dns]:
