@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 from tests.certificates import namesake
 from tests.library.wire.logs import RECEIVED
 from treetap.commands.certs import installing, renewal, renewals
-from treetap.commands.certs.authority import create_authority, issue, open_authority
+from treetap.commands.certs.authority import create_authority, issue, open_authority, sign
 from treetap.commands.certs.cli import certs
 from treetap.commands.certs.installing import install
 from treetap.commands.certs.renewal import MOST_BYTES, renew
@@ -279,6 +279,16 @@ def _other_curve(world: World, files: TlsFiles) -> None:
     _forge(world, files, asked)
 
 
+def _documents(world: World, files: TlsFiles) -> None:
+    """A certificate that signs documents only: it serves no connection, and yields none that does."""
+    public = files.pair()[1].public_key()
+    only = sign(world.authority, BANK, public, (), 9, documents=True)  # type: ignore[arg-type]
+    files.certificate.write_bytes(only.public_bytes(Encoding.PEM))
+    with pytest.raises(ConfigError, match="must allow both clientAuth and serverAuth"):
+        files.inspect("bank", Role.PARTY)
+    renew(files, world.carried)
+
+
 @pytest.mark.parametrize(
     ("lie", "says"),
     [
@@ -299,6 +309,7 @@ def _other_curve(world: World, files: TlsFiles) -> None:
         (_revoked, "is revoked by its authority; it cannot be renewed: ask again by treetap certs request bank"),
         (_expired, "it cannot be renewed: ask again by treetap certs request bank --role party"),
         (_another_authority, "is not signed by the authority trusted here"),
+        (_documents, "must allow both clientAuth and serverAuth; it cannot be renewed"),
         (_oversized, f"has more than {MOST_BYTES} bytes"),
         (_a_link, "cannot be read"),
         (_a_pipe, "is no regular file"),

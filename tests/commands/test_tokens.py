@@ -15,18 +15,22 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from typer.testing import CliRunner
 
 from tests.needs import token_module
-from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.authority import create_authority, issue, sign
 from treetap.commands.certs.cli import certs
 from treetap.commands.certs.requests import sign_request
 from treetap.commands.certs.revocation import revoke
+from treetap.commands.doctor.connections import check_certificate
 from treetap.errors import ConfigError, Malformed
 from treetap.process.config import Process, SigningConfig, TokenConfig
 from treetap.process.secret import Secret
 from treetap.strict import load
 from treetap.wire import tokens
+from treetap.wire.certificates import read_key
+from treetap.wire.ends import ends
 from treetap.wire.roles import Identity, Role
 from treetap.wire.signatures import signed, verified
 from treetap.wire.tls import TlsFiles
@@ -184,6 +188,10 @@ def test_a_second_certificate_signs_documents(hsm: Hsm, tmp_path: Path) -> None:
     files = config.model_copy(update={"tls": config.tls_below(tmp_path)}).transport()
     assert isinstance(files, TlsFiles)
     assert files.check("bank", Role.PARTY) == "bank"
+    findings = check_certificate(files, BANK)
+    assert [(one.level, one.subject) for one in findings if one.subject == "signing"] == [("ok", "signing")]
+    assert set(ends(files)) == {"own", "authority", "revoked", "signing"}
+    assert ends(files)["signing"]() == pytest.approx(time.time() + 365 * 86400, abs=600)
     made = signed(files, b"document", "document", time.time_ns())
     assert x509.load_der_x509_certificate(made.certificate) == x509.load_pem_x509_certificate(certificate.read_bytes())
     assert verified(plain, made, b"document", Role.PARTY, new=True)[0] == "bank"
@@ -203,10 +211,15 @@ def test_only_who_signs_documents_has_a_key_for_them(hsm: Hsm, tmp_path: Path) -
     config = SigningConfig(uri="pkcs11:token=treetap;object=x", module=hsm.module, certificate=desk.certificate)
     tls = Process.model_validate({"name": "bank", "tls": {"ca": "a", "certificate": "b", "key": "c"}}).tls
     assert tls is not None
+    second = sign(tmp_path, Identity("desk", Role.COORDINATOR), read_key(desk.key).public_key(), (), 9, documents=True)  # type: ignore[arg-type]
+    (tmp_path / "second.crt").write_bytes(second.public_bytes(Encoding.PEM))
     signing = tls.model_copy(update={"signing": config}).files().signing
+    assert signing is not None
     with pytest.raises(ConfigError, match=r"desk\.crt: the certificate is that of 'desk', not of 'bank'"):
         replace(bank, signing=signing).check("bank", Role.PARTY)
     with pytest.raises(ConfigError, match="coordinator 'desk' signs no documents"):
+        replace(desk, signing=replace(signing, certificate=tmp_path / "second.crt")).check("desk", Role.COORDINATOR)
+    with pytest.raises(ConfigError, match=r"desk\.crt: .* must be documentSigning alone"):
         replace(desk, signing=signing).check("desk", Role.COORDINATOR)
 
 

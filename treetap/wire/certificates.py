@@ -156,8 +156,10 @@ def ip_addresses(certificate: x509.Certificate) -> list[str]:
     return [str(address) for address in shown.get_values_for_type(x509.IPAddress)] if shown else []
 
 
-def extension(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension | None:
-    """An extension of a certificate, None where it has none of that kind; raises one of `UNREADABLE`."""
+def extension(
+    certificate: x509.Certificate | x509.CertificateSigningRequest, kind: type[_Extension]
+) -> _Extension | None:
+    """An extension of a certificate or a request, None where it has none of that kind; raises one of `UNREADABLE`."""
     try:
         return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
