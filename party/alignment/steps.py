@@ -12,7 +12,7 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from treetap.tables.evaluated import JobRecords, unmarked
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin
 from treetap.wire.v2 import alignment_pb2, control_pb2
+
+if TYPE_CHECKING:
+    from treetap.wire.own_rows import OwnRows
 
 log = logging.getLogger(__name__)
 STORED = "alignment"
@@ -110,6 +113,7 @@ class Alignment(RaisedLists):
         self._sizes.ids = len(ids)
         if not self.sequence:  # there is no other party
             self._finish(np.arange(len(ids)))
+            self._keep_rows(self._own_rows())
             return self._context.attempt
         stored = self._context.store.load_arrays(STORED) if keep else None
         if stored is None:
@@ -126,6 +130,7 @@ class Alignment(RaisedLists):
             ).at(self._context.party)
         self._enough_of(stored["records"])
         self._set_records(stored["records"])
+        self._keep_rows(self._own_rows())
         return int(stored["attempt"])
 
     @property
@@ -340,6 +345,7 @@ class Alignment(RaisedLists):
     async def _agreed(self, records: Rows) -> None:
         """End the phase, at a party that has the common records."""
         self._finish(records)
+        self._keep_rows(await self._context.offload(self._own_rows))
         if self._then is not None:
             await self._then()
 
@@ -370,6 +376,18 @@ class Alignment(RaisedLists):
         """Charge and set the outcome, before anything of these records is sent."""
         self._context.ledger.enter(Kind.RECORDS, len(records))
         self._records = records
-        ids = self._ids.take(records)
-        own = ids if self._training is None else map(unmarked, ids)
-        self._context.recorder.own_alignment(self._context.attempt, self._rows[records], own)
+
+    def _own_rows(self) -> OwnRows | None:
+        """The common records' rows in the party's own table, for its transcript, if it has one."""
+        if not self._context.recorder.on:
+            return None
+        from treetap.wire.own_rows import OwnRows  # a party that records nothing needs none
+
+        ids = self._ids.take(self.records)
+        own = OwnRows.of(self._rows[self.records], ids if self._training is None else map(unmarked, ids))
+        _ = own.digest  # here, where it keeps nothing waiting
+        return own
+
+    def _keep_rows(self, own: OwnRows | None) -> None:
+        if own is not None:
+            self._context.recorder.own_alignment(self._context.attempt, own)

@@ -8,7 +8,7 @@ party's own policy enables (`record`). Its files are signed with the party's TLS
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -24,8 +24,7 @@ from treetap.wire.transcript_writer import Kind, TranscriptWriter
 from treetap.wire.v2 import control_pb2, exchange_pb2, serving_pb2, transcript_pb2
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+    from treetap.wire.own_rows import OwnRows
 
 log = logging.getLogger(__name__)
 Mode = Literal["received", "both", "off"]
@@ -65,19 +64,17 @@ class Recorder:
         """Record an act of this party's own, of a type in `OWN_STEPS`."""
         self._append(transcript_pb2.TranscriptRecord.OWN, "", OWN_STEPS[type(entry)], attempt, round, stage, entry)
 
-    def own_alignment(self, attempt: int, rows: npt.NDArray[np.int64], ids: Iterable[str]) -> None:
-        """Keep the row in this party's file of each aligned record (N,), with its id; positions in messages are these.
+    def own_alignment(self, attempt: int, own: OwnRows) -> None:
+        """Keep the row in this party's file of each aligned record, with its id; positions in messages are these.
 
         The transcript has the digest, a file beside it the rows (`treetap.wire.own_rows`). Raises Interrupted if the
         disk does not take it.
         """
-        if not self.on:
-            return
-        from treetap.wire.own_rows import OwnRows, keep
+        from treetap.wire.own_rows import keep
 
         with self._recorders.writer(self._job) as writer:
             try:
-                entry = keep(writer.folder, OwnRows.of(rows, ids), writer.seal)
+                entry = keep(writer.folder, own, writer.seal)
             except OSError as failure:
                 raise Interrupted(f"{failure.filename}: cannot be written: {failure.strerror}") from failure
             self.own(0, 0, attempt, entry)

@@ -17,6 +17,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -73,7 +74,7 @@ class OwnRows:
         """The row of each record in the party's file (N,); `FORGOTTEN` of those that are."""
         return self.entries["row"].astype(np.int64)
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 as the chain has it; forgetting a record does not change it."""
         state = sha256(HEADER + self.key)

@@ -61,7 +61,7 @@ def certs_request(
     host: Hosts = None,
     signing: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Request a second certificate instead: of the key of [tls.signing] in FILE."),
+        typer.Option(metavar="FILE", help="Request a second certificate instead: of the token's key that FILE names."),
     ] = None,
 ) -> None:
     """Make a key on the process's own host, and a request for its certificate: the key never leaves the host.
