@@ -35,7 +35,7 @@ from treetap.commands.certs.requests import hosts_of, new_request, request
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import sync_folder
-from treetap.wire import rpc, tls
+from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import key_pem, read_certificates
 from treetap.wire.credentials import CredentialSource
@@ -447,6 +447,7 @@ def test_a_new_pair_moved_in_by_hand_is_switched_next(world: World) -> None:
     hand.key.replace(files.key)
     hand.certificate.replace(files.certificate)
     asked = request(world.folder / "asked", "bank", Role.PARTY)
+    assert isinstance(asked.key, Path)
     words = ["sign", str(asked.request), "--name", "bank", "--role", "party", "--ca", str(world.authority)]
     assert CliRunner().invoke(certs, words).exit_code == 0
     new = asked.key.with_suffix(".crt")
@@ -486,15 +487,15 @@ def test_a_signature_while_files_are_switched_is_made(world: World, monkeypatch:
     """The certificate is read before the switch and the key after it: both are read again."""
     files = world.member()
     answer = _answered(world, files)
-    reading = tls.read_certificates
+    reading, place = read_certificates, "treetap.wire.tls.read_certificates"
 
     def switched(path: Path) -> list[x509.Certificate]:
         certificates = reading(path)
-        monkeypatch.setattr(tls, "read_certificates", reading)
+        monkeypatch.setattr(place, reading)
         assert install(answer, files)
         return certificates
 
-    monkeypatch.setattr(tls, "read_certificates", switched)
+    monkeypatch.setattr(place, switched)
     made = signed(files, b"document", "document", time.time_ns())
     assert made.certificate == _public(files)
     assert verified(files, made, b"document", Role.PARTY)[0] == "bank"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partialmethod
+from functools import partial, partialmethod
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -18,7 +20,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from typer.testing import CliRunner
 
+from party.runtime.transcript_recorder import Recorders
+from party.trail.verify import misfits
+from tests.approvals.people import LABEL_HOLDER, MANUAL, B, approve, begin, certify, waiting
+from tests.campaign.small_jobs import play, wrong
 from tests.needs import token_module
+from tests.simulator import run
+from tests.trail.previews import lines_of
 from treetap.commands.certs.authority import create_authority, issue, sign
 from treetap.commands.certs.cli import certs
 from treetap.commands.certs.requests import sign_request
@@ -29,12 +37,15 @@ from treetap.process.config import Process, SigningConfig, TokenConfig
 from treetap.process.secret import Secret
 from treetap.strict import load
 from treetap.wire import tokens
-from treetap.wire.certificates import read_key
+from treetap.wire.certificates import fingerprint, read_key
 from treetap.wire.ends import ends
 from treetap.wire.roles import Identity, Role
 from treetap.wire.signatures import signed, verified
+from treetap.wire.signed_heads import signer_of
 from treetap.wire.tls import TlsFiles
 from treetap.wire.tokens import Token
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.v2.types_pb2 import Signed
 
 pytestmark = pytest.mark.second_tier
 PIN = "canary-5309"
@@ -241,3 +252,40 @@ def test_a_uri_names_one_key_and_no_pin(tmp_path: Path, uri: str) -> None:
     with pytest.raises(ConfigError, match="uri: ") as caught:
         load(path, TokenConfig)
     assert "canary" not in str(caught.value)
+
+
+def test_a_token_signs_all_that_a_party_signs_in_a_job(
+    hsm: Hsm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its trail's heads, its people's approval and its transcript: partners take them, and its `key` signs none."""
+    certificates = certify(tmp_path / "ca")
+    public = hsm.token(B).key_pair().public_key()
+    second = sign(tmp_path / "ca", Identity(B, Role.PARTY), public, (), 9, documents=True)
+    (tmp_path / "b.crt").write_bytes(second.public_bytes(Encoding.PEM))
+
+    async def main() -> None:
+        federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
+        config = federation.configs[B]
+        assert config.tls is not None
+        uri, pin = f"pkcs11:token=treetap;object={B}", Secret(command=("echo", PIN))
+        signing = SigningConfig(uri=uri, module=hsm.module, pin=pin, certificate=tmp_path / "b.crt")
+        federation.configs[B] = config.model_copy(update={"tls": config.tls.model_copy(update={"signing": signing})})
+        signer = signer_of(federation.configs[B].transport())
+        monkeypatch.setattr("tests.simulator.Recorders", partial(Recorders, signer=signer))
+        federation.kill(B)
+        federation.start(B)
+        playing = asyncio.ensure_future(play(federation, "boosting"))
+        await waiting(federation, "job", B)
+        (approved,) = approve(federation, B).verdicts
+        assert (await playing).state == "finished"
+        assert wrong(federation, "boosting") == ""
+        lines = [lines_of(federation, LABEL_HOLDER, kind)[-1] for kind in ("heads", "left")]
+        for made in [*(line["came"][B]["signed"] for line in lines), approved.countersigned]:
+            assert x509.load_der_x509_certificate(Signed.FromString(base64.b64decode(made)).certificate) == second
+        await federation.close()
+        reader = TranscriptReader(federation.state(B) / "transcripts" / "job", certificates[B].ca)
+        assert list(reader)
+        assert (reader.anchor.state, reader.anchor.fingerprint) == ("signed", fingerprint(second))
+        assert list(misfits(federation.configs[B])) == []
+
+    run(main())

@@ -85,7 +85,7 @@ def test_a_late_command_of_another_user_is_left(monkeypatch: pytest.MonkeyPatch)
         raise PermissionError
 
     with monkeypatch.context() as patched:
-        patched.setattr(secret.os, "killpg", forbidden)
+        patched.setattr("treetap.process.secret.os.killpg", forbidden)
         patched.setattr(secret, "_END_S", 0.0)
         with pytest.raises(ConfigError, match=r"took longer than 0\.01 s"):
             _command("time.sleep(60)").read(FIELD, 64, 0.01)

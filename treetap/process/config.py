@@ -63,8 +63,8 @@ class SigningConfig(TokenConfig):
 
     certificate: Path
     """A certificate of that key, PEM, of the same authority, name and role, that serves no connection: its one extended
-    key usage is documentSigning. `treetap certs request --signing` asks for it, and before it ends for the next one, which
-    takes the place of this file: signatures read it anew.
+    key usage is documentSigning. `treetap certs request --signing` asks for it, and before it ends for the next one,
+    which takes the place of this file: signatures read it anew.
     """
 
     def below(self, base: Path) -> Self:
