@@ -23,8 +23,8 @@ from treetap.strict import Strict, unshown
 
 #: Seconds for a command to print a secret and to end.
 WITHIN_S = 10.0
-#: Bytes of a passphrase or PIN, and of the end of its line.
-MOST_PHRASE = 1024
+#: Bytes of a passphrase or PIN, and of the end of its line: OpenSSL's limit.
+MOST_PHRASE = 1023
 #: The variable in which systemd names the folder of a service's credentials.
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
 #: Seconds for a killed command to be gone.

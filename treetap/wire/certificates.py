@@ -82,7 +82,9 @@ def open_key(path: Path, passphrase: Phrase | None = None) -> OpenedKey:
     except (ValueError, UnsupportedAlgorithm):
         raise ConfigError(f"{path}: not a private key in PEM form") from None
     if passphrase is not None:
-        raise ConfigError(f"{path}: the key has no passphrase; encrypt it, or leave passphrase out")
+        raise ConfigError(
+            f"{path}: the key has no passphrase; encrypt it (openssl pkey -aes256), or leave passphrase out"
+        )
     return opened
 
 
