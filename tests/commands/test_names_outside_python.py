@@ -25,7 +25,7 @@ LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
 MODULE = re.compile(r"(?<![\w./-])(?![\w.-]+\.svc\b)(?:treetap|party|coordinator|attacks|tests)(?:\.[A-Za-z_]\w*)+")
 #: What makes a file or a host of what looks like a module: party.toml, coordinator.log, coordinator.example.org.
 #: Kubernetes' services have names with .svc.
-NO_MODULE = re.compile(r"\.(?:toml|yaml|log|csv|crt|key|json|service|example\.org)\b")
+NO_MODULE = re.compile(r"\.(?:toml|yaml|log|csv|crt|key|json|service|watched|example\.org)\b")
 #: Pages with variables of their own such as `party.trees`, and pictures.
 NO_MODULES_IN = (".j2", ".svg", ".html", ".js")
 #: Pages by the names that they had when their figures were recorded.

@@ -8,12 +8,14 @@ import json
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -24,7 +26,7 @@ from typer.testing import CliRunner
 from tests.certificates import namesake
 from tests.library.wire.logs import RECEIVED
 from treetap.commands.certs import installing, renewal, renewals
-from treetap.commands.certs.authority import create_authority, issue, open_authority
+from treetap.commands.certs.authority import create_authority, issue, open_authority, sign
 from treetap.commands.certs.cli import certs
 from treetap.commands.certs.installing import install
 from treetap.commands.certs.renewal import MOST_BYTES, renew
@@ -253,6 +255,40 @@ def _expired(world: World, _files: TlsFiles) -> None:
     _forge(world, files, _asked(BANK))
 
 
+def _unreadable(world: World, files: TlsFiles) -> None:
+    """A certificate of no authority whose names have a form that cannot be read: a party of EDI."""
+    _forge(world, files, _asked(BANK))
+    content = json.loads((world.carried / "bank.renewal").read_text())
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bank")])
+    first, last = datetime.now(UTC), datetime.fromisoformat(content["ends"])
+    names = x509.UnrecognizedExtension(x509.SubjectAlternativeName.oid, bytes.fromhex("3002a500"))
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 7, first, last).add_extension(names, critical=False)
+    made = Signed.FromString(base64.b64decode(content["signed"]))
+    made.certificate = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
+    content["signed"] = base64.b64encode(made.SerializeToString()).decode()
+    (world.carried / "bank.renewal").write_text(json.dumps(content))
+
+
+def _other_curve(world: World, files: TlsFiles) -> None:
+    """A request whose key is of a curve that the library does not know."""
+    curve, other = (bytes.fromhex(f"06082a8648ce3d0301{number}") for number in ("07", "63"))
+    content = _asked(BANK).public_bytes(Encoding.DER).replace(curve, other)
+    asked = x509.load_der_x509_csr(content)
+    with pytest.raises(UnsupportedAlgorithm):
+        asked.public_key()
+    _forge(world, files, asked)
+
+
+def _documents(world: World, files: TlsFiles) -> None:
+    """A certificate that signs documents only: it serves no connection, and yields none that does."""
+    public = files.pair()[1].public_key()
+    only = sign(world.authority, BANK, public, (), 9, documents=True)  # type: ignore[arg-type]
+    files.certificate.write_bytes(only.public_bytes(Encoding.PEM))
+    with pytest.raises(ConfigError, match="must allow both clientAuth and serverAuth"):
+        files.inspect("bank", Role.PARTY)
+    renew(files, world.carried)
+
+
 @pytest.mark.parametrize(
     ("lie", "says"),
     [
@@ -264,12 +300,16 @@ def _expired(world: World, _files: TlsFiles) -> None:
         (_changed("ends", lambda _: "2999-01-01T00:00:00+00:00"), "it was changed"),
         (_changed("request", lambda _: _asked(BANK).public_bytes(Encoding.PEM).decode()), "is of something else"),
         (_changed("request", lambda _: "none"), "not a request for a certificate in PEM form"),
+        (_changed("request", lambda _: "\ud800"), "not a request for renewal, or damaged"),
+        (_unreadable, "names cannot be read"),
+        (_other_curve, "not a request for a certificate in PEM form"),
         (_changed("signed", lambda text: _later(text, 1)), "is of something else, or was changed"),
         (_changed("signed", lambda _: "AAAA"), "not a request for renewal, or damaged"),
         (_changed("format", lambda _: "treetap renewal 2"), "not a request for renewal"),
         (_revoked, "is revoked by its authority; it cannot be renewed: ask again by treetap certs request bank"),
         (_expired, "it cannot be renewed: ask again by treetap certs request bank --role party"),
         (_another_authority, "is not signed by the authority trusted here"),
+        (_documents, "must allow both clientAuth and serverAuth; it cannot be renewed"),
         (_oversized, f"has more than {MOST_BYTES} bytes"),
         (_a_link, "cannot be read"),
         (_a_pipe, "is no regular file"),
@@ -316,6 +356,10 @@ def test_folders_and_options_that_do_not_fit(world: World, monkeypatch: pytest.M
         patch.setattr(renewals, "MOST_REQUESTS", 0)
         with pytest.raises(BadInput, match="more than 0 requests"):
             world.sign()
+    (world.authority / "authority.toml").write_text('passphrase = { file = "gone" }\n')
+    with pytest.raises(ConfigError, match=r"ca\.key: the key has no passphrase"):  # once, not for each request
+        world.sign()
+    (world.authority / "authority.toml").unlink()
     (world.authority / "renewed.jsonl").write_text("{}\n")
     with pytest.raises(ConfigError, match=r"renewed\.jsonl: line 1 is damaged"):
         world.sign()
@@ -403,6 +447,7 @@ def test_a_new_pair_moved_in_by_hand_is_switched_next(world: World) -> None:
     hand.key.replace(files.key)
     hand.certificate.replace(files.certificate)
     asked = request(world.folder / "asked", "bank", Role.PARTY)
+    assert isinstance(asked.key, Path)
     words = ["sign", str(asked.request), "--name", "bank", "--role", "party", "--ca", str(world.authority)]
     assert CliRunner().invoke(certs, words).exit_code == 0
     new = asked.key.with_suffix(".crt")
@@ -436,6 +481,24 @@ def test_what_the_old_key_has_signed_still_counts(world: World, tmp_path: Path) 
     assert (reader.anchor.state, reader.anchor.verified, reader.anchor.revoked) == ("signed", True, "")
     listed = TlsFiles(files.ca, files.certificate, files.key, lists)
     assert verified(listed, old, b"statement", Role.PARTY)[0] == "bank"
+
+
+def test_a_signature_while_files_are_switched_is_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The certificate is read before the switch and the key after it: both are read again."""
+    files = world.member()
+    answer = _answered(world, files)
+    reading, place = read_certificates, "treetap.wire.tls.read_certificates"
+
+    def switched(path: Path) -> list[x509.Certificate]:
+        certificates = reading(path)
+        monkeypatch.setattr(place, reading)
+        assert install(answer, files)
+        return certificates
+
+    monkeypatch.setattr(place, switched)
+    made = signed(files, b"document", "document", time.time_ns())
+    assert made.certificate == _public(files)
+    assert verified(files, made, b"document", Role.PARTY)[0] == "bank"
 
 
 def test_a_running_process_goes_by_the_new_pair(world: World) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partialmethod
+from functools import partial, partialmethod
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -15,22 +17,35 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from typer.testing import CliRunner
 
+from party.runtime.transcript_recorder import Recorders
+from party.trail.verify import misfits
+from tests.approvals.people import LABEL_HOLDER, MANUAL, B, approve, begin, certify, waiting
+from tests.campaign.small_jobs import play, wrong
 from tests.needs import token_module
-from treetap.commands.certs.authority import create_authority, issue
+from tests.simulator import run
+from tests.trail.previews import lines_of
+from treetap.commands.certs.authority import create_authority, issue, sign
 from treetap.commands.certs.cli import certs
 from treetap.commands.certs.requests import sign_request
 from treetap.commands.certs.revocation import revoke
+from treetap.commands.doctor.connections import check_certificate
 from treetap.errors import ConfigError, Malformed
 from treetap.process.config import Process, SigningConfig, TokenConfig
 from treetap.process.secret import Secret
 from treetap.strict import load
 from treetap.wire import tokens
+from treetap.wire.certificates import fingerprint, read_key
+from treetap.wire.ends import ends
 from treetap.wire.roles import Identity, Role
 from treetap.wire.signatures import signed, verified
+from treetap.wire.signed_heads import signer_of
 from treetap.wire.tls import TlsFiles
 from treetap.wire.tokens import Token
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.v2.types_pb2 import Signed
 
 pytestmark = pytest.mark.second_tier
 PIN = "canary-5309"
@@ -184,6 +199,10 @@ def test_a_second_certificate_signs_documents(hsm: Hsm, tmp_path: Path) -> None:
     files = config.model_copy(update={"tls": config.tls_below(tmp_path)}).transport()
     assert isinstance(files, TlsFiles)
     assert files.check("bank", Role.PARTY) == "bank"
+    findings = check_certificate(files, BANK)
+    assert [(one.level, one.subject) for one in findings if one.subject == "signing"] == [("ok", "signing")]
+    assert set(ends(files)) == {"own", "authority", "revoked", "signing"}
+    assert ends(files)["signing"]() == pytest.approx(time.time() + 365 * 86400, abs=600)
     made = signed(files, b"document", "document", time.time_ns())
     assert x509.load_der_x509_certificate(made.certificate) == x509.load_pem_x509_certificate(certificate.read_bytes())
     assert verified(plain, made, b"document", Role.PARTY, new=True)[0] == "bank"
@@ -203,10 +222,15 @@ def test_only_who_signs_documents_has_a_key_for_them(hsm: Hsm, tmp_path: Path) -
     config = SigningConfig(uri="pkcs11:token=treetap;object=x", module=hsm.module, certificate=desk.certificate)
     tls = Process.model_validate({"name": "bank", "tls": {"ca": "a", "certificate": "b", "key": "c"}}).tls
     assert tls is not None
+    second = sign(tmp_path, Identity("desk", Role.COORDINATOR), read_key(desk.key).public_key(), (), 9, documents=True)  # type: ignore[arg-type]
+    (tmp_path / "second.crt").write_bytes(second.public_bytes(Encoding.PEM))
     signing = tls.model_copy(update={"signing": config}).files().signing
+    assert signing is not None
     with pytest.raises(ConfigError, match=r"desk\.crt: the certificate is that of 'desk', not of 'bank'"):
         replace(bank, signing=signing).check("bank", Role.PARTY)
     with pytest.raises(ConfigError, match="coordinator 'desk' signs no documents"):
+        replace(desk, signing=replace(signing, certificate=tmp_path / "second.crt")).check("desk", Role.COORDINATOR)
+    with pytest.raises(ConfigError, match=r"desk\.crt: .* must be documentSigning alone"):
         replace(desk, signing=signing).check("desk", Role.COORDINATOR)
 
 
@@ -228,3 +252,40 @@ def test_a_uri_names_one_key_and_no_pin(tmp_path: Path, uri: str) -> None:
     with pytest.raises(ConfigError, match="uri: ") as caught:
         load(path, TokenConfig)
     assert "canary" not in str(caught.value)
+
+
+def test_a_token_signs_all_that_a_party_signs_in_a_job(
+    hsm: Hsm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its trail's heads, its people's approval and its transcript: partners take them, and its `key` signs none."""
+    certificates = certify(tmp_path / "ca")
+    public = hsm.token(B).key_pair().public_key()
+    second = sign(tmp_path / "ca", Identity(B, Role.PARTY), public, (), 9, documents=True)
+    (tmp_path / "b.crt").write_bytes(second.public_bytes(Encoding.PEM))
+
+    async def main() -> None:
+        federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
+        config = federation.configs[B]
+        assert config.tls is not None
+        uri, pin = f"pkcs11:token=treetap;object={B}", Secret(command=("echo", PIN))
+        signing = SigningConfig(uri=uri, module=hsm.module, pin=pin, certificate=tmp_path / "b.crt")
+        federation.configs[B] = config.model_copy(update={"tls": config.tls.model_copy(update={"signing": signing})})
+        signer = signer_of(federation.configs[B].transport())
+        monkeypatch.setattr("tests.simulator.Recorders", partial(Recorders, signer=signer))
+        federation.kill(B)
+        federation.start(B)
+        playing = asyncio.ensure_future(play(federation, "boosting"))
+        await waiting(federation, "job", B)
+        (approved,) = approve(federation, B).verdicts
+        assert (await playing).state == "finished"
+        assert wrong(federation, "boosting") == ""
+        lines = [lines_of(federation, LABEL_HOLDER, kind)[-1] for kind in ("heads", "left")]
+        for made in [*(line["came"][B]["signed"] for line in lines), approved.countersigned]:
+            assert x509.load_der_x509_certificate(Signed.FromString(base64.b64decode(made)).certificate) == second
+        await federation.close()
+        reader = TranscriptReader(federation.state(B) / "transcripts" / "job", certificates[B].ca)
+        assert list(reader)
+        assert (reader.anchor.state, reader.anchor.fingerprint) == ("signed", fingerprint(second))
+        assert list(misfits(federation.configs[B])) == []
+
+    run(main())

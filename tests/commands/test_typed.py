@@ -7,15 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from treetap.commands import typed
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.cli import certs
 from treetap.commands.certs.installing import install
 from treetap.commands.certs.renewal import renew
 from treetap.commands.certs.renewals import sign_renewals
 from treetap.commands.certs.revocation import revoke
 from treetap.commands.jobs.client import read
-from treetap.errors import ConfigError
+from treetap.errors import BadInput, ConfigError
 from treetap.process.secret import Secret
 from treetap.wire.certificates import key_pem, read_key
 from treetap.wire.roles import Role
@@ -58,3 +60,24 @@ def test_the_next_key_is_under_the_passphrase_of_the_one_in_use(tmp_path: Path) 
     assert answer.certificate is not None
     assert install(answer.certificate, files)
     assert files.inspect("bank", Role.PARTY) == "bank"
+
+
+def test_renewals_take_a_passphrase_from_the_place_that_a_process_names(tmp_path: Path) -> None:
+    """Without a terminal, as from a timer: a process's file names its pair and the command that prints the word."""
+    create_authority(tmp_path)
+    revoke(tmp_path)
+    files = issue(tmp_path / "tls", "bank", Role.PARTY, ca_folder=tmp_path)
+    files.key.write_bytes(key_pem(read_key(files.key), b"word"))
+    tls = 'ca = "ca.crt"\ncertificate = "tls/bank.crt"\nkey = "tls/bank.key"\n'
+    tls += 'passphrase = { command = ["echo", "word"] }\n'
+    (own := tmp_path / "bank.toml").write_text(f'name = "bank"\nlisten = "127.0.0.1:1"\n[tls]\n{tls}')
+    for words in ([], [str(files.certificate), "--config", str(own)], ["--config", str(own), "--key", "other.key"]):
+        with pytest.raises(BadInput, match=r"name either|--key and --ca go with"):
+            CliRunner().invoke(certs, ["renew", *words], catch_exceptions=False)
+    before = files.certificate.read_bytes()
+    CliRunner().invoke(certs, ["renew", "--config", str(own)], catch_exceptions=False)
+    (answer,) = sign_renewals(tmp_path / "tls", tmp_path, tmp_path / "answers")
+    CliRunner().invoke(certs, ["install", str(answer.certificate), "--config", str(own)], catch_exceptions=False)
+    assert files.certificate.read_bytes() != before
+    opened = replace(files, passphrase=Secret(command=("echo", "word")))
+    assert opened.inspect("bank", Role.PARTY) == "bank"

@@ -15,12 +15,15 @@ from tests.console.asking import HOST, ORIGIN, Browser, Given, a_job, console, e
 from tests.simulator import run
 from treetap.commands.approvals.client import ConsoleConfig
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.console import listening
 from treetap.commands.console import sessions as limits
 from treetap.commands.console.forms import MOST_FIELDS, MOST_FORM
 from treetap.commands.console.listening import hosts_of, secured_by
 from treetap.commands.console.pages import VIEWS
 from treetap.commands.console.server import Console
 from treetap.commands.console.sessions import IDLE_S, MOST, TOKEN_S, Sessions
+from treetap.process.secret import Secret
+from treetap.wire.certificates import key_pem, read_key
 from treetap.wire.roles import Role
 from treetap.wire.v2 import approvals_pb2
 
@@ -226,6 +229,26 @@ def test_a_new_certificate_of_the_pages_is_used(tmp_path: Path, caplog: pytest.L
     assert secured() is before
     assert "those read before stay in force" in caplog.text
     second.certificate.replace(first.certificate)
+    assert secured() is not before
+
+
+def test_a_passphrase_that_is_away_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files look the same once its place is back: every ten minutes it is tried, and not at each connection."""
+    create_authority(tmp_path / "ca")
+    files = issue(tmp_path, "pages", Role.PARTY, ca_folder=tmp_path / "ca")
+    key, place = read_key(files.key), tmp_path / "word"
+    files.key.write_bytes(key_pem(key, b"word"))
+    place.write_text("word")
+    moments = iter([0.0, 0.0, listening.AGAIN_S - 1, listening.AGAIN_S])
+    monkeypatch.setattr(listening, "monotonic", lambda: next(moments))
+    secured = secured_by(ConsoleConfig(certificate=files.certificate, key=files.key, passphrase=Secret(file=place)))
+    assert secured is not None
+    before = secured()
+    files.key.write_bytes(key_pem(key, b"word"))  # another salt, and so another content
+    place.unlink()
+    assert secured() is before
+    place.write_text("word")
+    assert secured() is before
     assert secured() is not before
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 from pathlib import Path
 
@@ -73,6 +74,24 @@ def test_a_late_command_ends_with_what_it_has_started(tmp_path: Path, monkeypatc
     assert ready.poll(30_000)
     assert os.read(watched, 8) == b""  # nothing has it open any more
     os.close(watched)
+
+
+def test_a_late_command_of_another_user_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No signal reaches one that sudo runs: the message is that of any late command, and nothing waits for it."""
+    ended: list[int] = []
+
+    def forbidden(number: int, _: int) -> None:
+        ended.append(number)
+        raise PermissionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("treetap.process.secret.os.killpg", forbidden)
+        patched.setattr(secret, "_END_S", 0.0)
+        with pytest.raises(ConfigError, match=r"took longer than 0\.01 s"):
+            _command("time.sleep(60)").read(FIELD, 64, 0.01)
+    (number,) = ended
+    os.killpg(number, signal.SIGKILL)
+    os.waitpid(number, 0)
 
 
 def test_faults_of_files_and_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,9 @@ class TokenConfig(Strict):
     module: Path
     """The token's PKCS#11 module: a shared library of its vendor, which this process loads."""
     pin: Secret | None = None
-    """Where the user PIN comes from, as `passphrase` of `[tls]`. Without it `treetap certs` asks at its terminal."""
+    """Where the user PIN comes from, in the form of `passphrase` of `[tls]`; read for each signature. Without it
+    `treetap certs` asks at its terminal.
+    """
 
     def below(self, base: Path) -> Self:
         """The same with relative paths taken from a folder."""
@@ -60,7 +62,10 @@ class SigningConfig(TokenConfig):
     """A key in a token that signs a party's or an operator's documents, and its certificate."""
 
     certificate: Path
-    """A certificate of that key, PEM, of the same authority, name and role: `treetap certs request --signing`."""
+    """A certificate of that key, PEM, of the same authority, name and role, that serves no connection: its one extended
+    key usage is documentSigning. `treetap certs request --signing` asks for it, and before it ends for the next one,
+    which takes the place of this file: signatures read it anew.
+    """
 
     def below(self, base: Path) -> Self:
         return super().below(base).model_copy(update={"certificate": base / self.certificate})

@@ -11,6 +11,7 @@ import select
 import signal
 import stat
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any, Self
@@ -22,10 +23,12 @@ from treetap.strict import Strict, unshown
 
 #: Seconds for a command to print a secret and to end.
 WITHIN_S = 10.0
-#: Bytes of a passphrase or PIN, and of the end of its line.
-MOST_PHRASE = 1024
+#: Bytes of a passphrase or PIN, and of the end of its line: OpenSSL's limit.
+MOST_PHRASE = 1023
 #: The variable in which systemd names the folder of a service's credentials.
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
+#: Seconds for a killed command to be gone.
+_END_S = 1.0
 _PIECE = 4096
 _NAME = r"^[A-Za-z0-9_.@-]{1,255}$"
 
@@ -168,11 +171,18 @@ def _printed(command: tuple[str, ...], where: str, limit: int, within_s: float) 
             raise ConfigError(late) from None
         finally:
             if process.returncode is None:  # not waited for, so that no other process has its number
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                _end(process)
     if status:
         raise ConfigError(f"{where}: ended with status {status}; run it by hand, as this process's user, to see why")
     return output
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a command with what it has started; one of another user, such as sudo's, is left without its output."""
+    with suppress(PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_END_S)
 
 
 def _gathered(descriptor: int, limit: int, until: float) -> bytes | None:

@@ -20,6 +20,14 @@ from treetap.names import NAME
 from treetap.wire.roles import DOMAIN, Identity, Role, reserved
 
 _Extension = TypeVar("_Extension", bound=x509.ExtensionType)
+#: Errors of a certificate, or of a request for one, whose parts cannot be read: anyone may have made it.
+UNREADABLE = (
+    ValueError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
 
 
 def read_file(path: Path) -> bytes:
@@ -74,7 +82,9 @@ def open_key(path: Path, passphrase: Phrase | None = None) -> OpenedKey:
     except (ValueError, UnsupportedAlgorithm):
         raise ConfigError(f"{path}: not a private key in PEM form") from None
     if passphrase is not None:
-        raise ConfigError(f"{path}: the key has no passphrase; encrypt it, or leave passphrase out")
+        raise ConfigError(
+            f"{path}: the key has no passphrase; encrypt it (openssl pkey -aes256), or leave passphrase out"
+        )
     return opened
 
 
@@ -148,8 +158,10 @@ def ip_addresses(certificate: x509.Certificate) -> list[str]:
     return [str(address) for address in shown.get_values_for_type(x509.IPAddress)] if shown else []
 
 
-def extension(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension | None:
-    """An extension of a certificate, None where it has none of that kind."""
+def extension(
+    certificate: x509.Certificate | x509.CertificateSigningRequest, kind: type[_Extension]
+) -> _Extension | None:
+    """An extension of a certificate or a request, None where it has none of that kind; raises one of `UNREADABLE`."""
     try:
         return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
@@ -179,9 +191,12 @@ def identity(certificate: x509.Certificate, needed: Role | None = None) -> Ident
     """The process that a certificate names. `needed`: the role that a remedy names, None where any will do.
 
     Raises:
-        NoIdentity: no common name or several, no role or several, or another name below `DOMAIN`.
+        NoIdentity: no common name or several, no role or several, another name below `DOMAIN`, or unreadable ones.
     """
-    names = common_names(certificate)
+    try:
+        names, hosts = common_names(certificate), dns_names(certificate)
+    except UNREADABLE:
+        raise NoIdentity("the certificate's names cannot be read: it was changed, or made by another tool") from None
     # Several common names would let a reader choose whose certificate it is.
     if len(names) != 1 or not NAME.match(names[0]):
         shown = ", ".join(repr(name[:64]) for name in names[:4]) or "none"
@@ -192,7 +207,7 @@ def identity(certificate: x509.Certificate, needed: Role | None = None) -> Ident
         "treetap certs request and sign"
     )
     # Names of hosts may stand beside it; below `DOMAIN` exactly one name, of one role.
-    below = [host.lower() for host in dns_names(certificate) if reserved(host)]
+    below = [host.lower() for host in hosts if reserved(host)]
     if not below:
         raise NoIdentity(f"the certificate of {name!r} has no role; {renewal}")
     for role in Role:

@@ -13,7 +13,7 @@ from cryptography import x509
 
 from treetap.errors import ConfigError, Refused
 from treetap.wire import revoked as lists
-from treetap.wire.certificates import NoIdentity, identity, read_certificates
+from treetap.wire.certificates import UNREADABLE, NoIdentity, identity, read_certificates
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles, certificate_fault
 
@@ -77,7 +77,7 @@ class Credentials:
             caller = identity(shown, needed)
         except NoIdentity as fault:
             raise Refused(str(fault)) from None
-        except ValueError:
+        except UNREADABLE:
             raise Refused("the caller's certificate cannot be read") from None
         if reason := certificate_fault(shown, self.authorities, None, None, self.revoked):
             raise Refused(f"{caller}: {reason}")

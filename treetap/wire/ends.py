@@ -1,4 +1,4 @@
-"""Last moments of what a process needs for calls: its certificate, its authorities', its list of revoked ones."""
+"""Last moments of what a process needs: its certificates, its authorities', its list of revoked ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from treetap.wire.tls import TlsFiles
 def ends(files: TlsFiles) -> Mapping[str, Callable[[], float]]:
     """What ends → the function that reads, from the file as it is, when: Unix time, NaN if it cannot be read.
 
-    `own`, `authority` (the first of several to end), and `revoked` where a list is named.
+    `own`, `authority` (the first of several to end), and where they are named `revoked`, a list, and `signing`.
     """
-    of = {"own": _own, "authority": _authority, **({"revoked": _revoked} if files.revoked else {})}
+    of = {"own": _own, "authority": _authority}
+    of |= {"revoked": _revoked} if files.revoked else {}
+    of |= {"signing": _signing} if files.signing else {}
     return {what: partial(_seconds, read, files) for what, read in of.items()}
 
 
@@ -31,6 +33,11 @@ def _seconds(read: Callable[[TlsFiles], datetime], files: TlsFiles) -> float:
 
 def _own(files: TlsFiles) -> datetime:
     return read_certificates(files.certificate)[0].not_valid_after_utc
+
+
+def _signing(files: TlsFiles) -> datetime:
+    assert files.signing is not None, "without a token nothing of it ends"
+    return files.signing.read().not_valid_after_utc
 
 
 def _authority(files: TlsFiles) -> datetime:

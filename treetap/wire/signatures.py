@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from treetap.errors import ConfigError, Malformed
-from treetap.wire.certificates import NoIdentity, date, fingerprint, identity, read_certificates, signed_by
+from treetap.wire.certificates import UNREADABLE, NoIdentity, date, fingerprint, identity, read_certificates, signed_by
 from treetap.wire.revoked import Revoked
 from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles
@@ -52,7 +52,7 @@ def holder_of(content: bytes, role: Role) -> tuple[x509.Certificate, str]:
         signer = identity(certificate, role)
     except NoIdentity as fault:
         raise Malformed(f"its signature is no {role}'s: {fault}") from None
-    except ValueError:
+    except UNREADABLE:
         raise Malformed("its certificate cannot be read: the signature was changed") from None
     if signer.role is not role:
         raise Malformed(f"its signature is that of {signer}, not of {role.one}")

@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 
 #: Every process is both ends of connections.
 BOTH_ENDS = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
+#: The one use of a certificate for documents (documentSigning, RFC 9336), so that it serves no connection.
+DOCUMENTS = x509.ObjectIdentifier("1.3.6.1.5.5.7.3.36")
 #: Metadata key under which a caller gives its name. A server with certificates never looks at it.
 NAME_KEY = "treetap-name"
 
@@ -117,16 +119,19 @@ class TlsFiles:
         if fault := certificate_fault(certificate, authorities, expected_name, role, self.revocations(authorities)):
             raise ConfigError(f"{self.certificate}: {fault}")
         own = identity(certificate)
-        if self.signing is not None and (fault := self.fault(self.signing.read(), own.name, own.role)):
-            raise ConfigError(f"{self.signing.certificate}: {fault}")
+        if self.signing is not None:
+            second, listed = self.signing.read(), self.revocations(authorities)
+            if fault := certificate_fault(second, authorities, own.name, own.role, listed, (DOCUMENTS,)):
+                raise ConfigError(f"{self.signing.certificate}: {fault}")
         return own.name
 
     def pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
         """The certificate and its key. Raises ConfigError: one cannot be read, or they do not fit each other."""
-        certificate, key = read_certificates(self.certificate)[0], read_key(self.key, self.passphrase)
-        if not belongs(key, certificate):
-            raise ConfigError(f"{self.key}: this key does not belong to the certificate {self.certificate}")
-        return certificate, key
+        for _ in range(2):  # `treetap certs install` may switch both between the two files
+            certificate, key = read_certificates(self.certificate)[0], read_key(self.key, self.passphrase)
+            if belongs(key, certificate):
+                return certificate, key
+        raise ConfigError(f"{self.key}: this key does not belong to the certificate {self.certificate}")
 
     def signing_pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
         """The certificate and the key of documents; of those in a token each signature tells whether they fit."""
@@ -168,10 +173,12 @@ def certificate_fault(
     expected_name: str | None,
     role: Role | None = None,
     revoked: Revoked | None = None,
+    needed: Sequence[x509.ObjectIdentifier] = BOTH_ENDS,
 ) -> str | None:
     """The reason why a process that trusts ``authorities`` would refuse ``certificate`` now; None if it would not.
 
-    ``expected_name``, ``role``: what it must name; None for any. ``revoked``: None where there is no list.
+    ``expected_name``, ``role``: what it must name; None for any. ``revoked``: None where there is no list. ``needed``:
+    its uses.
     """
     if fault := _out_of_dates(certificate, "the certificate"):
         return fault
@@ -187,7 +194,7 @@ def certificate_fault(
         return fault
     if revoked is not None and (fault := revoked.fault(certificate, signer)):
         return fault
-    return _name_fault(certificate, expected_name, role)
+    return _name_fault(certificate, expected_name, role) or _use_fault(certificate, needed)
 
 
 def _key_id(authority: x509.Certificate) -> str:
@@ -214,8 +221,15 @@ def _name_fault(certificate: x509.Certificate, expected_name: str | None, role: 
         return (
             f"the certificate is that of {holder}, not of {Identity(holder.name, role)}; correct the address or files"
         )
-    uses = extension(certificate, x509.ExtendedKeyUsage)
-    if uses is not None and not set(BOTH_ENDS) <= set(uses):
+    return None
+
+
+def _use_fault(certificate: x509.Certificate, needed: Sequence[x509.ObjectIdentifier]) -> str | None:
+    uses = set(extension(certificate, x509.ExtendedKeyUsage) or ())
+    if DOCUMENTS in needed:
+        alone = "the certificate's extended key usage must be documentSigning alone: treetap certs request --signing"
+        return None if uses == {DOCUMENTS} else f"{alone} asks for such a one"
+    if uses and not set(needed) <= uses:
         return "the certificate's extended key usage must allow both clientAuth and serverAuth"
     return None
 

@@ -29,7 +29,7 @@ from treetap.models.durable import append
 from treetap.names import KINDS, NAME
 from treetap.wire.certificates import belongs, date, extension, fingerprint, key_pem, read_certificates
 from treetap.wire.roles import DOMAIN, Identity, Role, reserved
-from treetap.wire.tls import BOTH_ENDS, TlsFiles
+from treetap.wire.tls import BOTH_ENDS, DOCUMENTS, TlsFiles
 
 ISSUED = "issued.jsonl"
 
@@ -151,9 +151,17 @@ def issue(
 
 
 def sign(
-    ca_folder: Path, process: Identity, public: CertificatePublicKeyTypes, hosts: Sequence[str], days: int
+    ca_folder: Path,
+    process: Identity,
+    public: CertificatePublicKeyTypes,
+    hosts: Sequence[str],
+    days: int,
+    *,
+    documents: bool = False,
 ) -> x509.Certificate:
     """The certificate of a process's key, signed by the authority, which notes it before.
+
+    `documents`: it is for signatures of documents alone, and serves no connection.
 
     Raises ConfigError for an unusable host or number of days, and for an authority that cannot be read or ends before
     the certificate would.
@@ -166,7 +174,7 @@ def sign(
         _builder(subject, authority.subject, public, last)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(BOTH_ENDS), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([DOCUMENTS] if documents else BOTH_ENDS), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         .add_extension(authority_id(authority, authority_key), critical=False)

@@ -24,12 +24,13 @@ class AuthorityFile(Strict):
     """`authority.toml` in the folder of an authority, which needs one only for a passphrase or a token."""
 
     passphrase: Secret | None = None
-    """Where the passphrase of `ca.key` comes from, as `passphrase` of `[tls]`; `treetap certs init` encrypts the key
-    with it. Without it the commands ask at a terminal, where the key has one.
+    """Where the passphrase of `ca.key` comes from, as `passphrase = { command = ["pass", "show", "authority"] }`. Write
+    this file before `treetap certs init`, which encrypts the key with it; `openssl pkey -aes256` encrypts that of an
+    authority that exists. Without it the commands ask at a terminal, where the key has one.
     """
     token: TokenConfig | None = None
-    """The authority's key in a token, in place of `ca.key`; `treetap certs init` makes it there, of curve P-256, unless
-    there is one of this name.
+    """The authority's key in a token, in place of `ca.key`. Write this file before `treetap certs init`, which makes
+    the key there, of curve P-256, unless there is one of this name.
     """
 
     @model_validator(mode="after")

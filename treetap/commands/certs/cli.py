@@ -19,6 +19,11 @@ Ca = Annotated[Path, typer.Option(help="Folder of the authority.")]
 Hosts = Annotated[
     list[str] | None, typer.Option("--host", help="Host name or address for other TLS clients; repeat it.")
 ]
+InUse = Annotated[Path | None, typer.Argument(metavar="NAME.crt", help="The certificate in use; or --config.")]
+KeyInUse = Annotated[Path | None, typer.Option(help="Its key; without it, NAME.key beside it.")]
+OfProcess = Annotated[
+    Path | None, typer.Option("--config", help="A process's file: the files in use are those of its [tls].")
+]
 Days = Annotated[int, typer.Option(help="Days until it expires.")]
 
 
@@ -82,24 +87,22 @@ def certs_request(
 
 @certs.command("renew")
 def certs_renew(
-    certificate: Annotated[Path, typer.Argument(metavar="NAME.crt", help="The certificate in use.")],
-    key: Annotated[Path | None, typer.Option(help="Its key; without it, NAME.key beside it.")] = None,
+    certificate: InUse = None,
+    key: KeyInUse = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the request; without it, the certificate's.")] = None,
     host: Annotated[
         list[str] | None,
         typer.Option("--host", help="Host name or address for other TLS clients, instead of those so far; repeat it."),
     ] = None,
+    config: OfProcess = None,
 ) -> None:
     """Make the next key beside the one in use, and a request for its certificate, signed by the key in use.
 
     The authority answers with `treetap certs sign --renewals`; `treetap certs install` switches to the new pair.
     """
-    from treetap.commands.certs.renewal import renew
-    from treetap.commands.typed import typed
-    from treetap.wire.tls import TlsFiles
+    from treetap.commands.certs.renewal import in_use, renew
 
-    key = key or certificate.with_suffix(".key")
-    made = renew(TlsFiles(certificate, certificate, key, passphrase=typed(key)), out, host)
+    made = renew(in_use(certificate, key, config=config), out, host)
     typer.echo(
         f"{made.key}: keep it here\n{made.request}: send it to the authority, which must sign it before "
         f"{made.ends:%Y-%m-%d %H:%M UTC}"
@@ -109,25 +112,24 @@ def certs_renew(
 @certs.command("install")
 def certs_install(
     new: Annotated[Path, typer.Argument(metavar="NEW.crt", help="The certificate that the authority has signed.")],
-    certificate: Annotated[Path, typer.Argument(metavar="NAME.crt", help="The certificate in use.")],
-    key: Annotated[Path | None, typer.Option(help="Its key; without it, NAME.key beside it.")] = None,
+    certificate: InUse = None,
+    key: KeyInUse = None,
     ca: Annotated[Path | None, typer.Option(help="The authority's certificate; without it, ca.crt beside it.")] = None,
     next_key: Annotated[
         Path | None, typer.Option(help="The new key, which moves; without it, the one that `certs renew` made.")
     ] = None,
+    config: OfProcess = None,
 ) -> None:
     """Switch to a new certificate and its key, both at once, also if the machine fails in between.
 
     Running processes read them within five seconds; jobs go on. The old key is deleted.
     """
     from treetap.commands.certs.installing import install
-    from treetap.commands.typed import typed
-    from treetap.wire.tls import TlsFiles
+    from treetap.commands.certs.renewal import in_use
 
-    key = key or certificate.with_suffix(".key")
-    files = TlsFiles(ca or certificate.parent / "ca.crt", certificate, key, passphrase=typed(key))
+    files = in_use(certificate, key, ca, config)
     switched = install(new, files, next_key)
-    typer.echo(f"{certificate}: {'is now' if switched else 'was already'} {new}; its key is {files.key}")
+    typer.echo(f"{files.certificate}: {'is now' if switched else 'was already'} {new}; its key is {files.key}")
 
 
 @certs.command("sign")

@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -21,13 +21,26 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from google.protobuf.message import DecodeError
+from pydantic import ConfigDict
 
 from treetap.commands.certs.authority import process, refuse_existing
 from treetap.commands.certs.requests import hosts_of, new_request, read_request
+from treetap.commands.typed import typed
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.checksums import parse_json
 from treetap.models.durable import write_whole
-from treetap.wire.certificates import NoIdentity, date, fingerprint, identity, key_pem, open_key, read_certificates
+from treetap.process.config import TlsConfig
+from treetap.strict import Strict, load
+from treetap.wire.certificates import (
+    UNREADABLE,
+    NoIdentity,
+    date,
+    fingerprint,
+    identity,
+    key_pem,
+    open_key,
+    read_certificates,
+)
 from treetap.wire.roles import Identity
 from treetap.wire.signatures import signed
 from treetap.wire.tls import TlsFiles
@@ -55,12 +68,43 @@ class Renewal:
     statement: bytes
 
 
+class _File(Strict):
+    """A process's file, as far as its `[tls]`."""
+
+    model_config = ConfigDict(extra="ignore")
+    tls: TlsConfig
+
+
 class Made(NamedTuple):
     """The files of a new request, and the last moment of the certificate in use."""
 
     key: Path
     request: Path
     ends: datetime
+
+
+def in_use(
+    certificate: Path | None, key: Path | None = None, ca: Path | None = None, config: Path | None = None
+) -> TlsFiles:
+    """The files in use: of `[tls]` in a process's file, or a certificate and those beside it.
+
+    A passphrase comes from the place that the file names, else from the terminal.
+
+    Raises:
+        BadInput: both or none of them are given, or `key` or `ca` beside the process's file.
+        ConfigError: that file cannot be used.
+    """
+    if (certificate is None) == (config is None):
+        raise BadInput("name either the certificate in use, NAME.crt, or with --config the file of its process")
+    if certificate is not None:
+        key = key or certificate.with_suffix(".key")
+        return TlsFiles(ca or certificate.parent / "ca.crt", certificate, key, passphrase=typed(key))
+    assert config is not None
+    if key or ca:
+        raise BadInput(f"--key and --ca go with NAME.crt: [tls] of {config} names both")
+    own = load(config, _File).tls.below(config.absolute().parent)
+    files = own.model_copy(update={"signing": None}).files()  # the key of connections asks, never a token
+    return replace(files, passphrase=files.passphrase or typed(files.key))
 
 
 def renew(files: TlsFiles, out: Path | None = None, hosts: Sequence[str] | None = None) -> Made:
@@ -120,13 +164,14 @@ def read_renewal(path: Path) -> Renewal:
         if not isinstance(document, dict) or set(document) != _FIELDS or document["format"] != _FORMAT:
             raise ValueError
         ends, text, signature = (str(document[field]) for field in ("ends", "request", "signed"))
+        request = text.encode()
         made = Signed.FromString(base64.b64decode(signature, validate=True))
         old = x509.load_der_x509_certificate(made.certificate)
-    except (ValueError, DecodeError):
+    except (*UNREADABLE, DecodeError):
         raise DataError(f"{path}: not a request for renewal, or damaged: treetap certs renew makes one") from None
     if ends != old.not_valid_after_utc.isoformat():
         raise DataError(f"{path}: it says that its certificate ends on {ends!r}, which is not so: it was changed")
-    return Renewal(old, read_request(path, text.encode()), made, _statement(old, ends, text))
+    return Renewal(old, read_request(path, request), made, _statement(old, ends, text))
 
 
 def _holder(path: Path, certificate: x509.Certificate) -> Identity:

@@ -122,7 +122,7 @@ def sign_renewals(
 
     Raises:
         BadInput: no requests, or too many.
-        ConfigError: the authority, or one of its lists, is damaged or has ended.
+        ConfigError: the authority, or one of its lists, is damaged or has ended, or its key cannot be had.
     """
     paths, answers = _requests(folder), dict[Path, Answer]()
     authority = _Authority(ca_folder, days, allow_changes=allow_changes)
@@ -144,7 +144,7 @@ def sign_renewals(
             authority.examine(renewal, holder)
             target = (out or folder) / f"{path.stem}.crt"
             answers[path] = authority.answer(answers[path], target, holder, renewal, dry_run=dry_run)
-        except (_Refusal, BadInput) as fault:
+        except _Refusal as fault:
             answers[path] = _refused(answers[path], path, fault)
     return [answers[path] for path in paths]
 
@@ -179,7 +179,6 @@ class _Authority:
 
         Raises:
             _Refusal: it may not; the message says why, and what to do.
-            ConfigError: the authority cannot sign a certificate of this name and length.
         """
         before = self._before(renewal)
         if before is None:
@@ -204,17 +203,22 @@ class _Authority:
                 f"its hosts are others than those of the certificate in use ({' '.join(changes)}): if that is agreed, "
                 "use --allow-changes"
             )
-        refuse_unsignable(self._folder, process(holder.name, holder.role), wanted, self._days)
+        try:
+            refuse_unsignable(self._folder, process(holder.name, holder.role), wanted, self._days)
+        except ConfigError as fault:
+            raise _Refusal(str(fault)) from None
 
     def answer(self, named: Answer, target: Path, holder: Identity, renewal: Renewal, *, dry_run: bool) -> Answer:
         """Sign an examined request, note it, and write its certificate; the one of before for the same request.
 
         Raises:
-            BadInput: the certificate's file exists with other content, or the disk refuses a file.
+            _Refusal: the certificate's file exists with other content, or cannot be written.
+            BadInput: a list of the authority cannot be written.
+            ConfigError: the authority's key cannot be had: each further request would ask its place again.
         """
         before = self._before(renewal)
         if target.exists() and (before is None or read_file(target) != before.certificate.public_bytes(Encoding.PEM)):
-            raise BadInput(f"{target}: exists already and is not overwritten; move it away, or use --out")
+            raise _Refusal(f"{target}: exists already and is not overwritten; move it away, or use --out")
         if dry_run:
             return replace(named, again=before is not None, changes=_changes(renewal))
         signed = self._signed(holder, renewal) if before is None else before.certificate
@@ -222,7 +226,7 @@ class _Authority:
             target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, signed.public_bytes(Encoding.PEM), 0o644)
         except OSError as error:
-            raise BadInput(f"{target}: cannot be written: {error.strerror}; sign again when it can") from None
+            raise _Refusal(f"{target}: cannot be written: {error.strerror}; sign again when it can") from None
         ends, again = signed.not_valid_after_utc, before is not None
         return replace(named, certificate=target, ends=ends, again=again, changes=_changes(renewal))
 

@@ -19,8 +19,9 @@ from treetap.commands.typed import typed_once
 from treetap.errors import ConfigError
 from treetap.process.config import SigningConfig
 from treetap.strict import Strict, load
-from treetap.wire.certificates import common_names, key_pem, read_file, spki
+from treetap.wire.certificates import UNREADABLE, common_names, extension, key_pem, read_file, spki
 from treetap.wire.roles import Identity, Role, reserved
+from treetap.wire.tls import DOCUMENTS
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _LEAST_RSA_BITS = 2048
@@ -73,15 +74,17 @@ def new_request(
 
 
 def _asked(
-    key: SigningKey, identity: Identity, hosts: Sequence[x509.GeneralName] = ()
+    key: SigningKey, identity: Identity, hosts: Sequence[x509.GeneralName] = (), *, documents: bool = False
 ) -> x509.CertificateSigningRequest:
     alternatives = x509.SubjectAlternativeName([x509.DNSName(identity.dns), *hosts])
-    return (
+    builder = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity.name)]))
         .add_extension(alternatives, critical=False)
-        .sign(key, hashes.SHA256())
     )
+    if documents:
+        builder = builder.add_extension(x509.ExtendedKeyUsage([DOCUMENTS]), critical=False)
+    return builder.sign(key, hashes.SHA256())
 
 
 def request_signing(folder: Path, name: str, role: Role, file: Path) -> Request:
@@ -93,7 +96,7 @@ def request_signing(folder: Path, name: str, role: Role, file: Path) -> Request:
     refuse_existing(path, folder / f"{name}.crt")
     signing = load(file, _Signs).tls.signing.below(file.absolute().parent)
     key = signing.token(f"{file}: [tls.signing]", typed_once(file)).key_pair()
-    asked = _asked(key, identity)
+    asked = _asked(key, identity, documents=True)
     write_new(path, asked.public_bytes(serialization.Encoding.PEM), 0o644)
     return Request(signing.uri, path, _fingerprint(asked))
 
@@ -136,7 +139,8 @@ def sign_request(
     refuse_existing(signed_path)
     public = asked.public_key()
     assert isinstance(public, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))  # see fault_of
-    signed = sign(ca_folder, identity, public, hosts, days)
+    uses = extension(asked, x509.ExtendedKeyUsage)  # a request may ask for less than connections, and for no more
+    signed = sign(ca_folder, identity, public, hosts, days, documents=uses is not None and list(uses) == [DOCUMENTS])
     write_new(signed_path, signed.public_bytes(serialization.Encoding.PEM), 0o644)
     return signed_path, digest
 
@@ -146,7 +150,7 @@ def read_request(path: Path, content: bytes) -> x509.CertificateSigningRequest:
     try:
         asked = x509.load_pem_x509_csr(content)
         valid = asked.is_signature_valid
-    except ValueError:
+    except UNREADABLE:
         raise ConfigError(f"{path}: not a request for a certificate in PEM form") from None
     if not valid:
         raise ConfigError(f"{path}: the request is not signed with its own key: it is damaged, or made by another")
@@ -159,6 +163,8 @@ def hosts_of(asked: x509.CertificateSigningRequest | x509.Certificate) -> set[st
         shown = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return set()
+    except UNREADABLE:
+        raise ValueError("names that cannot be read") from None
     names = [*shown.get_values_for_type(x509.DNSName), *map(str, shown.get_values_for_type(x509.IPAddress))]
     return {_same(name) for name in names if not reserved(name)}
 
@@ -171,7 +177,7 @@ def fault_of(asked: x509.CertificateSigningRequest, identity: Identity, hosts: S
     try:
         shown = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         dns, wanted = shown.get_values_for_type(x509.DNSName), hosts_of(asked)
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, *UNREADABLE):
         return f"it asks for no role: make it with treetap certs request {identity.name} --role {identity.role}"
     roles = [name for name in dns if reserved(name)]
     if roles != [identity.dns]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 
 from aiohttp import web
 
@@ -23,6 +25,8 @@ from treetap.process.secret import Secret
 from treetap.wire.certificates import open_key
 
 log = logging.getLogger(__name__)
+#: Seconds between two tries to read a certificate and key that could not be used; a command may take ten.
+AGAIN_S = 600.0
 #: Seconds that a call to the party may take.
 CALL_S = 10.0
 #: Connections of one address that have asked nothing yet.
@@ -50,16 +54,17 @@ class _Pages:
 
     def __init__(self, certificate: Path, key: Path, passphrase: Secret | None) -> None:
         self._files, self._passphrase = (certificate, key), passphrase
-        self._seen = self._look()
+        self._seen, self._again = self._look(), math.inf
         self._context = self._made()
 
     def context(self) -> ssl.SSLContext:
         """For one more connection."""
-        if (seen := self._look()) != self._seen:
-            self._seen = seen
+        if (seen := self._look()) != self._seen or monotonic() >= self._again:
+            self._seen, self._again = seen, math.inf
             try:
                 self._context = self._made()
-            except ConfigError as fault:
+            except ConfigError as fault:  # the place of the passphrase may be away for a while
+                self._again = monotonic() + AGAIN_S
                 log.warning("%s; those read before stay in force", fault)
         return self._context
 

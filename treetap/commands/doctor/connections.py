@@ -106,12 +106,14 @@ def end(findings: Sequence[Finding], about: Mapping[str, str], *, as_json: bool)
 
 
 def check_certificate(tls: Transport, process: Identity) -> list[Finding]:
-    """Check that the three files fit each other and the process, their dates, and who can read the key."""
+    """Check that the files fit each other and the process, their dates, and who can read the key; sign on trial."""
     subject = "certificate"
     if isinstance(tls, Insecure):
         return [Finding("warning", subject, "insecure = true: none; any process on this host can use any name")]
     try:
         tls.inspect(process.name, process.role)
+        if tls.signing is not None:
+            tls.signing.check(process)
     except ConfigError as fault:
         return [Finding("fault", subject, str(fault))]
     findings = []
@@ -126,15 +128,16 @@ def check_certificate(tls: Transport, process: Identity) -> list[Finding]:
         late = left < SOON
         remedy = f", which is within {SOON.days} days: {lists.REMEDY}"
         findings.append(Finding("warning" if late else "ok", "revoked", until + (remedy if late else "")))
-    for what, path, certificate in [
-        (subject, tls.certificate, own),
-        *(("authority", tls.ca, authority) for authority in authorities),
+    again = f"ask for another: treetap certs request {process.name} --role {process.role} --signing FILE --out FOLDER"
+    for what, path, certificate, how in [
+        (subject, tls.certificate, own, f"run treetap certs renew {tls.certificate}"),
+        *([("signing", tls.signing.certificate, tls.signing.read(), again)] if tls.signing else []),
+        *(("authority", tls.ca, authority, "make a new authority in time") for authority in authorities),
     ]:
         last = certificate.not_valid_after_utc
         left = last - datetime.now(UTC)
         until = f"{path}: SHA-256 {fingerprint(certificate)}, valid until {last:%Y-%m-%d %H:%M} UTC, {left.days} days"
         if left < SOON:
-            how = f"run treetap certs renew {path}" if what == subject else "make a new authority in time"
             findings.append(Finding("warning", what, f"{until}, which is within {SOON.days} days; {how}"))
         else:
             findings.append(Finding("ok", what, until))
