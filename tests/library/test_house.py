@@ -49,7 +49,7 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 12,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 49_861,
+    "words of docs": 49_895,
     "lines of docs above 120 characters": 0,
     "words of decisions": 8_761,
     "words of the changelog": 667,
