@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
 import nbformat
@@ -58,18 +59,24 @@ def test_a_notebook_runs(name: str) -> None:
 
 
 def _shown(cell: nbformat.NotebookNode, *, varies: bool) -> list[str]:
-    """What a cell has written or drawn: texts, or their kinds, and that there is a picture."""
+    """What a cell has written or drawn: texts, or their kinds, and that there is a picture.
+
+    A kernel that is busy sends a text in several parts: they are one.
+    """
     shown = []
-    for output in cell.outputs:
-        if is_passing(output):
+    outputs = [output for output in cell.outputs if not is_passing(output)]
+    for stream, parts in groupby(outputs, lambda output: output.get("name", "")):
+        if stream:
+            shown.append(stream if varies else f"{stream}: {''.join(part.text for part in parts)}")
             continue
-        if output.output_type == "stream":
-            shown.append(output.name if varies else f"{output.name}: {output.text}")
-        elif varies or "image/png" in output.data:
-            shown.append(", ".join(sorted(output.data)))
-        else:
-            shown.append(output.data["text/plain"])
+        shown += [_of_display(part, varies=varies) for part in parts]
     return shown
+
+
+def _of_display(output: nbformat.NotebookNode, *, varies: bool) -> str:
+    if varies or "image/png" in output.data:
+        return ", ".join(sorted(output.data))
+    return str(output.data["text/plain"])
 
 
 def test_progress_is_one_line_that_is_replaced(tmp_path: Path) -> None:

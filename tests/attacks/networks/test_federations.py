@@ -199,7 +199,7 @@ def test_files_of_another_party_are_refused(own: Path, here: World, tmp_path: Pa
     view = read_view(own / "state")
     model = shutil.copytree(own / "state" / "models" / "job", tmp_path / "model")
     pq.write_table(here.tables[PARTY][1]["train"].slice(0, 30), tmp_path / "short.parquet")
-    with pytest.raises(DataError, match="has 30 rows, but row 160 of"):
+    with pytest.raises(DataError, match="lacks 130 of the ids that took part in job 'job'"):
         load_own_network(model, tmp_path / "short.parquet", view)
     with pytest.raises(DataError, match="is not the model that feature-b trained in job 'other'"):
         load_own_network(model, own / "own.parquet", replace(view, job="other"))
