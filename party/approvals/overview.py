@@ -14,19 +14,16 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from party.approvals.spent_limits import spent
 from party.runtime.job_ledger import DAILY
+from party.runtime.job_store import TRANSCRIPTS
 from party.runtime.ledger import Kind, ledger_of
 from party.runtime.steps import disk_faults
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.store import MANIFEST, read_json
 from treetap.names import did_you_mean, visible
-from treetap.process.config import TlsConfig
-from treetap.wire.certificates import read_certificates
-from treetap.wire.revoked import read_lists
+from treetap.wire.ends import held
 from treetap.wire.v2 import control_pb2, overview_pb2
 
 if TYPE_CHECKING:
-    from cryptography import x509
-
     from party.approvals.ledger import Approvals
     from party.config import PartyConfig
     from party.runtime.attempts import Session
@@ -195,16 +192,16 @@ class Overview:
     def _certificates(self, view: View, page: int) -> None:
         if (tls := self._config().tls) is None:
             return
-        held: list[overview_pb2.HeldCertificate] = []
-        for what, read in _HELD.items():
+        shown: list[overview_pb2.HeldCertificate] = []
+        for what, read in held(tls.files()).items():
             try:
-                held += [overview_pb2.HeldCertificate(what=what, subject=_cut(of), ends=at) for of, at in read(tls)]
+                shown += [overview_pb2.HeldCertificate(what=what, subject=_cut(of), ends=at) for of, at in read()]
             except ConfigError as fault:
-                held.append(overview_pb2.HeldCertificate(what=what, fault=_cut(fault)))
-        view.certificates.extend(_page(view, held, page))
+                shown.append(overview_pb2.HeldCertificate(what=what, fault=_cut(fault)))
+        view.certificates.extend(_page(view, shown, page))
 
     def _transcripts(self, view: View, page: int) -> None:
-        for folder in _page(view, _folders(self._config().state / "transcripts"), page):
+        for folder in _page(view, _folders(self._config().state / TRANSCRIPTS), page):
             files = sorted(path for path in folder.iterdir() if path.is_file())
             known = [path.stat() for path in files]
             view.transcripts.add(
@@ -228,27 +225,6 @@ def _folders(parent: Path, having: str = "") -> list[Path]:
     if not parent.is_dir():
         return []
     return sorted(path for path in parent.iterdir() if path.is_dir() and (path / having).exists())
-
-
-def _ends(certificates: Iterable[x509.Certificate]) -> list[tuple[str, float]]:
-    """Subjects and ends, Unix time."""
-    return [(one.subject.rfc4514_string(), one.not_valid_after_utc.timestamp()) for one in certificates]
-
-
-def _list_ends(tls: TlsConfig) -> list[tuple[str, float]]:
-    """The same of the list of revoked certificates: their number, and its end; nothing without a list."""
-    if tls.revoked is None:
-        return []
-    listed = read_lists(tls.revoked, read_certificates(tls.ca))
-    return [(f"list of {sum(map(len, listed.serials.values()))} revoked", listed.until.timestamp())]
-
-
-#: Row of the view of certificates → its content, of the party's file.
-_HELD: Mapping[str, Callable[[TlsConfig], list[tuple[str, float]]]] = {
-    "own": lambda tls: _ends(read_certificates(tls.certificate)[:1]),
-    "authority": lambda tls: _ends(read_certificates(tls.ca)),
-    "revoked": _list_ends,
-}
 
 
 def _asked_for(request: control_pb2.StepRequest) -> tuple[str, str, int]:

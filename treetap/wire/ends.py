@@ -3,47 +3,58 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import TypeAlias
+
+from cryptography import x509
 
 from treetap.errors import ConfigError
 from treetap.wire.certificates import read_certificates
 from treetap.wire.revoked import read_lists
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import Signing, TlsFiles
+
+#: The subject of a certificate, or the length of a list of revoked ones; and its last moment, Unix time.
+End: TypeAlias = tuple[str, float]
+
+
+def held(files: TlsFiles) -> Mapping[str, Callable[[], list[End]]]:
+    """Name of what a process holds → the function that reads its ends, from the file as it is, or raises ConfigError.
+
+    `own`, `authority` (there may be several), and where they are named `revoked`, a list, and `signing`.
+    """
+    of: dict[str, Callable[[], list[End]]] = {
+        "own": lambda: _of(read_certificates(files.certificate)[:1]),
+        "authority": lambda: _of(read_certificates(files.ca)),
+    }
+    if files.revoked is not None:
+        of["revoked"] = partial(_of_list, files)
+    if files.signing is not None:
+        of["signing"] = partial(_of_signing, files.signing)
+    return of
 
 
 def ends(files: TlsFiles) -> Mapping[str, Callable[[], float]]:
-    """What ends → the function that reads, from the file as it is, when: Unix time, NaN if it cannot be read.
-
-    `own`, `authority` (the first of several to end), and where they are named `revoked`, a list, and `signing`.
-    """
-    of = {"own": _own, "authority": _authority}
-    of |= {"revoked": _revoked} if files.revoked else {}
-    of |= {"signing": _signing} if files.signing else {}
-    return {what: partial(_seconds, read, files) for what, read in of.items()}
+    """The same names → the function that reads the first of the ends: Unix time, NaN if the file cannot be read."""
+    return {what: partial(_first, read) for what, read in held(files).items()}
 
 
-def _seconds(read: Callable[[TlsFiles], datetime], files: TlsFiles) -> float:
+def _first(read: Callable[[], list[End]]) -> float:
     try:
-        return read(files).timestamp()
+        return min(at for _, at in read())
     except ConfigError:  # the process's log names it
         return math.nan
 
 
-def _own(files: TlsFiles) -> datetime:
-    return read_certificates(files.certificate)[0].not_valid_after_utc
+def _of(certificates: Iterable[x509.Certificate]) -> list[End]:
+    return [(one.subject.rfc4514_string(), one.not_valid_after_utc.timestamp()) for one in certificates]
 
 
-def _signing(files: TlsFiles) -> datetime:
-    assert files.signing is not None, "without a token nothing of it ends"
-    return files.signing.read().not_valid_after_utc
-
-
-def _authority(files: TlsFiles) -> datetime:
-    return min(authority.not_valid_after_utc for authority in read_certificates(files.ca))
-
-
-def _revoked(files: TlsFiles) -> datetime:
+def _of_list(files: TlsFiles) -> list[End]:
     assert files.revoked is not None, "without a list nothing of it ends"
-    return read_lists(files.revoked, read_certificates(files.ca)).until
+    listed = read_lists(files.revoked, read_certificates(files.ca))
+    return [(f"list of {sum(map(len, listed.serials.values()))} revoked", listed.until.timestamp())]
+
+
+def _of_signing(signing: Signing) -> list[End]:
+    return _of([signing.read()])
