@@ -203,11 +203,9 @@ class JobStore:
     def save_arrays(self, name: str, arrays: Arrays) -> None:
         """Keep arrays beside the shard, whole or not at all."""
         make_folder(self.folder)
-        import numpy as np  # of a job; the store is opened before
+        from treetap.models.arrays import content_of  # of a job; the store is opened before
 
-        content = io.BytesIO()
-        np.savez(content, allow_pickle=False, **arrays)
-        checked = bytes_with_checksum(content.getvalue(), self._seed(name))
+        checked = bytes_with_checksum(content_of(arrays), self._seed(name))
         write_whole(self.folder / f"{name}.npz", checked, seal=self.seal)
 
     def load_arrays(self, name: str) -> dict[str, Array] | None:

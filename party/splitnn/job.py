@@ -6,7 +6,6 @@ Two files take turns, so that a party whose last state the others do not have ca
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from party.alignment.steps import Alignment
 from party.config import PartyConfig
 from party.runtime.context import StepContext, required
 from treetap.errors import BadInput, DataError
+from treetap.models.arrays import content_of
 from treetap.models.store import STATES, WEIGHTS
 from treetap.neural.draws import Draws, new_key
 from treetap.neural.inputs import Inputs, InputScaler, has_inputs
@@ -166,9 +166,7 @@ class StoredStates:
                 f"{self._store.folder}: has no weights of the best epoch of job {self._job}; cancel the job and train "
                 "again"
             )
-        content = io.BytesIO()
-        np.savez(content, allow_pickle=False, **best)
-        self._store.write(WEIGHTS, content.getvalue())
+        self._store.write(WEIGHTS, content_of(best))
 
     def draws(self, params: SplitnnParams, party: str) -> Draws:
         """The party's draws for the job: by a key of the operating system that stays in the job's folder.
