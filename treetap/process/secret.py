@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import stat
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from treetap.errors import ConfigError
+from treetap.models.durable import regular_content
 from treetap.strict import Strict, unshown
 
 #: Seconds for a command to print a secret and to end.
@@ -127,16 +127,15 @@ class Secret(Strict):
 
 
 def _content(path: Path, where: str, limit: int) -> bytes:
-    """A regular file's content; a pipe would keep this process waiting."""
+    """A regular file's content."""
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(f"{where}: is no regular file; write the secret to one, or use command")
-            content = file.read(limit + 1)
+        content = regular_content(path, limit)
     except FileNotFoundError:
         raise ConfigError(f"{where}: no such file") from None
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror}") from None
+    if content is None:
+        raise ConfigError(f"{where}: is no regular file; write the secret to one, or use command")
     if len(content) > limit:
         raise ConfigError(f"{where}: has more than {limit} bytes; it must hold the secret alone")
     return content
@@ -186,7 +185,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _gathered(descriptor: int, limit: int, until: float) -> bytes | None:
-    """What comes from a pipe until its end or beyond the limit; None if neither comes before a moment."""
+    """The bytes from a pipe until its end or beyond the limit; None if neither comes before a moment."""
     ready, output = select.poll(), bytearray()
     ready.register(descriptor, select.POLLIN)
     while len(output) <= limit:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +26,7 @@ from treetap.commands.certs.requests import hosts_of, new_request, read_request
 from treetap.commands.typed import typed
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.checksums import parse_json
-from treetap.models.durable import write_whole
+from treetap.models.durable import regular_content, write_whole
 from treetap.process.config import TlsConfig
 from treetap.strict import Strict, load
 from treetap.wire.certificates import (
@@ -190,15 +188,12 @@ def _statement(old: x509.Certificate, ends: str, request: str) -> bytes:
 
 
 def _bounded(path: Path) -> bytes:
-    """A regular file's content; a link is not followed, and a pipe not waited for."""
+    """A regular file's content; a link is not followed. Raises DataError."""
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-            regular, content = stat.S_ISREG(os.fstat(file.fileno()).st_mode), b""
-            if regular:
-                content = file.read(MOST_BYTES + 1)
+        content = regular_content(path, MOST_BYTES, follow=False)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-    if not regular:
+    if content is None:
         raise DataError(f"{path}: is no regular file")
     if len(content) > MOST_BYTES:
         raise DataError(f"{path}: has more than {MOST_BYTES} bytes, too many for a request for renewal")
