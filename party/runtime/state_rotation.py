@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from party.runtime.job_store import KEY_FILE, Store
+from party.runtime.job_store import KEY_FILE, TRANSCRIPTS, Store
 from party.runtime.state_key import Noted, checked, files_of_records, noted, seal_of
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.checksums import whole_lines
@@ -53,7 +53,7 @@ def rotate(state: Path, now: StateKey | None, former: StateKey | None) -> int:
 
 
 def _begun(state: Path, keys: Mapping[str, StateKey], own: str) -> Noted:
-    """What the folder notes while it gets the key of id `own`; raises as `rotate`, and changes nothing then."""
+    """The folder's note while it gets the key of id `own`; raises as `rotate`, and changes nothing then."""
     known = noted(state)
     if known is None:
         if not own:
@@ -84,7 +84,7 @@ def export_transcripts(state: Path, seal: Seal | None, job: str, folder: Path) -
         BadInput: there is no transcript of that job, or the folder has files.
         Malformed: one is damaged.
     """
-    kept = state / "transcripts" / job
+    kept = state / TRANSCRIPTS / job
     if not kept.is_dir() or not (files := files_of(kept)):
         raise BadInput(f"{kept}: holds no transcript")
     if folder.is_dir() and any(folder.iterdir()):
@@ -120,7 +120,7 @@ def _again(path: Path, old: Seal | None, new: Seal | None) -> bytes:
 
 
 def _parts(path: Path, seal: Seal | None) -> tuple[list[bytes], bool]:
-    """What a file that grows has in its frames or lines, and True if a crash tore the end of a transcript's."""
+    """The frames or lines of a file that grows, and True if a crash tore the end of a transcript's."""
     if path.suffix == ".tap":
         with opened(path) as file:
             records = list(frames(path, file, seal))

@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2
 
 from party.config import PartyConfig, check_folders, read
 from party.node import PartyNode
-from party.runtime.job_store import KEY_FILE
+from party.runtime.job_store import KEY_FILE, TRANSCRIPTS
 from party.runtime.metrics import PartyMetrics
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
@@ -105,7 +105,7 @@ async def _serve(
     _warn_unanswered(config)
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
     signer = signer_of(config.transport())
-    recorders = Recorders(config.state / "transcripts", config.policy.record, signer, config.seal)
+    recorders = Recorders(config.state / TRANSCRIPTS, config.policy.record, signer, config.seal)
     metrics, measured = _metrics(config)
     loaded = asyncio.Event()
     node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics, loaded)

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from party.approvals.ledger import approvals_of
 from party.config import PartyConfig
+from party.runtime.job_store import TRANSCRIPTS
 from party.runtime.ledger import ledger_of, utc
 from party.trail.exchange import head_statement
 from party.trail.journal import SEED, Kind, Trail
@@ -56,7 +57,7 @@ def misfits(party: PartyConfig) -> Iterator[str]:
             if wrong := _signature_fault(party.transport(), came["signed"], peer, party.name, came["head"]):
                 yield f"the head of {peer} in the line of {utc(line['seconds'])} (job {line['job']}): {wrong}"
     for job, (records, digest) in _transcripts(_since_restored(lines)).items():
-        yield from _of_transcript(party.state / "transcripts" / job, records, digest, party.seal)
+        yield from _of_transcript(party.state / TRANSCRIPTS / job, records, digest, party.seal)
 
 
 def _since_restored(lines: list[Line]) -> list[Line]:
@@ -164,7 +165,7 @@ def removed(party: PartyConfig) -> Iterator[str]:
     for line, _ in trail.lines():
         if line["kind"] == Kind.ERASED and line["transcripts"]:
             yield (
-                f"{party.state / 'transcripts'}: {party.name} removed the transcripts of "
+                f"{party.state / TRANSCRIPTS}: {party.name} removed the transcripts of "
                 f"{', '.join(line['transcripts'])} on {utc(line['seconds'])} to forget records"
             )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,45 +100,45 @@ def test_more_bytes_than_a_status_can_hold(tmp_path: Path) -> None:
     run(main())
 
 
-def test_an_owner_that_is_no_party(tmp_path: Path) -> None:
-    """A job ends with an error if the label holder names a split's owner that is no party of the job; it names both."""
+def _error_of(folder: Path, answer: str, untrue: Callable[[Any], None]) -> str:
+    """The error with which a job fails where the label holder's answers of a kind are made untrue."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    async def main() -> str:
+        federation = Federation(folder, HERE.tables)
 
         def alter(way: str, sender: str, to: str, message: object) -> object:
-            if way == "event" and name_of(message.result) == "chosen_splits":
-                for decision in message.result.growth.chosen_splits.decisions:
-                    decision.owner = "stranger"
+            if way == "event" and name_of(message.result) == answer:
+                untrue(getattr(message.result.growth, answer))
             return message
 
         intercept(federation, alter)
         status = await federation.train(JOB)
         assert status.state == "failed"
-        assert "apply_splits is to be done by 'stranger', which is no party of job job" in status.error
         await federation.close()
+        return status.error
 
-    run(main())
+    return run(main())
+
+
+def test_an_owner_that_is_no_party(tmp_path: Path) -> None:
+    """A job ends with an error if the label holder names a split's owner that is no party of the job; it names both."""
+
+    def untrue(chosen: Any) -> None:
+        for decision in chosen.decisions:
+            decision.owner = "stranger"
+
+    error = _error_of(tmp_path, "chosen_splits", untrue)
+    assert "apply_splits is to be done by 'stranger', which is no party of job job" in error
 
 
 def test_a_node_that_no_tree_has(tmp_path: Path) -> None:
     """A job ends with an error that names the label holder, if that has node 0 built."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    def untrue(children: Any) -> None:
+        children.build[:] = [0]
 
-        def alter(way: str, sender: str, to: str, message: object) -> object:
-            if way == "event" and name_of(message.result) == "relayed_children":
-                message.result.growth.relayed_children.build[:] = [0]
-            return message
-
-        intercept(federation, alter)
-        status = await federation.train(JOB)
-        assert status.state == "failed"
-        assert "label-holder has node 0 of tree 0 built, but a tree begins with node 1" in status.error
-        await federation.close()
-
-    run(main())
+    error = _error_of(tmp_path, "relayed_children", untrue)
+    assert "label-holder has node 0 of tree 0 built, but a tree begins with node 1" in error
 
 
 def test_a_coordinator_that_changes_who_won_gets_no_set(tmp_path: Path) -> None:

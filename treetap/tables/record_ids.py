@@ -155,6 +155,11 @@ class Ids(Sequence[str]):
         return state.digest()
 
 
+def joined_id(texts: Sequence[str]) -> str:
+    """The id of one record from its texts in several columns, as `Ids.joined` makes it."""
+    return "".join(f"{len(text.encode())}:{text}" for text in texts)
+
+
 def _slices(texts: pa.Array) -> Iterator[pa.Array]:
     return (texts.slice(first, _AT_ONCE) for first in range(0, len(texts), _AT_ONCE))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from treetap.errors import DataError
 from treetap.tables import record_ids
-from treetap.tables.record_ids import Ids, ids_of, sorted_ids, sorted_keys
+from treetap.tables.record_ids import Ids, ids_of, joined_id, sorted_ids, sorted_keys
 
 #: Text that UTF-8 can encode.
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=30)
@@ -119,6 +119,7 @@ def test_ids_of_several_columns_keep_each_text(rows: list[tuple[str, str, str]])
     columns = [Ids.of(column) for column in zip(*rows, strict=True)] or [Ids.of([])] * 3
     joined = Ids.joined(columns)
     assert list(joined) == ["".join(f"{len(text.encode())}:{text}" for text in row) for row in rows]
+    assert list(joined) == list(map(joined_id, rows))
     assert joined.columns(3) == columns
     assert joined[len(rows) // 2 :].columns(3) == [column[len(rows) // 2 :] for column in columns]
     assert len(set(joined)) == len(set(rows))

@@ -14,7 +14,7 @@ from typing import Any
 
 from party.approvals.ledger import approvals_of
 from party.config import PartyConfig
-from party.runtime.job_store import Store
+from party.runtime.job_store import TRANSCRIPTS, Store
 from party.runtime.ledger import Kind as Charged
 from party.runtime.ledger import ledger_of
 from party.trail.journal import Kind, Trail
@@ -76,7 +76,7 @@ def forget(party: PartyConfig, ids: Ids, *, dry: bool, transcripts: bool) -> For
     case, outcome = Case(party, frozenset(ids), dry), Forgotten(party.name, len(ids), dry)
     look = Case(party, case.ids, True)
     places = list(_places(party.state))
-    for place in places:  # before anything changes: all can be read, and no job is unfinished
+    for place in () if dry else places:  # before anything changes: all can be read, and no job is unfinished
         if (row := row_of(place)) is not None and row.forget is not None:
             row.forget(look, party.state / place)
     asked = dict(_asked(case))
@@ -86,8 +86,8 @@ def forget(party: PartyConfig, ids: Ids, *, dry: bool, transcripts: bool) -> For
         trail.begin(ledger_of(party.state, party.seal).head(), approvals_of(party).digests())
         trail.note(Kind.ERASED, records=len(ids), transcripts=outcome.removed)
         for job in outcome.removed:
-            remove_folder(party.state / "transcripts" / job)
-    gone = {party.state / "transcripts" / job for job in outcome.removed}
+            remove_folder(party.state / TRANSCRIPTS / job)
+    gone = {party.state / TRANSCRIPTS / job for job in outcome.removed}
     for row in KINDS:
         for place in places:
             file = party.state / place
@@ -109,7 +109,7 @@ def _places(state: Path) -> Iterator[str]:
 
 def _asked(case: Case) -> Iterator[tuple[str, int]]:
     """Job → how often its transcript has one of the ids, in clients' requests and in answers to them."""
-    folder = case.party.state / "transcripts"
+    folder = case.party.state / TRANSCRIPTS
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if remnant(path) or not any(path.glob("*.tap")):
             continue

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from treetap.errors import DataError
 from treetap.models.durable import writing_whole
-from treetap.tables.record_ids import Ids
+from treetap.tables.record_ids import Ids, joined_id
 from treetap.tables.written import table_writer
 
 #: The first column behind the ids, in every kind of file.
@@ -83,7 +83,7 @@ def _of_csv(path: Path, ids: Collection[str], first: int, to: BinaryIO | None) -
         if number == 0:
             places = _columns(path, cells, first)
         texts = [cells[place].strip() for place in places]
-        if number and (texts[0] if len(texts) == 1 else _joined(texts)) in ids:
+        if number and (texts[0] if len(texts) == 1 else joined_id(texts)) in ids:
             gone += 1
         elif to is not None:
             to.write(raw)
@@ -101,8 +101,3 @@ def _csv_rows(path: Path) -> Iterator[tuple[bytes, list[str]]]:
                 raw = b""
     if raw:
         raise DataError(f"{path}: ends within quotation marks: move it away, or delete it")
-
-
-def _joined(texts: Sequence[str]) -> str:
-    """The id of several columns, as `Ids.joined` makes it."""
-    return "".join(f"{len(text.encode())}:{text}" for text in texts)
