@@ -127,7 +127,7 @@ class Watch(Strict):
 
 @cache
 def source() -> Watch:
-    """What renderers/watch.yaml says. Raises pydantic's ValidationError where it has another form."""
+    """The content of renderers/watch.yaml. Raises pydantic's ValidationError where it has another form."""
     return Watch.model_validate(yaml.safe_load(SOURCE.read_text(encoding="utf-8")))
 
 

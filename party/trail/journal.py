@@ -182,8 +182,10 @@ class Trail:
         return self._read().held.get(partner, Held())
 
     def openings(self, coordinator: str, within_s: float) -> list[float]:
-        """Seconds since 1970 of the jobs that opened for a coordinator in the last so many seconds, or in the future,
-        by a clock that was set back."""
+        """Seconds since 1970 of the jobs that opened for a coordinator in the last `within_s` seconds.
+
+        Times in the future, of a clock that was set back since, are among them.
+        """
         since = self._clock() - within_s
         return [seconds for seconds in self._read().opened.get(coordinator, []) if seconds > since]
 

@@ -1,6 +1,6 @@
 """Hashes of record ids under a random key: by them a file knows its records without their ids.
 
-Without the key nobody can look an id up. The key lies in the same file, so such a file is as sensitive as a list of
+Without the key no id can be looked up. The key lies in the same file, so such a file is as sensitive as a list of
 ids: whoever holds it can test a guess.
 """
 

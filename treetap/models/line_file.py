@@ -109,5 +109,5 @@ class LineFile:
         return lines, list(accumulate(map(len, lines))), len(raw)
 
     def _stored(self, lines: Sequence[bytes], index: int, kept: int) -> list[bytes]:
-        """What the file gets for each line, the first of which is number `index`, after its first `kept` bytes."""
+        """The bytes of these lines in the file; the first is number `index`, behind the file's first `kept` bytes."""
         return list(lines) if self._seal is None else self._seal.added(self.path, kept, index, lines)

@@ -1,10 +1,9 @@
 """Files of a state folder under a state key: frames of AES-256-GCM, each under a key of its own.
 
 A file is :data:`MAGIC`, the key's id, a random id of the file, and frames: the length of the rest (4 bytes,
-big-endian), CRC-32 of it and of the 16 bytes before the frame, a random salt of 24 bytes, ciphertext, tag. A frame's
-key is
-HMAC-SHA256 of its salt under the state key, so it encrypts once, under nonce 0: no counter must survive a crash, a cut
-end or a back-up. Two of n frames share a salt with a chance below n²·2^-193.
+big-endian), CRC-32 of it and of the 16 bytes before the frame, a random salt of 24 bytes, ciphertext, tag. The key of a
+frame is HMAC-SHA256 of its salt under the state key, so it encrypts once, under nonce 0: no counter must survive a
+crash, a cut end or a back-up. Two of n frames share a salt with a chance below n²·2^-193.
 
 Associated data: key id, place of the file in the state folder, which names its job, number of the frame, the 16 bytes
 before it (the last tag, or the file's id), and if it ends the file. So a frame that is changed, moved, left out or of

@@ -42,7 +42,7 @@ class TokenConfig(Strict):
     module: Path
     """The token's PKCS#11 module: a shared library of its vendor, which this process loads."""
     pin: Secret | None = None
-    """Where the user PIN comes from, in the form of `passphrase` of `[tls]`; read for each signature. Without it
+    """The place of the user PIN, in the form of `passphrase` of `[tls]`; read for each signature. Without it
     `treetap certs` asks at its terminal.
     """
 
@@ -81,7 +81,7 @@ class TlsConfig(Strict):
     key: Path
     """The key of that certificate, PEM; mode 600 is advised."""
     passphrase: Secret | None = None
-    """Where the passphrase of `key` comes from: `{ command = ["..."] }`, `{ file = ".." }` or `{ credential = ".." }`.
+    """The place of the passphrase of `key`: `{ command = ["..."] }`, `{ file = ".." }` or `{ credential = ".." }`.
     It is read at the start and whenever the file `key` changes; this process answers nothing while a command runs.
     Without it `key` must have none.
     """
@@ -114,13 +114,13 @@ class TelemetryConfig(Strict):
     """
 
     endpoint: str
-    """Where the collector takes OTLP over HTTP in protobuf, such as "https://collector.bank.example:4318/v1/traces";
+    """The address at which the collector takes OTLP over HTTP in protobuf, as "https://collector.bank.example:4318/v1/traces";
     http:// on loopback only. It is called directly, and its redirects are not followed.
     """
     ca: Path | None = None
     """The authority that has certified the collector, PEM; needed with https://, and no other is trusted."""
     headers: Secret | None = None
-    """Where lines `name: value` come from, one for each header of a request, such as a token: a place as that of
+    """The place of lines `name: value`, one for each header of a request, such as a token: a place as that of
     `passphrase` in `[tls]`. It is read at the start, and again once the collector has refused a request (401, 403).
     """
     environment: bool = False

@@ -154,7 +154,7 @@ class TlsFiles:
 
     def load_into(self, context: ssl.SSLContext) -> None:
         """Have TLS of Python's `ssl` show this certificate. Raises ConfigError, and OSError while the files change."""
-        # With an empty one, too, OpenSSL asks nobody at the terminal.
+        # Without one, OpenSSL would ask at the terminal; an empty one keeps it from that.
         context.load_cert_chain(self.certificate, self.key, open_key(self.key, self.passphrase).phrase)
 
     def revocations(self, authorities: Sequence[x509.Certificate]) -> Revoked | None:

@@ -233,7 +233,7 @@ def test_a_key_under_a_passphrase_is_told(folder: Path) -> None:
 
 
 def test_a_key_opens_by_the_passphrase_of_its_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key under a passphrase serves gRPC and `ssl`; a wrong passphrase, or a needless one, is told and not shown."""
+    """A key under a passphrase serves gRPC and `ssl`; a wrong passphrase, or a needless one, is named and not shown."""
     from_command = Secret(command=("echo", "word"))
     plain = issue(folder, "a", Role.PARTY)
     files = replace(plain, passphrase=from_command)

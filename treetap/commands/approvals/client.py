@@ -41,7 +41,7 @@ class ConsoleConfig(Strict):
     key: Path | None = None
     """The key of that certificate, PEM."""
     passphrase: Secret | None = None
-    """Where the passphrase of that key comes from, as `passphrase` of `[tls]`."""
+    """The place of that key's passphrase, as `passphrase` of `[tls]`."""
     hosts: list[Host] = []
     """Names under which browsers ask for the pages, beside that of `listen`; a request for another is refused."""
 

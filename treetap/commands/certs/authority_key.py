@@ -24,7 +24,7 @@ class AuthorityFile(Strict):
     """`authority.toml` in the folder of an authority, which needs one only for a passphrase or a token."""
 
     passphrase: Secret | None = None
-    """Where the passphrase of `ca.key` comes from, as `passphrase = { command = ["pass", "show", "authority"] }`. Write
+    """The place of the passphrase of `ca.key`, as `passphrase = { command = ["pass", "show", "authority"] }`. Write
     this file before `treetap certs init`, which encrypts the key with it; `openssl pkey -aes256` encrypts that of an
     authority that exists. Without it the commands ask at a terminal, where the key has one.
     """

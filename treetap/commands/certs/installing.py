@@ -103,7 +103,7 @@ class _Place:
         return self.folder / f"{self.stem}.pair"
 
     def target(self, name: str) -> str:
-        """Where a file of the pair leads to."""
+        """The place to which the link of a file of the pair leads."""
         return f"{self.link.name}/{name}"
 
     def adopt(self, held: x509.Certificate) -> None:

@@ -186,7 +186,7 @@ class _Authority:
         elif before.request != _digest(renewal):
             raise _Refusal(
                 "this certificate was renewed before, by another request: whoever made one of them may have stolen its "
-                f"key; ask {holder}, revoke what nobody there asked for, and {_ordinary(holder)}"
+                f"key; ask {holder}, revoke what it has not asked for, and {_ordinary(holder)}"
             )
         elif fault_now := self._fault(before.certificate):
             raise _Refusal(f"it was answered before, and that answer counts no longer: {fault_now}")
