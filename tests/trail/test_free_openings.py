@@ -1,4 +1,4 @@
-"""Openings that cost nothing: a bounded number for a coordinator in 24 hours, and no more lines of them in the trail."""
+"""Openings that cost nothing: a coordinator has 1,000 in 24 hours, and no more lines of them come into the trail."""
 
 from __future__ import annotations
 
