@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,16 +46,6 @@ def read_whole(path: Path, seal: Seal | None = None) -> bytes:
         return seal.opened(path, content)
     require_clear(path, content)
     return content
-
-
-def regular_content(path: Path, most: int, *, follow: bool = True) -> bytes | None:
-    """The first `most` + 1 bytes of a file, by which its reader sees that it is too long; None of no regular file.
-
-    A pipe or a device is not waited for. `follow`: read what a link leads to. Raises OSError.
-    """
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        return file.read(most + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
 
 
 @contextmanager

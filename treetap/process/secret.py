@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import stat
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,6 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from treetap.errors import ConfigError
-from treetap.models.durable import regular_content
 from treetap.strict import Strict, unshown
 
 #: Seconds for a command to print a secret and to end.
@@ -124,6 +124,16 @@ class Secret(Strict):
                 f"LoadCredential={self.credential}:/path to its unit, or name a file or a command"
             )
         return Path(folder) / str(self.credential)
+
+
+def regular_content(path: Path, most: int, *, follow: bool = True) -> bytes | None:
+    """The first `most` + 1 bytes of a file, by which its reader sees that it is too long; None of no regular file.
+
+    A pipe or a device is not waited for. `follow`: read what a link leads to. Raises OSError.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        return file.read(most + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
 
 
 def _content(path: Path, where: str, limit: int) -> bytes:

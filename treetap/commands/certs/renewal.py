@@ -26,8 +26,9 @@ from treetap.commands.certs.requests import hosts_of, new_request, read_request
 from treetap.commands.typed import typed
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.checksums import parse_json
-from treetap.models.durable import regular_content, write_whole
+from treetap.models.durable import write_whole
 from treetap.process.config import TlsConfig
+from treetap.process.secret import regular_content
 from treetap.strict import Strict, load
 from treetap.wire.certificates import (
     UNREADABLE,
