@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from treetap.errors import ConfigError
 from treetap.names import check_address, check_name, check_process_name, did_you_mean
+from treetap.removed import Removed, removed
 
 Name = Annotated[str, AfterValidator(check_name)]
 ProcessName = Annotated[Name, AfterValidator(check_process_name)]
@@ -119,16 +120,28 @@ def load(path: Path, schema: type[Schema]) -> Schema:
 
 def faults_of(failure: ValidationError, schema: type[BaseModel]) -> list[str]:
     """Faults of content that the schema refused: each field by its place, the fault, and what may be meant."""
-    return [
-        f"{_where(error['loc'])}: {_what(error)}{_about_key(error['loc'], error['type'], schema)}"
-        for error in failure.errors()
-    ]
+    return [f"{_where(error['loc'])}: {_fault(error, schema)}" for error in failure.errors()]
 
 
-def _about_key(location: tuple[int | str, ...], kind: str, schema: type[BaseModel]) -> str:
+def _fault(error: Any, schema: type[BaseModel]) -> str:
+    """What is wrong with a field, and what may be meant."""
+    location, kind = error["loc"], error["type"]
+    if (gone := _removed(location, kind, error["input"], schema)) is not None:
+        return str(gone) if kind == "extra_forbidden" else f"{gone.name} {gone}"
+    return f"{_what(error)}{_about_key(location, schema) if kind == 'extra_forbidden' else ''}"
+
+
+def _removed(location: tuple[int | str, ...], kind: str, value: object, schema: type[BaseModel]) -> Removed | None:
+    """The row of a key or a value that an earlier version had."""
+    if kind not in ("extra_forbidden", "literal_error"):
+        return None
+    *tables, key = location
+    places = (each.__name__ for each in _schema_at(schema, tables).__mro__)
+    return removed(places, str(key) if kind == "extra_forbidden" else f"{key} = {value!r}")
+
+
+def _about_key(location: tuple[int | str, ...], schema: type[BaseModel]) -> str:
     """A hint for a key that its table does not have: it may belong to the file, and stand behind its last table."""
-    if kind != "extra_forbidden":
-        return ""
     *tables, key = location
     if tables and key in _keys(schema):
         return "; it is a key of the whole file: put it above the first [table]"

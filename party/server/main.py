@@ -22,6 +22,7 @@ from treetap.native import arithmetic
 from treetap.process.fork_server import ForkServer
 from treetap.process.lifecycle import serve_until_stopped, sole_user
 from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
+from treetap.removed import check_state
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
@@ -66,6 +67,7 @@ def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = Fals
     share_heaps()
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
+        check_state(config.state)
         if config.state_key is not None or (config.state / KEY_FILE).exists():
             from party.runtime.state_key import check_key  # which a party without a key does without
 

@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -20,6 +20,7 @@ from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.names import visible
 from treetap.process.limits import hold_hangup, import_numpy, keep_memory_private, leave_out_pandas, while_importing
+from treetap.removed import COMMANDS, removed
 
 #: Headings of the list of commands, in its order.
 TRY, PARTY, JOBS, PRIVACY, OPERATE = "Try", "Run a party", "Run jobs", "Privacy", "Operate"
@@ -186,6 +187,13 @@ class Commands(LazyGroup):
             OPERATE,
         ),
     }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As `LazyGroup`; words that an earlier version had are refused by what to do instead."""
+        for words in (" ".join(args[:count]) for count in (1, 2)):
+            if row := removed([COMMANDS], words):
+                raise BadInput(f"treetap {words} {row}")
+        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(

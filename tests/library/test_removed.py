@@ -1,0 +1,70 @@
+"""What earlier versions had is refused by name and by what to do instead, wherever it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from pydantic import ValidationError
+
+import coordinator.config
+import party.config
+import party.policy
+import treetap.commands.approvals.client
+import treetap.commands.certs.authority_key
+import treetap.commands.experiment.experiment_file
+import treetap.commands.frontier.frontier_file
+import treetap.commands.jobs.job_file
+import treetap.commands.relay  # noqa: F401 - all schemas of files
+from treetap.commands.cli import app
+from treetap.errors import BadInput, ConfigError
+from treetap.removed import COMMANDS, REMOVED, STATE, Removed, check_state
+from treetap.strict import Strict, faults_of
+
+
+def _schemas(base: type[Strict] = Strict) -> dict[str, type[Strict]]:
+    found = {base.__name__: base}
+    for each in base.__subclasses__():
+        found |= _schemas(each)
+    return found
+
+
+def _of(*places: str) -> list[Any]:
+    return [pytest.param(row, id=f"{row.where}: {row.name}") for row in REMOVED if row.where in places]
+
+
+KEYS = _of(*{row.where for row in REMOVED} - {COMMANDS, STATE})
+
+
+@pytest.mark.parametrize("row", KEYS)
+def test_a_key_or_value_is_refused(row: Removed) -> None:
+    """By the place, the name, and what to write instead; no field of the schema has the name today."""
+    key, _, value = row.name.partition(" = ")
+    schema = _schemas()[row.where]
+    assert bool(value) == (key in schema.model_fields)
+    with pytest.raises(ValidationError) as failure:
+        schema.model_validate({key: value.strip("'") or 1})
+    named = f"{key}: {row.name} {row}" if value else f"{key}: {row}"
+    assert named in faults_of(failure.value, schema)
+
+
+@pytest.mark.parametrize("row", _of(COMMANDS))
+def test_a_word_of_the_command_line_is_refused(row: Removed) -> None:
+    """Before its arguments are read, as wrong input."""
+    with pytest.raises(BadInput) as failure:
+        typer.main.get_command(app)([*row.name.split(), "--anything"], standalone_mode=False)
+    assert str(failure.value) == f"treetap {row.name} {row}"
+
+
+@pytest.mark.parametrize("row", _of(STATE))
+def test_a_file_of_a_state_folder_is_refused(row: Removed, tmp_path: Path) -> None:
+    """A party does not start beside it."""
+    check_state(tmp_path)
+    file = tmp_path / row.name.replace("*", "any")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("")
+    with pytest.raises(ConfigError) as failure:
+        check_state(tmp_path)
+    assert str(failure.value) == f"{file}: {row}"
