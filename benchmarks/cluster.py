@@ -41,9 +41,9 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.secret_keys import SecretKey
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic
-from treetap.process.usage import measure_process
 from treetap.protocols.key_options import PAILLIER
 from treetap.trees.slots import Slots, width_for
+from treetap.usage import measure_process
 from treetap.workers.cluster.engine import ClusterEngine
 from treetap.workers.engines import Engine, KeyEngine, ProcessEngine, await_workers
 from treetap.workers.settings import ClusterConfig

@@ -39,8 +39,8 @@ from treetap import terminal
 from treetap.commands.certs.authority import issue
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation
-from treetap.process.usage import measure
 from treetap.protocols.prediction import predict_request
+from treetap.usage import measure
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc

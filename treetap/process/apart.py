@@ -21,12 +21,12 @@ import pyarrow as pa
 from treetap.errors import DataError, TreetapError
 from treetap.process.fork_server import ForkServer
 from treetap.process.limits import leave_out_pandas
-from treetap.process.usage import half_of_memory
 from treetap.tables.arrow_file import checked
 from treetap.tables.number_styles import Style
 from treetap.tables.opening import read_here
 from treetap.tables.source import BATCH_ROWS, Source, Trouble, within_memory
 from treetap.tables.source_keys import SourceKeys
+from treetap.usage import half_of_memory
 
 #: Seconds within which a reader answers, beside those that a database is given.
 ANSWER_S = 600.0

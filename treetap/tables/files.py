@@ -21,8 +21,8 @@ from typing import IO, NamedTuple
 import pyarrow as pa
 
 from treetap.errors import DataError, TreetapError
-from treetap.process.usage import half_of_memory
 from treetap.tables.source import Source
+from treetap.usage import half_of_memory
 
 #: Most files of a table.
 MOST_FILES = 10_000

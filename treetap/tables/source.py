@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.process.usage import half_of_memory
 from treetap.tables.number_styles import PLAIN, Style, number
+from treetap.usage import half_of_memory
 
 Part = TypeVar("Part", pa.Table, pa.RecordBatch)
 #: Most rows of one batch.

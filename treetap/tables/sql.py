@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.names import on_loopback
-from treetap.process.usage import half_of_memory
 from treetap.tables.cells import plain_type
 from treetap.tables.source import Source
 from treetap.tables.source_keys import SQLITE, SourceKeys
+from treetap.usage import half_of_memory
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.process.usage import half_of_memory
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, settle
 from treetap.tables.categories import Category, categories_of
 from treetap.tables.config import AUTO, DAYS, TableConfig, encoding_of, is_encoded_by_name
@@ -27,6 +26,7 @@ from treetap.tables.numbers import is_text, may_be_numbers
 from treetap.tables.opening import plain_batches
 from treetap.tables.source import RowsOf, Source
 from treetap.tables.tensors import is_tensor
+from treetap.usage import half_of_memory
 
 #: Bytes of the numbers of a table's features from which they are streamed.
 STREAMED = 1 << 27

@@ -30,7 +30,6 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import BadInput, ConfigError, Interrupted
 from treetap.lattice.histogram_timings import LatticeCosts, lattice_costs
 from treetap.native import arithmetic, library
-from treetap.process.usage import measure_process
 from treetap.protocols.key_options import LATTICE, KeyKind
 from treetap.protocols.messages import JobSizes, Members, MessageRow, each_round, to_feature_parties
 from treetap.trees.binning import bin_table
@@ -39,6 +38,7 @@ from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams
 from treetap.trees.tree_bins import GlobalBins, goes_left, left_sums_of
+from treetap.usage import measure_process
 from treetap.wire.callers import Callers
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.frame import serialised
