@@ -1,4 +1,4 @@
-"""Names in docs/papers.md stand for something: files, functions and tests, and each paper's row of `treetap.protocols.papers`."""
+"""Names in docs/papers.md stand for something: files, functions, tests, and rows of `treetap.protocols.papers`."""
 
 from __future__ import annotations
 
