@@ -15,12 +15,11 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.errors import ConfigError
-from treetap.models.sealed import Seal
 from treetap.names import NAME, clash, on_loopback
 from treetap.native.arithmetic import Choice
 from treetap.process.config import Relayed, Silence, TelemetryConfig
-from treetap.process.secret import Secret
 from treetap.protocols.exclusions import Feature, between
+from treetap.removed import check_state
 from treetap.strict import Address, Host, Name, ProcessName, Strict, load, unshown
 from treetap.tables.config import TableConfig
 from treetap.workers.settings import WorkerSettings
@@ -94,15 +93,6 @@ class PartyConfig(WorkerSettings, Relayed):
     """The address at which the party serves; port 0 takes a free one, which the first line of output names."""
     state: Path
     """Folder of all that the party keeps: progress, models, predictions, transcripts, ledgers."""
-    state_key: Secret | None = None
-    """Place of the key that encrypts what the state folder holds of records: job files, transcripts, ledgers. It is 64
-    hexadecimal digits, as `openssl rand -hex 32` prints; without it those files cannot be read. In clear stay
-    predictions, previews, models (but for the scores of the records that a model was trained on), the trail and
-    approvals, and unnamed files that a running process holds open. Change it by `treetap state rotate`. A coordinator
-    keeps nothing of records, and has no such key.
-    """
-    former_state_key: Secret | None = None
-    """Place of the key from which `treetap state rotate` changes to `state_key`; nothing else reads it."""
     policy_file: Annotated[Path | None, Field(alias="policy")] = None
     """The party's policy file; without one every job is refused, since no other party is named."""
     arithmetic: Choice = "auto"
@@ -145,7 +135,6 @@ class PartyConfig(WorkerSettings, Relayed):
     """For audits, label holder of boosting: mark records in low bits of g and h, so that sums tell bins. It is logged.
     """
     _policy: Policy = PrivateAttr(default_factory=Policy)
-    _seal: Seal | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _apart(self) -> PartyConfig:
@@ -227,19 +216,6 @@ class PartyConfig(WorkerSettings, Relayed):
         return self._policy
 
     @property
-    def seal(self) -> Seal | None:
-        """The sealing of the state folder under `state_key`, which is read once; None without one.
-
-        Raises:
-            ConfigError: the key cannot be read, or is none.
-        """
-        if self._seal is None and self.state_key is not None:
-            from party.runtime.state_key import key_of, seal_of  # which a party without a key does without
-
-            self._seal = seal_of(self.state, key_of(self.state_key, "state_key"))
-        return self._seal
-
-    @property
     def withholding(self) -> Withholding:
         """Sets and trees withheld from other parties while trees grow on this party's labels."""
         own, policy = self.defences.withholding, self._policy
@@ -299,16 +275,19 @@ class PartyConfig(WorkerSettings, Relayed):
 
 
 def read(path: Path) -> PartyConfig:
-    """Read the file; relative paths in it are relative to its folder."""
+    """Read the file; relative paths in it are relative to its folder.
+
+    Raises:
+        ConfigError: it has a fault, or the state folder holds what this version does not read.
+    """
     config = load(path, PartyConfig)
     base = path.absolute().parent
+    check_state(base / config.state)
     config = config.model_copy(
         update={
             "state": base / config.state,
             "data": None if config.data is None else base / config.data,
             "tables_folder": None if config.tables_folder is None else base / config.tables_folder,
-            "state_key": None if config.state_key is None else config.state_key.below(base),
-            "former_state_key": None if config.former_state_key is None else config.former_state_key.below(base),
             "tls": config.tls_below(base),
             "telemetry": config.telemetry and config.telemetry.below(base),
             "tables": {name: table.below(base) for name, table in config.tables.items()},

@@ -84,7 +84,7 @@ class PartyNode:
         self._workers = workers
         self._dialer, self._offload = dialer, offload
         self._recorders = recorders
-        self._store = Store(config.state, config.seal)
+        self._store = Store(config.state)
         self._attempts = Attempts(config.state / "attempts.json")
         self.served_models = ServedModels(config, self._metrics)  #: answers clients of served models
         self._sessions: dict[str, Session] = {}

@@ -119,7 +119,7 @@ class Opener:
 
     def ledger(self, occasion: Occasion) -> JobLedger:
         """The ledger of this party for one attempt."""
-        return JobLedger(ledger_of(self.config.state, self.config.seal), occasion, self.config.name, self.config.policy)
+        return JobLedger(ledger_of(self.config.state), occasion, self.config.name, self.config.policy)
 
     def context(self, ledger: JobLedger, peers: list[Address], digest: bytes, compared: bytes) -> StepContext:
         """The tools for one attempt. `digest`: of the job; `compared`: of the attempt, as peers must have it."""

@@ -25,13 +25,11 @@ from party.config import PartyConfig, ServeConfig
 from party.defences.settings import Defences
 from party.node import PartyNode
 from party.policy import Policy
-from party.runtime.state_key import check_key
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from tests.virtual_time import Deadlock, run
 from treetap.errors import Unreachable
 from treetap.process.config import TlsConfig
-from treetap.process.secret import Secret
 from treetap.protocols.drafts import named
 from treetap.protocols.key_options import SCHEMES
 from treetap.tables.config import Encode, TableConfig
@@ -172,7 +170,7 @@ class Federation:
     `encode`: its columns of text; `drop_constant`: all parties train without constant columns; `serve`: party → whom it
     answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means; `engine`: party → what
     computes for it, `key_engine`: what does so with its keys, by default the same; `defences`, `constraints`,
-    `cuts`: by party. `tls`: party → certificates, by which it only signs. `state_key`: of all parties' states.
+    `cuts`: by party. `tls`: party → certificates, by which it only signs.
     """
 
     def __init__(
@@ -194,13 +192,12 @@ class Federation:
         constraints: dict[str, dict[str, int]] | None = None,
         cuts: dict[str, dict[str, list[float]]] | None = None,
         tls: Callable[[str], TlsConfig | None] = lambda _: None,
-        state_key: Secret | None = None,
     ) -> None:
         self.coordinators, self.engine, self.key_engine = coordinators, engine, key_engine
         self.policies, self.encode, self.serve = policies or {}, encode, serve or {}
         self.drop_constant = drop_constant
         self.defences, self.constraints, self.cuts = defences or {}, constraints or {}, cuts or {}
-        self.tables, self.tls, self.state_key = tables, tls, state_key
+        self.tables, self.tls = tables, tls
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
         self.hook: Hook | None = None
         self.tamper: Tamper | None = None
@@ -230,9 +227,7 @@ class Federation:
             process.jobs = Operated(name, parties, dialer, journal, self.silence_s)
             return
         config = self.configs[name]
-        if (seal := config.seal) is not None:
-            check_key(config.state, seal.key)
-        process.recorders = Recorders(config.state / "transcripts", config.policy.record, seal=seal)
+        process.recorders = Recorders(config.state / "transcripts", config.policy.record)
         process.node = PartyNode(config, self._workers(name), dialer, process.recorders, in_place)
 
     def _workers(self, name: str) -> PartyWorkers:
@@ -409,7 +404,7 @@ class Federation:
             given |= {"monotone_constraints": self.constraints.get(name, {}), "cuts": self.cuts.get(name, {})}
             configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, **given)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
-        more |= {"defences": self.defences.get(name, Defences()), "state_key": self.state_key}
+        more["defences"] = self.defences.get(name, Defences())
         tls = self.tls(name)
         more |= {"tls": tls} if tls is not None else {"insecure": True}
         config = PartyConfig(name=name, state=folder / "state", silence_s=self.silence_s, **more)

@@ -28,7 +28,24 @@ class Removed(NamedTuple):
         return f"was taken out: {self.instead}"
 
 
-REMOVED: tuple[Removed, ...] = ()
+REMOVED: tuple[Removed, ...] = (
+    Removed(
+        "PartyConfig",
+        "state_key",
+        "put the state folder on an encrypted volume (docs/operations.md); where it has key.json, first run treetap "
+        f"state rotate of commit {LAST}, with this place as former_state_key",
+    ),
+    Removed(
+        "PartyConfig", "former_state_key", f"leave it out; where state has key.json, give it to commit {LAST} first"
+    ),
+    Removed(COMMANDS, "state", f"encrypt the volume; commit {LAST} has it for a state folder that has key.json"),
+    Removed(
+        STATE,
+        "key.json",
+        f"check out commit {LAST}, name its key former_state_key in the place of state_key, run treetap state rotate, "
+        "which decrypts the folder, and come back",
+    ),
+)
 
 
 def removed(where: Iterable[str], name: str) -> Removed | None:

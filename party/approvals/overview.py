@@ -147,7 +147,7 @@ class Overview:
                 most=row["most"],
                 spent=row["spent"],
             )
-            for row in spent(config, ledger_of(config.state, config.seal).charges())
+            for row in spent(config, ledger_of(config.state).charges())
         ]
         for name, labels, value in self._metrics.samples(*LEAKAGE):
             limit, own, unit = LEAKAGE[name]
@@ -158,7 +158,7 @@ class Overview:
 
     def _ledger(self, view: View, page: int) -> None:
         config = self._config()
-        charges = ledger_of(config.state, config.seal).charges()
+        charges = ledger_of(config.state).charges()
         for charge in _page(view, (one for one in reversed(charges) if one.kind is not Kind.ANSWER), page):
             occasion = charge.occasion
             view.ledger.add(

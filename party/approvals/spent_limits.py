@@ -26,19 +26,19 @@ def spent(party: PartyConfig, charges: list[Charge]) -> list[dict[str, Any]]:
     `charges`: all of the party's ledger. Units: ε of labels and columns, shares of cells, numbers of the last 24
     hours for partners.
     """
-    labels = LabelBudget(party.state, party.policy.label_budget, party.seal)
+    labels = LabelBudget(party.state, party.policy.label_budget)
     used, rest = labels.spent(), labels.left()
     rows: list[dict[str, Any]] = []
     if used or rest is not None:
         own = {"spent": float(used), "left": None if rest is None else float(rest)}
         rows.append({"limit": "label_budget", "of": "labels", "most": labels.budget, **own})
-    columns, privacy = ColumnBudget(party.state, party.policy.column_budget, party.seal), party.defences.column_privacy
+    columns, privacy = ColumnBudget(party.state, party.policy.column_budget), party.defences.column_privacy
     noise = None if privacy is None else ColumnPrivacy(privacy.epsilon, privacy.delta, privacy.trees)
     for name in sorted({charge.occasion.table for charge in columns.charges()}):
         most = columns.budget if columns.budget is not None or noise is None else noise.epsilon
         account = {key: value for key, value in columns.account(name, noise).items() if key != "table"}
         rows.append({"limit": "column_budget", "of": f"columns of table {name}", "most": most, **account})
-    rows += map(partial(_of_cells, party.policy.max_column_leakage), CellAccount.all(party.state, party.seal))
+    rows += map(partial(_of_cells, party.policy.max_column_leakage), CellAccount.all(party.state))
     return rows + [row for row in _of_partners(party, charges) if row["spent"] or row["named"]]
 
 
@@ -57,14 +57,14 @@ def _of_partners(party: PartyConfig, charges: list[Charge]) -> Iterator[dict[str
     met = {partner for charge in charges for partner in charge.occasion.partners} | {*policy.partners} - {ALL}
     parties = tuple(sorted(met - {*policy.coordinators}))
     for job in (Occasion("", parties, "", "", 0), *(Occasion("", (), name, "", 0) for name in policy.coordinators)):
-        kept = JobLedger(ledger_of(party.state, party.seal), job, party.name, policy)
+        kept = JobLedger(ledger_of(party.state), job, party.name, policy)
         rows = [
             (DAILY[kind], partner, most, sum(one.amount for one in kept.of_day(kind, partner, now)))
             for kind in DAILY
             for partner, most in kept.daily(kind)
         ]
         rows += [
-            ("queries_per_record", partner, most, counts_of(party.state, partner, party.seal).most())
+            ("queries_per_record", partner, most, counts_of(party.state, partner).most())
             for partner, most in kept.queries_per_record()
         ]
         for limit, partner, most, used in rows:

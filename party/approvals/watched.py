@@ -79,7 +79,7 @@ class Watched:
         """Rows of the ledger's limits, and of `max_leakage` for each peer that the label holder measures."""
         from party.approvals.spent_limits import spent  # with what reads tables
 
-        rows = spent(config, ledger_of(config.state, config.seal).charges())
+        rows = spent(config, ledger_of(config.state).charges())
         for _, labels, nats in self._metrics.samples("treetap_leakage_bound_nats"):
             of = f"labels, by {labels['peer']}"
             rows.append({"limit": "max_leakage", "of": of, "most": config.policy.max_leakage, "spent": nats})

@@ -76,7 +76,7 @@ class ColumnAccount:
 
     def __init__(self, context: StepContext, state: Path, label_holder: str, table: str, params: TreeParams) -> None:
         self._context, self._params = context, params
-        self._account = CellAccount(state, label_holder, table, context.ledger.ledger.seal)
+        self._account = CellAccount(state, label_holder, table)
         self._ids, self._columns = Ids.of([]), list[str]()
         self._cells, self._mark = CountedCells(), Mark()  # as they are on disk at this place
         self._places: Rows = np.zeros(0, dtype=np.int64)

@@ -13,7 +13,6 @@ from typing import Any
 
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.errors import Refused
-from treetap.models.sealed import Seal
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.privacy.zcdp import epsilon_of, rho_of
 
@@ -24,8 +23,8 @@ _ROUNDING = 1e-9
 class ColumnBudget:
     """The ledger in a state folder; `budget`: the most ε of a table, None: that of one attempt."""
 
-    def __init__(self, state: Path, budget: float | None, seal: Seal | None = None) -> None:
-        self._ledger, self.budget = ledger_of(state, seal), budget
+    def __init__(self, state: Path, budget: float | None) -> None:
+        self._ledger, self.budget = ledger_of(state), budget
 
     def charges(self, table: str | None = None) -> list[Charge]:
         """Those of a table, or all, the first one first. Raises `DataError` if the ledger is damaged."""

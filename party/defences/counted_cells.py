@@ -28,7 +28,6 @@ from treetap.errors import DataError
 from treetap.models.arrays import content_of, read_arrays
 from treetap.models.keyed_ids import hashes
 from treetap.models.line_file import LineFile
-from treetap.models.sealed import Seal, WrongKey
 from treetap.tables.record_ids import Ids
 
 Rows = npt.NDArray[np.int64]
@@ -161,18 +160,18 @@ class Mark(NamedTuple):
 class CellAccount:
     """The account of a label holder and a table in a party's state folder: charges, and the file of cells."""
 
-    def __init__(self, state: Path, label_holder: str, table: str, seal: Seal | None = None) -> None:
+    def __init__(self, state: Path, label_holder: str, table: str) -> None:
         self.label_holder, self.table = label_holder, table
-        self.ledger = ledger_of(state, seal)
+        self.ledger = ledger_of(state)
         self._folder, self._stem = state / COLUMN_LEAKAGE, f"{label_holder}.{table}"
         self._growing: tuple[Mark, LineFile] | None = None  # the file that this object has begun, to its last line
 
     @classmethod
-    def all(cls, state: Path, seal: Seal | None = None) -> list[CellAccount]:
+    def all(cls, state: Path) -> list[CellAccount]:
         """Those of a ledger, in the order of their names. Raises `DataError` if it is damaged."""
-        charges = ledger_of(state, seal).charges(Kind.CELLS)
+        charges = ledger_of(state).charges(Kind.CELLS)
         names = sorted({(charge.details["label_holder"], charge.occasion.table) for charge in charges})
-        return [cls(state, *name, seal) for name in names]
+        return [cls(state, *name) for name in names]
 
     def charges(self, kind: Kind = Kind.CELLS) -> list[Charge]:
         """Those of the account, the first one first. Raises `DataError` if the ledger is damaged."""
@@ -209,8 +208,7 @@ class CellAccount:
         """The cells of the file that the last charge names; none before the first charge.
 
         Raises:
-            DataError: it is not there, not as it was written, or of another state key; or there is a file without a
-                charge.
+            DataError: it is not there, or not as it was written; or there is a file without a charge.
         """
         last = self.last()
         mend = f"bring back-ups of {COLUMN_LEAKAGE}/ and {self.ledger.path.name} of one time back, or"
@@ -224,7 +222,7 @@ class CellAccount:
         if last is None or not last.file:
             return CountedCells()
         path = self.path_of(last.file)
-        if (cells := _cells_of(path, last.head, self.ledger.seal)) is not None:
+        if (cells := _cells_of(path, last.head)) is not None:
             return cells
         if self.last() != last:  # a job has written meanwhile
             return self.read()
@@ -248,7 +246,7 @@ class CellAccount:
         else:
             content, number = cells.to_bytes(), 1
             file = sha256(content).hexdigest()[:32]
-            lines = LineFile(self.path_of(file), lambda: _SEED, self.ledger.seal)
+            lines = LineFile(self.path_of(file), lambda: _SEED)
             lines.fill([{"whole": base64.b64encode(content).decode()}])
         mark = Mark(file, lines.digest(number))
         self._growing = mark, lines
@@ -264,13 +262,11 @@ class CellAccount:
         return (charge.details["label_holder"], charge.occasion.table) == (self.label_holder, self.table)
 
 
-def _cells_of(path: Path, head: str, seal: Seal | None) -> CountedCells | None:
-    """The cells of a file up to the line of a checksum; None if it has no such line, or is damaged. Raises WrongKey."""
-    lines = LineFile(path, lambda: _SEED, seal)
+def _cells_of(path: Path, head: str) -> CountedCells | None:
+    """The cells of a file up to the line of a checksum; None if it has no such line, or is damaged."""
+    lines = LineFile(path, lambda: _SEED)
     try:
         rows = lines.read()
-    except WrongKey:
-        raise
     except DataError:
         return None
     number = next((number for number in range(len(rows), 0, -1) if lines.digest(number) == head), None)

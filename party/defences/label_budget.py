@@ -14,7 +14,6 @@ from pathlib import Path
 from party.runtime.job_store import DRAWS
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.errors import DataError, Refused
-from treetap.models.sealed import Seal
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ class LabelCharge:
 class LabelBudget:
     """The ledger in a state folder; `budget`: the most that may be spent, None: no limit."""
 
-    def __init__(self, state: Path, budget: float | None, seal: Seal | None = None) -> None:
-        self.ledger, self.budget, self.seal = ledger_of(state, seal), budget, seal
+    def __init__(self, state: Path, budget: float | None) -> None:
+        self.ledger, self.budget = ledger_of(state), budget
         self._draws = state / DRAWS
 
     def labels_of(self, number: int) -> Path:

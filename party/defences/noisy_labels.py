@@ -29,8 +29,7 @@ from party.runtime.ledger import Occasion
 from treetap.errors import DataError
 from treetap.models import keyed_ids
 from treetap.models.arrays import content_of, read_arrays
-from treetap.models.durable import make_folder, read_whole, write_whole
-from treetap.models.sealed import Seal
+from treetap.models.durable import make_folder, write_whole
 from treetap.privacy.label_dp import MECHANISM, RandBelow, staged
 from treetap.protocols.own_priors import OwnPriors
 from treetap.tables.labels import Labels
@@ -69,11 +68,10 @@ class NoisyLabels:
         budget: float | None,
         own_priors: Callable[[Table, int], OwnPriors],
         randbelow: RandBelow = secrets.randbelow,
-        seal: Seal | None = None,
     ) -> None:
         self._party, self._settings, self._randbelow = party, settings, randbelow
         self._own_priors = own_priors
-        self._folder, self.budget = state / DRAWS, LabelBudget(state, budget, seal)
+        self._folder, self.budget = state / DRAWS, LabelBudget(state, budget)
 
     def stored(self, table: Table, labels: Labels) -> Draw | None:
         """The labels drawn for this table and these settings, if there are any.
@@ -107,7 +105,7 @@ class NoisyLabels:
         for number, held in enumerate(self.budget.charges()):
             path = self.budget.labels_of(number)
             if held.key == charge.key and path.is_file():
-                return Draw(replace(labels, values=_read(path, held, self.budget.seal)), held.labels)
+                return Draw(replace(labels, values=_read(path, held)), held.labels)
         return None
 
     def _draw(self, table: Table, labels: Labels, charge: LabelCharge, occasion: Occasion) -> None:
@@ -124,7 +122,7 @@ class NoisyLabels:
         make_folder(self._folder)
         digest = hashlib.sha256(content).hexdigest()
         number = self.budget.charge(replace(charge, labels=digest), occasion)  # first: no labels without it
-        write_whole(self.budget.labels_of(number), content, seal=self.budget.seal)
+        write_whole(self.budget.labels_of(number), content)
         log.info("%s: noisy labels drawn, ε = %g; in all %s spent", table.path, charge.epsilon, self.budget.spent())
 
     def _charge(self, table: Table, labels: Labels, column: str) -> LabelCharge:
@@ -147,8 +145,8 @@ class NoisyLabels:
         )
 
 
-def _read(path: Path, charge: LabelCharge, seal: Seal | None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    content = read_whole(path, seal)
+def _read(path: Path, charge: LabelCharge) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != charge.labels:
         raise DataError(f"{path}: is damaged; bring a back-up of it back, or remove it, and a new draw is charged")
     values: np.ndarray[tuple[int], np.dtype[np.int64]] = read_arrays(io.BytesIO(content))["labels"]

@@ -177,7 +177,7 @@ class ColumnNoise:
         table = config.defences.column_privacy
         self.privacy = None if table is None else ColumnPrivacy(table.epsilon, table.delta, table.trees)
         self._context, self._spec, self._params, self._layout = context, spec, params, layout
-        self._budget = ColumnBudget(config.state, config.policy.column_budget, config.seal)
+        self._budget = ColumnBudget(config.state, config.policy.column_budget)
         self._noised: Mapping[str, tuple[ColumnPrivacy, int]] = {}  # of all parties, and their draws
         self.noise: SumNoise | None = None
         if (own := self.privacy) is not None:

@@ -25,7 +25,6 @@ from party.runtime.messages import Rows
 from treetap.errors import DataError
 from treetap.models import keyed_ids
 from treetap.models.arrays import Array, content_of, read_arrays
-from treetap.models.sealed import Seal
 from treetap.models.store import (
     CLEAN_METRICS,
     CONTINUATION,
@@ -57,7 +56,6 @@ class BaseModel:
     name: str
     folder: Path
     manifest: Mapping[str, Any]
-    seal: Seal | None = None  #: of the state folder, if it has a state key
 
     @classmethod
     def of(
@@ -73,7 +71,7 @@ class BaseModel:
         if not (name := continued_from(spec)) or context.store.published:
             return None
         folder = context.store.base(name, spec.base_submission)
-        base = cls(name, folder, read_manifest(folder), context.store.seal)
+        base = cls(name, folder, read_manifest(folder))
         faults = [*base._faults(context, spec, params)]
         if noisy and CLEAN_METRICS not in base.manifest["files"]:
             faults.append(
@@ -137,7 +135,7 @@ class BaseModel:
 
     def _arrays(self, records: Rows) -> dict[str, Array]:
         """The arrays of `CONTINUATION` for these records, in their order."""
-        arrays = read_arrays_of(self.folder, CONTINUATION, self.seal)[1]
+        arrays = read_arrays_of(self.folder, CONTINUATION)[1]
         order = np.argsort(arrays[RECORDS])
         known = arrays[RECORDS][order]
         places = np.searchsorted(known, records)

@@ -25,7 +25,6 @@ from treetap.errors import DataError, Refused
 from treetap.models.durable import stamp_of
 from treetap.models.keyed_ids import KEY_BYTES, Hashes, hashes
 from treetap.models.line_file import LineFile
-from treetap.models.sealed import Seal
 from treetap.tables.record_ids import Ids
 
 if TYPE_CHECKING:
@@ -41,9 +40,9 @@ Bools = npt.NDArray[np.bool_]
 class QueryCounts:
     """The counts of one partner; see `counts_of`."""
 
-    def __init__(self, state: Path, partner: str, seal: Seal | None = None) -> None:
+    def __init__(self, state: Path, partner: str) -> None:
         self.path, self._partner = state / QUERIES / f"{partner}.jsonl", partner
-        self._lines = LineFile(self.path, lambda: f"queries of {partner}", seal)
+        self._lines = LineFile(self.path, lambda: f"queries of {partner}")
         self._key = b""
         self._hashes: Hashes = np.zeros(0, dtype=np.uint64)  # (R,) ascending
         self._counts: Counts = np.zeros(0, dtype=np.int64)  # (R,)
@@ -159,14 +158,14 @@ class QueryCounts:
 
 
 @lru_cache(maxsize=256)
-def counts_of(state: Path, partner: str, seal: Seal | None = None) -> QueryCounts:
-    """The counts of a partner in a state folder: one for all jobs of a process. `seal`: as of `ledger_of`."""
-    return QueryCounts(state, partner, seal)
+def counts_of(state: Path, partner: str) -> QueryCounts:
+    """The counts of a partner in a state folder: one for all jobs of a process."""
+    return QueryCounts(state, partner)
 
 
 def _counts(context: StepContext, partner: str) -> QueryCounts:
     ledger = context.ledger.ledger
-    return counts_of(ledger.path.parent, partner, ledger.seal)
+    return counts_of(ledger.path.parent, partner)
 
 
 async def charge_queries(context: StepContext, ids: Ids, rows: Rows) -> None:

@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.checksums import bytes_with_checksum, bytes_without_checksum, with_checksum, without_checksum
-from treetap.models.durable import make_folder, read_whole, remnant, remove_folder, sync_folder, write_whole
+from treetap.models.durable import make_folder, remnant, remove_folder, sync_folder, write_whole
 from treetap.models.line_file import LineFile
-from treetap.models.sealed import Seal
 from treetap.models.store import (
     JOB,
     JOB_SEED,
@@ -60,8 +59,6 @@ DRAWS = "noisy_labels"
 COLUMN_LEAKAGE = "column_leakage"
 #: The folder of counted queries of records: see `party.prediction.query_counts`.
 QUERIES = "queries"
-#: The file that says which state key the folder has: see `party.runtime.state_key`.
-KEY_FILE = "key.json"
 #: The folder of rows that previews have found: see `party.alignment.preview`.
 PREVIEWED = "previews"
 
@@ -72,9 +69,8 @@ log = logging.getLogger(__name__)
 class Store:
     """The state folder of one party; raises `BadInput` if it cannot be made."""
 
-    def __init__(self, root: Path, seal: Seal | None = None) -> None:
-        """`seal`: of the folder, if it has a state key."""
-        self.root, self._seal = root, seal
+    def __init__(self, root: Path) -> None:
+        self.root = root
         self.transcripts = root / TRANSCRIPTS
         self.predictions = root / "predictions"
         self._jobs = root / "jobs"
@@ -90,11 +86,11 @@ class Store:
 
     def job(self, name: str) -> JobStore:
         """The files of a job, which may not exist yet."""
-        return JobStore(self._jobs / name, self._models / name, self._seal)
+        return JobStore(self._jobs / name, self._models / name)
 
     def trial(self, folder: Path) -> JobStore:
         """The files of a job that is only checked, in a folder of its own; it can continue from published models."""
-        return JobStore(folder, self._models / folder.name, self._seal)
+        return JobStore(folder, self._models / folder.name)
 
     def model(self, name: str, submission: str) -> Path:
         """The folder of a published model of one submission.
@@ -131,9 +127,8 @@ def published_trees(root: Path, name: str, submission: str) -> int:
 class JobStore:
     """One job's files. The folder is made on the first write."""
 
-    def __init__(self, folder: Path, model: Path, seal: Seal | None = None) -> None:
-        """`seal`: of the state folder, if it has a state key."""
-        self.folder, self.seal = folder, seal
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.folder = folder
         self.model = model
         self._lines: dict[str, LineFile] = {}
 
@@ -198,7 +193,7 @@ class JobStore:
 
     def lines(self, kind: str) -> LineFile:
         """The job's shard of a kind that is stored line by line, as `TREES`; always the same object."""
-        return self._lines.setdefault(kind, LineFile(self.folder / kind, lambda: self._seed(kind), self.seal))
+        return self._lines.setdefault(kind, LineFile(self.folder / kind, lambda: self._seed(kind)))
 
     def save_arrays(self, name: str, arrays: Arrays) -> None:
         """Keep arrays beside the shard, whole or not at all."""
@@ -206,7 +201,7 @@ class JobStore:
         from treetap.models.arrays import content_of  # of a job; the store is opened before
 
         checked = bytes_with_checksum(content_of(arrays), self._seed(name))
-        write_whole(self.folder / f"{name}.npz", checked, seal=self.seal)
+        write_whole(self.folder / f"{name}.npz", checked)
 
     def load_arrays(self, name: str) -> dict[str, Array] | None:
         """The arrays stored under a name, or None."""
@@ -215,7 +210,7 @@ class JobStore:
             return None
         from treetap.models.arrays import read_arrays
 
-        content = io.BytesIO(bytes_without_checksum(path, read_whole(path, self.seal), self._seed(name)))
+        content = io.BytesIO(bytes_without_checksum(path, path.read_bytes(), self._seed(name)))
         try:
             return read_arrays(content)
         except ValueError:
@@ -228,7 +223,7 @@ class JobStore:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a further file of the job, whole or not at all."""
-        write_whole(self.path(name), content, seal=self.seal)
+        write_whole(self.path(name), content)
 
     def has(self, name: str) -> bool:
         """True if the job has a further file of that name."""
@@ -260,9 +255,9 @@ class JobStore:
             path = self.folder / kind
             if not path.is_file() and path.suffix != ".jsonl":  # else the job has ended before its first line
                 raise DataError(f"{path}: is not there; bring a back-up of it back, or cancel the job")
-            content = self.lines(kind).plain() if path.suffix == ".jsonl" else read_whole(path, self.seal)
+            content = self.lines(kind).plain() if path.suffix == ".jsonl" else path.read_bytes()
             digests[kind] = hashlib.sha256(content).hexdigest()
-            write_whole(draft / kind, content, seal=self.seal, place=self.model / kind)
+            write_whole(draft / kind, content)
         for name, content in described(self._job(), digests, manifest).items():
             write_whole(draft / name, content)
         return draft

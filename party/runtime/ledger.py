@@ -24,7 +24,6 @@ from typing import Any
 from treetap.errors import DataError, Interrupted
 from treetap.models.durable import make_folder, stamp_of
 from treetap.models.line_file import LineFile
-from treetap.models.sealed import Seal
 
 #: The ledger in a party's state folder.
 LEDGER, SEED = "ledger.jsonl", "ledger"
@@ -126,9 +125,9 @@ class Charge:
 class Ledger:
     """The ledger of a state folder; see `ledger_of`."""
 
-    def __init__(self, state: Path, seal: Seal | None = None) -> None:
-        self._state, self.path, self.seal = state, state / LEDGER, seal
-        self._lines = LineFile(self.path, lambda: SEED, seal)
+    def __init__(self, state: Path) -> None:
+        self._state, self.path = state, state / LEDGER
+        self._lines = LineFile(self.path, lambda: SEED)
         self._held: list[Charge] = []
         self._by_kind: defaultdict[Kind, list[Charge]] = defaultdict(list)
         self._stamp: tuple[int, ...] | None = None  # of the file that was read; None: it was not read yet
@@ -218,12 +217,9 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 @lru_cache(maxsize=64)
-def ledger_of(state: Path, seal: Seal | None = None) -> Ledger:
-    """The ledger of a state folder: one for all jobs of a process, so that the file is read once.
-
-    `seal`: of the folder, if it has a state key.
-    """
-    return Ledger(state, seal)
+def ledger_of(state: Path) -> Ledger:
+    """The ledger of a state folder: one for all jobs of a process, so that the file is read once."""
+    return Ledger(state)
 
 
 def utc(seconds: float) -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal
 from google.protobuf.message import Message
 
 from treetap.errors import Interrupted, Malformed
-from treetap.models.sealed import Seal
 from treetap.wire.frame import name_of
 from treetap.wire.signed_heads import Signer
 from treetap.wire.transcript import OWN_STEPS
@@ -74,7 +73,7 @@ class Recorder:
 
         with self._recorders.writer(self._job) as writer:
             try:
-                entry = keep(writer.folder, own, writer.seal)
+                entry = keep(writer.folder, own)
             except OSError as failure:
                 raise Interrupted(f"{failure.filename}: cannot be written: {failure.strerror}") from failure
             self.own(0, 0, attempt, entry)
@@ -97,9 +96,9 @@ class Recorders:
     its own, which is closed at once.
     """
 
-    def __init__(self, folder: Path, mode: Mode, signer: Signer | None = None, seal: Seal | None = None) -> None:
-        """`mode`: of jobs that begin from now on; `seal`: of the state folder, if it has a state key."""
-        self._folder, self.mode, self._signer, self._seal = folder, mode, signer, seal
+    def __init__(self, folder: Path, mode: Mode, signer: Signer | None = None) -> None:
+        """`mode`: of jobs that begin from now on."""
+        self._folder, self.mode, self._signer = folder, mode, signer
         self._under_way: dict[str, tuple[bytes, Mode]] = {}  # job → its digest, and the mode that it began with
         self._writers: dict[str, TranscriptWriter] = {}
 
@@ -121,7 +120,7 @@ class Recorders:
         if job not in self._writers:
             folder = self._folder / job
             try:
-                self._writers[job] = TranscriptWriter(folder, signer=self._signer, seal=self._seal)
+                self._writers[job] = TranscriptWriter(folder, signer=self._signer)
             except Malformed as damage:
                 raise Interrupted(f"{damage}: move {folder} away for a new transcript, then resume the job") from None
         self._writers[job].job_digest = self._under_way.get(job, (b"", self.mode))[0]

@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2
 
 from party.config import PartyConfig, check_folders, read
 from party.node import PartyNode
-from party.runtime.job_store import KEY_FILE, TRANSCRIPTS
+from party.runtime.job_store import TRANSCRIPTS
 from party.runtime.metrics import PartyMetrics
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
@@ -22,7 +22,6 @@ from treetap.native import arithmetic
 from treetap.process.fork_server import ForkServer
 from treetap.process.lifecycle import serve_until_stopped, sole_user
 from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
-from treetap.removed import check_state
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
@@ -67,11 +66,6 @@ def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = Fals
     share_heaps()
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
-        check_state(config.state)
-        if config.state_key is not None or (config.state / KEY_FILE).exists():
-            from party.runtime.state_key import check_key  # which a party without a key does without
-
-            check_key(config.state, config.seal.key if config.seal is not None else None)
         workers = start_workers(config, forks)
         stops = {"until_stdin_closes": until_stdin_closes, "in_terminal": in_terminal}
         asyncio.run(_serve(config, workers, backend, config_path, **stops))
@@ -107,7 +101,7 @@ async def _serve(
     _warn_unanswered(config)
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
     signer = signer_of(config.transport())
-    recorders = Recorders(config.state / TRANSCRIPTS, config.policy.record, signer, config.seal)
+    recorders = Recorders(config.state / TRANSCRIPTS, config.policy.record, signer)
     metrics, measured = _metrics(config)
     loaded = asyncio.Event()
     node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics, loaded)

@@ -116,7 +116,6 @@ async def _as_trained(
         settings,
         context.policy.label_budget,
         lambda of, classes: own_priors(of, classes, context.party, params),
-        seal=config.seal,
     )
     known = await context.offload(lambda: noisy.stored(table, labels))
     if context.trial and known is None:

@@ -28,7 +28,7 @@ class TrailedJobs:
 
     def __init__(self, config: PartyConfig, recorders: Recorders, own: Own) -> None:
         self._transport, self._recorders, self._own = config.transport(), recorders, own
-        self._ledger = ledger_of(config.state, config.seal)
+        self._ledger = ledger_of(config.state)
         self.trail = Trail(config.name, config.state)
         self._exchanges: dict[tuple[str, int], Exchange] = {}  # by job and attempt
 

@@ -21,7 +21,6 @@ from party.trail.journal import SEED, Kind, Trail
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.models.checksums import KEY, bodies_of, parse_json, whole_lines
 from treetap.models.line_file import Line
-from treetap.models.sealed import Seal
 from treetap.wire.own_rows import kept
 from treetap.wire.roles import Role
 from treetap.wire.signatures import moment_of, verified
@@ -37,7 +36,7 @@ HELD = "held"
 
 def misfits(party: PartyConfig) -> Iterator[str]:
     """Faults of a trail, or of ledger, transcripts and approvals beside it."""
-    trail, ledger = Trail(party.name, party.state), ledger_of(party.state, party.seal)
+    trail, ledger = Trail(party.name, party.state), ledger_of(party.state)
     try:
         lines = [line for line, _ in trail.lines()]
         if not lines:
@@ -57,7 +56,7 @@ def misfits(party: PartyConfig) -> Iterator[str]:
             if wrong := _signature_fault(party.transport(), came["signed"], peer, party.name, came["head"]):
                 yield f"the head of {peer} in the line of {utc(line['seconds'])} (job {line['job']}): {wrong}"
     for job, (records, digest) in _transcripts(_since_restored(lines)).items():
-        yield from _of_transcript(party.state / TRANSCRIPTS / job, records, digest, party.seal)
+        yield from _of_transcript(party.state / TRANSCRIPTS / job, records, digest)
 
 
 def _since_restored(lines: list[Line]) -> list[Line]:
@@ -170,7 +169,7 @@ def removed(party: PartyConfig) -> Iterator[str]:
             )
 
 
-def _of_transcript(folder: Path, records: int, digest: str, seal: Seal | None) -> Iterator[str]:
+def _of_transcript(folder: Path, records: int, digest: str) -> Iterator[str]:
     """A sentence if a transcript does not have a record of this digest where the trail says."""
     if not folder.is_dir():
         yield f"{folder}: is not there, and the trail has {records} records of it: it was moved away or deleted"
@@ -178,12 +177,12 @@ def _of_transcript(folder: Path, records: int, digest: str, seal: Seal | None) -
     try:
         for _, path in sorted(files_of(folder).items()):
             with opened(path) as file:
-                for frame in frames(path, file, seal):
+                for frame in frames(path, file):
                     if not frame.whole:
                         continue
                     record, own = frame.open()
                     if record.step == OWN_STEPS[OwnAlignment]:
-                        kept(folder, OwnAlignment.FromString(record.message), seal)
+                        kept(folder, OwnAlignment.FromString(record.message))
                     if record.sequence == records - 1:
                         if own.hex() != digest:
                             yield f"{path}: record {record.sequence} is not the one of the trail: it was rewritten"

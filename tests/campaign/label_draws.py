@@ -16,7 +16,6 @@ from party.defences.noisy_labels import Draw, NoisyLabels
 from party.defences.settings import LabelDp
 from party.runtime.ledger import Occasion
 from party.setup import labelled_table
-from treetap.models.sealed import Seal
 from treetap.protocols.own_priors import OwnPriors
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
@@ -46,9 +45,8 @@ def label_draws(used: Used, seed: int = 0) -> Iterator[Used]:
             settings: LabelDp,
             budget: float | None,
             own_priors: Callable[[Table, int], OwnPriors],
-            seal: Seal | None = None,
         ) -> None:
-            super().__init__(party, state, settings, budget, own_priors, chance.randrange, seal)
+            super().__init__(party, state, settings, budget, own_priors, chance.randrange)
             self._state = state
 
         def of(self, table: Table, labels: Labels, column: str, occasion: Occasion) -> Draw:

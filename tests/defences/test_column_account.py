@@ -31,7 +31,6 @@ from tests.trainings import jobs_of
 from tests.worlds import PARTIES, Tables, World, spec, world
 from treetap.errors import DataError, Refused
 from treetap.models import durable, line_file
-from treetap.models.sealed import Seal, StateKey
 from treetap.tables.record_ids import Ids
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import column_goes_left
@@ -443,26 +442,6 @@ def test_a_damaged_file_is_named(at: int | None, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"{path.name}: {fault}: .* {mend} ledger.jsonl of one time back, or give"):
         _account(tmp_path, IDS, ["a"])
     _account(tmp_path, IDS, ["a"], table="renamed")
-
-
-def test_a_file_of_another_state_key_is_not_called_damaged(tmp_path: Path) -> None:
-    """Its key's id is named, and so is a file in clear where there is a key."""
-    _count(tmp_path, 0)
-    path, clear = _only_file(tmp_path), _only_file(tmp_path).read_bytes()
-    (last,) = (charge for charge in ledger_of(tmp_path).charges(Kind.CELLS)[-1:])
-    old, new = (
-        Seal(tmp_path, StateKey(bytes([number]) * 32), lambda place: place.endswith("jsonl")) for number in (0, 1)
-    )
-    (tmp_path / "ledger.jsonl").unlink()
-    ledger_of(tmp_path, new).enter(last)
-    account = CellAccount(tmp_path, HOLDER, "train", new)
-    with pytest.raises(DataError, match=rf"{path.name}: is not encrypted, though there is a state_key"):
-        account.read()
-    path.write_bytes(b"".join(old.added(path, 0, 0, clear.splitlines(keepends=True))))
-    with pytest.raises(DataError, match=f"{path.name}: is encrypted with state key {old.key.id.hex()}"):
-        account.read()
-    path.write_bytes(b"".join(new.added(path, 0, 0, clear.splitlines(keepends=True))))
-    assert account.read().count() == 1
 
 
 def test_an_older_file_is_named(tmp_path: Path) -> None:

@@ -16,9 +16,7 @@ import pytest
 from party.config import PartyConfig
 from party.defences.counted_cells import CountedCells
 from party.prediction.query_counts import QueryCounts
-from party.runtime import state_files
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
-from party.runtime.state_key import check_key, seal_of
 from party.trail.verify import misfits, removed
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, trained, training_of
 from tests.commands.command import treetap_here, write
@@ -32,7 +30,6 @@ from treetap.commands.forget.tables import forget_rows
 from treetap.models import keyed_ids
 from treetap.models.arrays import content_of
 from treetap.models.durable import make_folder, write_whole
-from treetap.models.sealed import StateKey
 from treetap.models.store import read_manifest
 from treetap.process.lifecycle import sole_user
 from treetap.tables.record_ids import Ids
@@ -134,38 +131,25 @@ def test_a_forgotten_id_is_in_no_file(story: str, tmp_path: Path) -> None:
         assert line.keys() <= {"kind", "seconds", "records", "transcripts", "sha256"}, line.keys()
 
 
-def test_every_kind_of_file_that_a_party_writes_has_a_row() -> None:
-    """The table of forgetting names those of the state key's table."""
-    patterns = {kind.pattern.replace("*/*/job.json", "jobs/*/job.json") for kind in state_files.KINDS}
-    written = {pattern.replace("*", "x") for pattern in patterns if not pattern.startswith(".check")}
-    assert {place for place in written if row_of(place) is None} == set()
-
-
-def _kept(folder: Path, key: StateKey | None) -> Path:
+def _kept(folder: Path) -> Path:
     """A bank's file, whose state has two persons in files of several kinds."""
     state, ids = folder / "state", Ids.of(["ann", 'b"o,b', "cy"])
-    seal = None if key is None else seal_of(state, key)
-    check_key(state, key)
-    with TranscriptWriter(state / "transcripts" / "job", seal=seal) as writer:
-        entry = keep(writer.folder, OwnRows.of(np.arange(3), ids), seal)
+    with TranscriptWriter(state / "transcripts" / "job") as writer:
+        entry = keep(writer.folder, OwnRows.of(np.arange(3), ids))
         writer.append(TranscriptRecord.OWN, "", "own_alignment", "job", 1, 0, 0, entry)
-    QueryCounts(state, "shop", seal).enter("bank", ids, 5)
+    QueryCounts(state, "shop").enter("bank", ids, 5)
     (state / "predictions").mkdir()
     (state / "predictions" / "p.csv").write_text('"who","prediction"\n"ann",1\n"b""o,b",2.50\n"cy",3\n')
     make_folder(state / "noisy_labels")
     draw = content_of({"labels": np.arange(2), **keyed_ids.drawn(["ann", "cy"])})
-    write_whole(state / "noisy_labels" / "0.npz", draw, seal=seal)
-    ledger_of(state, seal).enter(Charge(Kind.TRAINING, Occasion("loans", ("shop",), "coordinator", "job", 1)))
-    secret = {} if key is None else {"state_key": {"file": "key"}}
-    return write(folder / "bank.toml", {"name": "bank", "state": "state", "insecure": True, **secret})
+    write_whole(state / "noisy_labels" / "0.npz", draw)
+    ledger_of(state).enter(Charge(Kind.TRAINING, Occasion("loans", ("shop",), "coordinator", "job", 1)))
+    return write(folder / "bank.toml", {"name": "bank", "state": "state", "insecure": True})
 
 
-@pytest.mark.parametrize("key", [None, StateKey(bytes(range(32)))], ids=["clear", "sealed"])
-def test_the_command(key: StateKey | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It forgets what it said by --dry-run, rows stay byte for byte, and it names what it does not reach."""
-    config, gone = _kept(tmp_path, key), tmp_path / "gone.txt"
-    (tmp_path / "key").write_text(bytes(range(32)).hex())
-    (tmp_path / "key").chmod(0o600)
+    config, gone = _kept(tmp_path), tmp_path / "gone.txt"
     state, forgotten = tmp_path / "state", ("forget", "--config", str(config), "--ids", str(gone))
     gone.write_text('b"o,b\n')
     (left := state / "predictions" / "p.csv.part").write_bytes(b'"who","predi')
@@ -182,8 +166,7 @@ def test_the_command(key: StateKey | None, tmp_path: Path, capsys: pytest.Captur
     assert reasons["transcripts/job"].startswith("messages name places in the common order")
     assert (state / "predictions" / "p.csv").read_text() == '"who","prediction"\n"ann",1\n"cy",3\n'
     (rows,) = (state / "transcripts" / "job").glob("*.own")
-    seal = None if key is None else seal_of(state, key)
-    assert OwnRows.read(rows, seal).rows.tolist() == [0, FORGOTTEN, 2]
+    assert OwnRows.read(rows).rows.tolist() == [0, FORGOTTEN, 2]
     gone.write_text("ann\n")
     assert treetap_here(*forgotten) == 0
     assert "another draw for that table is charged" in " ".join(capsys.readouterr().out.split())
@@ -192,7 +175,7 @@ def test_the_command(key: StateKey | None, tmp_path: Path, capsys: pytest.Captur
 
 def test_it_does_not_begin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without an id, beside an unfinished job, at a damaged file, while the party runs; nothing has changed then."""
-    config, gone = _kept(tmp_path, None), tmp_path / "gone.txt"
+    config, gone = _kept(tmp_path), tmp_path / "gone.txt"
     state, forgotten = tmp_path / "state", ("forget", "--config", str(config), "--ids", str(gone))
     gone.write_text("\n")
     assert treetap_here(*forgotten) == 2

@@ -12,7 +12,6 @@ from party.policy import Policy
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from party.runtime.metrics import PartyMetrics
 from tests.simulator import in_place, run
-from treetap.process.secret import Secret
 from treetap.wire.tls import Insecure
 
 BANK = "bank"
@@ -24,15 +23,11 @@ def _policy(**limits: int) -> Policy:
 
 
 def test_limits_are_read_again_and_again(tmp_path: Path) -> None:
-    """A changed policy counts at the next reading; after damage the figures stay, and are said to be old.
-
-    The ledger is encrypted.
-    """
+    """A changed policy counts at the next reading; after damage the figures stay, and are said to be old."""
     state = tmp_path / "state"
-    (tmp_path / "state.key").write_text(64 * "5" + "\n")
-    base = PartyConfig(name=BANK, state=state, state_key=Secret(file=tmp_path / "state.key"), insecure=True)
+    base = PartyConfig(name=BANK, state=state, insecure=True)
     configs = [base.under(_policy(jobs_per_day=4))]
-    metrics, ledger = PartyMetrics(BANK), ledger_of(state, base.seal)
+    metrics, ledger = PartyMetrics(BANK), ledger_of(state)
     ledger.enter(Charge(Kind.TRAINING, Occasion("loans", ("a",), "c", "job", 1)))
     metrics.leakage("a", 0.25)
     shown = Watched(metrics, lambda: configs[-1], lambda: Approvals(BANK, state / "approvals", Insecure(BANK)))

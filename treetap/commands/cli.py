@@ -49,7 +49,6 @@ class Commands(LazyGroup):
             PARTY,
         ),
         "certs": Row("treetap.commands.certs.cli", "A private certificate authority for a federation.", PARTY),
-        "state": Row("treetap.commands.state", "The key of a party's own state folder.", PARTY),
         "doctor": Row(
             "treetap.commands.cli",
             "Check this machine; with --config a process: certificates, addresses, clocks, versions, tables, folders.",

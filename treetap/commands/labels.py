@@ -98,7 +98,7 @@ def _ledger(config: Path) -> dict[str, Any]:
     from treetap.commands.model.view import reading
 
     party = read(config)
-    budget = LabelBudget(party.state, party.policy.label_budget, party.seal)
+    budget = LabelBudget(party.state, party.policy.label_budget)
     ledger = budget.ledger
     with reading(ledger.path):
         charged = zip(budget.charges(), ledger.charges(Kind.NOISY_LABELS), strict=True)

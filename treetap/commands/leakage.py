@@ -135,9 +135,9 @@ def _own(job: str | None, config: Path) -> OwnAccounts:
     from treetap.commands.model.view import reading
 
     party, tables = read(config), []
-    ledger = ledger_of(party.state, party.seal)
+    ledger = ledger_of(party.state)
     with reading(ledger.path):
-        accounts = [(own, own.jobs(), own.size(), own.read()) for own in CellAccount.all(party.state, party.seal)]
+        accounts = [(own, own.jobs(), own.size(), own.read()) for own in CellAccount.all(party.state)]
     for own, jobs, (records, columns), cells in accounts:
         if job is None or job in jobs:
             counted, of = cells.count(), records * columns
@@ -185,7 +185,7 @@ def _of_labels(job: str, config: Path) -> Account | None:
     from treetap.commands.model.view import reading
 
     party = read(config)
-    store = JobStore(party.state / "jobs" / job, party.state / "models" / job, party.seal)
+    store = JobStore(party.state / "jobs" / job, party.state / "models" / job)
     place = store.model if store.published else store.folder
     with reading(place):
         if store.published:

@@ -46,7 +46,7 @@ def ledger(
 
     party = read(config)
     with reading(party.state):
-        charges = ledger_of(party.state, party.seal).charges()
+        charges = ledger_of(party.state).charges()
         left = spent(party, charges)
     if csv_file is not None:
         write_whole(csv_file, _csv(charges).encode(), 0o644)

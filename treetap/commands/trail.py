@@ -67,7 +67,7 @@ def _restore(party: PartyConfig, own: Trail, why: str) -> None:
     if len(why) > LONGEST_WHY:
         raise BadInput(f"--restored: a reason has at most {LONGEST_WHY} characters")
     with sole_user(party.state):
-        own.restore(ledger_of(party.state, party.seal).head(), approvals_of(party).digests(), visible(why))
+        own.restore(ledger_of(party.state).head(), approvals_of(party).digests(), visible(why))
     typer.echo(f"{own.path}: jobs go on from this state, and partners hear why with the next one")
 
 

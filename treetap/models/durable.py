@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from treetap.models.sealed import Seal, require_clear
-
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -22,30 +20,10 @@ def stamp_of(path: Path) -> tuple[int, ...]:
     return state.st_ino, state.st_mtime_ns, state.st_size
 
 
-def write_whole(
-    path: Path, content: bytes, mode: int = 0o600, seal: Seal | None = None, place: Path | None = None
-) -> None:
-    """Write a file so that after a crash either the old or the new content is there, never half.
-
-    `seal`: of the state folder, which says if the file is sealed; `place`: the path to which it will be renamed.
-    """
-    if seal is not None and seal.covers(place or path):
-        content = seal.whole(place or path, content)
+def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write a file so that after a crash either the old or the new content is there, never half."""
     with writing_whole(path, mode) as file:
         file.write(content)
-
-
-def read_whole(path: Path, seal: Seal | None = None) -> bytes:
-    """The content of a file that `write_whole` wrote.
-
-    Raises:
-        DataError: it is sealed and there is no `seal`, or of another key, in clear where it must not be, or damaged.
-    """
-    content = path.read_bytes()
-    if seal is not None and seal.covers(path):
-        return seal.opened(path, content)
-    require_clear(path, content)
-    return content
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from typing import Any
 from treetap.errors import DataError
 from treetap.models.checksums import bodies_of, checked_line, first, parse_json, whole_lines
 from treetap.models.durable import append, make_folder, write_whole
-from treetap.models.sealed import Seal, require_clear
 
 Line = dict[str, Any]
 
@@ -21,14 +20,10 @@ class LineFile:
     The file is read once; then memory holds where each of its lines ends, and a line is appended without reading.
     """
 
-    def __init__(self, path: Path, seed: Callable[[], str], seal: Seal | None = None) -> None:
-        """`seed`: returns the seed of the checksums, which names the file's job; called at each read or write.
-
-        `seal`: of the state folder, under whose key each line is then a frame.
-        """
+    def __init__(self, path: Path, seed: Callable[[], str]) -> None:
+        """`seed`: returns the seed of the checksums, which names the file's job; called at each read or write."""
         self.path, self._seed = path, seed
-        self._seal = seal if seal is not None and seal.covers(path) else None
-        self._ends: list[int] = []  # of each whole line, in the file's bytes
+        self._ends: list[int] = []  # of each whole line, in bytes
         self._digests: list[str] = []  # the checksum of each
         self._size = -1  # of the file when it was last read or written; -1: it was not read yet
 
@@ -68,15 +63,14 @@ class LineFile:
         line, digest = checked_line(content, self._digests[index - 1] if index else first(self._seed()))
         kept = self._ends[index - 1] if index else 0
         whole, self._size = self._size, -1  # where the writing fails, the file is read again
-        added = self._stored([line], index, kept)[0]
         if 0 < kept == whole:
-            append(self.path, added)
+            append(self.path, line)
         else:
             make_folder(self.path.parent)
             before = self.path.read_bytes()[:kept] if kept else b""
-            write_whole(self.path, before + added)
-        self._ends[index:], self._digests[index:] = [kept + len(added)], [digest]
-        self._size = kept + len(added)
+            write_whole(self.path, before + line)
+        self._ends[index:], self._digests[index:] = [kept + len(line)], [digest]
+        self._size = kept + len(line)
 
     def fill(self, contents: Sequence[Line]) -> None:
         """Make these the only lines, whole or not at all."""
@@ -87,27 +81,13 @@ class LineFile:
             digests.append(before)
         self._size = -1  # where the writing fails, the file is read again
         make_folder(self.path.parent)
-        stored = self._stored(lines, 0, 0)
-        write_whole(self.path, b"".join(stored))
-        self._ends, self._digests = list(accumulate(map(len, stored))), digests
-        self._size = sum(map(len, stored))
+        write_whole(self.path, b"".join(lines))
+        self._ends, self._digests = list(accumulate(map(len, lines))), digests
+        self._size = sum(map(len, lines))
 
     def _bodies(self) -> list[bytes]:
-        lines, ends, size = self._whole()
-        bodies, self._digests = bodies_of(self.path, lines, self._seed())
-        self._ends, self._size = ends, size
-        return bodies
-
-    def _whole(self) -> tuple[list[bytes], list[int], int]:
-        """The lines that no crash tore, the byte after each in the file, and the file's size."""
         raw = self.path.read_bytes() if self.path.is_file() else b""
-        if self._seal is not None:
-            pairs = self._seal.growing(self.path, raw)
-            return [line for line, _ in pairs], [end for _, end in pairs], len(raw)
-        require_clear(self.path, raw)
         lines = whole_lines(raw)
-        return lines, list(accumulate(map(len, lines))), len(raw)
-
-    def _stored(self, lines: Sequence[bytes], index: int, kept: int) -> list[bytes]:
-        """The bytes of these lines in the file; the first is number `index`, behind the file's first `kept` bytes."""
-        return list(lines) if self._seal is None else self._seal.added(self.path, kept, index, lines)
+        bodies, self._digests = bodies_of(self.path, lines, self._seed())
+        self._ends, self._size = list(accumulate(map(len, lines))), len(raw)
+        return bodies

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from treetap.errors import DataError
 from treetap.models import checksums
 from treetap.models.checksums import parse_json
-from treetap.models.durable import read_whole
-from treetap.models.sealed import Seal, is_sealed
+from treetap.removed import check_state
 
 if TYPE_CHECKING:
     from treetap.models.arrays import Array
@@ -137,7 +136,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(digests, dict) or not digests or not all(isinstance(value, str) for value in digests.values()):
         raise DataError(f"{path}: files has no digest of every file of the model; bring a back-up of the file back")
     for name, digest in digests.items():
-        if sha256_of(folder / name) != digest and not (name == CONTINUATION and is_sealed(folder / name)):
+        if sha256_of(folder / name) != digest:
+            check_state(folder.parent.parent)  # of a model that lies in a party's state
             raise DataError(f"{folder / name}: is not the file that was published; bring a back-up of it back")
     return manifest
 
@@ -174,20 +174,14 @@ def read_weights(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     return read_arrays_of(folder, WEIGHTS)
 
 
-def read_arrays_of(folder: Path, kind: str, seal: Seal | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
-    """A published model's manifest, and the arrays of one of its files by name; raises as `read_weights` does.
-
-    `seal`: of the state folder that the model lies in, if it has a state key.
-    """
+def read_arrays_of(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A published model's manifest, and the arrays of one of its files by name; raises as `read_weights` does."""
     from treetap.models.arrays import read_arrays  # a party's store is opened before it needs any
 
     manifest, path = read_manifest(folder), folder / kind
     _require(folder, manifest, kind)
     try:
-        content = read_whole(path, seal)
-        if hashlib.sha256(content).hexdigest() != manifest["files"][kind]:  # not compared yet if it is sealed
-            raise ValueError
-        return manifest, read_arrays(io.BytesIO(content))
+        return manifest, read_arrays(io.BytesIO(path.read_bytes()))
     except ValueError:
         raise DataError(f"{path}: is damaged; bring a back-up of it back") from None
 

@@ -24,10 +24,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from treetap.errors import BadInput, DataError, Malformed
-from treetap.models.durable import read_whole, write_whole
+from treetap.errors import BadInput, Malformed
+from treetap.models.durable import write_whole
 from treetap.models.keyed_ids import hashes
-from treetap.models.sealed import Seal
 from treetap.wire.v2.transcript_pb2 import OwnAlignment
 
 #: Line at the begin of a file, with the version of its format.
@@ -58,12 +57,9 @@ class OwnRows:
         return cls(key, entries)
 
     @classmethod
-    def read(cls, path: Path, seal: Seal | None = None) -> OwnRows:
-        """The content of a file; `seal`: of the state folder. Raises Malformed for one that is damaged, and OSError."""
-        try:
-            content = read_whole(path, seal)
-        except DataError as fault:
-            raise Malformed(str(fault)) from None
+    def read(cls, path: Path) -> OwnRows:
+        """The content of a file. Raises Malformed for one that is damaged, and OSError."""
+        content = path.read_bytes()
         begin = len(HEADER) + KEY_BYTES
         if not content.startswith(HEADER) or len(content) < begin or (len(content) - begin) % ENTRY.itemsize:
             raise Malformed(f"{path}: is no file of own rows, or is cut; bring a back-up of it back")
@@ -95,19 +91,19 @@ class OwnRows:
             entries[place] = (leaf, FORGOTTEN, 0)
         return OwnRows(self.key, entries)
 
-    def write(self, path: Path, seal: Seal | None = None) -> None:
+    def write(self, path: Path) -> None:
         """Write the file, whole or not at all. Raises OSError."""
-        write_whole(path, HEADER + self.key + self.entries.tobytes(), seal=seal)
+        write_whole(path, HEADER + self.key + self.entries.tobytes())
 
     def _texts(self) -> Iterator[bytes]:
         content, size = self.entries.tobytes(), ENTRY.itemsize
         return (content[first : first + size] for first in range(0, len(content), size))
 
 
-def keep(folder: Path, own: OwnRows, seal: Seal | None = None) -> OwnAlignment:
+def keep(folder: Path, own: OwnRows) -> OwnAlignment:
     """Write the file beside a transcript; returns what the chain has of it. Raises OSError."""
     digest = own.digest
-    own.write(path_of(folder, digest), seal)
+    own.write(path_of(folder, digest))
     return OwnAlignment(records=len(own.entries), digest=digest)
 
 
@@ -116,7 +112,7 @@ def path_of(folder: Path, digest: bytes) -> Path:
     return folder / f"{digest.hex()[:32]}.own"
 
 
-def kept(folder: Path, chained: OwnAlignment, seal: Seal | None = None) -> OwnRows:
+def kept(folder: Path, chained: OwnAlignment) -> OwnRows:
     """The content of the file of a record of the chain.
 
     Raises:
@@ -130,9 +126,9 @@ def kept(folder: Path, chained: OwnAlignment, seal: Seal | None = None) -> OwnRo
             "it belongs beside the transcript"
         )
     try:
-        if seal is None and path.stat().st_size != len(HEADER) + KEY_BYTES + ENTRY.itemsize * chained.records:
+        if path.stat().st_size != len(HEADER) + KEY_BYTES + ENTRY.itemsize * chained.records:
             raise Malformed(f"{path}: was changed: it is not of the {chained.records} records that the transcript says")
-        own = OwnRows.read(path, seal)
+        own = OwnRows.read(path)
     except OSError as failure:
         raise BadInput(f"{path}: cannot be read: {failure.strerror}") from None
     if len(own.entries) != chained.records or own.digest != chained.digest:

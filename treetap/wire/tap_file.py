@@ -1,8 +1,7 @@
 """One file of a transcript: its records as frames, and what a killed process or a power loss leaves at its end.
 
 A file is the line :data:`HEADER` and then records: a length (4 bytes, big-endian) and as many bytes, one zstd
-frame with a checksum that holds a serialised ``TranscriptRecord``. Under a state key, the line and each zstd frame are
-a frame of :mod:`treetap.models.sealed`.
+frame with a checksum that holds a serialised ``TranscriptRecord``.
 
 A process that is killed leaves at most one record cut short, at the end of its file: *torn*. After a power loss the
 end may read as zeros as well, from where the last write began or from the begin of a sector of the disk.
@@ -22,8 +21,8 @@ from typing import BinaryIO, NamedTuple
 import zstandard
 from google.protobuf.message import DecodeError
 
-from treetap.errors import BadInput, DataError, Malformed
-from treetap.models.sealed import HEADER_BYTES, MAGIC, Frames, Place, Seal, require_clear, written_of, zeroed
+from treetap.errors import BadInput, Malformed
+from treetap.removed import STATE, removed
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 #: Version of the format, which is raised with the protocol's too: records hold its messages.
@@ -39,7 +38,9 @@ MOST_BYTES = 20 * 2**20
 
 _OTHER = re.compile(rb"treetap transcript (\d{1,4})\n")
 _LONGEST = MOST_BYTES + MOST_BYTES // 128 + 1024  # bytes of a frame; zstd hardly lengthens what does not compress
+_SECTOR = 512
 _MOST_ZEROS = 4 * MOST_BYTES
+_BLOCK = 1 << 20
 _PIECE = 1 << 10  # a compressed piece of this size unpacks to 32 MiB at most
 
 
@@ -51,18 +52,11 @@ class Frame(NamedTuple):
     offset: int  # of the length field
     length: int  # of the compressed record
     whole: bool  # False for a torn end
-    sealed: tuple[Frames, Place] | None = None  # under a state key
-
-    def packed(self) -> bytes:
-        """The compressed record. Raises Malformed."""
-        if self.sealed is not None:
-            return _unsealed(*self.sealed, self.file)
-        self.file.seek(self.offset + 4)
-        return self.file.read(self.length)
 
     def open(self) -> tuple[TranscriptRecord, bytes]:
         """The record, and the SHA-256 of its bytes. Raises Malformed."""
-        frame = self.packed()
+        self.file.seek(self.offset + 4)
+        frame = self.file.read(self.length)
         try:
             size = zstandard.get_frame_parameters(frame).content_size
             if size > MOST_BYTES:  # also where it is not said
@@ -101,25 +95,15 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def frames(path: Path, file: BinaryIO, seal: Seal | None = None) -> Iterator[Frame]:
-    """The records of one open file in order. Raises Malformed for damage other than a torn end.
-
-    `seal`: of the state folder; a file below it that is not sealed is refused with Malformed, and so is one that is
-    sealed where there is none.
-    """
+def frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
+    """The records of one open file in order. Raises Malformed for damage other than a torn end."""
     size = os.fstat(file.fileno()).st_size
-    begin = file.read(HEADER_BYTES)
-    try:
-        if seal is not None and seal.covers(path):
-            yield from _sealed_frames(path, file, seal, begin)
-            return
-        require_clear(path, begin)
-    except DataError as fault:
-        raise Malformed(str(fault)) from None
-    begin = begin[: len(HEADER) + 3]
+    begin = file.read(len(HEADER) + 3)
     header = begin[: len(HEADER)]
-    written = written_of(file, size, _MOST_ZEROS)
+    written = _written(file, size)
     if header != HEADER:
+        if begin.startswith(b"treetap sealed "):
+            raise Malformed(f"{path}: byte 0: is encrypted by a state_key, which {removed([STATE], 'key.json')}")
         if other := _OTHER.match(begin):
             raise Malformed(
                 f"{path}: byte 0: is a transcript of version {int(other[1])}, and this release reads version {VERSION} "
@@ -138,7 +122,7 @@ def frames(path: Path, file: BinaryIO, seal: Seal | None = None) -> Iterator[Fra
         if len(field) == 4 and 0 < length <= _LONGEST and end <= size:
             frame = Frame(path, file, at, length, whole=True)
             # File systems may leave zeros behind what was written: then the digest decides.
-            if end <= written or not zeroed(at + 4, written, size) or frame.sound():
+            if end <= written or not _zeroed(at, written, size) or frame.sound():
                 yield frame
                 at = end
                 continue
@@ -156,28 +140,6 @@ def files_of(folder: Path) -> dict[int, Path]:
         raise BadInput(f"{folder}: cannot be read: {error.strerror}") from None
 
 
-def _sealed_frames(path: Path, file: BinaryIO, seal: Seal, begin: bytes) -> Iterator[Frame]:
-    known, size = MAGIC + seal.key.id, os.fstat(file.fileno()).st_size
-    written = begin[: written_of(file, size, _MOST_ZEROS)]
-    if (len(written) <= len(known) or size < HEADER_BYTES) and known.startswith(written[: len(known)]):
-        yield Frame(path, file, 0, 0, whole=False)
-        return
-    own = seal.continued(path, begin)
-    for place in own.located(file):
-        if place.number == 0 and place.length:
-            if (line := _unsealed(own, place, file)) != HEADER:
-                raise Malformed(f"{path}: frame 0: is {line[:40]!r}, not {HEADER!r}: read it with its own release")
-            continue
-        yield Frame(path, file, place.offset, place.length, whole=place.length > 0, sealed=(own, place))
-
-
-def _unsealed(frames_of: Frames, place: Place, file: BinaryIO) -> bytes:
-    try:
-        return frames_of.opened(file, place)
-    except DataError as fault:
-        raise Malformed(str(fault)) from None
-
-
 def _require_torn(path: Path, file: BinaryIO, at: int, length: int, size: int, written: int) -> None:
     """A length that points past the end of the file, or is 0, is of a torn record, or was changed."""
     if size < at + 4 or written <= at + 4:
@@ -185,7 +147,7 @@ def _require_torn(path: Path, file: BinaryIO, at: int, length: int, size: int, w
     if not 0 < length <= _LONGEST or size > at + 4 + _LONGEST:
         raise Malformed(f"{path}: byte {at}: the record's length was changed")
     file.seek(at + 4)
-    rest = file.read((written if zeroed(at + 4, written, size) else size) - at - 4)
+    rest = file.read((written if _zeroed(at, written, size) else size) - at - 4)
     decompressor, size_read = zstandard.ZstdDecompressor().decompressobj(), 0
     try:
         for first in range(0, len(rest), _PIECE):
@@ -196,3 +158,20 @@ def _require_torn(path: Path, file: BinaryIO, at: int, length: int, size: int, w
                 raise Malformed(f"{path}: byte {at}: the record's length was changed")
     except zstandard.ZstdError:
         raise Malformed(f"{path}: byte {at}: the record is damaged") from None
+
+
+def _zeroed(at: int, written: int, size: int) -> bool:
+    """True if the zeros after byte `written` are what a power loss leaves of a record that begins at byte `at`."""
+    return written <= at + 4 < size or -(-written // _SECTOR) * _SECTOR < size
+
+
+def _written(file: BinaryIO, size: int) -> int:
+    """The file's size without the zeros at its end; at most as many zeros are read as a power loss can leave."""
+    begin, step = size, 1
+    while begin > max(0, size - _MOST_ZEROS):
+        end, begin = begin, max(0, begin - step)
+        file.seek(begin)
+        if block := file.read(end - begin).rstrip(b"\0"):
+            return begin + len(block)
+        step = _BLOCK
+    return begin

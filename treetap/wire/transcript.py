@@ -21,7 +21,6 @@ from google.protobuf.message import DecodeError, Message
 
 import treetap.wire.v2
 from treetap.errors import BadInput, Malformed
-from treetap.models.sealed import Seal
 from treetap.wire.certificates import read_certificates
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.revoked import read_lists
@@ -52,11 +51,7 @@ class TranscriptReader:
     folders below it that have some. While its writer is at work the last record may look torn.
     """
 
-    def __init__(
-        self, path: Path, ca: Path | None = None, revoked: Path | None = None, seal: Seal | None = None
-    ) -> None:
-        """`seal`: of the state folder that the transcript lies in, if it has a state key."""
-        self._seal = seal
+    def __init__(self, path: Path, ca: Path | None = None, revoked: Path | None = None) -> None:
         if revoked is not None and ca is None:
             raise BadInput(f"{revoked}: a list of revoked certificates is verified by its authority: give --ca too")
         self._authorities = None if ca is None else read_certificates(ca)
@@ -74,7 +69,7 @@ class TranscriptReader:
         """True if a file ends in a record that was cut short, as when its writer was killed."""
         for path in self._files.values():
             with opened(path) as file:
-                if any(not frame.whole for frame in frames(path, file, self._seal)):
+                if any(not frame.whole for frame in frames(path, file)):
                     return True
         return False
 
@@ -90,7 +85,7 @@ class TranscriptReader:
             if self._whole and number != position:
                 raise Malformed(f"{path}: byte 0: the file {position:06}.tap before it is missing")
             with opened(path) as file:
-                for frame in frames(path, file, self._seal):
+                for frame in frames(path, file):
                     if not frame.whole:
                         continue
                     record, digest = frame.open()
@@ -174,20 +169,18 @@ def _import_generated() -> None:
             importlib.import_module(f"treetap.wire.v2.{module.name}")
 
 
-def _own_rows(path: Path, chained: OwnAlignment, seal: Seal | None) -> dict[str, Any]:
+def _own_rows(path: Path, chained: OwnAlignment) -> dict[str, Any]:
     """The state of the rows beside a transcript. Raises Malformed if they were changed."""
     from treetap.wire import own_rows  # with arrays, which no reader of records needs
 
     try:
-        own = own_rows.kept(path if path.is_dir() else path.parent, chained, seal)
+        own = own_rows.kept(path if path.is_dir() else path.parent, chained)
     except BadInput as missing:
         return {"records": chained.records, "forgotten": 0, "missing": str(missing)}
     return {"records": chained.records, "forgotten": int((own.rows == own_rows.FORGOTTEN).sum()), "missing": ""}
 
 
-def summarise(
-    path: Path, ca: Path | None = None, revoked: Path | None = None, seal: Seal | None = None
-) -> dict[str, Any]:
+def summarise(path: Path, ca: Path | None = None, revoked: Path | None = None) -> dict[str, Any]:
     """A transcript's summary, ready for JSON: ``records``, ``first_unix_nanos`` and ``last_unix_nanos`` (None
     if empty), ``torn``, ``signed`` (see :class:`Anchor`), ``own_rows``: of each alignment the number of ``records``, of
     those ``forgotten``, and the file that is ``missing``, and ``rows``: ``kind`` (received, sent, own), ``peer``,
@@ -195,7 +188,7 @@ def summarise(
 
     Raises BadInput and Malformed as :class:`TranscriptReader` does, and for messages that are not what a record says.
     """
-    reader, alignments = TranscriptReader(path, ca, revoked, seal), []
+    reader, alignments = TranscriptReader(path, ca, revoked), []
     counts: defaultdict[tuple[str, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     records, first, last = 0, None, None
     for record in reader:
@@ -204,7 +197,7 @@ def summarise(
         try:
             classes = counted(record)
             if record.message_type == OwnAlignment.DESCRIPTOR.full_name:
-                alignments.append(_own_rows(path, OwnAlignment.FromString(record.message), seal))
+                alignments.append(_own_rows(path, OwnAlignment.FromString(record.message)))
         except Malformed as fault:
             raise Malformed(f"{path}: {fault}") from None
         for disclosure, size in classes.items():

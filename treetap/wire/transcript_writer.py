@@ -25,7 +25,6 @@ from google.protobuf.message import Message
 
 from treetap.errors import BadInput, ConfigError, Interrupted, Refused
 from treetap.models.durable import make_folder, sync_folder
-from treetap.models.sealed import Frames, Seal
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.signed_heads import Signer
 from treetap.wire.tap_file import HEADER, ORIGIN, files_of, framed, frames, opened
@@ -49,12 +48,7 @@ class TranscriptWriter:
         rotate_bytes: int = ROTATE_BYTES,
         clock: Callable[[], int] = time.time_ns,
         signer: Signer | None = None,
-        seal: Seal | None = None,
     ) -> None:
-        """`seal`: of the state folder, under whose key the files are then."""
-        self.seal = seal
-        self._frames: Frames | None = None  # of the file that is written, under a state key
-        self._sealed, self._before = 0, b""  # its frames, and the 16 bytes before the next one
         self.folder, self._rotate_bytes, self._clock, self._signer = folder, rotate_bytes, clock, signer
         self._lock = threading.Lock()
         self._compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
@@ -62,7 +56,6 @@ class TranscriptWriter:
         self._sequence, self._previous, self._number = 0, ORIGIN, 0
         self._job, self._signed = "", True  # of the last record; True where no record follows the last head
         self.job_digest = b""  #: of the job at which the party is at work, for the next head
-        self._begun = 0  # bytes before the file's first record
         self._torn = False  # a part of a record is at the file's end
         try:
             self._continue(files_of(folder))
@@ -76,7 +69,7 @@ class TranscriptWriter:
         self._number = max(files, default=0)
         for _, path in sorted(files.items(), reverse=True):
             with opened(path) as file:
-                whole = [frame for frame in frames(path, file, self.seal) if frame.whole]
+                whole = [frame for frame in frames(path, file) if frame.whole]
                 os.fsync(file.fileno())
                 if whole:
                     record, self._previous = whole[-1].open()
@@ -110,7 +103,7 @@ class TranscriptWriter:
         with self._lock:
             plain, frame = self._numbered(record)
             end = self._file.tell()
-            if self._torn or (self._begun < end and end + len(frame) > self._rotate_bytes):
+            if self._torn or (len(HEADER) < end and end + len(frame) > self._rotate_bytes):
                 self._rotate()
                 plain, frame = self._numbered(record)  # it follows the head now
             self._write(plain, frame)
@@ -177,15 +170,11 @@ class TranscriptWriter:
     def _write(self, plain: bytes, frame: bytes) -> None:
         """Write one record, in a single call where the system takes it whole, and extend the chain."""
         end = self._file.tell()
-        if self._frames is not None:
-            frame = self._frames.sealed(self._sealed, self._before, frame[4:])
         try:
             _write_all(self._file, frame)
         except OSError as error:
             self._take_back(end)
             raise Interrupted(f"{self._file.name}: cannot write the transcript: {error.strerror}") from error
-        if self._frames is not None:
-            self._sealed, self._before = self._sealed + 1, self._frames.after(frame)
         self._sequence, self._previous = self._sequence + 1, hashlib.sha256(plain).digest()
 
     def _take_back(self, end: int) -> None:
@@ -213,8 +202,7 @@ class TranscriptWriter:
             made = open(  # noqa: SIM115  # open for as long as the writer
                 path, "xb", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o600)
             )
-            begin, own = self._begin(path)
-            _write_all(made, begin)
+            _write_all(made, HEADER)
             os.fsync(made.fileno())
             sync_folder(self.folder)
         except OSError as error:
@@ -222,18 +210,8 @@ class TranscriptWriter:
                 made.close()
                 path.unlink(missing_ok=True)
             raise Interrupted(f"{path}: cannot write the transcript: {error.strerror}") from error
-        # Until the new file is there, records still fit the one before.
-        self._begun, self._frames, self._sealed = len(begin), own, 1
-        self._before = b"" if own is None else own.after(begin)
         self._number += 1
         return made
-
-    def _begin(self, path: Path) -> tuple[bytes, Frames | None]:
-        """The first bytes of a new file, and its frames under a state key."""
-        if self.seal is None or not self.seal.covers(path):
-            return HEADER, None
-        own = self.seal.begun(path)
-        return own.header + own.sealed(0, own.after(own.header), HEADER), own
 
 
 def _claim(folder: Path) -> int:

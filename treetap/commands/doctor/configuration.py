@@ -15,9 +15,7 @@ from coordinator import config as coordinator_config
 from party import config as party_config
 from party.approvals.ledger import approvals_of
 from party.approvals.spent_limits import spent
-from party.runtime.job_store import KEY_FILE
 from party.runtime.ledger import ledger_of
-from party.runtime.state_key import compare
 from treetap.commands import relay as relay_command
 from treetap.commands.approvals import client as approvals_client
 from treetap.commands.doctor.connections import (
@@ -111,9 +109,6 @@ def _party(path: Path) -> Checks:
         **_serve(config),
         **({"attacks": partial(_attacks, config)} if config.gradients or config.optimizer else {}),
         f"state = {config.state}": partial(check_state, config.state),
-        **(
-            {"state_key": partial(_state_key, config)} if config.state_key or (config.state / KEY_FILE).exists() else {}
-        ),
         "folders": partial(_folders, config),
         "ledger": partial(_ledger, config),
         "approvals": partial(_approvals, config),
@@ -205,19 +200,10 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
     return [Finding("ok", "folders", "those of tables and data are there")]
 
 
-def _state_key(config: party_config.PartyConfig) -> list[Finding]:
-    """Compare the key with the state folder, as a start does."""
-    try:
-        compare(config.state, None if config.seal is None else config.seal.key)
-    except BadInput as fault:
-        return [Finding("fault", "state_key", str(fault))]
-    return [Finding("ok", "state_key", "encrypts what the state holds of records; keep a copy of the key elsewhere")]
-
-
 def _ledger(config: party_config.PartyConfig) -> list[Finding]:
     """Read the ledger and the files beside it, without which no job opens."""
     try:
-        charges = ledger_of(config.state, config.seal).charges()
+        charges = ledger_of(config.state).charges()
         spent(config, charges)
     except BadInput as fault:
         return [Finding("fault", "ledger", str(fault))]

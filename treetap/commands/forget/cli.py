@@ -41,7 +41,6 @@ def forget(
     treetap forget --config bank.toml --ids gone.txt --dry-run
     """
     from party.config import read
-    from party.runtime.state_key import check_key
     from treetap.commands.forget.forgetting import forget as forgotten
     from treetap.commands.model.view import reading
     from treetap.process.lifecycle import sole_user
@@ -50,7 +49,6 @@ def forget(
     party = read(config)
     gone = read_ids(ids)
     with sole_user(party.state), reading(party.state):
-        check_key(party.state, None if party.seal is None else party.seal.key)
         outcome = forgotten(party, gone, dry=dry_run, transcripts=remove_transcripts)
     if as_json:
         print(json.dumps(outcome.plain(), indent=1), flush=True)

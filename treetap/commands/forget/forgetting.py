@@ -83,7 +83,7 @@ def forget(party: PartyConfig, ids: Ids, *, dry: bool, transcripts: bool) -> For
     outcome.removed = sorted(asked) if transcripts else []
     if not dry:
         trail = Trail(party.name, party.state)
-        trail.begin(ledger_of(party.state, party.seal).head(), approvals_of(party).digests())
+        trail.begin(ledger_of(party.state).head(), approvals_of(party).digests())
         trail.note(Kind.ERASED, records=len(ids), transcripts=outcome.removed)
         for job in outcome.removed:
             remove_folder(party.state / TRANSCRIPTS / job)
@@ -115,7 +115,7 @@ def _asked(case: Case) -> Iterator[tuple[str, int]]:
             continue
         count = 0
         try:
-            for record in TranscriptReader(path, seal=case.party.seal):
+            for record in TranscriptReader(path):
                 if record.message_type == PredictRecords.DESCRIPTOR.full_name:
                     count += len(case.ids.intersection(PredictRecords.FromString(record.message).ids))
                 elif record.message_type == PredictedRecords.DESCRIPTOR.full_name:
@@ -146,7 +146,7 @@ def _not_reached(case: Case, places: list[str], outcome: Forgotten, asked: dict[
         if job in asked:
             why += f"; clients asked by id: {asked[job]} times; remove it with --remove-transcripts"
         yield f"transcripts/{job}", why
-    if ledger_of(party.state, party.seal).charges(Charged.NOISY_LABELS):
+    if ledger_of(party.state).charges(Charged.NOISY_LABELS):
         yield (
             "ledger.jsonl",
             "has a digest of each labelled table that noise was drawn for: one who has all the rest of it can test a "
@@ -170,7 +170,7 @@ def _partners(case: Case, outcome: Forgotten) -> Iterator[tuple[str, str]]:
     with_them = {place.split("/")[1] for place in outcome.files if place.startswith("transcripts/")}
     with_them.update(outcome.removed)
     jobs: defaultdict[str, set[str]] = defaultdict(set)
-    for charge in ledger_of(case.party.state, case.party.seal).charges(*_OF_JOBS):
+    for charge in ledger_of(case.party.state).charges(*_OF_JOBS):
         for partner in charge.occasion.partners:
             jobs[partner].add(charge.occasion.job)
     sure = Counter({partner: len(own & with_them) for partner, own in jobs.items()})

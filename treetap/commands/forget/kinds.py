@@ -9,6 +9,7 @@ import hashlib
 import io
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +18,11 @@ from party.defences.counted_cells import SUMS, CellAccount, CellsCharge, Mark
 from party.growth.continuation import forgetting
 from party.prediction.query_counts import QueryCounts
 from party.runtime.ledger import Charge, Kind
-from party.runtime.state_files import patterned
 from treetap.commands.forget.tables import forget_rows
 from treetap.errors import BadInput, DataError
 from treetap.models import keyed_ids, trained_ids
 from treetap.models.arrays import read_arrays
-from treetap.models.durable import read_whole, sync_folder, write_whole
+from treetap.models.durable import sync_folder, write_whole
 from treetap.models.store import CONTINUATION, JOB, MANIFEST, manifest_content, plain_manifest, read_job
 from treetap.wire.own_rows import OwnRows
 
@@ -48,7 +48,7 @@ class Row(NamedTuple):
     """A kind of file.
 
     Attributes:
-        pattern: their places in the state folder, as in `party.runtime.state_files`.
+        pattern: their places in the state folder; `*` stands for a part of one name.
         what: their content, for people.
         forget: takes the records out of one, and returns how many it had; None: it holds none.
         why: the reason for which it holds none, or, with `forget`, what else goes with the records.
@@ -61,21 +61,21 @@ class Row(NamedTuple):
 
 
 def _own_rows(case: Case, path: Path) -> int:
-    own = OwnRows.read(path, case.party.seal)
+    own = OwnRows.read(path)
     gone = own.holds(case.ids)
     if gone.any() and not case.dry:
-        own.without(gone).write(path, case.party.seal)
+        own.without(gone).write(path)
     return int(gone.sum())
 
 
 def _queries(case: Case, path: Path) -> int:
-    counts = QueryCounts(case.party.state, path.stem, case.party.seal)
+    counts = QueryCounts(case.party.state, path.stem)
     return counts.forget(case.ids, only_count=case.dry)
 
 
 def _draw(case: Case, path: Path) -> int:
     try:
-        arrays = read_arrays(io.BytesIO(read_whole(path, case.party.seal)))
+        arrays = read_arrays(io.BytesIO(path.read_bytes()))
     except ValueError:
         raise DataError(f"{path}: is damaged; bring a back-up of it back, or remove it") from None
     if keyed_ids.IDS not in arrays:
@@ -109,7 +109,7 @@ def _cells(case: Case, path: Path) -> int:
 
 def _account_of(party: PartyConfig, path: Path) -> tuple[CellAccount, Charge]:
     """The account that has a file, or has had one that a kill has left, and its last charge. Raises DataError."""
-    for account in CellAccount.all(party.state, party.seal):
+    for account in CellAccount.all(party.state):
         last = account.charges()[-1]
         if path.name.startswith(f"{account.label_holder}.{account.table}."):
             return account, last
@@ -119,7 +119,7 @@ def _account_of(party: PartyConfig, path: Path) -> tuple[CellAccount, Charge]:
 def _scores(case: Case, path: Path) -> int:
     """Write the manifest first: after a kill its digest is that of what this writes again."""
     folder = path.parent
-    manifest, content = plain_manifest(folder), read_whole(path, case.party.seal)
+    manifest, content = plain_manifest(folder), path.read_bytes()
     try:
         kept = forgetting(content, case.ids)
     except ValueError:
@@ -136,7 +136,7 @@ def _scores(case: Case, path: Path) -> int:
         )
     if had and not case.dry:
         _write_manifest(folder, manifest | {"files": manifest["files"] | {CONTINUATION: digest}})
-        write_whole(path, after, seal=case.party.seal)
+        write_whole(path, after)
     return had
 
 
@@ -191,11 +191,12 @@ KINDS = (
     Row("trail.jsonl", "digests of jobs", None, "has digests of jobs, decisions and transcripts"),
     Row("approvals/*.json", "decisions about jobs", None, "has descriptions of jobs"),
     Row("attempts.json", "attempts at jobs", None, "has names and digests of jobs"),
-    Row("key.json", "ids of state keys", None, "has no record"),
     Row("lock", "nothing", None, "has no content"),
 )
 
 
 def row_of(place: str) -> Row | None:
     """The kind of a file by its place below the state folder; None of a file that no party writes."""
-    return next((row for row in KINDS if patterned(place, row.pattern)), None)
+    parts = place.split("/")
+    patterns = ((row, row.pattern.split("/")) for row in KINDS)
+    return next((row for row, own in patterns if len(own) == len(parts) and all(map(fnmatchcase, parts, own))), None)

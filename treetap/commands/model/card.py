@@ -21,7 +21,6 @@ from treetap.commands.model.view import describe, reading
 from treetap.errors import BadInput, ConfigError, DataError, Malformed
 from treetap.models.durable import write_whole
 from treetap.models.leaf_table import COMMITMENT
-from treetap.models.sealed import Seal
 from treetap.models.store import COLUMN_PRIVACY
 from treetap.pages.page import render
 from treetap.pages.pictures import Table, percent
@@ -36,9 +35,9 @@ Json = dict[str, Any]
 CARD_VERSION = 1
 
 
-def export(folder: Path, out: Path, *, names: bool, seal: Seal | None = None) -> list[Path]:
-    """Write model.json and model.html below `out`; `BadInput` where that is not possible. `seal`: see `card`."""
-    content = card(folder, names=names, seal=seal)
+def export(folder: Path, out: Path, *, names: bool) -> list[Path]:
+    """Write model.json and model.html below `out`; `BadInput` where that is not possible."""
+    content = card(folder, names=names)
     try:
         out.mkdir(parents=True, exist_ok=True)
         files = [out / "model.json", out / "model.html"]
@@ -49,11 +48,8 @@ def export(folder: Path, out: Path, *, names: bool, seal: Seal | None = None) ->
     return files
 
 
-def card(folder: Path, *, names: bool, seal: Seal | None = None) -> Json:
-    """The card of a model; `names` adds the importances of the party's own features, by name.
-
-    `seal`: of the state folder that the model lies in, if it has a state key.
-    """
+def card(folder: Path, *, names: bool) -> Json:
+    """The card of a model; `names` adds the importances of the party's own features, by name."""
     described = describe(folder)
     if described["role"] == "feature_party":
         raise BadInput(f"{folder}: is a feature party's part of a model; the label holder's is the one to export")
@@ -76,7 +72,7 @@ def card(folder: Path, *, names: bool, seal: Seal | None = None) -> Json:
         ),
         "disclosure": {
             "classes": _classes(described["protocol"]),
-            "transcript": _transcript(folder, described["model"], seal),
+            "transcript": _transcript(folder, described["model"]),
         },
     }
 
@@ -139,14 +135,14 @@ def _classes(protocol: str) -> list[Json]:
     ]
 
 
-def _transcript(folder: Path, model: str, seal: Seal | None) -> list[Json] | None:
+def _transcript(folder: Path, model: str) -> list[Json] | None:
     """Messages and bytes by direction, peer and class, if this party kept a transcript of the training."""
     path = folder.parent.parent / "transcripts" / model
     with reading(path):
         if folder.parent.name != "models" or not path.is_dir() or not files_of(path):
             return None
         try:
-            rows = summarise(path, seal=seal)["rows"]
+            rows = summarise(path)["rows"]
         except Malformed as damage:  # of a file on this machine, not of a message
             raise BadInput(str(damage)) from None
     totals: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])

@@ -45,12 +45,10 @@ def export_model(
     ] = False,
 ) -> None:
     """Write the publishable part of the label holder's model, as JSON and as a page that loads nothing."""
-    from party.config import read
     from treetap.commands.model.card import export
     from treetap.commands.model.view import find
 
-    seal = None if config is None else read(config).seal
-    for path in export(find(name, config), out, names=names, seal=seal):
+    for path in export(find(name, config), out, names=names):
         typer.echo(path)
 
 

@@ -79,9 +79,7 @@ def open_leaves(model: str, config: Path, auditor: str, out: Path) -> str:
         signature = signed(transport, _statement(document, made), "opening of leaves", time.time_ns())
         document["signed"] = base64.b64encode(signature.SerializeToString(deterministic=True)).decode()
     occasion = Occasion("", (auditor,), "", str(table["job"]["name"]), 0)
-    ledger_of(party.state, party.seal).enter(
-        Charge(Kind.OPENED_LEAVES, occasion, len(table["trees"]), {COMMITMENT: made})
-    )
+    ledger_of(party.state).enter(Charge(Kind.OPENED_LEAVES, occasion, len(table["trees"]), {COMMITMENT: made}))
     try:
         write_whole(out, (json.dumps(document, allow_nan=False) + "\n").encode())
     except OSError as failure:
