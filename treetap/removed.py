@@ -42,8 +42,8 @@ REMOVED: tuple[Removed, ...] = (
     Removed(
         STATE,
         "key.json",
-        f"check out commit {LAST}, name its key former_state_key in the place of state_key, run treetap state rotate, "
-        "which decrypts the folder, and come back",
+        f"check out commit {LAST}, name the key as former_state_key instead of state_key, run treetap state rotate, "
+        "which decrypts the folder, and start this version then",
     ),
 )
 

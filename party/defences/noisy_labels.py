@@ -20,8 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from party.defences.label_budget import LabelBudget, LabelCharge
 from party.defences.settings import LabelDp
 from party.runtime.job_store import DRAWS
@@ -105,7 +103,12 @@ class NoisyLabels:
         for number, held in enumerate(self.budget.charges()):
             path = self.budget.labels_of(number)
             if held.key == charge.key and path.is_file():
-                return Draw(replace(labels, values=_read(path, held)), held.labels)
+                content = path.read_bytes()
+                if hashlib.sha256(content).hexdigest() != held.labels:
+                    raise DataError(
+                        f"{path}: is damaged; bring a back-up of it back, or remove it, and a new draw is charged"
+                    )
+                return Draw(replace(labels, values=read_arrays(io.BytesIO(content))["labels"]), held.labels)
         return None
 
     def _draw(self, table: Table, labels: Labels, charge: LabelCharge, occasion: Occasion) -> None:
@@ -143,11 +146,3 @@ class NoisyLabels:
             key=key.hexdigest(),
             labels="",
         )
-
-
-def _read(path: Path, charge: LabelCharge) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != charge.labels:
-        raise DataError(f"{path}: is damaged; bring a back-up of it back, or remove it, and a new draw is charged")
-    values: np.ndarray[tuple[int], np.dtype[np.int64]] = read_arrays(io.BytesIO(content))["labels"]
-    return values

@@ -15,9 +15,10 @@ import treetap.commands.experiment.experiment_file
 import treetap.commands.frontier.frontier_file
 import treetap.commands.jobs.job_file
 import treetap.commands.relay  # noqa: F401 - all schemas of files
+from party.config import read
 from treetap.commands.cli import app
 from treetap.errors import BadInput, ConfigError
-from treetap.removed import COMMANDS, REMOVED, STATE, Removed, check_state
+from treetap.removed import COMMANDS, REMOVED, STATE, Removed
 from treetap.strict import Strict, faults_of
 
 
@@ -57,11 +58,12 @@ def test_a_word_of_the_command_line_is_refused(row: Removed) -> None:
 
 @pytest.mark.parametrize("row", _of(STATE))
 def test_a_file_of_a_state_folder_is_refused(row: Removed, tmp_path: Path) -> None:
-    """A party does not start beside it."""
-    check_state(tmp_path)
-    file = tmp_path / row.name.replace("*", "any")
-    file.parent.mkdir(parents=True, exist_ok=True)
+    """A party neither starts beside it nor reads its files by a command."""
+    (config := tmp_path / "bank.toml").write_text('name = "bank"\nstate = "state"\ninsecure = true\n')
+    read(config)
+    file = tmp_path / "state" / row.name.replace("*", "any")
+    file.parent.mkdir(parents=True)
     file.write_text("")
     with pytest.raises(ConfigError) as failure:
-        check_state(tmp_path)
+        read(config)
     assert str(failure.value) == f"{file}: {row}"
