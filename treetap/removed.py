@@ -28,7 +28,23 @@ class Removed(NamedTuple):
         return f"was taken out: {self.instead}"
 
 
-REMOVED: tuple[Removed, ...] = ()
+REMOVED: tuple[Removed, ...] = (
+    Removed(
+        "TlsConfig",
+        "signing",
+        "delete [tls.signing]: key signs documents, too; what the token has signed still counts",
+    ),
+    Removed(
+        "AuthorityFile",
+        "token",
+        "make a new authority, whose key is in ca.key, and have processes trust both at first, as docs/deploy.md says",
+    ),
+    Removed(
+        COMMANDS,
+        "certs renew",
+        "run treetap certs request NAME --role ROLE --out FOLDER, have it signed, then treetap certs install",
+    ),
+)
 
 
 def removed(where: Iterable[str], name: str) -> Removed | None:

@@ -13,7 +13,7 @@ import coordinator.config
 import party.config
 import party.policy
 import treetap.commands.approvals.client
-import treetap.commands.certs.authority_key
+import treetap.commands.certs.authority
 import treetap.commands.experiment.experiment_file
 import treetap.commands.frontier.frontier_file
 import treetap.commands.jobs.job_file

@@ -15,10 +15,10 @@ from treetap.commands.doctor.connections import Finding, end
 from treetap.errors import BadInput
 from treetap.native import arithmetic, library
 from treetap.native import lattice as native
+from treetap.process.usage import memory
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.libraries import installed_version, kernels_protocols, libraries
 from treetap.terminal import size
-from treetap.process.usage import memory
 from treetap.version import install, origin, package_version
 
 #: Extra → what it is for; those for work on treetap itself are not listed.
@@ -37,7 +37,6 @@ PURPOSES = {
     "sql": "tables in PostgreSQL and SQLite",
     "telemetry": "traces of jobs by OpenTelemetry",
     "tensorboard": "runs of experiments in TensorBoard",
-    "tokens": "keys in PKCS#11 tokens",
 }
 OF_DEVELOPERS = ("bench", "dev", "interop", "site", "test")
 #: A requirement of the package's metadata: its name, its own extras, and the extra that has it.
