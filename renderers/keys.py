@@ -31,7 +31,7 @@ from party.defences.settings import Defences, DpSgdTable, Gradient, IdLmid, Labe
 from party.policy import Policy
 from renderers.commands import escaped
 from treetap.commands.approvals.client import ApproverConfig, ConsoleConfig
-from treetap.commands.certs.authority_key import AuthorityFile
+from treetap.commands.certs.authority import AuthorityFile
 from treetap.commands.experiment.experiment_file import AuditTable, DataTable, ExperimentFile, OutputTable, PredictTable
 from treetap.commands.experiment.party_table import PartyTable
 from treetap.commands.frontier.frontier_file import FrontierTable
@@ -40,7 +40,7 @@ from treetap.commands.jobs.job_file import JobFile, JobTableOfFederation
 from treetap.commands.relay import RelayConfig
 from treetap.errors import ConfigError
 from treetap.neural.params import Bottom, Top
-from treetap.process.config import SigningConfig, TelemetryConfig, TlsConfig, TokenConfig
+from treetap.process.config import TelemetryConfig, TlsConfig
 from treetap.process.secret import Secret
 from treetap.protocols.limits import Limits, Partner
 from treetap.protocols.registry import TRAINING, training
@@ -64,7 +64,6 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
         "": (PartyConfig, "`treetap party --config FILE`: one party's addresses, tables and defences."),
         "[tls]": (TlsConfig, "The same in every process's file."),
         "[telemetry]": (TelemetryConfig, "Also in the coordinator's file."),
-        "[tls.signing]": (SigningConfig, "Of a party and of an operator."),
         "[cluster]": (ClusterConfig, ""),
         "[tables.NAME]": (TableConfig, "Also a file `NAME.toml` of `tables_folder`."),
         "[serve]": (ServeConfig, ""),
@@ -91,8 +90,7 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
     },
     "Authority file": {
         "": (AuthorityFile, "`authority.toml` in an authority's folder, which `treetap certs` reads there."),
-        "[token]": (TokenConfig, "Its tables `pin`, and `passphrase` of every file, have one of the keys below."),
-        "{ passphrase, pin }": (Secret, "The place of a secret."),
+        "{ passphrase }": (Secret, "The place of a secret, also of `passphrase` in every other file."),
     },
     "Standing approval": {
         "": (StandingFile, "`treetap approve --standing FILE`."),

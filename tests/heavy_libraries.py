@@ -14,7 +14,7 @@ HEAVY = frozenset(
     (
         *("grafana_foundation_sdk",),
         *("alembic", "boto3", "botocore", "docker", "importlinter", "ipykernel", "kubernetes_validate", "llvmlite"),
-        *("matplotlib", "mlflow", "moto", "mypy", "nbclient", "nbformat", "numba", "pkcs11", "ray", "schemathesis"),
+        *("matplotlib", "mlflow", "moto", "mypy", "nbclient", "nbformat", "numba", "ray", "schemathesis"),
         *("opentelemetry", "shap", "sqlalchemy", "tenseal"),
         *("tensorboard", "tensorboardX", "torch"),
     )

@@ -1,6 +1,6 @@
 """Tests of what is an extra, or another program: skipped where it is not installed, with what to install.
 
-With `TREETAP_ALL_SOURCES=1`, as in `.ci/run`, a test of a source of tables or of a token fails instead.
+With `TREETAP_ALL_SOURCES=1`, as in `.ci/run`, a test of a source of tables fails instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def needs_library_of(protocol: str) -> None:
 
 
 def needs_libraries(*names: str, extra: str) -> None:
-    """Skip or fail the test if libraries of a source of tables, or of tokens, are not installed."""
+    """Skip or fail the test if libraries of a source of tables are not installed."""
     if absent := [name for name in names if find_spec(name) is None]:
         _lack(f"needs {', '.join(absent)}: pip install '.[{extra}]'")
 
@@ -41,15 +41,6 @@ def postgresql_programs() -> Path:
     if os.geteuid() == 0 and shutil.which("runuser") is None:
         _lack("needs runuser, since PostgreSQL refuses to run as root")
     return folders[-1]
-
-
-def token_module() -> Path:
-    """SoftHSM's PKCS#11 module; the test is skipped or fails without it, or without python-pkcs11."""
-    needs_libraries("pkcs11", extra="tokens")
-    module = Path("/usr/lib/softhsm/libsofthsm2.so")
-    if not module.is_file() or shutil.which("softhsm2-util") is None:
-        _lack("needs SoftHSM: apt-get install softhsm2")
-    return module
 
 
 def kustomize_command() -> list[str]:

@@ -29,7 +29,6 @@ LEFT_OUT = {"first": ({"second_tier", "campaign"}, "make test-all"), "all": ({"c
 #: Distribution → the name by which it is imported, where that is another one.
 IMPORTED = {
     "python-louvain": "community",
-    "python-pkcs11": "pkcs11",
     "scikit-learn": "sklearn",
     "opentelemetry-proto": "opentelemetry",
     "opentelemetry-sdk": "opentelemetry",

@@ -87,8 +87,8 @@ class ProcessMetrics:
 
         gauge = self.gauge(
             "treetap_certificate_end_timestamp_seconds",
-            "Unix time at which the own certificate, that of [tls.signing], the first authority or the list of revoked "
-            "ones ends; NaN: the file cannot be read.",
+            "Unix time at which the own certificate, the first authority or the list of revoked ones ends; NaN: the "
+            "file cannot be read.",
             "what",
         )
         for what, moment in ends(transport).items():

@@ -45,6 +45,21 @@ REMOVED: tuple[Removed, ...] = (
         f"check out commit {LAST}, name the key as former_state_key instead of state_key, run treetap state rotate, "
         "which decrypts the folder, and start this version then",
     ),
+    Removed(
+        "TlsConfig",
+        "signing",
+        "delete [tls.signing]: key signs documents, too; what the token has signed still counts",
+    ),
+    Removed(
+        "AuthorityFile",
+        "token",
+        "make a new authority, whose key is in ca.key, and have processes trust both at first, as docs/deploy.md says",
+    ),
+    Removed(
+        COMMANDS,
+        "certs renew",
+        "run treetap certs request NAME --role ROLE --out FOLDER, have it signed, then treetap certs install",
+    ),
 )
 
 

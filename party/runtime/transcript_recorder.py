@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from treetap.errors import Interrupted, Malformed
 from treetap.wire.frame import name_of
-from treetap.wire.signed_heads import Signer
+from treetap.wire.tls import Transport
 from treetap.wire.transcript import OWN_STEPS
 from treetap.wire.transcript_writer import Kind, TranscriptWriter
 from treetap.wire.v2 import control_pb2, exchange_pb2, serving_pb2, transcript_pb2
@@ -96,7 +96,7 @@ class Recorders:
     its own, which is closed at once.
     """
 
-    def __init__(self, folder: Path, mode: Mode, signer: Signer | None = None) -> None:
+    def __init__(self, folder: Path, mode: Mode, signer: Transport | None = None) -> None:
         """`mode`: of jobs that begin from now on."""
         self._folder, self.mode, self._signer = folder, mode, signer
         self._under_way: dict[str, tuple[bytes, Mode]] = {}  # job → its digest, and the mode that it began with

@@ -26,7 +26,6 @@ from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
 from treetap.wire.roles import Role
-from treetap.wire.signed_heads import signer_of
 from treetap.wire.timeouts import Timeouts
 from treetap.workers.engines import EntrustedHost, ProcessEngine
 
@@ -100,8 +99,7 @@ async def _serve(
                 log.warning("table %s: %s: there is no such file yet", name, file)
     _warn_unanswered(config)
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
-    signer = signer_of(config.transport())
-    recorders = Recorders(config.state / TRANSCRIPTS, config.policy.record, signer)
+    recorders = Recorders(config.state / TRANSCRIPTS, config.policy.record, config.transport())
     metrics, measured = _metrics(config)
     loaded = asyncio.Event()
     node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics, loaded)

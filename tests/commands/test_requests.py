@@ -30,7 +30,9 @@ def authority(tmp_path: Path) -> Path:
     return tmp_path / "authority"
 
 
-def _request(folder: Path, names: Sequence[str], dns: Sequence[str] | None, key: object = None) -> Path:
+def _request(
+    folder: Path, names: Sequence[str], dns: Sequence[str] | None, key: object = None, uses: Sequence[str] = ()
+) -> Path:
     """A request made with other tools."""
     key = key or ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
@@ -38,6 +40,9 @@ def _request(folder: Path, names: Sequence[str], dns: Sequence[str] | None, key:
     if dns is not None:
         hosts = x509.SubjectAlternativeName([x509.DNSName(name) for name in dns])
         builder = builder.add_extension(hosts, critical=False)
+    if uses:
+        of = x509.ExtendedKeyUsage([x509.ObjectIdentifier(use) for use in uses])
+        builder = builder.add_extension(of, critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     path = folder / "bank.csr"
     path.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))  # type: ignore[arg-type]
@@ -110,6 +115,31 @@ def test_a_signed_request_makes_no_authority(authority: Path, tmp_path: Path) ->
     path, _ = sign_request(_request(tmp_path, ["bank"], [BANK.dns]), BANK, authority)
     signed = x509.load_pem_x509_certificate(path.read_bytes())
     assert not signed.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+
+
+def test_a_request_for_documents_gets_no_certificate_for_connections(authority: Path, tmp_path: Path) -> None:
+    """Earlier versions made one for keys in tokens; a request for one end of connections gets both, as others do."""
+    with pytest.raises(ConfigError, match="it asks for other uses than connections"):
+        sign_request(_request(tmp_path, ["bank"], [BANK.dns], uses=["1.3.6.1.5.5.7.3.36"]), BANK, authority)
+    assert sign_request(_request(tmp_path, ["bank"], [BANK.dns], uses=["1.3.6.1.5.5.7.3.1"]), BANK, authority)
+
+
+def test_what_cannot_be_read_is_refused(authority: Path, tmp_path: Path) -> None:
+    """Names of a form that the library does not know, a party of EDI, and a key of a curve that it does not know."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bank")])
+    names = x509.UnrecognizedExtension(x509.SubjectAlternativeName.oid, bytes.fromhex("3002a500"))
+    builder = x509.CertificateSigningRequestBuilder(name).add_extension(names, critical=False)
+    (path := tmp_path / "bank.csr").write_bytes(
+        builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    )
+    with pytest.raises(ConfigError, match="what it asks for cannot be read"):
+        sign_request(path, BANK, authority)
+    curve, other = (bytes.fromhex(f"06082a8648ce3d0301{number}") for number in ("07", "63"))
+    asked = x509.load_pem_x509_csr(_request(tmp_path, ["bank"], [BANK.dns]).read_bytes())
+    content = asked.public_bytes(serialization.Encoding.DER).replace(curve, other)
+    path.write_bytes(x509.load_der_x509_csr(content).public_bytes(serialization.Encoding.PEM))
+    with pytest.raises(ConfigError, match="not a request for a certificate in PEM form"):
+        sign_request(path, BANK, authority)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,12 @@ from treetap.commands import typed
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.cli import certs
 from treetap.commands.certs.installing import install
-from treetap.commands.certs.renewal import renew
-from treetap.commands.certs.renewals import sign_renewals
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import request, sign_request
 from treetap.commands.jobs.client import read
 from treetap.errors import BadInput, ConfigError
 from treetap.process.secret import Secret
 from treetap.wire.certificates import key_pem, read_key
-from treetap.wire.roles import Role
+from treetap.wire.roles import Identity, Role
 
 
 def test_an_operator_types_the_passphrase_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,38 +44,34 @@ def test_an_operator_types_the_passphrase_once(tmp_path: Path, monkeypatch: pyte
     assert asked == [f"{files.key}: its passphrase: "]
 
 
-def test_the_next_key_is_under_the_passphrase_of_the_one_in_use(tmp_path: Path) -> None:
-    """A renewal leaves no key in plain where the one in use is not, and the pair is installed as it is."""
+def test_a_next_key_in_plain_is_refused(tmp_path: Path) -> None:
+    """Where the one in use has a passphrase; under the same one it is installed as it is."""
     create_authority(tmp_path)
-    revoke(tmp_path)
-    (tmp_path / "requests").mkdir()
     files = replace(issue(tmp_path, "bank", Role.PARTY), passphrase=Secret(command=("echo", "word")))
     files.key.write_bytes(key_pem(read_key(files.key), b"word"))
-    made = renew(files, tmp_path / "requests")
-    with pytest.raises(ConfigError, match="is protected by a passphrase"):
-        read_key(made.key)
-    (answer,) = sign_renewals(tmp_path / "requests", tmp_path)
-    assert answer.certificate is not None
-    assert install(answer.certificate, files)
+    made = request(tmp_path / "next", "bank", Role.PARTY)
+    new, _ = sign_request(made.request, Identity("bank", Role.PARTY), tmp_path)
+    with pytest.raises(ConfigError, match="the key has no passphrase; encrypt it"):
+        install(new, files)
+    made.key.write_bytes(key_pem(read_key(made.key), b"word"))
+    assert install(new, files)
     assert files.inspect("bank", Role.PARTY) == "bank"
 
 
-def test_renewals_take_a_passphrase_from_the_place_that_a_process_names(tmp_path: Path) -> None:
-    """Without a terminal, as from a timer: a process's file names its pair and the command that prints the word."""
+def test_install_takes_files_and_passphrase_from_the_file_of_a_process(tmp_path: Path) -> None:
+    """Without a terminal, as from a timer: it names its pair and the command that prints the word."""
     create_authority(tmp_path)
-    revoke(tmp_path)
     files = issue(tmp_path / "tls", "bank", Role.PARTY, ca_folder=tmp_path)
     files.key.write_bytes(key_pem(read_key(files.key), b"word"))
     tls = 'ca = "ca.crt"\ncertificate = "tls/bank.crt"\nkey = "tls/bank.key"\n'
     tls += 'passphrase = { command = ["echo", "word"] }\n'
     (own := tmp_path / "bank.toml").write_text(f'name = "bank"\nlisten = "127.0.0.1:1"\n[tls]\n{tls}')
+    made = request(tmp_path / "next", "bank", Role.PARTY)
+    made.key.write_bytes(key_pem(read_key(made.key), b"word"))
+    new, _ = sign_request(made.request, Identity("bank", Role.PARTY), tmp_path)
     for words in ([], [str(files.certificate), "--config", str(own)], ["--config", str(own), "--key", "other.key"]):
         with pytest.raises(BadInput, match=r"name either|--key and --ca go with"):
-            CliRunner().invoke(certs, ["renew", *words], catch_exceptions=False)
-    before = files.certificate.read_bytes()
-    CliRunner().invoke(certs, ["renew", "--config", str(own)], catch_exceptions=False)
-    (answer,) = sign_renewals(tmp_path / "tls", tmp_path, tmp_path / "answers")
-    CliRunner().invoke(certs, ["install", str(answer.certificate), "--config", str(own)], catch_exceptions=False)
-    assert files.certificate.read_bytes() != before
+            CliRunner().invoke(certs, ["install", str(new), *words], catch_exceptions=False)
+    CliRunner().invoke(certs, ["install", str(new), "--config", str(own)], catch_exceptions=False)
     opened = replace(files, passphrase=Secret(command=("echo", "word")))
-    assert opened.inspect("bank", Role.PARTY) == "bank"
+    assert (opened.inspect("bank", Role.PARTY), files.certificate.read_bytes()) == ("bank", new.read_bytes())

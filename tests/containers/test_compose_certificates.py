@@ -21,7 +21,6 @@ from tests.containers.composed import PARTIES, ROOT
 from tests.library.wire.logs import RECEIVED
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.wire.certificates import read_certificates, spki
-from treetap.wire.signed_heads import Signer
 from treetap.wire.tls import certificate_fault
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.transcript_writer import TranscriptWriter
@@ -198,7 +197,7 @@ def test_renewal_lets_running_processes_speak(
 
 def _signed(places: Any, folder: Path) -> None:
     """A transcript of feature-b, as it would sign it now."""
-    writer = TranscriptWriter(folder, signer=Signer(places.files("feature-b")))
+    writer = TranscriptWriter(folder, signer=places.files("feature-b"))
     writer.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name="a"))
     writer.close()
 

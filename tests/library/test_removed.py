@@ -10,7 +10,7 @@ import typer
 from pydantic import ValidationError
 
 import treetap.commands.approvals.client
-import treetap.commands.certs.authority_key
+import treetap.commands.certs.authority
 import treetap.commands.experiment.experiment_file
 import treetap.commands.frontier.frontier_file
 import treetap.commands.jobs.job_file

@@ -31,7 +31,7 @@ from treetap.protocols.prediction import predict_request
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import content_of, name_of
-from treetap.wire.signed_heads import Signer
+from treetap.wire.tls import Insecure
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import exchange_pb2, prediction_pb2, setup_pb2, transcript_pb2
 
@@ -369,7 +369,7 @@ def test_digests_stand_in_files_manifests_and_transcripts(tmp_path: Path) -> Non
 
 def test_a_head_names_the_job(tmp_path: Path) -> None:
     """A transcript's signature covers the digest; the reader says it, of a federation in plain text too."""
-    recorders = Recorders(tmp_path, "received", Signer(None))
+    recorders = Recorders(tmp_path, "received", Insecure("a"))
     recorders.keep_open("job", b"\x5a" * 32)
     recorders.of("job").own(0, 0, 1, transcript_pb2.OwnSplit(handle=1))
     recorders.close("job")

@@ -19,11 +19,9 @@ from tests.certificates import dns_of, namesake, role_of
 from tests.system.federations import settings
 from tests.worlds import PARTIES, spec, world
 from treetap import version
+from treetap.commands.certs import requests
 from treetap.commands.certs.authority import BACKDATED, create_authority, issue
 from treetap.commands.certs.installing import install
-from treetap.commands.certs.renewal import renew as make_request
-from treetap.commands.certs.renewals import sign_renewals
-from treetap.commands.certs.revocation import revoke
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
 from treetap.protocols.agreement import job_digest
@@ -32,6 +30,7 @@ from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire import channels
 from treetap.wire.callers import Callers
+from treetap.wire.certificates import identity, read_certificates
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
@@ -418,11 +417,11 @@ def test_a_job_outlasts_its_certificates(
         if status.stored_trees and not grown:
             grown.append(status.stored_trees)
             for name in EVERYBODY:
-                make_request(_tls(federation, name), tmp_path)
-            revoke(certs)  # no list, no renewal
-            for answer in sign_renewals(tmp_path, certs):
-                assert answer.certificate is not None, answer
-                install(answer.certificate, _tls(federation, answer.name))
+                files = _tls(federation, name)
+                holder = identity(read_certificates(files.certificate)[0])
+                made = requests.request(tmp_path, name, holder.role)
+                new, _ = requests.sign_request(made.request, holder, certs)
+                install(new, files)
 
     ended = federation.operator.watch("long", renew)
     assert (ended.state, ended.error) == ("finished", "")

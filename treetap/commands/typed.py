@@ -16,7 +16,7 @@ from treetap.wire.tls import Insecure, Transport
 
 @dataclass(eq=False)
 class Typed:
-    """One passphrase or PIN, asked for once and then kept in memory."""
+    """One passphrase, asked for once and then kept in memory."""
 
     _kept: bytes = field(default=b"", repr=False)
 
@@ -34,17 +34,15 @@ class Typed:
 
 
 def typed(key: Path) -> Phrase | None:
-    """The typed passphrase of a key file; None if it has none, cannot be read, or there is no terminal."""
-    return typed_once(key) if is_encrypted(key) else None
+    """The typed passphrase of a key file, the same each time.
 
-
-def typed_once(place: Path) -> Phrase | None:
-    """The passphrase or PIN that belongs to a file, the same each time; None if there is no terminal."""
-    return _of(place.absolute()) if sys.stdin.isatty() else None
+    None if it has none, cannot be read, or there is no terminal.
+    """
+    return _of(key.absolute()) if is_encrypted(key) and sys.stdin.isatty() else None
 
 
 @lru_cache(maxsize=8)
-def _of(_place: Path) -> Typed:
+def _of(_key: Path) -> Typed:
     return Typed()
 
 

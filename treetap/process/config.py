@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from treetap.names import asked_at, on_loopback
 from treetap.process.secret import Secret
@@ -15,60 +15,14 @@ from treetap.strict import Address, ProcessName, Strict, unshown
 from treetap.wire import ports
 from treetap.wire.roles import Role
 from treetap.wire.timeouts import LEAST_SILENCE_S
-from treetap.wire.tls import Insecure, Signing, TlsFiles, Transport
+from treetap.wire.tls import Insecure, TlsFiles, Transport
 
 if TYPE_CHECKING:
-    from treetap.wire.certificates import Phrase
     from treetap.wire.relay.forwarder import Forwarder
-    from treetap.wire.tokens import Token
 
 #: A key `silence_s`: see `treetap.wire.timeouts`.
 Silence = Annotated[float, Field(ge=LEAST_SILENCE_S, le=3600)]
 _PATHS = ("ca", "certificate", "key", "revoked")
-
-
-def _checked_uri(uri: str) -> str:
-    from treetap.wire.tokens import parts_of  # most processes have none
-
-    parts_of(uri)
-    return uri
-
-
-class TokenConfig(Strict):
-    """A private key in a PKCS#11 token; it needs the extra `tokens`."""
-
-    uri: Annotated[str, AfterValidator(_checked_uri)]
-    """The token and the private key in it by RFC 7512, as `pkcs11:token=treetap;object=bank`; never with a PIN."""
-    module: Path
-    """The token's PKCS#11 module: a shared library of its vendor, which this process loads."""
-    pin: Secret | None = None
-    """The place of the user PIN, in the form of `passphrase` of `[tls]`; read for each signature. Without it
-    `treetap certs` asks at its terminal.
-    """
-
-    def below(self, base: Path) -> Self:
-        """The same with relative paths taken from a folder."""
-        pin = None if self.pin is None else self.pin.below(base)
-        return self.model_copy(update={"module": base / self.module, "pin": pin})
-
-    def token(self, where: str, typed: Phrase | None = None) -> Token:
-        """The key. `where`: begins messages; `typed`: the PIN where the file names no place of it."""
-        from treetap.wire.tokens import Token  # most processes have none
-
-        return Token(self.uri, self.module, self.pin or typed, where)
-
-
-class SigningConfig(TokenConfig):
-    """A key in a token that signs a party's or an operator's documents, and its certificate."""
-
-    certificate: Path
-    """A certificate of that key, PEM, of the same authority, name and role, that serves no connection: its one extended
-    key usage is documentSigning. `treetap certs request --signing` asks for it, and before it ends for the next one,
-    which takes the place of this file: signatures read it anew.
-    """
-
-    def below(self, base: Path) -> Self:
-        return super().below(base).model_copy(update={"certificate": base / self.certificate})
 
 
 class TlsConfig(Strict):
@@ -87,24 +41,16 @@ class TlsConfig(Strict):
     """
     revoked: Path | None = None
     """The authority's list of revoked certificates; without it none is refused as revoked."""
-    signing: SigningConfig | None = None
-    """A key in a token that signs documents in place of `key`: a party's heads, approvals and openings, an operator's
-    jobs. Other processes accept signatures of either certificate: who takes `key` can still sign in this name.
-    """
 
     def below(self, base: Path) -> TlsConfig:
         """The same with relative paths taken from a folder."""
         paths = {name: base / path for name in _PATHS if (path := getattr(self, name)) is not None}
         passphrase = None if self.passphrase is None else self.passphrase.below(base)
-        signing = None if self.signing is None else self.signing.below(base)
-        return self.model_copy(update={**paths, "passphrase": passphrase, "signing": signing})
+        return self.model_copy(update={**paths, "passphrase": passphrase})
 
     def files(self) -> TlsFiles:
         """The same as the wire's type."""
-        own, signing = self.signing, None
-        if own is not None:
-            signing = Signing(own.certificate, own.token(f"[tls.signing] of {own.certificate}"))
-        return TlsFiles(self.ca, self.certificate, self.key, self.revoked, passphrase=self.passphrase, signing=signing)
+        return TlsFiles(self.ca, self.certificate, self.key, self.revoked, passphrase=self.passphrase)
 
 
 class TelemetryConfig(Strict):

@@ -1,4 +1,4 @@
-"""A secret that a file names instead of containing it: where a passphrase, a PIN or a key comes from.
+"""A secret that a file names instead of containing it: where a passphrase or a key comes from.
 
 Neither arguments nor the environment hold one: other processes of a host can read those. No message shows a secret, nor
 any byte of what was read in its place.
@@ -23,7 +23,7 @@ from treetap.strict import Strict, unshown
 
 #: Seconds for a command to print a secret and to end.
 WITHIN_S = 10.0
-#: Bytes of a passphrase or PIN, and of the end of its line: OpenSSL's limit.
+#: Bytes of a passphrase, and of the end of its line: OpenSSL's limit.
 MOST_PHRASE = 1023
 #: The variable in which systemd names the folder of a service's credentials.
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
@@ -100,7 +100,7 @@ class Secret(Strict):
         return content
 
     def phrase(self, field: str, within_s: float = WITHIN_S) -> bytes:
-        """A passphrase or a PIN: one line, without its end. Raises ConfigError as `read` does, and for several lines.
+        """A passphrase: one line, without its end. Raises ConfigError as `read` does, and for several lines.
 
         At most `MOST_PHRASE` bytes.
         """
@@ -126,20 +126,11 @@ class Secret(Strict):
         return Path(folder) / str(self.credential)
 
 
-def regular_content(path: Path, most: int, *, follow: bool = True) -> bytes | None:
-    """The first `most` + 1 bytes of a file, by which its reader sees that it is too long; None of no regular file.
-
-    A pipe or a device is not waited for. `follow`: read what a link leads to. Raises OSError.
-    """
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        return file.read(most + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
-
-
 def _content(path: Path, where: str, limit: int) -> bytes:
-    """A regular file's content."""
+    """A regular file's content; a pipe or a device is not waited for."""
     try:
-        content = regular_content(path, limit)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            content = file.read(limit + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except FileNotFoundError:
         raise ConfigError(f"{where}: no such file") from None
     except OSError as error:

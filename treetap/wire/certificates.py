@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -20,6 +20,8 @@ from treetap.names import NAME
 from treetap.wire.roles import DOMAIN, Identity, Role, reserved
 
 _Extension = TypeVar("_Extension", bound=x509.ExtensionType)
+#: A certificate, or a request for one.
+Named: TypeAlias = x509.Certificate | x509.CertificateSigningRequest
 #: Errors of a certificate, or of a request for one, whose parts cannot be read: anyone may have made it.
 UNREADABLE = (
     ValueError,
@@ -141,26 +143,24 @@ def common_name(certificate: x509.Certificate) -> str:
     return next(iter(common_names(certificate)), "")
 
 
-def common_names(certificate: x509.Certificate | x509.CertificateSigningRequest) -> list[str]:
+def common_names(certificate: Named) -> list[str]:
     """All common names of a certificate, or of a request for one: one, as treetap makes them."""
     return [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
 
 
-def dns_names(certificate: x509.Certificate) -> list[str]:
-    """The DNS names among the certificate's alternative names."""
+def dns_names(certificate: Named) -> list[str]:
+    """The DNS names among the alternative names of a certificate or a request."""
     shown = extension(certificate, x509.SubjectAlternativeName)
     return shown.get_values_for_type(x509.DNSName) if shown else []
 
 
-def ip_addresses(certificate: x509.Certificate) -> list[str]:
-    """The IP addresses among the certificate's alternative names."""
+def ip_addresses(certificate: Named) -> list[str]:
+    """The IP addresses among the alternative names of a certificate or a request."""
     shown = extension(certificate, x509.SubjectAlternativeName)
     return [str(address) for address in shown.get_values_for_type(x509.IPAddress)] if shown else []
 
 
-def extension(
-    certificate: x509.Certificate | x509.CertificateSigningRequest, kind: type[_Extension]
-) -> _Extension | None:
+def extension(certificate: Named, kind: type[_Extension]) -> _Extension | None:
     """An extension of a certificate or a request, None where it has none of that kind; raises one of `UNREADABLE`."""
     try:
         return certificate.extensions.get_extension_for_class(kind).value

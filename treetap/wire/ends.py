@@ -12,7 +12,7 @@ from cryptography import x509
 from treetap.errors import ConfigError
 from treetap.wire.certificates import read_certificates
 from treetap.wire.revoked import read_lists
-from treetap.wire.tls import Signing, TlsFiles
+from treetap.wire.tls import TlsFiles
 
 #: The subject of a certificate, or the length of a list of revoked ones; and its last moment, Unix time.
 End: TypeAlias = tuple[str, float]
@@ -21,7 +21,7 @@ End: TypeAlias = tuple[str, float]
 def held(files: TlsFiles) -> Mapping[str, Callable[[], list[End]]]:
     """Name of what a process holds → the function that reads its ends, from the file as it is, or raises ConfigError.
 
-    `own`, `authority` (there may be several), and where they are named `revoked`, a list, and `signing`.
+    `own`, `authority` (there may be several), and where it is named `revoked`, a list.
     """
     of: dict[str, Callable[[], list[End]]] = {
         "own": lambda: _of(read_certificates(files.certificate)[:1]),
@@ -29,8 +29,6 @@ def held(files: TlsFiles) -> Mapping[str, Callable[[], list[End]]]:
     }
     if files.revoked is not None:
         of["revoked"] = partial(_of_list, files)
-    if files.signing is not None:
-        of["signing"] = partial(_of_signing, files.signing)
     return of
 
 
@@ -54,7 +52,3 @@ def _of_list(files: TlsFiles) -> list[End]:
     assert files.revoked is not None, "without a list nothing of it ends"
     listed = read_lists(files.revoked, read_certificates(files.ca))
     return [(f"list of {sum(map(len, listed.serials.values()))} revoked", listed.until.timestamp())]
-
-
-def _of_signing(signing: Signing) -> list[End]:
-    return _of([signing.read()])

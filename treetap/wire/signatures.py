@@ -1,4 +1,4 @@
-"""Signatures with the key of a process's certificate, or of its second one for documents, and their verification.
+"""Signatures with the key of a process's certificate, and their verification.
 
 Certificates expire, what they signed does not: a signature is verified against an authority as of its time. So is a
 revocation: a signature made before it is valid. A thief of a key can write any time, so that a signer's own time is
@@ -29,13 +29,11 @@ AHEAD_S = 300.0
 
 
 def sign(files: TlsFiles, statement: bytes, what: str) -> tuple[bytes, bytes]:
-    """A certificate (DER) and a signature: of `[tls.signing]` in a process's file, or of its key for connections.
-
-    The files are read anew, since certificates are renewed.
+    """A process's certificate (DER) and a signature of its key; the files are read anew, since they are replaced.
 
     `what`: what is not signed without a usable key, for the ConfigError.
     """
-    certificate, key = files.signing_pair()
+    certificate, key = files.pair()
     if isinstance(key, ec.EllipticCurvePrivateKey):
         signature = key.sign(statement, ec.ECDSA(_DIGEST))
     elif isinstance(key, rsa.RSAPrivateKey):

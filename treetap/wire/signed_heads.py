@@ -23,33 +23,22 @@ from treetap.wire.certificates import date, fingerprint
 from treetap.wire.revoked import Revoked
 from treetap.wire.roles import Role
 from treetap.wire.signatures import fits, holder_of, moment_of, revoked_since, sign, time_fault
-from treetap.wire.tls import Insecure, TlsFiles, Transport
+from treetap.wire.tls import Insecure, Transport
 from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
 
 log = logging.getLogger(__name__)
 _PURPOSE = b"treetap transcript head\n"  # no other signature of the same key is of bytes that begin so
 
 
-@dataclass(frozen=True)
-class Signer:
-    """Signs with a process's TLS key, read anew for each head: certificates are renewed while a process runs.
+def head_of(signer: Transport, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
+    """The content of a head with this number, predecessor, time and job; ConfigError without a usable key.
 
-    `files`: None of a federation in plain text, whose parties have no key: its heads have no signature.
+    In plain text a party has no key: the head has no signature.
     """
-
-    files: TlsFiles | None
-
-    def sign(self, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
-        """The content of a head with this number, predecessor, time and job; ConfigError without a usable key."""
-        if self.files is None:
-            return TranscriptHead(job_digest=job_digest)
-        certificate, signature = sign(self.files, statement(record, job_digest), "transcript")
-        return TranscriptHead(certificate=certificate, signature=signature, job_digest=job_digest)
-
-
-def signer_of(transport: Transport) -> Signer:
-    """The signer for a party's transport."""
-    return Signer(None if isinstance(transport, Insecure) else transport)
+    if isinstance(signer, Insecure):
+        return TranscriptHead(job_digest=job_digest)
+    certificate, signature = sign(signer, statement(record, job_digest), "transcript")
+    return TranscriptHead(certificate=certificate, signature=signature, job_digest=job_digest)
 
 
 def statement(record: TranscriptRecord, job_digest: bytes) -> bytes:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -44,35 +43,12 @@ from treetap.wire.certificates import (
 from treetap.wire.revoked import Revoked, read_revoked
 from treetap.wire.roles import Identity, Role
 
-if TYPE_CHECKING:
-    from treetap.wire.tokens import Token
-
 log = logging.getLogger(__name__)
 
 #: Every process is both ends of connections.
 BOTH_ENDS = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
-#: The one use of a certificate for documents (documentSigning, RFC 9336), so that it serves no connection.
-DOCUMENTS = x509.ObjectIdentifier("1.3.6.1.5.5.7.3.36")
 #: Metadata key under which a caller gives its name. A server with certificates never looks at it.
 NAME_KEY = "treetap-name"
-
-
-@dataclass(frozen=True)
-class Signing:
-    """A key in a token that signs a process's documents, and its certificate, which goes with each signature."""
-
-    certificate: Path
-    token: Token
-
-    def read(self) -> x509.Certificate:
-        """The certificate. Raises ConfigError."""
-        return read_certificates(self.certificate)[0]
-
-    def check(self, process: Identity) -> None:
-        """Sign on trial. Raises ConfigError: the key cannot be used, or is of a process that signs no documents."""
-        if process.role not in (Role.PARTY, Role.OPERATOR):
-            raise ConfigError(f"{self.token.where}: {process} signs no documents: leave [tls.signing] out")
-        self.token.key(self.read().public_key()).try_out()
 
 
 @dataclass(frozen=True)
@@ -81,7 +57,7 @@ class TlsFiles:
 
     `revoked`: the list of revoked certificates; None: certificates end at their own last day only. `proxied`: calls go
     through the environment's proxy (`treetap.wire.proxies`). `passphrase`: where that of the key comes from; None: it
-    has none. `signing`: the key that signs documents; None: the same key does.
+    has none.
     """
 
     ca: Path
@@ -90,13 +66,10 @@ class TlsFiles:
     revoked: Path | None = None
     proxied: bool = False
     passphrase: Phrase | None = None
-    signing: Signing | None = None
 
     def check(self, expected_name: str | None, role: Role | None = None) -> str:
-        """:meth:`inspect`, a signature on trial if another key signs, and a warning if others can read the key."""
+        """:meth:`inspect`, and a warning if others can read the key."""
         name = self.inspect(expected_name, role)
-        if self.signing is not None:
-            self.signing.check(identity(read_certificates(self.certificate)[0]))
         if warning := self.open_key():
             log.warning("%s", warning)
         return name
@@ -118,12 +91,7 @@ class TlsFiles:
         certificate, _ = self.pair()
         if fault := certificate_fault(certificate, authorities, expected_name, role, self.revocations(authorities)):
             raise ConfigError(f"{self.certificate}: {fault}")
-        own = identity(certificate)
-        if self.signing is not None:
-            second, listed = self.signing.read(), self.revocations(authorities)
-            if fault := certificate_fault(second, authorities, own.name, own.role, listed, (DOCUMENTS,)):
-                raise ConfigError(f"{self.signing.certificate}: {fault}")
-        return own.name
+        return identity(certificate).name
 
     def pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
         """The certificate and its key. Raises ConfigError: one cannot be read, or they do not fit each other."""
@@ -132,13 +100,6 @@ class TlsFiles:
             if belongs(key, certificate):
                 return certificate, key
         raise ConfigError(f"{self.key}: this key does not belong to the certificate {self.certificate}")
-
-    def signing_pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
-        """The certificate and the key of documents; of those in a token each signature tells whether they fit."""
-        if self.signing is None:
-            return self.pair()
-        certificate = self.signing.read()
-        return certificate, self.signing.token.key(certificate.public_key())
 
     def read(self) -> tuple[bytes, bytes, bytes]:
         """Contents of (ca, certificate, key), PEM, the key without a passphrase, for gRPC, which takes no other.
@@ -173,12 +134,10 @@ def certificate_fault(
     expected_name: str | None,
     role: Role | None = None,
     revoked: Revoked | None = None,
-    needed: Sequence[x509.ObjectIdentifier] = BOTH_ENDS,
 ) -> str | None:
     """The reason why a process that trusts ``authorities`` would refuse ``certificate`` now; None if it would not.
 
-    ``expected_name``, ``role``: what it must name; None for any. ``revoked``: None where there is no list. ``needed``:
-    its uses.
+    ``expected_name``, ``role``: what it must name; None for any. ``revoked``: None where there is no list.
     """
     if fault := _out_of_dates(certificate, "the certificate"):
         return fault
@@ -194,7 +153,7 @@ def certificate_fault(
         return fault
     if revoked is not None and (fault := revoked.fault(certificate, signer)):
         return fault
-    return _name_fault(certificate, expected_name, role) or _use_fault(certificate, needed)
+    return _content_fault(certificate, expected_name, role)
 
 
 def _key_id(authority: x509.Certificate) -> str:
@@ -209,7 +168,8 @@ def _signer_id(certificate: x509.Certificate) -> str:
     return named.key_identifier.hex(":").upper() if named and named.key_identifier else "unknown"
 
 
-def _name_fault(certificate: x509.Certificate, expected_name: str | None, role: Role | None) -> str | None:
+def _content_fault(certificate: x509.Certificate, expected_name: str | None, role: Role | None) -> str | None:
+    """The first name or use in a certificate that does not serve."""
     shown = common_names(certificate)
     if expected_name is not None and len(shown) == 1 and shown[0] != expected_name:
         return f"the certificate is that of {shown[0]!r}, not of {expected_name!r}; correct the name, address or files"
@@ -221,15 +181,7 @@ def _name_fault(certificate: x509.Certificate, expected_name: str | None, role: 
         return (
             f"the certificate is that of {holder}, not of {Identity(holder.name, role)}; correct the address or files"
         )
-    return None
-
-
-def _use_fault(certificate: x509.Certificate, needed: Sequence[x509.ObjectIdentifier]) -> str | None:
-    uses = set(extension(certificate, x509.ExtendedKeyUsage) or ())
-    if DOCUMENTS in needed:
-        alone = "the certificate's extended key usage must be documentSigning alone: treetap certs request --signing"
-        return None if uses == {DOCUMENTS} else f"{alone} asks for such a one"
-    if uses and not set(needed) <= uses:
+    if not set(BOTH_ENDS) <= set(extension(certificate, x509.ExtendedKeyUsage) or BOTH_ENDS):
         return "the certificate's extended key usage must allow both clientAuth and serverAuth"
     return None
 

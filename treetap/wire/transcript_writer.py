@@ -26,8 +26,9 @@ from google.protobuf.message import Message
 from treetap.errors import BadInput, ConfigError, Interrupted, Refused
 from treetap.models.durable import make_folder, sync_folder
 from treetap.wire.disclosure import bytes_by_class_of
-from treetap.wire.signed_heads import Signer
+from treetap.wire.signed_heads import head_of
 from treetap.wire.tap_file import HEADER, ORIGIN, files_of, framed, frames, opened
+from treetap.wire.tls import Transport
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class TranscriptWriter:
         folder: Path,
         rotate_bytes: int = ROTATE_BYTES,
         clock: Callable[[], int] = time.time_ns,
-        signer: Signer | None = None,
+        signer: Transport | None = None,
     ) -> None:
         self.folder, self._rotate_bytes, self._clock, self._signer = folder, rotate_bytes, clock, signer
         self._lock = threading.Lock()
@@ -157,7 +158,7 @@ class TranscriptWriter:
             unix_nanos=self._clock(),
         )
         try:
-            head = self._signer.sign(record, self.job_digest)
+            head = head_of(self._signer, record, self.job_digest)
         except ConfigError as failure:  # as while a certificate is replaced: the next head signs these too
             log.warning("%s: the transcript is not signed up to here: %s", self._file.name, failure)
             return

@@ -19,10 +19,10 @@ from treetap.commands.certs import revocation
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed
 from treetap.wire.roles import Role
-from treetap.wire.signed_heads import Anchor, Signer, signer_of
+from treetap.wire.signed_heads import Anchor
 from treetap.wire.tap_file import files_of as tap_files
 from treetap.wire.tap_file import frames, opened
-from treetap.wire.tls import Insecure, TlsFiles
+from treetap.wire.tls import Insecure, TlsFiles, Transport
 from treetap.wire.transcript import TranscriptReader, summarise
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
@@ -48,7 +48,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 
 
 def _write(
-    folder: Path, texts: Sequence[str], signer: Signer | None, *, kill: bool = False, rotate: int = 10**6
+    folder: Path, texts: Sequence[str], signer: Transport | None, *, kill: bool = False, rotate: int = 10**6
 ) -> None:
     writer = TranscriptWriter(folder, rotate, signer=signer)
     for text in texts:
@@ -81,7 +81,7 @@ def _all(folder: Path) -> Records:
 
 def test_a_closed_log_is_signed_to_its_end(keys: Keys, tmp_path: Path) -> None:
     """By the party of the certificate; the records come without the head."""
-    _write(tmp_path, "abc", Signer(keys.party))
+    _write(tmp_path, "abc", keys.party)
     assert [record.kind for record in _all(tmp_path)] == [RECEIVED] * 3 + [HEAD]
     assert [record.sequence for record in TranscriptReader(tmp_path)] == [0, 1, 2]
     found = _anchor(tmp_path, keys.ca)
@@ -95,7 +95,7 @@ def test_a_closed_log_is_signed_to_its_end(keys: Keys, tmp_path: Path) -> None:
 def test_every_full_file_is_signed(keys: Keys, tmp_path: Path) -> None:
     """A head ends each file; of a killed process only the last file's records are unsigned, until the next head."""
     texts = [f"{number:0200}" for number in range(8)]
-    _write(tmp_path, texts, Signer(keys.party), kill=True, rotate=600)
+    _write(tmp_path, texts, keys.party, kill=True, rotate=600)
     files = files_of(tmp_path)
     assert len(files) > 2
     killed = _anchor(tmp_path, keys.ca)
@@ -105,7 +105,7 @@ def test_every_full_file_is_signed(keys: Keys, tmp_path: Path) -> None:
     for name in files[:-1]:
         assert _all_of(tmp_path / name)[-1].kind == HEAD
     assert _all_of(tmp_path / files[-1])[-1].kind == RECEIVED
-    _write(tmp_path, ["after"], Signer(keys.party))
+    _write(tmp_path, ["after"], keys.party)
     assert _signed_whole(_anchor(tmp_path, keys.ca))
     assert [record.message[2:].decode() for record in TranscriptReader(tmp_path)][-1] == "after"
 
@@ -117,8 +117,8 @@ def _all_of(path: Path) -> Records:
 
 def test_nothing_new_is_not_signed_again(keys: Keys, tmp_path: Path) -> None:
     """Opening and closing adds a file and no head."""
-    _write(tmp_path, "a", Signer(keys.party))
-    _write(tmp_path, "", Signer(keys.party))
+    _write(tmp_path, "a", keys.party)
+    _write(tmp_path, "", keys.party)
     assert [record.kind for record in _all(tmp_path)] == [RECEIVED, HEAD]
     assert _signed_whole(_anchor(tmp_path, keys.ca))
 
@@ -183,7 +183,7 @@ def test_a_chain_computed_anew_does_not_fit_its_signature(
     change: Callable[[Records], Records], keys: Keys, tmp_path: Path
 ) -> None:
     """Without the party's key no signed record can be changed unseen, with or without the authority at hand."""
-    _write(tmp_path, "abc", Signer(keys.party))
+    _write(tmp_path, "abc", keys.party)
     chained(tmp_path, _all(tmp_path))
     assert _signed_whole(_anchor(tmp_path, keys.ca))
     chained(tmp_path, change(_all(tmp_path)))
@@ -194,14 +194,14 @@ def test_a_chain_computed_anew_does_not_fit_its_signature(
 
 def test_an_end_that_was_cut_off_or_added_is_unsigned(keys: Keys, tmp_path: Path) -> None:
     """Records after the last head count as unsigned."""
-    _write(tmp_path, "ab", Signer(keys.party))
+    _write(tmp_path, "ab", keys.party)
     _write(tmp_path, "c", None)
     assert (_anchor(tmp_path, keys.ca).state, _anchor(tmp_path, keys.ca).up_to) == ("partly", 1)
 
 
 def test_a_head_without_a_signature_changes_no_digest_that_is_signed(keys: Keys, tmp_path: Path) -> None:
     """Anyone can put one behind what is signed, or before."""
-    with TranscriptWriter(tmp_path, signer=Signer(keys.party)) as writer:
+    with TranscriptWriter(tmp_path, signer=keys.party) as writer:
         writer.job_digest = b"\x11" * 32
         writer.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name="a"))
     forged = TranscriptHead(job_digest=b"\xee" * 32)
@@ -217,12 +217,12 @@ def test_a_stranger_s_signature_is_refused(keys: Keys, tmp_path: Path) -> None:
     strange = tmp_path / "strange"
     strange.mkdir()
     create_authority(strange)
-    _write(tmp_path / "log", "a", Signer(issue(strange, "feature-b", Role.PARTY)))
+    _write(tmp_path / "log", "a", issue(strange, "feature-b", Role.PARTY))
     assert _anchor(tmp_path / "log").state == "signed"
     with pytest.raises(Malformed, match="was not issued by the given authority: the signature was changed"):
         _anchor(tmp_path / "log", keys.ca)
-    _write(tmp_path / "two", "a", Signer(keys.party))
-    _write(tmp_path / "two", "b", Signer(keys.other))
+    _write(tmp_path / "two", "a", keys.party)
+    _write(tmp_path / "two", "b", keys.other)
     with pytest.raises(Malformed, match="is signed by 'feature-c', those before it by 'feature-b'"):
         _anchor(tmp_path / "two")
 
@@ -230,7 +230,7 @@ def test_a_stranger_s_signature_is_refused(keys: Keys, tmp_path: Path) -> None:
 def test_only_a_party_signs(keys: Keys, tmp_path: Path) -> None:
     """The certificate of an operator or of the coordinator is valid, and signs no transcript."""
     files = issue(tmp_path, "operator", Role.OPERATOR, ca_folder=keys.ca.parent)
-    _write(tmp_path / "log", "a", Signer(files))
+    _write(tmp_path / "log", "a", files)
     with pytest.raises(Malformed, match="its signature is that of operator 'operator', not of a party"):
         _anchor(tmp_path / "log", keys.ca)
 
@@ -240,7 +240,7 @@ def test_signatures_outlive_certificates(keys: Keys, tmp_path: Path) -> None:
     now, day = time.time_ns(), int(timedelta(days=1).total_seconds() * 10**9)
     for days, fits in ((-1, False), (0, True), (300, True), (400, False), (4000, False)):
         folder = tmp_path / str(days)
-        with TranscriptWriter(folder, clock=lambda moment=now + days * day: moment, signer=Signer(keys.party)) as log:
+        with TranscriptWriter(folder, clock=lambda moment=now + days * day: moment, signer=keys.party) as log:
             log.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name="a"))
         if fits:
             assert _signed_whole(_anchor(folder, keys.ca))
@@ -252,7 +252,7 @@ def test_signatures_outlive_certificates(keys: Keys, tmp_path: Path) -> None:
 def _written(folder: Path, files: TlsFiles, after: timedelta) -> Path:
     """A log that is signed so long after now, by its party's clock."""
     moment = time.time_ns() + int(after.total_seconds()) * 10**9
-    with TranscriptWriter(folder, clock=lambda: moment, signer=Signer(files)) as log:
+    with TranscriptWriter(folder, clock=lambda: moment, signer=files) as log:
         log.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name="a"))
     return folder
 
@@ -281,7 +281,7 @@ def test_a_revoked_certificate_signs_nothing_more(tmp_path: Path, monkeypatch: p
 
 def test_a_list_of_revoked_certificates_is_verified(keys: Keys, tmp_path: Path) -> None:
     """It must be the given authority's, which must be given."""
-    _write(tmp_path / "log", "a", Signer(keys.party))
+    _write(tmp_path / "log", "a", keys.party)
     create_authority(tmp_path)
     path, _, _ = revocation.revoke(tmp_path)
     line = refused(treetap("transcript", tmp_path / "log", "--ca", keys.ca, "--revoked", path))
@@ -301,14 +301,14 @@ def test_a_renewed_certificate_signs_the_next_head(tmp_path: Path) -> None:
     files = issue(certificates, "feature-b", Role.PARTY)
     folder = tmp_path / "log"
     first = files.certificate.read_bytes()
-    with TranscriptWriter(folder, signer=Signer(files)) as writer:
+    with TranscriptWriter(folder, signer=files) as writer:
         writer.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name="a"))
         files.certificate.unlink()
         files.key.unlink()
         issue(certificates, "feature-b", Role.PARTY)
     assert _signed_whole(_anchor(folder, certificates / "ca.crt"))
     files.certificate.write_bytes(first)
-    _write(folder, "b", Signer(files))
+    _write(folder, "b", files)
     assert _anchor(folder, certificates / "ca.crt").state == "partly"
 
 
@@ -316,17 +316,16 @@ def test_a_key_that_fails_is_logged(keys: Keys, tmp_path: Path, caplog: pytest.L
     """The record is kept, unsigned; the job goes on."""
     gone = TlsFiles(keys.ca, keys.party.certificate, tmp_path / "gone.key")
     with caplog.at_level(logging.WARNING):
-        _write(tmp_path / "log", "a", Signer(gone))
+        _write(tmp_path / "log", "a", gone)
     assert "the transcript is not signed up to here" in caplog.text
     assert str(_anchor(tmp_path / "log")).startswith("not signed: the party's process was killed")
 
 
 def test_what_is_not_signed_is_said(keys: Keys, tmp_path: Path) -> None:
     """Plain text, a killed process, no record: each has its own state, with status 0."""
-    assert signer_of(Insecure("a")) == Signer(None)
-    _write(tmp_path / "plain", "a", Signer(None))
-    _write(tmp_path / "killed", "a", Signer(keys.party), kill=True)
-    _write(tmp_path / "empty", "", Signer(keys.party))
+    _write(tmp_path / "plain", "a", Insecure("a"))
+    _write(tmp_path / "killed", "a", keys.party, kill=True)
+    _write(tmp_path / "empty", "", keys.party)
     said = {
         "plain": "not signed: the federation was in plain text",
         "killed": "not signed: the party's process was killed, is at work, or could not sign",
@@ -341,7 +340,7 @@ def test_what_is_not_signed_is_said(keys: Keys, tmp_path: Path) -> None:
 
 def test_the_command_verifies_under_the_authority(keys: Keys, tmp_path: Path) -> None:
     """`treetap transcript --ca`: in words and as JSON; a wrong file of the authority is an error."""
-    _write(tmp_path, "abc", Signer(keys.party))
+    _write(tmp_path, "abc", keys.party)
     outcome = treetap("transcript", tmp_path, "--ca", keys.ca)
     assert outcome.status == 0
     assert "signed to the end by 'feature-b'" in outcome.out
@@ -354,7 +353,7 @@ def test_the_command_verifies_under_the_authority(keys: Keys, tmp_path: Path) ->
 
 def test_a_cut_file_still_begins_the_chain(keys: Keys, tmp_path: Path) -> None:
     """The end of a signed file cut within its head: torn, and unsigned from the head before it on."""
-    _write(tmp_path, "ab", Signer(keys.party))
+    _write(tmp_path, "ab", keys.party)
     path = tmp_path / "000001.tap"
     content = path.read_bytes()
     path.write_bytes(content[: record_ends(content)[-1] - 5])

@@ -16,8 +16,8 @@ from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 from tests.library.wire.logs import RECEIVED, files_of, log, record_ends, texts_of
 from treetap.errors import BadInput, Interrupted, Malformed
 from treetap.wire import transcript_writer
-from treetap.wire.signed_heads import Signer
 from treetap.wire.tap_file import HEADER, MOST_BYTES, VERSION
+from treetap.wire.tls import Insecure
 from treetap.wire.transcript import TranscriptReader, counted, summarise
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
@@ -101,7 +101,7 @@ def test_a_file_is_on_disk_before_the_next_begins(tmp_path: Path, monkeypatch: p
     def append(writer: TranscriptWriter, text: str) -> None:
         writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value=text))
 
-    with TranscriptWriter(tmp_path, 1_200, signer=Signer(None)) as writer:
+    with TranscriptWriter(tmp_path, 1_200, signer=Insecure("a")) as writer:
         for text in TEXTS:
             append(writer, text)
     killed = TranscriptWriter(tmp_path)
@@ -124,7 +124,7 @@ def test_a_failed_rotation_leaves_no_gap(moment: str, tmp_path: Path, monkeypatc
     def fail(*_: object) -> None:
         raise fault
 
-    with TranscriptWriter(tmp_path, 1_200, signer=Signer(None)) as writer:
+    with TranscriptWriter(tmp_path, 1_200, signer=Insecure("a")) as writer:
 
         def append(text: str) -> None:
             writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value=text))
@@ -161,7 +161,7 @@ def test_a_record_that_cannot_be_taken_back_is_torn(tmp_path: Path, monkeypatch:
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    with TranscriptWriter(tmp_path, signer=Signer(None)) as writer:
+    with TranscriptWriter(tmp_path, signer=Insecure("a")) as writer:
         writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value="a"))
         with monkeypatch.context() as patched:
             patched.setattr(transcript_writer, "_write_all", half)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import logging
@@ -9,6 +10,7 @@ import os
 import shutil
 import ssl
 import stat
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,9 +18,10 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from grpc_health.v1 import health_pb2
 
 from treetap.commands.certs import authority
 from treetap.commands.certs.authority import create_authority, issue
@@ -26,10 +29,16 @@ from treetap.commands.certs.requests import request, sign_request
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import BadInput, ConfigError
 from treetap.process.secret import Secret
+from treetap.wire import rpc
+from treetap.wire.callers import Callers
 from treetap.wire.certificates import fingerprint, key_pem, read_key
 from treetap.wire.credentials import CredentialSource
+from treetap.wire.hello import say_hello, serve_health
+from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles
+
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 @pytest.fixture
@@ -337,3 +346,59 @@ def _assert_fault(files: TlsFiles, name: str | None, begins: str) -> str:
     assert line.startswith(begins), line
     assert "\n" not in line
     return line
+
+
+def _made(
+    names: tuple[str, str], keys: tuple[Key, Key], *, ca: bool = False, dns: Sequence[str] = ()
+) -> x509.Certificate:
+    """A certificate as other tools make it. `names`, `keys`: the issuer's and the subject's."""
+    issuer, subject = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in names)
+    now, public = datetime.now(UTC), keys[1].public_key()
+    enciphers = isinstance(keys[1], rsa.RSAPrivateKey)
+    use = x509.KeyUsage(not ca, False, enciphers, False, False, ca, ca, False, False)
+    builder = (
+        x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number(), now, now + timedelta(days=90))
+        .add_extension(use, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(keys[0].public_key()), critical=False)
+    )
+    if ca:
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    else:
+        both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName([*map(x509.DNSName, dns)]), critical=False)
+    return builder.sign(keys[0], hashes.SHA256())
+
+
+@pytest.mark.parametrize("intermediate", [True, False], ids=["step-ca", "cert-manager"])
+def test_certificates_of_another_authority_serve(intermediate: bool, tmp_path: Path) -> None:
+    """Behind an intermediate one, which `ca` has, or of a root, and of either kind of key: over sockets."""
+    root, signing = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    above = [_made(("root", "root"), (root, root), ca=True)]
+    if intermediate:
+        above.insert(0, _made(("root", "signing"), (root, signing), ca=True))
+    issuer = ("signing", signing) if intermediate else ("root", root)
+    (tmp_path / "ca.crt").write_bytes(b"".join(one.public_bytes(serialization.Encoding.PEM) for one in above))
+    rsa_key = rsa.generate_private_key(65537, 2048)
+    own: dict[str, Key] = {"bank": rsa_key, "shop": ec.generate_private_key(ec.SECP256R1())}
+    files = {}
+    for name, key in own.items():
+        dns = [f"{name}.party.treetap.internal", f"{name}.example.org"]
+        chain = [_made((issuer[0], name), (issuer[1], key), dns=dns), *above[:-1]]
+        files[name] = TlsFiles(tmp_path / "ca.crt", tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
+        files[name].certificate.write_bytes(b"".join(one.public_bytes(serialization.Encoding.PEM) for one in chain))
+        files[name].key.write_bytes(key_pem(key))
+        assert files[name].check(name, Role.PARTY) == name
+
+    async def main() -> None:
+        callers = Callers("bank", files["bank"])
+        server, credentials = rpc.server(callers)
+        status = serve_health(server, callers)
+        address = Address("bank", f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
+        await server.start()
+        await status.set("", health_pb2.HealthCheckResponse.SERVING)
+        assert (await asyncio.to_thread(say_hello, address, files["shop"], 5)).serving
+        await server.stop(None)
+
+    asyncio.run(main())

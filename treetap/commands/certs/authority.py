@@ -1,6 +1,7 @@
 """The private authority of a federation: a folder with `ca.crt`, `ca.key` and a list of its certificates.
 
-The list, `issued.jsonl`, has a line for each certificate and no secret.
+The list, `issued.jsonl`, has a line for each certificate and no secret. `authority.toml`, if it is there, names the
+place of the key's passphrase.
 """
 
 from __future__ import annotations
@@ -18,20 +19,37 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import NameOID
 
-from treetap.commands.certs.authority_key import KEY, SigningKey, existing_key, make_key, place_of
+from treetap.commands.typed import typed
 from treetap.errors import BadInput, ConfigError
 from treetap.models.checksums import parse_json
 from treetap.models.durable import append
 from treetap.names import KINDS, NAME
-from treetap.wire.certificates import belongs, date, extension, fingerprint, key_pem, read_certificates
+from treetap.process.secret import Secret
+from treetap.strict import Strict, load
+from treetap.wire.certificates import belongs, date, extension, fingerprint, key_pem, read_certificates, read_key
 from treetap.wire.roles import DOMAIN, Identity, Role, reserved
-from treetap.wire.tls import BOTH_ENDS, DOCUMENTS, TlsFiles
+from treetap.wire.tls import BOTH_ENDS, TlsFiles
 
-ISSUED = "issued.jsonl"
+log = logging.getLogger(__name__)
+ISSUED, KEY = "issued.jsonl", "ca.key"
+BACKDATED = timedelta(minutes=5)  # clocks of two hosts differ
+SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+_FILE = "authority.toml"
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # of a DNS name
+
+
+class AuthorityFile(Strict):
+    """`authority.toml` in the folder of an authority, which needs one only for a passphrase."""
+
+    passphrase: Secret | None = None
+    """The place of the passphrase of `ca.key`, as `passphrase = { command = ["pass", "show", "authority"] }`. Write
+    this file before `treetap certs init`, which encrypts the key with it; `openssl pkey -aes256` encrypts that of an
+    authority that exists. Without it the commands ask at a terminal, where the key has one.
+    """
 
 
 @dataclass(frozen=True)
@@ -98,14 +116,8 @@ def _of_plain(row: dict[str, Any]) -> Issued:
     return Issued(serial, name, role, tuple(hosts), until, sha256)
 
 
-log = logging.getLogger(__name__)
-
-_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # of a DNS name
-BACKDATED = timedelta(minutes=5)  # clocks of two hosts differ
-
-
 def create_authority(folder: Path, common_name: str = "treetap CA", days: int = 3650) -> None:
-    """Make a certificate authority in ``folder``: ca.crt, and ca.key readable by its owner only, or a key in a token.
+    """Make a certificate authority in ``folder``: ca.crt, and ca.key readable by its owner only.
 
     Raises BadInput if either file exists, ConfigError for an unusable name or number of days.
     """
@@ -113,7 +125,8 @@ def create_authority(folder: Path, common_name: str = "treetap CA", days: int = 
     refuse_existing(certificate_path, key_path)
     if not 0 < len(common_name) <= 64:
         raise ConfigError(f"authority name {common_name!r}: it must have 1 to 64 characters")
-    key, content = make_key(folder)
+    key, passphrase = ec.generate_private_key(ec.SECP256R1()), _passphrase(folder)
+    phrase = b"" if passphrase is None else passphrase.phrase(f"{folder / _FILE}: passphrase")
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     builder = (
         _builder(name, name, key.public_key(), last_day(days))
@@ -121,8 +134,7 @@ def create_authority(folder: Path, common_name: str = "treetap CA", days: int = 
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    if content is not None:
-        write_new(key_path, content, 0o600)
+    write_new(key_path, key_pem(key, phrase), 0o600)
     write_new(certificate_path, builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), 0o644)
 
 
@@ -151,30 +163,28 @@ def issue(
 
 
 def sign(
-    ca_folder: Path,
-    process: Identity,
-    public: CertificatePublicKeyTypes,
-    hosts: Sequence[str],
-    days: int,
-    *,
-    documents: bool = False,
+    ca_folder: Path, process: Identity, public: CertificatePublicKeyTypes, hosts: Sequence[str], days: int
 ) -> x509.Certificate:
     """The certificate of a process's key, signed by the authority, which notes it before.
-
-    `documents`: it is for signatures of documents alone, and serves no connection.
 
     Raises ConfigError for an unusable host or number of days, and for an authority that cannot be read or ends before
     the certificate would.
     """
     alternatives = [x509.DNSName(process.dns), *general_names(hosts)]
-    last = refuse_unsignable(ca_folder, process, hosts, days)
+    _refuse_names_of_processes(ca_folder, process, hosts)
+    last, ends = last_day(days), read_certificates(ca_folder / "ca.crt")[0].not_valid_after_utc
+    if last > ends:  # before its key is opened
+        raise ConfigError(
+            f"{ca_folder / 'ca.crt'}: the authority ends on {date(ends)}, "
+            f"before a certificate of {days} days would; ask for fewer days or make a new authority"
+        )
     authority, authority_key = open_authority(ca_folder, f"sign the certificate of {process}")
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, process.name)])
     builder = (
         _builder(subject, authority.subject, public, last)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([DOCUMENTS] if documents else BOTH_ENDS), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(BOTH_ENDS), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         .add_extension(authority_id(authority, authority_key), critical=False)
@@ -182,18 +192,6 @@ def sign(
     signed = builder.sign(authority_key, hashes.SHA256())
     note(ca_folder, Issued.of(signed, process, hosts))
     return signed
-
-
-def refuse_unsignable(ca_folder: Path, process: Identity, hosts: Sequence[str], days: int) -> datetime:
-    """The last moment of a certificate that the authority may sign, before its key is opened; raises as `sign`."""
-    _refuse_names_of_processes(ca_folder, process, hosts)
-    last, ends = last_day(days), read_certificates(ca_folder / "ca.crt")[0].not_valid_after_utc
-    if last > ends:
-        raise ConfigError(
-            f"{ca_folder / 'ca.crt'}: the authority ends on {date(ends)}, "
-            f"before a certificate of {days} days would; ask for fewer days or make a new authority"
-        )
-    return last
 
 
 def process(name: str, role: Role) -> Identity:
@@ -214,15 +212,22 @@ def general_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
 
 def open_authority(folder: Path, purpose: str) -> tuple[x509.Certificate, SigningKey]:
     """The authority's certificate and key. The log names each opening of the key and its purpose."""
-    certificate_path, place = folder / "ca.crt", place_of(folder)
+    certificate_path, path = folder / "ca.crt", folder / KEY
     certificate = read_certificates(certificate_path)[0]
-    log.info("opening the authority's key %s to %s", place, purpose)
-    key = existing_key(folder, certificate.public_key())
+    log.info("opening the authority's key %s to %s", path, purpose)
+    key = read_key(path, _passphrase(folder) or typed(path))
     if not belongs(key, certificate):
-        raise ConfigError(f"{place}: opened to {purpose}, but it does not belong to {certificate_path}")
+        raise ConfigError(f"{path}: opened to {purpose}, but it does not belong to {certificate_path}")
     if not isinstance(key, SigningKey):
-        raise ConfigError(f"{place}: opened to {purpose}, but it is neither an elliptic-curve nor an RSA key")
+        raise ConfigError(f"{path}: opened to {purpose}, but it is neither an elliptic-curve nor an RSA key")
     return certificate, key
+
+
+def _passphrase(folder: Path) -> Secret | None:
+    """The place of the key's passphrase; None where no file names one."""
+    if not (path := folder / _FILE).exists() or (place := load(path, AuthorityFile).passphrase) is None:
+        return None
+    return place.below(folder)
 
 
 def _refuse_names_of_processes(ca_folder: Path, process: Identity, hosts: Sequence[str]) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from treetap.errors import BadInput
 from treetap.wire.roles import Role
 
 certs = typer.Typer(help="A private certificate authority for a federation.", no_args_is_help=True)
@@ -19,26 +18,18 @@ Ca = Annotated[Path, typer.Option(help="Folder of the authority.")]
 Hosts = Annotated[
     list[str] | None, typer.Option("--host", help="Host name or address for other TLS clients; repeat it.")
 ]
-InUse = Annotated[Path | None, typer.Argument(metavar="NAME.crt", help="The certificate in use; or --config.")]
-KeyInUse = Annotated[Path | None, typer.Option(help="Its key; without it, NAME.key beside it.")]
-OfProcess = Annotated[
-    Path | None, typer.Option("--config", help="A process's file: the files in use are those of its [tls].")
-]
 Days = Annotated[int, typer.Option(help="Days until it expires.")]
 
 
 @certs.command("init")
 def certs_init(folder: Annotated[Path, typer.Argument(help="Where ca.crt, ca.key and crl.pem go.")]) -> None:
     """Make a private certificate authority, and its list of revoked certificates, which is empty."""
-    from treetap.commands.certs.authority import create_authority
-    from treetap.commands.certs.authority_key import place_of
+    from treetap.commands.certs.authority import KEY, create_authority
     from treetap.commands.certs.revocation import revoke
 
     create_authority(folder)
     revoked, _, _ = revoke(folder)
-    typer.echo(
-        f"{folder / 'ca.crt'} and {revoked}: give them to every process\n{place_of(folder)}: keep it to yourself"
-    )
+    typer.echo(f"{folder / 'ca.crt'} and {revoked}: give them to every process\n{folder / KEY}: keep it to yourself")
 
 
 @certs.command("issue")
@@ -64,68 +55,41 @@ def certs_request(
     role: ProcessRole,
     out: Annotated[Path, typer.Option(help="Folder of the key and the request.")] = Path(),
     host: Hosts = None,
-    signing: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Request a second certificate instead: of the token's key that FILE names."),
-    ] = None,
 ) -> None:
     """Make a key on the process's own host, and a request for its certificate: the key never leaves the host.
 
-    The authority answers the request with `treetap certs sign`. With --signing the key is in a PKCS#11 token and signs
-    documents only, so that no --host goes with it.
+    The authority answers with `treetap certs sign`; to renew a certificate, request it in another folder, and `treetap
+    certs install` switches to the new pair.
     """
-    from treetap.commands.certs.requests import request, request_signing
+    from treetap.commands.certs.requests import request
 
-    if signing is not None and host:
-        raise typer.BadParameter("--signing is for documents, which no host serves: leave --host out")
-    made = request(out, name, role, host or ()) if signing is None else request_signing(out, name, role, signing)
+    made = request(out, name, role, host or ())
     typer.echo(
         f"{made.key}: keep it here\n{made.request}: send it to the authority\n"
         f"SHA-256 of the key: {made.fingerprint}: send it to the authority over another channel"
     )
 
 
-@certs.command("renew")
-def certs_renew(
-    certificate: InUse = None,
-    key: KeyInUse = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the request; without it, the certificate's.")] = None,
-    host: Annotated[
-        list[str] | None,
-        typer.Option("--host", help="Host name or address for other TLS clients, instead of those so far; repeat it."),
-    ] = None,
-    config: OfProcess = None,
-) -> None:
-    """Make the next key beside the one in use, and a request for its certificate, signed by the key in use.
-
-    The authority answers with `treetap certs sign --renewals`; `treetap certs install` switches to the new pair.
-    """
-    from treetap.commands.certs.renewal import in_use, renew
-
-    made = renew(in_use(certificate, key, config=config), out, host)
-    typer.echo(
-        f"{made.key}: keep it here\n{made.request}: send it to the authority, which must sign it before "
-        f"{made.ends:%Y-%m-%d %H:%M UTC}"
-    )
-
-
 @certs.command("install")
 def certs_install(
     new: Annotated[Path, typer.Argument(metavar="NEW.crt", help="The certificate that the authority has signed.")],
-    certificate: InUse = None,
-    key: KeyInUse = None,
+    certificate: Annotated[
+        Path | None, typer.Argument(metavar="NAME.crt", help="The certificate in use; or --config.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Its key; without it, NAME.key beside it.")] = None,
     ca: Annotated[Path | None, typer.Option(help="The authority's certificate; without it, ca.crt beside it.")] = None,
     next_key: Annotated[
-        Path | None, typer.Option(help="The new key, which moves; without it, the one that `certs renew` made.")
+        Path | None, typer.Option(help="The new key, which moves; without it, NEW.key beside NEW.crt.")
     ] = None,
-    config: OfProcess = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="A process's file: the files in use are those of its [tls].")
+    ] = None,
 ) -> None:
     """Switch to a new certificate and its key, both at once, also if the machine fails in between.
 
     Running processes read them within five seconds; jobs go on. The old key is deleted.
     """
-    from treetap.commands.certs.installing import install
-    from treetap.commands.certs.renewal import in_use
+    from treetap.commands.certs.installing import in_use, install
 
     files = in_use(certificate, key, ca, config)
     switched = install(new, files, next_key)
@@ -134,42 +98,18 @@ def certs_install(
 
 @certs.command("sign")
 def certs_sign(
+    request: Annotated[Path, typer.Argument(metavar="NAME.csr", help="The request.")],
+    name: Annotated[str, typer.Option(help="The name that the process has in the federation.")],
+    role: ProcessRole,
     ca: Ca,
-    request: Annotated[Path | None, typer.Argument(metavar="NAME.csr", help="The request.")] = None,
-    name: Annotated[str | None, typer.Option(help="The name that the process has in the federation.")] = None,
-    role: Annotated[Role | None, typer.Option("--role", help=ROLES)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the certificate; without it, the request's.")] = None,
     host: Hosts = None,
     days: Days = 365,
     fingerprint: Annotated[
         str | None, typer.Option(metavar="SHA256", help="The key's, as `certs request` printed it there.")
     ] = None,
-    renewals: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Answer every request for renewal in a folder instead.")
-    ] = None,
-    allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="With --renewals: hosts may be others than so far.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --renewals: check, and sign nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --renewals: print one JSON document.")] = False,
 ) -> None:
-    """Sign a request at the authority, for the name, role and hosts that are given here and no others.
-
-    --renewals answers requests of `treetap certs renew`: the key in use vouches for the new one, and name and role
-    stay. Exit status 2: one is refused.
-
-    treetap certs sign --renewals from-members --ca authority --out to-members
-    """
-    if renewals is not None:
-        if request or name or role or host or fingerprint:
-            raise BadInput("--renewals goes without a request, --name, --role, --host and --fingerprint")
-        _sign_renewals(renewals, ca, out, days, allow_changes=allow_changes, dry_run=dry_run, as_json=as_json)
-        return
-    if request is None or name is None or role is None or allow_changes or dry_run or as_json:
-        raise BadInput(
-            "name the request, --name and --role; or --renewals FOLDER, with which alone --allow-changes, --dry-run "
-            "and --json go"
-        )
+    """Sign a request at the authority, for the name, role and hosts that are given here and no others."""
     from treetap.commands.certs.requests import sign_request
     from treetap.commands.certs.revocation import FILE
     from treetap.wire.roles import Identity
@@ -201,32 +141,6 @@ def certs_revoke(
     for serial in new:
         typer.echo(f"revoked: serial number {serial}")
     typer.echo(f"{path}: give it to every process; it holds until {until:%Y-%m-%d}")
-
-
-def _sign_renewals(
-    folder: Path, ca: Path, out: Path | None, days: int, *, allow_changes: bool, dry_run: bool, as_json: bool
-) -> None:
-    """Print the answers as a table or as JSON; status 2 if a request is refused."""
-    import json
-
-    from rich.table import Table
-
-    from treetap import terminal
-    from treetap.commands.certs.renewals import sign_renewals
-
-    answers = sign_renewals(folder, ca, out, days, allow_changes=allow_changes, dry_run=dry_run)
-    refused = [answer for answer in answers if answer.why]
-    if as_json:
-        signed = [answer.plain() for answer in answers if not answer.why]
-        print(json.dumps({"dry_run": dry_run, "signed": signed, "refused": [one.plain() for one in refused]}, indent=1))
-    else:
-        table = Table("Request", "Process", "Answer")
-        for answer in answers:
-            process = f"{answer.role} {answer.name}".strip() or "–"
-            table.add_row(answer.file, process, answer.words(dry_run=dry_run))
-        terminal.out.print(table)
-    if refused:
-        raise typer.Exit(2)
 
 
 def _say_who_names(name: str, role: Role, ca: Path) -> None:

@@ -14,29 +14,60 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
+from pydantic import ConfigDict
 
-from treetap.commands.certs.renewal import NEXT_KEY, REQUEST, current
+from treetap.commands.typed import typed
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import sync_folder, write_whole
-from treetap.wire.certificates import belongs, read_certificates, read_file, read_key
+from treetap.process.config import TlsConfig
+from treetap.strict import Strict, load
+from treetap.wire.certificates import NoIdentity, belongs, identity, read_certificates, read_file, read_key
 from treetap.wire.tls import TlsFiles, certificate_fault
+
+
+class _File(Strict):
+    """A process's file, as far as its `[tls]`."""
+
+    model_config = ConfigDict(extra="ignore")
+    tls: TlsConfig
+
+
+def in_use(certificate: Path | None, key: Path | None, ca: Path | None, config: Path | None) -> TlsFiles:
+    """The files in use: of `[tls]` in a process's file, or a certificate and those beside it.
+
+    A passphrase comes from the place that the file names, else from the terminal.
+
+    Raises:
+        BadInput: both or none of them are given, or `key` or `ca` beside the process's file.
+        ConfigError: that file cannot be used.
+    """
+    if (certificate is None) == (config is None):
+        raise BadInput("name either the certificate in use, NAME.crt, or with --config the file of its process")
+    if certificate is not None:
+        key = key or certificate.with_suffix(".key")
+        return TlsFiles(ca or certificate.parent / "ca.crt", certificate, key, passphrase=typed(key))
+    assert config is not None
+    if key or ca:
+        raise BadInput(f"--key and --ca go with NAME.crt: [tls] of {config} names both")
+    files = load(config, _File).tls.below(config.absolute().parent).files()
+    return replace(files, passphrase=files.passphrase or typed(files.key))
 
 
 def install(new: Path, files: TlsFiles, next_key: Path | None = None) -> bool:
     """Put a new certificate and its key in the place of those in use; running processes read them again.
 
-    The files of the pair in use, the waiting key and its request are deleted. The new files have the owners and modes
+    The files of the pair in use, the new key and its request are deleted. The new files have the owners and modes
     of those that they replace.
 
     Args:
         new: the certificate that the authority has signed.
         files: the authority's certificate, and the pair in use, which lies in one folder.
-        next_key: the new key; None: the one that `treetap certs renew` has made beside the one in use.
+        next_key: the new key, with its request beside it; None: the one beside the certificate, as it is requested.
 
     Returns:
         True; False if the certificate is in place already.
@@ -46,23 +77,24 @@ def install(new: Path, files: TlsFiles, next_key: Path | None = None) -> bool:
         ConfigError: the new files do not fit each other, the process, or the authority; nothing has changed.
     """
     place = _Place.of(files)
-    files.pair()  # fit each other
-    (held, before), (certificate, holder) = current(files.certificate), current(new)
-    waiting = files.key.with_name(place.stem + NEXT_KEY)
-    key_path = next_key or waiting
+    held, _ = files.pair()  # fit each other
+    certificate, key_path = read_certificates(new)[0], next_key or new.with_suffix(".key")
     fresh = certificate != held
     if fresh:
         if not belongs(read_key(key_path, files.passphrase), certificate):
             raise ConfigError(f"{key_path}: this key does not belong to the certificate {new}")
-        if holder != before:
-            raise ConfigError(f"{new}: the certificate is that of {holder}, and {files.certificate} that of {before}")
-        if fault := certificate_fault(certificate, read_certificates(files.ca), holder.name, holder.role):
-            raise ConfigError(f"{new}: {fault}")
+        try:
+            holder = identity(held)
+        except NoIdentity as fault:
+            raise ConfigError(f"{files.certificate}: {fault}") from None
+        if unfit := certificate_fault(certificate, read_certificates(files.ca), holder.name, holder.role):
+            raise ConfigError(f"{new}: {unfit}")
     try:
         place.adopt(held)
         if fresh:
             place.switch(place.stage(certificate, read_file(new), read_file(key_path)))
-        place.clean(waiting, *([next_key] if next_key else []))
+        copied = key_path.exists() and not key_path.samefile(files.key) and read_file(key_path) == read_file(files.key)
+        place.clean(*([key_path, key_path.with_suffix(".csr")] if copied else []))
     except OSError as error:
         raise BadInput(f"{error.filename}: cannot be changed: {error.strerror}; install as its owner or root") from None
     return fresh
@@ -93,14 +125,9 @@ class _Place:
         return place
 
     @property
-    def stem(self) -> str:
-        """The name of the certificate's file without its ending."""
-        return Path(self.certificate).stem
-
-    @property
     def link(self) -> Path:
         """The link that leads to the pair in use."""
-        return self.folder / f"{self.stem}.pair"
+        return self.folder / f"{Path(self.certificate).stem}.pair"
 
     def target(self, name: str) -> str:
         """The place to which the link of a file of the pair leads."""
@@ -143,7 +170,7 @@ class _Place:
         for path in self.folder.iterdir():
             if path.name.startswith(f"{self.link.name}-") and path.name != kept:
                 shutil.rmtree(path)
-        for path in (*leftovers, self.folder / (self.stem + REQUEST)):
+        for path in leftovers:
             path.unlink(missing_ok=True)
         sync_folder(self.folder)
 

@@ -106,14 +106,12 @@ def end(findings: Sequence[Finding], about: Mapping[str, str], *, as_json: bool)
 
 
 def check_certificate(tls: Transport, process: Identity) -> list[Finding]:
-    """Check that the files fit each other and the process, their dates, and who can read the key; sign on trial."""
+    """Check that the files fit each other and the process, their dates, and who can read the key."""
     subject = "certificate"
     if isinstance(tls, Insecure):
         return [Finding("warning", subject, "insecure = true: none; any process on this host can use any name")]
     try:
         tls.inspect(process.name, process.role)
-        if tls.signing is not None:
-            tls.signing.check(process)
     except ConfigError as fault:
         return [Finding("fault", subject, str(fault))]
     findings = []
@@ -128,10 +126,9 @@ def check_certificate(tls: Transport, process: Identity) -> list[Finding]:
         late = left < SOON
         remedy = f", which is within {SOON.days} days: {lists.REMEDY}"
         findings.append(Finding("warning" if late else "ok", "revoked", until + (remedy if late else "")))
-    again = f"ask for another: treetap certs request {process.name} --role {process.role} --signing FILE --out FOLDER"
+    again = f"ask for another: treetap certs request {process.name} --role {process.role} --out FOLDER"
     for what, path, certificate, how in [
-        (subject, tls.certificate, own, f"run treetap certs renew {tls.certificate}"),
-        *([("signing", tls.signing.certificate, tls.signing.read(), again)] if tls.signing else []),
+        (subject, tls.certificate, own, again),
         *(("authority", tls.ca, authority, "make a new authority in time") for authority in authorities),
     ]:
         last = certificate.not_valid_after_utc

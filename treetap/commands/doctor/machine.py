@@ -37,7 +37,6 @@ PURPOSES = {
     "sql": "tables in PostgreSQL and SQLite",
     "telemetry": "traces of jobs by OpenTelemetry",
     "tensorboard": "runs of experiments in TensorBoard",
-    "tokens": "keys in PKCS#11 tokens",
 }
 OF_DEVELOPERS = ("bench", "dev", "interop", "site", "test")
 #: A requirement of the package's metadata: its name, its own extras, and the extra that has it.

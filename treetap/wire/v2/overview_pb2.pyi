@@ -289,7 +289,7 @@ class HeldCertificate(google.protobuf.message.Message):
     ENDS_FIELD_NUMBER: builtins.int
     FAULT_FIELD_NUMBER: builtins.int
     what: builtins.str
-    """own, authority, signing: the one for documents, or revoked: the list of revoked certificates."""
+    """own, authority, or revoked: the list of revoked certificates."""
     subject: builtins.str
     ends: builtins.float
     """Seconds since 1970 at which it ends."""
