@@ -28,7 +28,10 @@ class Removed(NamedTuple):
         return f"was taken out: {self.instead}"
 
 
-REMOVED: tuple[Removed, ...] = ()
+REMOVED: tuple[Removed, ...] = (
+    Removed(COMMANDS, "trail", "read charges by treetap ledger, decisions by treetap jobs, messages by a transcript"),
+    Removed(STATE, "trail.jsonl", "move it to where an auditor keeps it; nothing reads it any more"),
+)
 
 
 def removed(where: Iterable[str], name: str) -> Removed | None:

@@ -47,7 +47,6 @@ KINDS = (
     FileKind("predictions/*", "predictions, explanations and their metrics", _RESULT),
     FileKind("previews/*", "rows that a preview found", _RESULT),
     FileKind("approvals/*.json", "decisions about jobs", _NO_RECORDS),
-    FileKind("trail.jsonl", "digests of jobs, decisions, ledger and transcripts", _NO_RECORDS),
     FileKind("attempts.json", "attempts at jobs", _NO_RECORDS),
     FileKind("key.json", "ids of state keys, with a value to check each", "is read before a key is used"),
     FileKind("lock", "nothing: it is held", "has no content"),

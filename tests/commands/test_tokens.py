@@ -21,12 +21,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from typer.testing import CliRunner
 
 from party.runtime.transcript_recorder import Recorders
-from party.trail.verify import misfits
-from tests.approvals.people import LABEL_HOLDER, MANUAL, B, approve, begin, certify, waiting
+from tests.approvals.people import MANUAL, B, approve, begin, certify, waiting
 from tests.campaign.small_jobs import play, wrong
 from tests.needs import token_module
 from tests.simulator import run
-from tests.trail.previews import lines_of
 from treetap.commands.certs.authority import create_authority, issue, sign
 from treetap.commands.certs.cli import certs
 from treetap.commands.certs.requests import sign_request
@@ -257,7 +255,7 @@ def test_a_uri_names_one_key_and_no_pin(tmp_path: Path, uri: str) -> None:
 def test_a_token_signs_all_that_a_party_signs_in_a_job(
     hsm: Hsm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its trail's heads, its people's approval and its transcript: partners take them, and its `key` signs none."""
+    """Its people's approval and its transcript: its `key` signs none."""
     certificates = certify(tmp_path / "ca")
     public = hsm.token(B).key_pair().public_key()
     second = sign(tmp_path / "ca", Identity(B, Role.PARTY), public, (), 9, documents=True)
@@ -279,13 +277,11 @@ def test_a_token_signs_all_that_a_party_signs_in_a_job(
         (approved,) = approve(federation, B).verdicts
         assert (await playing).state == "finished"
         assert wrong(federation, "boosting") == ""
-        lines = [lines_of(federation, LABEL_HOLDER, kind)[-1] for kind in ("heads", "left")]
-        for made in [*(line["came"][B]["signed"] for line in lines), approved.countersigned]:
-            assert x509.load_der_x509_certificate(Signed.FromString(base64.b64decode(made)).certificate) == second
+        made = Signed.FromString(base64.b64decode(approved.countersigned))
+        assert x509.load_der_x509_certificate(made.certificate) == second
         await federation.close()
         reader = TranscriptReader(federation.state(B) / "transcripts" / "job", certificates[B].ca)
         assert list(reader)
         assert (reader.anchor.state, reader.anchor.fingerprint) == ("signed", fingerprint(second))
-        assert list(misfits(federation.configs[B])) == []
 
     run(main())
