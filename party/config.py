@@ -97,8 +97,8 @@ class PartyConfig(WorkerSettings, Relayed):
     state_key: Secret | None = None
     """Place of the key that encrypts what the state folder holds of records: job files, transcripts, ledgers. It is 64
     hexadecimal digits, as `openssl rand -hex 32` prints; without it those files cannot be read. In clear stay
-    predictions, previews, models (but for the scores of the records that a model was trained on), the trail and
-    approvals, and unnamed files that a running process holds open. Change it by `treetap state rotate`. A coordinator
+    predictions, previews, models (but for the scores of the records that a model was trained on), approvals,
+    and unnamed files that a running process holds open. Change it by `treetap state rotate`. A coordinator
     keeps nothing of records, and has no such key.
     """
     former_state_key: Secret | None = None
