@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from party.runtime.context import Role, StepContext
 from party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, LEDGER, Kind, Ledger, stored_attempts
 from party.runtime.steps import StepCache
-from treetap.errors import ConfigError, OutOfOrder, Refused, UnknownJob
+from treetap.errors import ConfigError, DataError, OutOfOrder, Refused, UnknownJob
 from treetap.models.checksums import with_checksum
 from treetap.models.durable import write_whole
 from treetap.native import arithmetic
@@ -33,14 +33,18 @@ MOST = 1024
 class Attempts:
     """Store of the attempts that are over, beside the party's ledger.
 
-    Raises `DataError` if the file is damaged or cannot be read, or as `Ledger.charges`.
+    Raises `DataError` if the file or the ledger is damaged or cannot be read, or the ledger lacks lines.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger, self._path = ledger, ledger.path.with_name(ATTEMPTS)
-        #: (job, submission) as one text → (highest attempt, left?, digest), the last one that changed at the end.
-        self._known, head = stored_attempts(self._path.parent)
-        lines, _ = ledger.head()
+        try:
+            #: (job, submission) as one text → (highest attempt, left?, digest), the last one that changed at the end.
+            self._known, head = stored_attempts(self._path.parent)
+            lines, _ = ledger.head()
+        except OSError as failure:
+            file = failure.filename or f"{ledger.path} or {self._path}"
+            raise DataError(f"{file}: cannot be read: {failure.strerror}; start this party again when it can") from None
         if head is None and (self._known or lines):
             log.warning(
                 "%s: does not say how many lines %s had, as an earlier version wrote none: it counts as whole with %d",

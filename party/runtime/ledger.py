@@ -81,7 +81,7 @@ class Occasion:
 
     @property
     def partners(self) -> tuple[str, ...]:
-        """The other parties and the coordinator; of an opening to an auditor there is none."""
+        """The other parties and the coordinator; of an opening to an auditor, or a forgetting, there is none."""
         return (*self.parties, self.coordinator) if self.coordinator else self.parties
 
 
@@ -241,7 +241,8 @@ def stored_attempts(state: Path) -> tuple[dict[str, tuple[int, bool, str]], Head
     """The attempts at jobs that a state folder has, and the ledger's head when they were written; None: unknown.
 
     Raises:
-        DataError: the file is damaged or cannot be read.
+        DataError: the file is damaged.
+        OSError: it cannot be read.
     """
     path = state / ATTEMPTS
     try:
@@ -251,8 +252,6 @@ def stored_attempts(state: Path) -> tuple[dict[str, tuple[int, bool, str]], Head
         return known, None if head is None else (int(head[0]), str(head[1]))
     except (DataError, IndexError, TypeError, ValueError):  # a back-up would be stale
         raise DataError(f"{path}: is damaged; remove it; late copies of requests are then not known") from None
-    except OSError as failure:
-        raise DataError(f"{path}: cannot be read: {failure.strerror}; start this party again when it can") from None
 
 
 def utc(seconds: float) -> str:
