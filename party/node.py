@@ -23,6 +23,7 @@ from party.runtime.attempts import (
 )
 from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
+from party.runtime.ledger import ledger_of
 from party.runtime.metrics import PartyMetrics
 from party.runtime.step_order import Step, describe
 from party.runtime.steps import disk_faults, follow, log_unheard
@@ -47,7 +48,7 @@ from treetap.protocols.agreement import check_peer
 from treetap.wire.disclosure import bytes_by_class, bytes_by_class_of
 from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Dialer
-from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2
 
 if TYPE_CHECKING:
     from party.approvals.desk import Desk
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from party.approvals.overview import Overview
     from party.opening import Opener
     from party.policy import Policy
-    from party.trail.jobs import TrailedJobs
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class PartyNode:
         self._dialer, self._offload = dialer, offload
         self._recorders = recorders
         self._store = Store(config.state)
-        self._attempts = Attempts(config.state / "attempts.json")
+        self._attempts = Attempts(ledger_of(config.state))
         self.served_models = ServedModels(config, self._metrics)  #: answers clients of served models
         self._sessions: dict[str, Session] = {}
         # No opening or leaving of a job may run between the old session's end and the new one.
@@ -113,18 +113,11 @@ class PartyNode:
         )
 
     @cached_property
-    def _trailed(self) -> TrailedJobs:
-        """The trail of this party, which is read with its first job or decision."""
-        from party.trail.jobs import TrailedJobs
-
-        return TrailedJobs(self._config, self._recorders, self._own)
-
-    @cached_property
     def approvals(self) -> Approvals:
         """What this party's people have decided, read when a job opens or an approver asks; `DataError` if damaged."""
         from party.approvals.ledger import approvals_of
 
-        return approvals_of(self._config, self._trailed.trail.decided)
+        return approvals_of(self._config)
 
     @cached_property
     def desk(self) -> Desk:
@@ -200,7 +193,7 @@ class PartyNode:
         logs.note(trace=session.trace)
         # Asked beside the steps, at any time after the opening.
         if kind == "account":
-            account = control_pb2.StepEvent(result=await self._account(session, caller, request))
+            account = control_pb2.StepEvent(result=self._account(session, caller, request))
             self._permitted(policy, caller, account)
             yield account
             return
@@ -241,7 +234,6 @@ class PartyNode:
             raise Malformed(f"a message of {caller} without content; is {caller} of another version?")
         if await session.context.mailbox.file(caller, message, content):
             self._record(caller, message, content)
-            self._trailed.received(session, name_of(message))
         return exchange_pb2.Receipt()
 
     async def close(self) -> None:
@@ -258,7 +250,6 @@ class PartyNode:
     ) -> control_pb2.StepResult:
         """The result of a step; one that the policy keeps from the coordinator ends the attempt, as a failure does."""
         kind = name_of(request)
-        await self._trailed.before(session, kind)
         try:
             answer = await conduct(request)
         except TreetapError:  # the error of an opening tells as much as its answer
@@ -306,11 +297,9 @@ class PartyNode:
             if not serves:
                 self._check_room()
             with disk_faults(self._config.name, kind):
-                self._trailed.check(self.approvals, caller)
                 session = self._opener.session(caller, request, kind, opening)
                 session.serves, digest = serves, session.context.digest
                 self._attempts.opened(request.job, submission, request.attempt, digest.hex())
-                self._trailed.open(session, self.approvals)
             self._sessions[request.job] = session
             self._recorders.keep_open(request.job, digest)
             self._expect_more(session)
@@ -375,14 +364,12 @@ class PartyNode:
         """The error of a job that is not here, or is another caller's: the caller cannot tell which."""
         return UnknownJob(f"{self._config.name} holds no job {job!r}; was it restarted? resume the job")
 
-    async def _account(self, session: Session, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The costs of an attempt, which are asked for last; the last heads of the trails go out before."""
+    def _account(self, session: Session, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """The costs of an attempt, which are asked for last."""
         self._expect_more(session)
         session.accounted = True
         self._record(caller, request)
-        await self._trailed.end(session)
-        account: setup_pb2.Accounted = session.context.costs.account(self._workers.usage())
-        return result(account)
+        return result(session.context.costs.account(self._workers.usage()))
 
     def _record(
         self, caller: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage, content: bytes | None = None
@@ -434,7 +421,6 @@ class PartyNode:
                 if leave.discard or over:
                     self.approvals.end(caller, request.job, leave.submission, discarded=leave.discard)
                 if session is not None:
-                    await self._trailed.leave(session, discard=leave.discard)
                     await self._end(session, leave.submission if leave.discard else None)
                 elif leave.discard:
                     self._store.job(request.job).discard(leave.submission)
@@ -453,7 +439,6 @@ class PartyNode:
         if self._sessions.get(session.context.job) is session:
             del self._sessions[session.context.job]
             log.info("job %s, attempt %d: left", session.context.job, session.context.attempt)
-        self._trailed.close(session)
         self.served_models.leave(session.context.job)  # first: clients wait for answers
         await session.close(discard)
         collect_ended()
@@ -475,7 +460,6 @@ class PartyNode:
         """End an expired session and close its transcript, as the step `leave` does; its attempt is over, too."""
         job, attempt = session.context.job, session.context.attempt
         async with self._transcript_closed_without_session(job), self._one_at_a_time(job):
-            await self._trailed.leave(session)
             await self._end(session)
             if not self._attempts.later_begun(job, session.submission, attempt):
                 with disk_faults(self._config.name, "leave"):

@@ -89,8 +89,7 @@ class Opener:
         context.mailbox.expect(expected_of(kind_of_job.rows(opening), name, role.sizes))
         owed = [] if kind_of_job.charges_itself else [kind_of_job.charged]
         others = frozenset(members.parties) - {name}
-        present = tuple(party for party in role.sizes.members.parties if party != name)
-        return Session(context, role, caller, others, content, submission, request, owed, present)
+        return Session(context, role, caller, others, content, submission, request, owed)
 
     def admitted(self, caller: str, request: control_pb2.StepRequest, kind: str) -> tuple[Members, bytes, JobLedger]:
         """The members, the digest and the ledger of a job that this party's policy and its people let in.

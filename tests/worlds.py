@@ -27,8 +27,6 @@ from treetap.trees.params import ForestParams, TreeParams
 from treetap.wire.v2 import setup_pb2
 
 PARTIES = ("label-holder", "feature-b", "feature-c")
-#: Messages of every job: heads of the parties' trails.
-HEADS = frozenset({"trail_held", "trail_head"})
 #: With more feature parties, for worlds of more blocks.
 FOUR = (*PARTIES, "feature-d")
 SIX = (*FOUR, "feature-e", "feature-f")

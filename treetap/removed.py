@@ -60,6 +60,8 @@ REMOVED: tuple[Removed, ...] = (
         "certs renew",
         "run treetap certs request NAME --role ROLE --out FOLDER, have it signed, then treetap certs install",
     ),
+    Removed(COMMANDS, "trail", "read charges by treetap ledger, decisions by treetap jobs, messages by a transcript"),
+    Removed(STATE, "trail.jsonl", "move it to where an auditor keeps it; nothing reads it any more"),
 )
 
 

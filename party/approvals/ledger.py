@@ -3,12 +3,11 @@
 `state/approvals` has one file a job, JOB's digest, and one a standing approval, each whole or not there. A decision is
 on disk before it has an effect; so is the count of a standing approval, which a crash can make too small and never too
 large. Both are countersigned and verified whenever a job opens: an approval that an editor of these files writes counts
-for nothing. The party's trail finds an older state that is brought back.
+for nothing. An older state that is brought back is not noticed.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -55,27 +54,14 @@ LONGEST_WHY = 400
 _STANDING = "standing-"
 
 
-def _unnoted(_name: str, _digest: str) -> None:
-    """Take no note."""
-
-
 class Approvals:
     """The approvals of one party. Raises `DataError` if a file is damaged.
 
-    `clock`: seconds since 1970. `noted`: called with each change, once it is on disk, and before one is forgotten: the
-    name as in `digests`, and the statement's digest, empty of one that is forgotten.
+    `clock`: seconds since 1970.
     """
 
-    def __init__(
-        self,
-        party: str,
-        folder: Path,
-        transport: Transport,
-        clock: Callable[[], float] = time.time,
-        noted: Callable[[str, str], None] = _unnoted,
-    ) -> None:
+    def __init__(self, party: str, folder: Path, transport: Transport, clock: Callable[[], float] = time.time) -> None:
         self._party, self._folder, self._transport, self.clock = party, folder, transport, clock
-        self._noted = noted
         self._asked: dict[str, Asked] = {}
         self._standing: dict[str, Standing] = {}
         for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
@@ -143,16 +129,6 @@ class Approvals:
     def knows(self, digest: str) -> bool:
         """True if this party keeps a job."""
         return digest in self._asked
-
-    def operator(self, digest: str) -> str:
-        """The operator who signed a job; empty: it has no signature that counts here."""
-        return self._asked[digest].operator if digest in self._asked else ""
-
-    def digests(self) -> dict[str, str]:
-        """SHA-256 of what was countersigned last, hexadecimal, by a job's digest or `standing-` and a name."""
-        made = {digest: self._statement(asked) for digest, asked in self._asked.items() if asked.verdicts}
-        made |= {f"{_STANDING}{name}": kept.statement(self._party) for name, kept in self._standing.items()}
-        return {name: _digest(content) for name, content in made.items()}
 
     def withdraw(self, coordinator: str, job: str, submission: str) -> None:
         """Forget a job that waits and whose coordinator has given it up."""
@@ -313,9 +289,7 @@ class Approvals:
         decided = asked.with_verdict(verdict)
         signature = countersigned(self._transport, self._statement(decided), self._nanos())
         log.warning("job %s: %s by %s (%s)", asked.job, verdict.decision, verdict.approver, verdict.way)
-        kept = self._keep(asked.with_verdict(replace(verdict, countersigned=signature)))
-        self._noted(asked.digest, _digest(self._statement(kept)))
-        return kept
+        return self._keep(asked.with_verdict(replace(verdict, countersigned=signature)))
 
     def _statement(self, asked: Asked) -> bytes:
         """The bytes that the party countersigns of a job's last decision."""
@@ -334,12 +308,9 @@ class Approvals:
         standing = replace(standing, countersigned=signature)
         self._write(f"{_STANDING}{standing.name}", standing.plain())
         self._standing[standing.name] = standing
-        self._noted(f"{_STANDING}{standing.name}", _digest(standing.statement(self._party)))
         return standing
 
     def _forget(self, digest: str) -> None:
-        if self._asked[digest].verdicts:
-            self._noted(digest, "")
         (self._folder / f"{digest}.json").unlink(missing_ok=True)
         sync_folder(self._folder)
         del self._asked[digest]
@@ -349,10 +320,6 @@ class Approvals:
         write_whole(self._folder / f"{name}.json", json.dumps(with_checksum(content, SEED)).encode())
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def approvals_of(party: PartyConfig, noted: Callable[[str, str], None] = _unnoted) -> Approvals:
-    """The approvals of a party, which need not run; raises as `Approvals`. `noted`: see there."""
-    return Approvals(party.name, party.state / APPROVALS, party.transport(), noted=noted)
+def approvals_of(party: PartyConfig) -> Approvals:
+    """The approvals of a party, which need not run; raises as `Approvals`."""
+    return Approvals(party.name, party.state / APPROVALS, party.transport())

@@ -3,49 +3,53 @@
 Messages may come late, also after a restart. `state/attempts.json` has, for each submission of a job, the highest
 attempt that was opened or left, whether it was left, and the digest of the job that the first one opened
 (`treetap.protocols.agreement`). The last `MOST` submissions that were opened are kept, and as many that were only left,
-whose names a coordinator can make up.
+whose names a coordinator can make up. The file also has the ledger's head, of lines that are on disk already: a ledger
+that lacks one of them is refused (`party.runtime.ledger`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from party.runtime.context import Role, StepContext
+from party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, LEDGER, Kind, Ledger, stored_attempts
 from party.runtime.steps import StepCache
 from treetap.errors import ConfigError, DataError, OutOfOrder, Refused, UnknownJob
-from treetap.models.checksums import with_checksum, without_checksum
+from treetap.models.checksums import with_checksum
 from treetap.models.durable import write_whole
-from treetap.models.store import read_json
 from treetap.native import arithmetic
 from treetap.protocols.agreement import changed
 from treetap.wire.v2 import control_pb2
 
-if TYPE_CHECKING:
-    from party.runtime.ledger import Kind
-
-SEED = "attempts"
+log = logging.getLogger(__name__)
 #: Most submissions that are remembered.
 MOST = 1024
 
 
 class Attempts:
-    """Store of the attempts that are over. Raises `DataError` if the file is damaged or cannot be read."""
+    """Store of the attempts that are over, beside the party's ledger.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Raises `DataError` if the file or the ledger is damaged or cannot be read, or the ledger lacks lines.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self._path = ledger, ledger.path.with_name(ATTEMPTS)
         try:
-            held = without_checksum(path, read_json(path), SEED) if path.is_file() else {}
             #: (job, submission) as one text → (highest attempt, left?, digest), the last one that changed at the end.
-            self._known = {key: (int(number), bool(left), str(digest)) for key, (number, left, digest) in held.items()}
-        except (DataError, ValueError, TypeError):  # a back-up would be stale
-            raise DataError(f"{path}: is damaged; remove it; late copies of requests are then not known") from None
+            self._known, head = stored_attempts(self._path.parent)
+            lines, _ = ledger.head()
         except OSError as failure:
-            raise DataError(f"{path}: cannot be read: {failure.strerror}; start this party again when it can") from None
+            file = failure.filename or f"{ledger.path} or {self._path}"
+            raise DataError(f"{file}: cannot be read: {failure.strerror}; start this party again when it can") from None
+        if head is None and (self._known or lines):
+            log.warning(
+                "%s: does not say how many lines %s had, as an earlier version wrote none: it counts as whole with %d",
+                *(self._path, ledger.path, lines),
+            )
 
     def check_same(self, job: str, submission: str, digest: str) -> None:
         """`ConfigError` for another job than the first attempt of this submission began. `digest`: in hexadecimal."""
@@ -59,7 +63,9 @@ class Attempts:
         Raises:
             OutOfOrder: it is over: this party has left it, or a later one has begun.
             ConfigError: as `check_same` says.
+            DataError: as `Ledger.charges`.
         """
+        self._ledger.head()
         highest, left, _ = self._of(job, submission)
         check_latest(job, attempt, highest)
         if attempt == highest and left:
@@ -67,7 +73,7 @@ class Attempts:
         self.check_same(job, submission, digest)
 
     def opened(self, job: str, submission: str, attempt: int, digest: str) -> None:
-        """Note that an attempt begins; `OSError` if the disk refuses it."""
+        """Note that an attempt begins; `OSError` if the disk refuses it, `DataError` as `Ledger.charges`."""
         self._note(_key(job, submission), (attempt, False, digest))
 
     def others(self, job: str, submission: str) -> int:
@@ -80,7 +86,7 @@ class Attempts:
         return attempt < self._of(job, submission)[0]
 
     def left(self, job: str, submission: str, attempt: int) -> None:
-        """Note that an attempt is over; `OSError` if the disk refuses it."""
+        """Note that an attempt is over; raises as `opened`."""
         self._note(_key(job, submission), (attempt, True, self._of(job, submission)[2]))
 
     def _of(self, job: str, submission: str) -> tuple[int, bool, str]:
@@ -93,7 +99,8 @@ class Attempts:
         alike = [other for other, held in known.items() if bool(held[2]) == bool(state[2])]
         if len(alike) > MOST:
             del known[alike[0]]
-        write_whole(self._path, json.dumps(with_checksum(known, SEED)).encode())
+        content = with_checksum({LEDGER: self._ledger.head(), **known}, ATTEMPTS_SEED)
+        write_whole(self._path, json.dumps(content).encode())
         self._known = known
 
 
@@ -150,7 +157,6 @@ class Session:
     `owed`: kinds of charges that come before any step but the opening, or before an opening's answer of other classes
     than `UNCHARGED`, or its error: an attempt that is left at once, because another party waits for its people, costs
     nothing.
-    `peers`: the other parties, without those that are away.
     """
 
     context: StepContext
@@ -161,7 +167,6 @@ class Session:
     submission: str
     request: control_pb2.StepRequest
     owed: list[Kind]
-    peers: tuple[str, ...]
     book: StepCache = field(default_factory=StepCache)
     pace: Pace = field(default_factory=Pace)
     expiry: asyncio.TimerHandle | None = None

@@ -2,7 +2,8 @@
 
 `state/ledger.jsonl` has a line a charge. A line is only ever added, and is on disk before what it charges for is sent,
 so a crash between the two costs the charge and tells nothing. Its checksums find a line that was changed, moved or
-taken out of the middle; the party's trail finds an older copy of the whole file.
+taken out of the middle. `attempts.json` beside it says how many lines there were when an attempt last opened or was
+left, so a ledger that is missing, cut or older than that is found; an older copy of both is not.
 """
 
 from __future__ import annotations
@@ -19,20 +20,26 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from treetap.errors import DataError, Interrupted
+from treetap.models.checksums import without_checksum
 from treetap.models.durable import make_folder, stamp_of
 from treetap.models.line_file import LineFile
+from treetap.models.store import read_json
 
 #: The ledger in a party's state folder.
 LEDGER, SEED = "ledger.jsonl", "ledger"
+#: The attempts at jobs beside it (`party.runtime.attempts`), and the seed of their checksum.
+ATTEMPTS, ATTEMPTS_SEED = "attempts.json", "attempts"
 #: Ledgers of earlier versions.
 EARLIER = ("label_budget.jsonl", "label_releases.jsonl", "column_budget.jsonl", "previews.jsonl")
 #: Seconds for which a charge counts for a limit a day.
 DAY_S = 86_400.0
 #: Tries to hold it against other processes, which take the time of one write, and seconds between two.
 TRIES, TRY_S = 100, 0.05
+#: Lines of a ledger: their number, and the checksum of the last one, which covers all before it.
+Head: TypeAlias = tuple[int, str]
 #: Held from a look into a ledger until a charge is on disk: jobs begin at once, and some of their steps in threads.
 _one_at_a_time = threading.RLock()
 
@@ -52,6 +59,7 @@ class Kind(StrEnum):
     CELLS = "cells in small groups"  #: cells that an attempt is the first to tell a label holder
     STOPPED = "stops by max_column_leakage"  #: 1: an attempt
     OPENED_LEAVES = "opened leaf table"  #: trees of a model, to an auditor
+    FORGOTTEN = "forgotten ids"  #: ids that `treetap forget` was given, of no job; transcripts that went are details
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,7 @@ class Occasion:
 
     @property
     def partners(self) -> tuple[str, ...]:
-        """The other parties and the coordinator; of an opening to an auditor there is none."""
+        """The other parties and the coordinator; of an opening to an auditor, or a forgetting, there is none."""
         return (*self.parties, self.coordinator) if self.coordinator else self.parties
 
 
@@ -136,7 +144,7 @@ class Ledger:
         """The charges of these kinds, or all, the first one first.
 
         Raises:
-            DataError: the ledger is damaged, or the state folder has one of an earlier version.
+            DataError: the ledger is damaged or lacks lines, or the state folder has one of an earlier version.
         """
         with _one_at_a_time:
             if self._stamp != stamp_of(self.path):
@@ -165,14 +173,10 @@ class Ledger:
             self._stamp = stamp_of(self.path)
             return number
 
-    def head(self, lines: int | None = None) -> tuple[int, str]:
-        """The number of lines, and the checksum of the last one; of the first `lines`, or of all if there are fewer.
-
-        Raises as `charges`.
-        """
+    def head(self) -> Head:
+        """The number of lines, and the checksum of the last one. Raises as `charges`."""
         with _one_at_a_time:
-            stored = len(self.charges())
-            lines = stored if lines is None else min(lines, stored)
+            lines = len(self.charges())
             return lines, self._lines.digest(lines)
 
     def previews(self) -> list[tuple[Charge, str]]:
@@ -187,11 +191,18 @@ class Ledger:
                     f"{self._state / name}: is a ledger of an earlier version, whose charges {LEDGER} does not have; "
                     "go on with that version, or move the file away, and its charges do not count any more"
                 )
+        _, known = stored_attempts(self._state)  # first: the ledger may grow meanwhile, and is written before them
         stamp = stamp_of(self.path)
         try:
             self._held = [Charge.of(line) for line in self._lines.read()]
         except (KeyError, TypeError, ValueError):
             raise DataError(f"{self.path}: is damaged; bring a back-up of the file back") from None
+        if known is not None and (known[0] > len(self._held) or self._lines.digest(known[0]) != known[1]):
+            raise DataError(
+                f"{self.path}: lacks charges: {self._state / ATTEMPTS} knows of {known[0]} lines of it, and here are "
+                f"{len(self._held)}, or others; bring the newest back-up of the ledger back; if it is lost, move "
+                f"{ATTEMPTS} away, and what was charged does not count any more"
+            )
         self._by_kind.clear()
         for charge in self._held:
             self._by_kind[charge.kind].append(charge)
@@ -220,6 +231,23 @@ def _held(folder: Path) -> Iterator[None]:
 def ledger_of(state: Path) -> Ledger:
     """The ledger of a state folder: one for all jobs of a process, so that the file is read once."""
     return Ledger(state)
+
+
+def stored_attempts(state: Path) -> tuple[dict[str, tuple[int, bool, str]], Head | None]:
+    """The attempts at jobs that a state folder has, and the ledger's head when they were written; None: unknown.
+
+    Raises:
+        DataError: the file is damaged.
+        OSError: it cannot be read.
+    """
+    path = state / ATTEMPTS
+    try:
+        held = without_checksum(path, read_json(path), ATTEMPTS_SEED) if path.is_file() else {}
+        head = held.pop(LEDGER, None)
+        known = {key: (int(number), bool(left), str(digest)) for key, (number, left, digest) in held.items()}
+        return known, None if head is None else (int(head[0]), str(head[1]))
+    except (DataError, IndexError, TypeError, ValueError):  # a back-up would be stale
+        raise DataError(f"{path}: is damaged; remove it; late copies of requests are then not known") from None
 
 
 def utc(seconds: float) -> str:

@@ -201,9 +201,9 @@ class Mailbox:
             raise Malformed(f"{sender} sent {len(contents)} messages of {kind}, not one")
         return contents[0]
 
-    async def only_if_sent(self, sender: str, kind: str, round: int = 0) -> Any | None:
+    async def only_if_sent(self, sender: str, kind: str) -> Any | None:
         """The content of a series of one message, if it has begun to come; None if not. It can be read once."""
-        return await self.only(sender, kind, round) if (sender, kind, round, 0) in self._series else None
+        return await self.only(sender, kind) if (sender, kind, 0, 0) in self._series else None
 
     def forget(self, round: int) -> None:
         """Drop the unread messages of a round that is stored, or of its finished steps, and of all earlier rounds.

@@ -60,12 +60,6 @@ class PartyMetrics(ProcessMetrics):
         self._openings = self.counter(
             "treetap_openings_total", "Attempts that were asked for: opened, or the kind of the error.", "outcome"
         )
-        self._trail_faults = self.counter(
-            "treetap_trail_faults_total",
-            "Heads of trails that did not fit: this party's own state is older, the peer's is, or a head is unsound.",
-            "peer",
-            "fault",
-        )
         self._unanswered = self.counter(
             "treetap_unanswered_records_total",
             "Records of predictions that `queries_per_record` has kept from a peer.",
@@ -194,10 +188,6 @@ class PartyMetrics(ProcessMetrics):
             raise
         finally:
             self._openings.labels(outcome).inc()
-
-    def trail_fault(self, peer: str, fault: str) -> None:
-        """Count a head of a trail that does not fit: "own state", "peer's state" or "unsound"."""
-        self._trail_faults.labels(peer, fault).inc()
 
     def unanswered(self, peer: str, records: int) -> None:
         """Count records of a prediction that the limit on a peer's queries has kept from it."""

@@ -134,26 +134,19 @@ async def follow(
     party: str, task: asyncio.Task[Any], progress: Callable[[], control_pb2.Progress] = control_pb2.Progress
 ) -> AsyncIterator[control_pb2.StepEvent]:
     """Progress events until the task ends; raises its error. Closing this iterator does not cancel the task."""
-    with hearing(task):
+    _heard[task] = _heard.get(task, 0) + 1
+    try:
         while not (await asyncio.wait({task}, timeout=HEARTBEAT_S))[0]:
             yield control_pb2.StepEvent(progress=progress())
+    except BaseException:  # the caller has gone
+        _heard[task] -= 1
+        raise
     if task.cancelled():
         raise Interrupted(f"{party} left the job or was stopped while this step was under way")
     try:
         task.result()
     except (BadInput, Interrupted) as error:  # the operator needs the party's name
         raise error.at(party) from error.__cause__
-
-
-@contextmanager
-def hearing(task: asyncio.Task[Any]) -> Iterator[None]:
-    """Within the block a caller waits for the task; the block ends without an error once it has ended."""
-    _heard[task] = _heard.get(task, 0) + 1
-    try:
-        yield
-    except BaseException:  # the caller has gone
-        _heard[task] -= 1
-        raise
 
 
 def log_unheard(task: asyncio.Task[Any], what: str) -> None:

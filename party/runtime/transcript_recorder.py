@@ -7,7 +7,6 @@ party's own policy enables (`record`). Its files are signed with the party's TLS
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,7 +24,6 @@ from treetap.wire.v2 import control_pb2, exchange_pb2, serving_pb2, transcript_p
 if TYPE_CHECKING:
     from treetap.wire.own_rows import OwnRows
 
-log = logging.getLogger(__name__)
 Mode = Literal["received", "both", "off"]
 
 
@@ -129,14 +127,6 @@ class Recorders:
         finally:
             if job not in self._under_way:
                 self.close(job)
-
-    def head(self, job: str) -> tuple[int, str] | None:
-        """Number of records of an open transcript, and SHA-256 of the last; None: there is none, or not on disk."""
-        try:
-            return self._writers[job].head if job in self._writers else None
-        except OSError as failure:
-            log.warning("job %s: the trail does not have its transcript's head: %s", job, failure.strerror)
-            return None
 
     def close(self, job: str) -> None:
         """Close a job's transcript: the job is not under way any more."""

@@ -36,8 +36,6 @@ JOBS = [(Kind.TRAINING, name) for name in TRAINING] + [(Kind.PREDICTION, name) f
 JOBS.append((Kind.PREVIEW, ""))
 NEURAL = [pytest.mark.skipif(not INSTALLED, reason="needs treetap[neural]"), pytest.mark.second_tier]
 FIRST = [(Kind.TRAINING, "boosting"), (Kind.PREDICTION, "interactive")]
-#: Messages of the trails of jobs, which parties send each other as soon as all have opened one.
-HEADS = {"trail_held", "trail_head"}
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +58,7 @@ def _attempts(federation: Federation, party: str, kind: Kind) -> list[Charge]:
 def test_a_job_that_waits_for_people_is_charged_once(
     kind: Kind, protocol: str, tmp_path: Path, certificates: dict[str, TlsFiles]
 ) -> None:
-    """At a limit of one: nothing while it waits, at the parties that opened it either; then before anything leaves.
-
-    Heads of trails, which are of no table, may leave before.
-    """
+    """At a limit of one: nothing while it waits, at the parties that opened it either; then before anything leaves."""
     story = STORIES[kind, protocol]
     if story not in (*TRAININGS, *PREVIEWS):
         trained(training_of(story))
@@ -73,11 +68,7 @@ def test_a_job_that_waits_for_people_is_charged_once(
         federation = begin(tmp_path, story, certificates, {LABEL_HOLDER: limit, B: {**MANUAL, **limit}, C: limit})
 
         def look(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if name_of(parcel) in ("trail_held", "trail_head"):  # they tell nothing
-                return parcel
             own = Ledger(federation.state(sender)).charges(kind)  # as another process reads it
-            if name_of(parcel) in HEADS:
-                return parcel
             assert parcel.attempt in [one.occasion.attempt for one in own if one.occasion.job == parcel.job]
             return parcel
 

@@ -15,7 +15,7 @@ from attacks.view.view import View, read_view
 from tests.attacks.recorded import KEY_BITS, knowable, known, train, transcript
 from tests.oracle import OracleModel, OracleSplit
 from tests.simulator import Faults, Federation, Message, run
-from tests.worlds import HEADS, PARTIES, World, spec, world
+from tests.worlds import PARTIES, World, spec, world
 from treetap.errors import BadInput
 from treetap.protocols.prediction import predict_request
 from treetap.trees import sampling
@@ -134,8 +134,8 @@ def test_traffic_is_counted_by_class_peer_and_step(tmp_path: Path) -> None:
     }
     ciphertexts = next(row for row in both.received if row.disclosure == "CIPHERTEXT")
     assert ciphertexts.bytes >= 2 * 40 * CIPHERTEXT  # two trees, one ciphertext per record
-    assert {row.step for row in both.sent} == {"record_digest", "candidate_sums", "children", *HEADS}
-    assert {row.peer for row in both.sent if row.step not in HEADS} == {PARTIES[0]}
+    assert {row.step for row in both.sent} == {"record_digest", "candidate_sums", "children"}
+    assert {row.peer for row in both.sent} == {PARTIES[0]}
     assert both.own_digest is not None
     received = read_view(transcript(train(tmp_path / "received", here, PARAMS), "feature-b"))
     assert received.sent == ()

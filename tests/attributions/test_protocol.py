@@ -16,7 +16,7 @@ from tests.boosting.test_protocol import OBJECTIVES
 from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, PARAMS, asked
 from tests.simulator import Federation, Message, run
-from tests.worlds import FOUR, HEADS, assert_oracles_scores, spec, world
+from tests.worlds import FOUR, assert_oracles_scores, spec, world
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.paths import paths
@@ -138,8 +138,7 @@ def test_what_crosses(tmp_path: Path) -> None:
     joined = run(main())
     kinds = defaultdict(set)
     for sender, to, parcel in parcels:
-        if name_of(parcel) not in HEADS:
-            kinds[sender, to].add(name_of(parcel))
+        kinds[sender, to].add(name_of(parcel))
     scores = {"record_digest", "leaf_commitment", "public_key", "entry_layout", "block_records"}
     assert kinds == {
         (LABEL_HOLDER, FIRST): scores

@@ -30,9 +30,8 @@ MEASURED = {
     *("ServingFigures.p50_s", "ServingFigures.p99_s", "ServingFigures.records_per_s"),
     "Signed.unix_nanos",
 }
-#: Random figures of the class CONTROL, of which the length is compared: a trace id, and the digest of a trail, which
-#: begins at random bytes.
-RANDOM = {"TrailHead.head", "StepRequest.trace"}
+#: Random figures of the class CONTROL, of which the length is compared: a trace id.
+RANDOM = {"StepRequest.trace"}
 
 Shown = list[tuple[str, Any]]
 

@@ -17,7 +17,6 @@ from treetap.lattice.histogram_scheme import parameters_of, rounded_up
 from treetap.protocols.growth import AFTER_TREES
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
-from treetap.protocols.messages import TRAIL_END
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.slots import Slots
@@ -110,7 +109,6 @@ class Cost:
         """The cost of a training with these trees."""
         holder, members = self._spec.aggregator, list(self._spec.feature_parties)
         forest = self._spec.parameters.WhichOneof("protocol") == "forest"
-        self._show_trails([holder, *members])
         for party in members:
             digest = alignment_pb2.RecordDigest(digest=bytes(32), records=self._records)
             self._send(party, holder, "record_digest", [digest])
@@ -223,15 +221,6 @@ class Cost:
         largest = max(map(_candidates, self._shapes.values()))
         candidates, queries = rounded_up(largest), rounded_up(nodes)
         return parameters_of(self._records, slots, params.max_bin, candidates, queries, 1)
-
-    def _show_trails(self, parties: Sequence[str]) -> None:
-        """Each holds nothing of another's trail yet, and sends its head when the job opens, and when it ends."""
-        head = setup_pb2.TrailHead(head=bytes(32), signed=types_pb2.Signed(unix_nanos=10**18))
-        for party in parties:
-            for other in set(parties) - {party}:
-                self._send(party, other, "trail_held", [setup_pb2.TrailHead()])
-                self._send(party, other, "trail_head", [head])
-                self._send(party, other, "trail_head", [head], TRAIL_END)
 
     def _draw_seed(self, parties: Sequence[str]) -> None:
         for party in parties[1:]:

@@ -15,7 +15,7 @@ from tests.boosting.test_protocol import OBJECTIVES
 from tests.campaign.cipher import quickly_trained
 from tests.crossing import BLOCK, CHAIN, LABEL_HOLDER, PARAMS, Crossed, N, crossing
 from tests.simulator import Federation, run
-from tests.worlds import HEADS, PARTIES, assert_oracles_scores, spec, world
+from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
@@ -144,8 +144,7 @@ def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
     """Key, layout and records from the label holder to everybody; entries along the chain; sums from its last."""
     kinds = defaultdict(set)
     for sender, to, parcel in crossed.parcels:
-        if name_of(parcel) not in HEADS:
-            kinds[sender, to].add(name_of(parcel))
+        kinds[sender, to].add(name_of(parcel))
     told = {"record_digest", "leaf_commitment", "public_key", "entry_layout", "block_records"}
     b, c, d = CHAIN
     assert kinds == {

@@ -12,7 +12,7 @@ import pytest
 from tests.growth.test_crossings import WIDTH, Crossed
 from tests.oracle import OracleModel, OracleSplit
 from tests.simulator import Federation, run
-from tests.worlds import HEADS, PARTIES, assert_oracles_model, spec, world
+from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.trees import sampling
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import name_of
@@ -65,16 +65,15 @@ def _open(params: ForestParams, oracle: OracleModel, number: int, node: int) -> 
 
 
 def test_who_talks_to_whom_about_what(kept: Kept) -> None:
-    """Feature parties tell each other heads of trails alone; each direction has its kinds of parcels and no others."""
+    """Feature parties tell each other nothing; each direction has its kinds of parcels and no others."""
     kinds = defaultdict(set)
     for sender, to, parcel in kept[2].parcels:
         kinds[sender == LABEL_HOLDER, to == LABEL_HOLDER].add(name_of(parcel))
     to_features = {"public_key", "encrypted_labels", "sampled_records", "won_splits", "instance_spaces", "leaf_paths"}
     to_features |= {"leaf_commitment"}
     assert kinds == {
-        (True, False): to_features | HEADS | {"record_digest"},
-        (False, True): HEADS | {"record_digest", "candidate_sums", "children"},
-        (False, False): HEADS,
+        (True, False): to_features | {"record_digest"},
+        (False, True): {"record_digest", "candidate_sums", "children"},
     }
 
 

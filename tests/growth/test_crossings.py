@@ -10,7 +10,7 @@ import pytest
 
 from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, run
-from tests.worlds import HEADS, PARTIES, assert_oracles_model, spec, world
+from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams
@@ -74,18 +74,16 @@ def _may_be_split(tree: OracleTree, node: int) -> bool:
 
 
 def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
-    """Feature parties tell each other heads of trails alone; each direction has its kinds of parcels and no others."""
+    """Feature parties tell each other nothing; each direction has its kinds of parcels and no others."""
     kinds = defaultdict(set)
     for sender, to, parcel in crossed.parcels:
         kinds[sender == LABEL_HOLDER, to == LABEL_HOLDER].add(name_of(parcel))
     to_features = {"public_key", "sampled_records", "gradients", "won_splits", "instance_spaces", "leaf_paths"}
     to_features |= {"leaf_commitment"}
     to_label_holder = {"candidate_sums", "children", "route_answers"}
-    both = {"record_digest", *HEADS}
     assert kinds == {
-        (True, False): to_features | both | {"route_queries"},
-        (False, True): to_label_holder | both,
-        (False, False): HEADS,
+        (True, False): to_features | {"record_digest", "route_queries"},
+        (False, True): to_label_holder | {"record_digest"},
     }
 
 

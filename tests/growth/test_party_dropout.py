@@ -11,7 +11,7 @@ from tests.campaign.cipher import KeysMade, ciphers
 from tests.replay import HERE, Replay, ask, conducted
 from tests.simulator import Federation, Message, run
 from tests.trainings import DROPOUT, TWO_ROLES, jobs_of, oracle
-from tests.worlds import HEADS, PARTIES, assert_oracles_model, assert_oracles_scores, lattice_tolerance, manifest, spec
+from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, lattice_tolerance, manifest, spec
 from treetap.errors import OutOfOrder
 from treetap.models.store import TREES
 from treetap.protocols.job_spec import taking_part
@@ -73,7 +73,7 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Tree
             if party in THERE[tree]:
                 assert {"sampled_records", "candidate_sums", "leaf_paths"} <= kinds
             else:
-                assert kinds - HEADS == {"leaf_paths"}
+                assert kinds == {"leaf_paths"}
                 paths = [path for p in mine if name_of(p) == "leaf_paths" for path in p.growth.leaf_paths.leaves]
                 assert len(paths) == sum(not hasattr(node, "owner") for node in expected[tree].nodes.values())
                 assert not any(path.branches for path in paths)

@@ -14,7 +14,7 @@ from tests.campaign.cipher import quickly_trained
 from tests.crossing import BLOCK, CHAIN, HERE, LABEL_HOLDER, PARAMS, Crossed, N, crossing
 from tests.forest.test_protocol import TARGETS
 from tests.simulator import Federation, Message, run
-from tests.worlds import FOUR, HEADS, assert_oracles_scores, joined_model, lattice_tolerance, spec, world
+from tests.worlds import FOUR, assert_oracles_scores, joined_model, lattice_tolerance, spec, world
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
@@ -145,8 +145,7 @@ def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
     """Key, layout and records from the label holder to everybody; columns along the chain; sums from its last."""
     kinds = defaultdict(set)
     for sender, to, parcel in crossed.parcels:
-        if name_of(parcel) not in HEADS:
-            kinds[sender, to].add(name_of(parcel))
+        kinds[sender, to].add(name_of(parcel))
     told = {"record_digest", "leaf_commitment", "lattice_key", "column_layout", "block_records"}
     b, c, d = CHAIN
     assert kinds == {

@@ -17,7 +17,7 @@ from tests.pivodl.jobs import policies
 from tests.pivodl.roles import Roles, Sent, expected
 from tests.pivodl.worlds import some_params, some_world
 from tests.simulator import run
-from tests.worlds import HEADS, World
+from tests.worlds import World
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import RoleDraws
 from treetap.wire.disclosure import classes_within
@@ -27,7 +27,7 @@ from treetap.wire.v2 import exchange_pb2
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
 
 #: Contents of the steps before the first tree.
-BEFORE_TREES = {"party_keys", "party_nonce", "labelled_records", "record_bins", "record_digest", *HEADS}
+BEFORE_TREES = {"party_keys", "party_nonce", "labelled_records", "record_bins", "record_digest"}
 
 
 def _observed(folder: Path, here: World, params: PivodlParams) -> Observed:

@@ -39,9 +39,9 @@ LABEL_HOLDER, B, C = PARTIES
 PREPARE = setup_pb2.Prepare(spec=JOB, submission=SUBMISSION)
 OPENING = prediction_pb2.OpenModel(model="job", table="predict", recipient=LABEL_HOLDER, feature_parties=[B, C])
 OPENING.parameters.interactive.form = "batched"
-#: Contents by which parties hear of each other first: what they hold of each other's trails, identifiers that are
-#: blinded or hashed, and their number, after the key of an exponent; in a preview a rule of the policy.
-FIRST = {"trail_held", "alignment_key", "blinded_ids", "record_digest", "least_count"}
+#: Contents by which parties hear of each other first: identifiers that are blinded or hashed, and their number, after
+#: the key of an exponent; in a preview a rule of the policy.
+FIRST = {"alignment_key", "blinded_ids", "record_digest", "least_count"}
 OTHER_JOB = r"job job is not the same at [a-z-]+ and at [a-z-]+ \(digests [0-9a-f]{12} and [0-9a-f]{12}\)"
 
 

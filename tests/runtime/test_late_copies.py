@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from party.runtime.attempts import MOST, SEED, Attempts
+from party.runtime.attempts import MOST, Attempts
+from party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, Ledger
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
@@ -181,19 +182,20 @@ def test_every_request_comes_again_much_later(cancelled: bool, tmp_path: Path) -
 @pytest.mark.second_tier
 def test_the_memory_of_attempts_is_bounded_and_durable(tmp_path: Path) -> None:
     """The last submissions are kept, those that changed last; a damaged file is named."""
-    path = tmp_path / "attempts.json"
-    attempts = Attempts(path)
+    path, ledger = tmp_path / ATTEMPTS, Ledger(tmp_path)
+    attempts = Attempts(ledger)
     for number in range(MOST + 2):
         attempts.opened(f"job-{number}", "one", 1, "d")
         if number == MOST:
             attempts.left("job-0", "one", 3)
-    made_up = Attempts(tmp_path / "made-up.json")
+    (tmp_path / "made-up").mkdir()
+    made_up = Attempts(Ledger(tmp_path / "made-up"))
     made_up.opened("job", "one", 1, "d")
     for number in range(MOST + 2):
         made_up.left(f"made-up-{number}", "one", 1)
     with pytest.raises(ConfigError, match="is not the one that its first attempt began"):
         made_up.check("job", "one", 2, "e")
-    again = Attempts(path)
+    again = Attempts(ledger)
     with pytest.raises(OutOfOrder, match="attempt 3 of job job-0 is over: this party has left it"):
         again.check("job-0", "one", 3, "d")
     with pytest.raises(OutOfOrder, match="attempt 2 of job job-0 is over: attempt 3 has begun"):
@@ -207,17 +209,17 @@ def test_the_memory_of_attempts_is_bounded_and_durable(tmp_path: Path) -> None:
     assert not again.later_begun("job-1", "one", 0)  # forgotten
     assert path.read_text().count("job-") == MOST + 1  # one was left only
     whole = path.read_text()
-    earlier = json.dumps(with_checksum({"job/one": [1, True]}, SEED))
+    earlier = json.dumps(with_checksum({"job/one": [1, True]}, ATTEMPTS_SEED))
     for damaged in ("{", "[" * 100_000, whole.replace("job-9", "job-8", 1), earlier):
         path.write_text(damaged)
         with pytest.raises(DataError, match=r"attempts\.json: is damaged; remove it; late copies of requests"):
-            Attempts(path)
+            Attempts(ledger)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "read_text", _unreadable)
         with pytest.raises(DataError, match=r"attempts\.json: cannot be read: Input/output error; start this party"):
-            Attempts(path)
+            Attempts(ledger)
     path.unlink()
-    Attempts(path).check("job-0", "one", 2, "d")
+    Attempts(ledger).check("job-0", "one", 2, "d")
 
 
 def _unreadable(_path: Path, **_options: object) -> str:

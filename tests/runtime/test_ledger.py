@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from party.runtime.ledger import EARLIER, LEDGER, Charge, Kind, Ledger, Occasion, ledger_of
+from party.runtime import attempts
+from party.runtime.attempts import Attempts
+from party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, EARLIER, LEDGER, Charge, Kind, Ledger, Occasion, ledger_of
+from tests.replay import HERE
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES
 from treetap.errors import DataError, Refused
 from treetap.models import line_file
+from treetap.models.checksums import with_checksum
 
 JOB = Occasion(table="loans", parties=("telco", "shop"), coordinator="coordinator", job="credit", attempt=2)
 
@@ -121,7 +129,7 @@ def test_damage_is_found_before_anything_is_charged(line: int, tmp_path: Path) -
 
 
 def test_a_line_taken_out_of_the_middle_is_found(tmp_path: Path) -> None:
-    """As is one of another version; the last ones of a file that was cut at a line's end are not missed."""
+    """As is one of another version; without `attempts.json` beside it the last ones of a cut file are not missed."""
     ledger = Ledger(tmp_path)
     for amount in (1.0, 2.0, 3.0):
         ledger.enter(charge(amount))
@@ -144,3 +152,130 @@ def test_a_ledger_of_an_earlier_version_is_refused(name: str, tmp_path: Path) ->
     with pytest.raises(DataError, match=f"{name}: is a ledger of an earlier version.* move the file away"):
         Ledger(tmp_path).enter(charge())
     assert not (tmp_path / LEDGER).exists()
+
+
+# ---- beside the attempts, which know how much there was
+
+
+def _known(state: Path, amounts: tuple[float, ...] = (1.0, 2.0, 3.0)) -> Ledger:
+    """A ledger with these charges, of which the attempts know."""
+    ledger = Ledger(state)
+    known = Attempts(ledger)
+    for amount in amounts:
+        ledger.enter(charge(amount))
+    known.opened("credit", "one", 1, "d")
+    return ledger
+
+
+def _cut(lines: int) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:lines]))
+
+
+def _another(path: Path) -> None:
+    """The ledger of another history, of as many lines."""
+    _known(path.parent / "another", (1.0, 2.0, 4.0))
+    path.write_bytes((path.parent / "another" / LEDGER).read_bytes())
+
+
+@pytest.mark.parametrize(
+    "change", [Path.unlink, _cut(0), _cut(2), _another], ids=["missing", "emptied", "shorter", "another"]
+)
+def test_a_ledger_that_lacks_lines_is_refused(change: Callable[[Path], None], tmp_path: Path) -> None:
+    """By the party that runs, at its start, and by a command; the error names both files and both ways on."""
+    running = _known(tmp_path)
+    known = Attempts(running)
+    path, newest = tmp_path / LEDGER, (tmp_path / LEDGER).read_bytes()
+    change(path)
+    says = rf"{LEDGER}: lacks charges: .*{ATTEMPTS} knows of 3 lines .* back-up .* move {ATTEMPTS} away"
+    for refused in (
+        lambda: known.check("credit", "one", 1, "d"),
+        lambda: known.opened("credit", "two", 1, "d"),
+        lambda: running.enter(charge(4)),
+        lambda: Attempts(Ledger(tmp_path)),
+        Ledger(tmp_path).charges,
+    ):
+        with pytest.raises(DataError, match=says):
+            refused()
+    path.write_bytes(newest)
+    known.opened("credit", "two", 1, "d")
+    Attempts(Ledger(tmp_path)).check("credit", "two", 1, "d")
+    (tmp_path / ATTEMPTS).unlink()
+    _cut(0)(path)
+    assert Ledger(tmp_path).charges() == []
+
+
+def test_a_ledger_that_grows_is_not_refused(tmp_path: Path) -> None:
+    """Charges after an opening come before the attempts know of them; once it is left they do."""
+    ledger = _known(tmp_path)
+    known = Attempts(ledger)
+    ledger.enter(charge(4))
+    whole = (tmp_path / LEDGER).read_bytes()
+    _cut(3)(tmp_path / LEDGER)
+    Attempts(Ledger(tmp_path))
+    (tmp_path / LEDGER).write_bytes(whole)
+    Attempts(Ledger(tmp_path))
+    known.left("credit", "one", 1)
+    _cut(3)(tmp_path / LEDGER)
+    with pytest.raises(DataError, match="knows of 4 lines of it, and here are 3"):
+        Attempts(Ledger(tmp_path))
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_kill_between_ledger_and_attempts_loses_neither(
+    after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the attempts know of is on disk before them: the next start finds either both or the charge alone."""
+    ledger = _known(tmp_path)
+    known, real = Attempts(ledger), attempts.write_whole
+    ledger.enter(charge(4))
+
+    def killed(path: Path, content: bytes) -> None:
+        if after:
+            real(path, content)
+        raise PowerCut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(attempts, "write_whole", killed)
+        with pytest.raises(PowerCut):
+            known.left("credit", "one", 1)
+    again = Ledger(tmp_path)
+    Attempts(again).opened("credit", "one", 2, "d")
+    assert [one.amount for one in again.charges()] == [1, 2, 3, 4]
+
+
+def test_attempts_of_an_earlier_version_say_nothing_of_the_ledger(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The party goes on and says so by file, until it has written them anew; a fresh one has nothing to say."""
+    Attempts(Ledger(tmp_path / "fresh"))
+    assert caplog.text == ""
+    Ledger(tmp_path).enter(charge())
+    path = tmp_path / ATTEMPTS
+    path.write_text(json.dumps(with_checksum({"credit/one": [1, True, "d"]}, ATTEMPTS_SEED)))
+    known = Attempts(Ledger(tmp_path))
+    assert f"{path}: does not say how many lines {tmp_path / LEDGER} had" in caplog.text
+    known.opened("scores", "two", 1, "d")
+    caplog.clear()
+    Attempts(Ledger(tmp_path))
+    assert caplog.text == ""
+    (tmp_path / LEDGER).unlink()
+    with pytest.raises(DataError, match="knows of 1 lines"):
+        Attempts(Ledger(tmp_path))
+
+
+def test_a_party_does_not_start_beside_a_ledger_that_lacks_lines(tmp_path: Path) -> None:
+    """After a job, of which the charges are gone."""
+
+    async def main() -> None:
+        policies = {name: {"preview": "count"} for name in PARTIES}
+        federation = Federation(tmp_path, HERE.tables, policies=policies)
+        assert (await federation.preview(*PARTIES, job="count")).state == "finished"
+        federation.kill(PARTIES[0])
+        federation.start(PARTIES[0])
+        federation.kill(PARTIES[0])
+        (federation.state(PARTIES[0]) / LEDGER).unlink()
+        with pytest.raises(DataError, match=f"{LEDGER}: lacks charges"):
+            federation.start(PARTIES[0])
+        await federation.close()
+
+    run(main())

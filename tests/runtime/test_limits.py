@@ -27,7 +27,7 @@ from tests.splitnn.small_job import INSTALLED
 from tests.splitnn.small_job import JOB as NETWORK
 from tests.splitnn.small_job import PARAMS as SPLITNN
 from tests.trainings import policies
-from tests.worlds import HEADS, PARTIES, spec, world
+from tests.worlds import PARTIES, spec, world
 from treetap.errors import Refused
 from treetap.models.store import TREES
 from treetap.protocols.limits import PARAMETERS, Limits
@@ -481,13 +481,9 @@ def test_nothing_leaves_before_its_charge_is_on_disk(alignment: str, tmp_path: P
         federation = Federation(tmp_path, HERE.tables)
 
         def look(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if name_of(parcel) in ("trail_held", "trail_head"):  # they tell nothing
-                return parcel
             charges = Ledger(federation.state(sender)).charges()  # as another process reads it
             own = {one.kind for one in charges if one.occasion.attempt == parcel.attempt}
             aligning, word = parcel.WhichOneof("body") == "alignment", name_of(parcel)
-            if word in HEADS:  # they tell nothing of records
-                return parcel
             told = {Kind.CELLS} if word in ("candidate_sums", "children") else set[Kind]()
             wanted = {Kind.TRAINING} if aligning else {Kind.TRAINING, Kind.RECORDS} | told
             assert wanted <= own <= {Kind.TRAINING, Kind.RECORDS, Kind.CELLS}, word

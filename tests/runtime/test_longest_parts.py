@@ -28,7 +28,6 @@ from party.growth.messages import (
 from party.growth.messages import child_messages as children_messages
 from party.interactive.feature_party import ANSWERS_PER_MESSAGE
 from party.runtime.messages import MESSAGE_BYTES, Body, CountedBody, batches, ciphertext_body
-from party.trail.exchange import LONGEST_WHY
 from tests.certificates import role_of
 from tests.masked import longest_parts as masked
 from tests.pivodl import longest_parts as pivodl
@@ -116,12 +115,6 @@ def _attributed() -> list[AttributedHop]:
     return [AttributedHop(tree, (0,), entries, entries, tuple(range(100))) for tree in range(200)]
 
 
-def _head() -> list[Message]:
-    """A head of a trail, signed under a certificate of the size of an RSA key's, with the longest reason."""
-    made = types_pb2.Signed(certificate=bytes(2048), signature=bytes(512), unix_nanos=LONG)
-    return [setup_pb2.TrailHead(head=bytes(32), signed=made, restored="\N{SNOWMAN}" * LONGEST_WHY)]
-
-
 def _stream(kind: str, size: int) -> list[Message]:
     return [ciphertext_body(kind, bytes(size // CIPHERTEXT * CIPHERTEXT))]
 
@@ -161,8 +154,6 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
             candidates=LONG % 2**32, merges_bins=True, keeps_second_halves=True, hiding=LONG % 2**32
         )
     ],
-    "trail_held": _head,
-    "trail_head": _head,
     "noised_sums": lambda: [setup_pb2.NoisedSums(epsilon=1.0, delta=1e-6, trees=LONG % 2**32)],
     "seed_commitment": lambda: [
         setup_pb2.SeedCommitment(commitment=commitment("a", bytes(NONCE_BYTES)), self_test=self_test())
@@ -235,8 +226,6 @@ SHORT = (
     "shared_count",
     "candidate_count",
     *("leaf_commitment", "spent_records"),
-    "trail_held",
-    "trail_head",
     "noised_sums",
     "seed_commitment",
     "seed_nonce",

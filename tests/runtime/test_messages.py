@@ -13,7 +13,7 @@ from party.node import PartyNode
 from party.runtime.mailbox import Mailbox, expected_of
 from tests.replay import DIGEST, HERE, JOB, ORACLE, Conducted, Replay
 from tests.simulator import COORDINATOR, Federation, run
-from tests.worlds import HEADS, PARTIES, assert_oracles_model
+from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.protocols.messages import JobSizes, Members, MessageRow, each_round, to_label_holder
 from treetap.wire.frame import PATHS, filled, name_of
@@ -21,8 +21,8 @@ from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 KINDS = list(PATHS[exchange_pb2.PeerMessage])
-#: Every party sends these to every other: lists of psi go around, noise and heads of trails are told to all.
-FROM_ALL = {"blinded_ids", "noised_sums", *HEADS}
+#: Every party sends these to every other: lists of psi go around, noise is told to all.
+FROM_ALL = {"blinded_ids", "noised_sums"}
 
 
 def parcel(

@@ -59,10 +59,8 @@ def _attributes(each: object) -> Iterator[tuple[str, Any]]:
 def _of_all(federation: Federation) -> dict[str, Counter[str]]:
     found = {name: held(federation.node(name)) for name in PARTIES}
     for party in found.values():
-        for name in [
-            way for way in party if way.startswith(("LineFile.", "_Index.", "Ledger.", "Charge.", "Occasion."))
-        ]:
-            del party[name]  # of lines of trail and ledger, which no job ends
+        for name in [way for way in party if way.startswith(("LineFile.", "Ledger.", "Charge.", "Occasion."))]:
+            del party[name]  # of lines of the ledger, which no job ends
     kept = held(federation.jobs)
     for name in ("Lines.events", "Lines.events[]", "_Held.found"):
         kept.pop(name, None)  # of the one job that the journal read last

@@ -65,7 +65,7 @@ def test_what_is_written(mode: Mode, tmp_path: Path) -> None:
     assert found[-1] == (1, COORDINATOR, "leave")
     assert {(1, COORDINATOR, "publish"), (1, COORDINATOR, "account"), (1, LABEL_HOLDER, "instance_spaces")} < set(found)
     assert (3, "", "own_split") in found
-    sent = {peer for kind, peer, step in found if kind == 2 and not step.startswith("trail_")}
+    sent = {peer for kind, peer, step in found if kind == 2}
     assert sent == ({LABEL_HOLDER} if mode == "both" else set())
     for record in TranscriptReader(state / "transcripts" / "job"):
         message = open_message(record)
@@ -221,28 +221,3 @@ def test_no_transcript_stays_open_after_a_session(ended: str, tmp_path: Path, mo
         await federation.close()
 
     run(main())
-
-
-def test_a_head_is_of_records_that_are_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Else a power failure would make the trail's head one of records that are lost; a disk that fails has none."""
-    recorders = Recorders(tmp_path, "both")
-    recorders.keep_open("job", bytes(32))
-    recorders.of("job").received("coordinator", LEAVE)
-    synchronised: list[int] = []
-    with monkeypatch.context() as patch:
-        patch.setattr("os.fsync", synchronised.append)
-        head = recorders.head("job")
-    assert head is not None
-    assert head[0] == 1
-    assert len(synchronised) == 1
-
-    def fails(_: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("os.fsync", fails)
-        assert recorders.head("job") is None
-    assert "the trail does not have its transcript's head: Input/output error" in caplog.text
-    recorders.close_all()

@@ -21,7 +21,7 @@ from tests.blindness.observed import Act, Crossed, Observed, observed
 from tests.simulator import Federation, Message, run
 from tests.splitnn.jobs import EMITS, PARAMS, spec
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published
-from tests.worlds import HEADS, PARTIES, Tables, World, manifest, world
+from tests.worlds import PARTIES, Tables, World, manifest, world
 from treetap.models.store import read_manifest
 from treetap.neural.params import Bottom, SplitnnParams
 from treetap.wire.v2 import jobs_pb2
@@ -160,11 +160,11 @@ def test_figures_by_clean_labels_are_those_of_the_best_epoch(tmp_path: Path, mon
 
 
 def _between(crossed: list[Crossed]) -> list[tuple[str, str, bytes]]:
-    """Messages that parties sent each other, byte for byte, but for heads of trails, which begin at random."""
+    """Messages that parties sent each other, byte for byte."""
     return [
         (sender, to, message.SerializeToString(deterministic=True))
-        for sender, to, word, message in crossed
-        if to in PARTIES and word not in HEADS
+        for sender, to, _, message in crossed
+        if to in PARTIES
     ]
 
 

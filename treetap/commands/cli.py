@@ -134,11 +134,6 @@ class Commands(LazyGroup):
             "Show what this party's data were charged for over all jobs, and what its limits leave.",
             PRIVACY,
         ),
-        "trail": Row(
-            "treetap.commands.trail",
-            "Show the trail of this party's jobs; export it, verify it, or compare it with what partners hold of it.",
-            PRIVACY,
-        ),
         "forget": Row(
             "treetap.commands.forget.cli",
             "Forget persons: take their records out of this party's state folder, and name what that does not reach.",

@@ -34,7 +34,7 @@ def ledger(
     A line is the sum of one kind of charges for one table and one partner. Amounts: attempts at trainings and
     predictions, previews, common records, ε of noisy labels and of noised leaf weights, ρ of noised sums, labels as
     they are that measures were computed from, cells told in small groups to a label holder, stops by
-    max_column_leakage, trees of leaf tables opened to an auditor. --json has each charge, too.
+    max_column_leakage, trees of leaf tables opened to an auditor, ids that were forgotten. --json has each charge, too.
 
     treetap ledger --config bank.toml --csv ledger.csv
     """
@@ -82,7 +82,7 @@ def _sums(charges: list[Charge]) -> list[dict[str, Any]]:
 
     sums: dict[tuple[str, str, str], list[Charge]] = {}
     for charge in (one for one in charges if one.kind is not Kind.ANSWER):
-        for partner in charge.partners:
+        for partner in charge.partners or ("",):
             sums.setdefault((charge.occasion.table, partner, str(charge.kind)), []).append(charge)
     return [
         {

@@ -235,27 +235,8 @@ def one_digest(_sizes: JobSizes, _series: Series) -> int:
     return 34
 
 
-#: The round of a head of a trail that is sent at a job's end: no round of a job is so great.
-TRAIL_END = 2**32 - 1
-
-
-def opening_and_end(_sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, range]:
-    """Once when the job opens, and once at its end."""
-    return range(0, TRAIL_END + 1, TRAIL_END), range(1)
-
-
-def signed_head(_sizes: JobSizes, _series: Series) -> int:
-    """A head of 32 bytes, a certificate and a signature of at most 4096 bytes each, a reason of 400 characters."""
-    return 32 + 2 * 4096 + 4 * 400
-
-
-#: Of every job: empty results of steps, accounts, and heads of the parties' trails.
-JOB = (
-    MessageRow("done", all_report),
-    MessageRow("accounted", all_report),
-    MessageRow("trail_held", to_each_other, once, signed_head),
-    MessageRow("trail_head", to_each_other, opening_and_end, signed_head),
-)
+#: Of every job: empty results of steps, and accounts.
+JOB = (MessageRow("done", all_report), MessageRow("accounted", all_report))
 
 
 def planned_rounds(step: str) -> MessageRow:

@@ -110,13 +110,6 @@ class TranscriptWriter:
             self._write(plain, frame)
             self._job, self._signed = job, False
 
-    @property
-    def head(self) -> tuple[int, str]:
-        """The number of records, and the SHA-256 of the last one, hexadecimal: all are on disk; `OSError` if not."""
-        with self._lock:
-            os.fsync(self._file.fileno())
-            return self._sequence, self._previous.hex()
-
     def close(self) -> None:
         """Sign, close the file and free the folder for another writer, whatever fails. Closing twice is harmless.
 

@@ -211,6 +211,7 @@ _AMOUNTS: Mapping[str, str] = {
     Kind.NOISED_WEIGHTS: "ε",
     Kind.CELLS: "cells",
     Kind.OPENED_LEAVES: "trees",
+    Kind.FORGOTTEN: "ids",
 }
 
 
@@ -222,7 +223,7 @@ def _ledger(view: View) -> list[Table]:
             f"{figure(one.amount)} {_AMOUNTS.get(one.kind, '')}".rstrip(),
             one.table,
             ", ".join(map(_name, one.partners)),
-            f"{_name(one.job)}, {one.attempt}",
+            f"{_name(one.job)}, {one.attempt}" if one.job else "",
         )
         for one in view.ledger
     ]

@@ -35,8 +35,8 @@ def forget(
     queries and of cells, and noisy labels. Not reached, and named: models, partners, back-ups, your own tables. Of
     several id columns an id is the text of each after its length in bytes and a colon: 1:a2:bc.
 
-    Stop the party and end its unfinished jobs first. After an interruption run the same command again. The trail notes
-    how many ids and when, nothing more.
+    Stop the party and end its unfinished jobs first. After an interruption run the same command again. The ledger notes
+    how many ids, when, and which transcripts went; nothing more.
 
     treetap forget --config bank.toml --ids gone.txt --dry-run
     """

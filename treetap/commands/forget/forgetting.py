@@ -1,6 +1,6 @@
 """A party forgets records: out of every file of its state folder that has them, and what is not reached by name.
 
-The party is stopped. The trail has a line of it before any file changes: how many ids, when, and which transcripts go;
+The party is stopped. The ledger has a line of it before any file changes: how many ids, when, and which transcripts go;
 nothing by which an id could be tested.
 """
 
@@ -12,12 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from party.approvals.ledger import approvals_of
 from party.config import PartyConfig
 from party.runtime.job_store import TRANSCRIPTS, Store
-from party.runtime.ledger import Kind as Charged
-from party.runtime.ledger import ledger_of
-from party.trail.journal import Kind, Trail
+from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.commands.forget.kinds import KINDS, Case, row_of
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.models.durable import remnant, remove_folder
@@ -26,7 +23,9 @@ from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2.serving_pb2 import PredictedRecords, PredictRecords
 
 _ASKED = {message.DESCRIPTOR.full_name: message for message in (PredictRecords, PredictedRecords)}
-_OF_JOBS = (Charged.TRAINING, Charged.PREDICTION, Charged.PREVIEW)
+_OF_JOBS = (Kind.TRAINING, Kind.PREDICTION, Kind.PREVIEW)
+#: What a forgetting is of: no table, partner or job alone.
+_NO_JOB = Occasion(table="", parties=(), coordinator="", job="", attempt=0)
 
 
 @dataclass
@@ -82,9 +81,8 @@ def forget(party: PartyConfig, ids: Ids, *, dry: bool, transcripts: bool) -> For
     asked = dict(_asked(case))
     outcome.removed = sorted(asked) if transcripts else []
     if not dry:
-        trail = Trail(party.name, party.state)
-        trail.begin(ledger_of(party.state).head(), approvals_of(party).digests())
-        trail.note(Kind.ERASED, records=len(ids), transcripts=outcome.removed)
+        note = Charge(Kind.FORGOTTEN, _NO_JOB, len(ids), {"transcripts": outcome.removed})
+        ledger_of(party.state).enter(note)
         for job in outcome.removed:
             remove_folder(party.state / TRANSCRIPTS / job)
     gone = {party.state / TRANSCRIPTS / job for job in outcome.removed}
@@ -146,7 +144,7 @@ def _not_reached(case: Case, places: list[str], outcome: Forgotten, asked: dict[
         if job in asked:
             why += f"; clients asked by id: {asked[job]} times; remove it with --remove-transcripts"
         yield f"transcripts/{job}", why
-    if ledger_of(party.state).charges(Charged.NOISY_LABELS):
+    if ledger_of(party.state).charges(Kind.NOISY_LABELS):
         yield (
             "ledger.jsonl",
             "has a digest of each labelled table that noise was drawn for: one who has all the rest of it can test a "

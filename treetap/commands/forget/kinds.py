@@ -188,7 +188,6 @@ KINDS = (
     Row("predictions/*", "predictions", _predictions),
     Row("previews/*", "rows that a preview found", _preview),
     Row("ledger.jsonl", "charges", None, "has numbers, and digests of whole tables"),
-    Row("trail.jsonl", "digests of jobs", None, "has digests of jobs, decisions and transcripts"),
     Row("approvals/*.json", "decisions about jobs", None, "has descriptions of jobs"),
     Row("attempts.json", "attempts at jobs", None, "has names and digests of jobs"),
     Row("lock", "nothing", None, "has no content"),

@@ -535,8 +535,6 @@ class SetupBody(google.protobuf.message.Message):
     SEED_NONCE_FIELD_NUMBER: builtins.int
     NOISED_SUMS_FIELD_NUMBER: builtins.int
     LEAF_COMMITMENT_FIELD_NUMBER: builtins.int
-    TRAIL_HELD_FIELD_NUMBER: builtins.int
-    TRAIL_HEAD_FIELD_NUMBER: builtins.int
     @property
     def public_key(self) -> Global___PublicKeyMessage: ...
     @property
@@ -549,14 +547,6 @@ class SetupBody(google.protobuf.message.Message):
     def noised_sums(self) -> Global___NoisedSums: ...
     @property
     def leaf_commitment(self) -> Global___LeafCommitment: ...
-    @property
-    def trail_held(self) -> Global___TrailHead:
-        """What the sender holds of the receiver, sent before its own head: the last head that came from it, as it came."""
-
-    @property
-    def trail_head(self) -> Global___TrailHead:
-        """The sender's own head, once it has compared what the others hold, and once more at the job's end."""
-
     def __init__(
         self,
         *,
@@ -566,43 +556,12 @@ class SetupBody(google.protobuf.message.Message):
         seed_nonce: Global___SeedNonce | None = ...,
         noised_sums: Global___NoisedSums | None = ...,
         leaf_commitment: Global___LeafCommitment | None = ...,
-        trail_held: Global___TrailHead | None = ...,
-        trail_head: Global___TrailHead | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "leaf_commitment", b"leaf_commitment", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce", "trail_head", b"trail_head", "trail_held", b"trail_held"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "leaf_commitment", b"leaf_commitment", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce", "trail_head", b"trail_head", "trail_held", b"trail_held"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "candidate_count", "seed_commitment", "seed_nonce", "noised_sums", "leaf_commitment", "trail_held", "trail_head"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "leaf_commitment", b"leaf_commitment", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "leaf_commitment", b"leaf_commitment", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "candidate_count", "seed_commitment", "seed_nonce", "noised_sums", "leaf_commitment"] | None: ...
 
 Global___SetupBody: typing_extensions.TypeAlias = SetupBody
-
-@typing.final
-class TrailHead(google.protobuf.message.Message):
-    """Each party to each other, in every job: a head of a trail, the journal that a party keeps of its jobs; empty: none."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    HEAD_FIELD_NUMBER: builtins.int
-    SIGNED_FIELD_NUMBER: builtins.int
-    RESTORED_FIELD_NUMBER: builtins.int
-    head: builtins.bytes
-    """SHA-256 of a line and of all lines before it, the first of which has 32 random bytes."""
-    restored: builtins.str
-    """The reason that the sender's people gave for an older state which they brought back since its last head."""
-    @property
-    def signed(self) -> treetap.wire.v2.types_pb2.Signed:
-        """The signature of the party whose trail it is, for the one that it sent it to; in plain text the time alone."""
-
-    def __init__(
-        self,
-        *,
-        head: builtins.bytes = ...,
-        signed: treetap.wire.v2.types_pb2.Signed | None = ...,
-        restored: builtins.str = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["signed", b"signed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["head", b"head", "restored", b"restored", "signed", b"signed"]) -> None: ...
-
-Global___TrailHead: typing_extensions.TypeAlias = TrailHead
 
 @typing.final
 class PublicKeyMessage(google.protobuf.message.Message):
