@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
@@ -83,16 +83,14 @@ class ProcessMetrics:
         """Show when the process's TLS files end, as they are at each scrape; nothing of plain text."""
         if isinstance(transport, Insecure):
             return
-        from treetap.wire.ends import ends  # modules of a serving process are counted
-
         gauge = self.gauge(
             "treetap_certificate_end_timestamp_seconds",
             "Unix time at which the own certificate, the first authority or the list of revoked ones ends; NaN: the "
             "file cannot be read.",
             "what",
         )
-        for what, moment in ends(transport).items():
-            gauge.labels(what).set_function(moment)
+        for what in transport.holds:
+            gauge.labels(what).set_function(partial(transport.first_end, what))
 
     def samples(self, *names: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
         """The series of these names: name, labels and value."""

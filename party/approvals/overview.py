@@ -20,7 +20,6 @@ from party.runtime.steps import disk_faults
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.store import MANIFEST, read_json
 from treetap.names import did_you_mean, visible
-from treetap.wire.ends import held
 from treetap.wire.v2 import control_pb2, overview_pb2
 
 if TYPE_CHECKING:
@@ -192,10 +191,11 @@ class Overview:
     def _certificates(self, view: View, page: int) -> None:
         if (tls := self._config().tls) is None:
             return
-        shown: list[overview_pb2.HeldCertificate] = []
-        for what, read in held(tls.files()).items():
+        shown, files = list[overview_pb2.HeldCertificate](), tls.files()
+        for what in files.holds:
             try:
-                shown += [overview_pb2.HeldCertificate(what=what, subject=_cut(of), ends=at) for of, at in read()]
+                ends = files.ends(what)
+                shown += [overview_pb2.HeldCertificate(what=what, subject=_cut(of), ends=at) for of, at in ends]
             except ConfigError as fault:
                 shown.append(overview_pb2.HeldCertificate(what=what, fault=_cut(fault)))
         view.certificates.extend(_page(view, shown, page))

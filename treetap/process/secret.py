@@ -99,12 +99,12 @@ class Secret(Strict):
             raise ConfigError(f"{where}: is empty; it must hold the secret")
         return content
 
-    def phrase(self, field: str, within_s: float = WITHIN_S) -> bytes:
+    def phrase(self, field: str) -> bytes:
         """A passphrase: one line, without its end. Raises ConfigError as `read` does, and for several lines.
 
         At most `MOST_PHRASE` bytes.
         """
-        phrase = self.read(field, MOST_PHRASE, within_s).removesuffix(b"\n").removesuffix(b"\r")
+        phrase = self.read(field, MOST_PHRASE).removesuffix(b"\n").removesuffix(b"\r")
         if not phrase or b"\n" in phrase or b"\0" in phrase:
             raise ConfigError(f"{field}: {self._where()}: it must hold one line of text, the secret alone")
         return phrase

@@ -11,12 +11,14 @@ The one exception from mutual TLS, only by explicit configuration, are calls wit
 from __future__ import annotations
 
 import logging
+import math
 import ssl
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -40,7 +42,7 @@ from treetap.wire.certificates import (
     read_key,
     signed_by,
 )
-from treetap.wire.revoked import Revoked, read_revoked
+from treetap.wire.revoked import Revoked, read_lists, read_revoked
 from treetap.wire.roles import Identity, Role
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,8 @@ log = logging.getLogger(__name__)
 BOTH_ENDS = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
 #: Metadata key under which a caller gives its name. A server with certificates never looks at it.
 NAME_KEY = "treetap-name"
+#: The subject of a certificate, or the length of a list of revoked ones; and its last moment, Unix time.
+End: TypeAlias = tuple[str, float]
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,27 @@ class TlsFiles:
     def revocations(self, authorities: Sequence[x509.Certificate]) -> Revoked | None:
         """Certificates that the authorities have revoked; None without a list. Raises ConfigError for a bad list."""
         return None if self.revoked is None else read_revoked(self.revoked, authorities)
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """The names of what ends: `own`, `authority` (there may be several), and perhaps `revoked`, a list."""
+        return ("own", "authority") if self.revoked is None else ("own", "authority", "revoked")
+
+    def ends(self, what: str) -> list[End]:
+        """The ends of one of `holds`, from the file as it is. Raises ConfigError."""
+        if what == "revoked":
+            assert self.revoked is not None, "without a list nothing of it ends"
+            listed = read_lists(self.revoked, read_certificates(self.ca))
+            return [(f"list of {sum(map(len, listed.serials.values()))} revoked", listed.until.timestamp())]
+        certificates = read_certificates(self.certificate)[:1] if what == "own" else read_certificates(self.ca)
+        return [(one.subject.rfc4514_string(), one.not_valid_after_utc.timestamp()) for one in certificates]
+
+    def first_end(self, what: str) -> float:
+        """The first of these ends: Unix time, NaN if the file cannot be read."""
+        try:
+            return min(at for _, at in self.ends(what))
+        except ConfigError:  # the process's log names it
+            return math.nan
 
     def fault(self, certificate: x509.Certificate, expected_name: str | None, role: Role | None) -> str | None:
         """:func:`certificate_fault` by these files as they are now. Raises ConfigError where they cannot be used."""
