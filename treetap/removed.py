@@ -28,7 +28,9 @@ class Removed(NamedTuple):
         return f"was taken out: {self.instead}"
 
 
-REMOVED: tuple[Removed, ...] = ()
+REMOVED: tuple[Removed, ...] = (
+    Removed("OutputTable", "tensorboard", "log to MLflow (mlflow = ...), or read history.csv beside the results"),
+)
 
 
 def removed(where: Iterable[str], name: str) -> Removed | None:

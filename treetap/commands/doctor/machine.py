@@ -36,7 +36,6 @@ PURPOSES = {
     "serve": "answers over HTTP",
     "sql": "tables in PostgreSQL and SQLite",
     "telemetry": "traces of jobs by OpenTelemetry",
-    "tensorboard": "runs of experiments in TensorBoard",
     "tokens": "keys in PKCS#11 tokens",
 }
 OF_DEVELOPERS = ("bench", "dev", "interop", "site", "test")
