@@ -29,6 +29,7 @@ class Removed(NamedTuple):
 
 
 REMOVED: tuple[Removed, ...] = (
+    Removed(COMMANDS, "data", "run python benchmarks/data.py in a copy of the sources, which lists and fetches the sets"),
     Removed("OutputTable", "tensorboard", "log to MLflow (mlflow = ...), or read history.csv beside the results"),
 )
 

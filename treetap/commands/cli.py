@@ -41,7 +41,6 @@ class Commands(LazyGroup):
             "Split one table between parties and run the federation on it, once per seed and fold; keep the results.",
             TRY,
         ),
-        "data": Row("treetap.commands.data.cli", "Public data sets that benchmarks read.", TRY),
         "new": Row("treetap.commands.new.cli", "Folders of a federation, or of one party, to start from.", PARTY),
         "party": Row(
             "treetap.commands.cli",

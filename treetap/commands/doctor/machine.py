@@ -27,7 +27,6 @@ PURPOSES = {
     "audit": "attacks, audits, frontiers",
     "cluster": "workers on a cluster of Ray",
     "console": "pages for a party's people",
-    "data": "public tables that are Excel workbooks",
     "demo": "treetap demo",
     "explain": "Shapley values in Python, and shap's pictures",
     "mlflow": "runs of experiments in MLflow",
