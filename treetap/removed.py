@@ -29,7 +29,10 @@ class Removed(NamedTuple):
 
 
 REMOVED: tuple[Removed, ...] = (
-    Removed(COMMANDS, "data", "run python benchmarks/data.py in a copy of the sources, which lists and fetches the sets"),
+    Removed(
+        COMMANDS, "capacity", "read Planning in docs/operations.md: measured trainings, and a formula for each cost"
+    ),
+    Removed(COMMANDS, "data", "run python benchmarks/data.py in a copy of the sources"),
     Removed("OutputTable", "tensorboard", "log to MLflow (mlflow = ...), or read history.csv beside the results"),
 )
 

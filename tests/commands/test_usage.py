@@ -29,7 +29,7 @@ COMMANDS = [
     *("align", "frontier", "doctor", "health"),
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
     *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "ledger"),
-    *("leakage", "capacity", "jobs", "approve", "refuse", "console", "relay", "trail", "forget"),
+    *("leakage", "jobs", "approve", "refuse", "console", "relay", "trail", "forget"),
     *("state", "state rotate", "state export"),
     *("protocol", "new", "new federation", "new party", "measure-epsilon"),
 ]

@@ -168,12 +168,6 @@ class Commands(LazyGroup):
             "its own.",
             OPERATE,
         ),
-        "capacity": Row(
-            "treetap.commands.capacity.cli",
-            "Estimate a boosting job on machines that you plan: time by phase, bytes, memory, and "
-            "what saturates first.",
-            OPERATE,
-        ),
         "prune": Row(
             "treetap.commands.jobs.cli",
             "Delete the coordinator's record of jobs that are over. Models, predictions and "
