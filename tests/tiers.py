@@ -31,8 +31,7 @@ IMPORTED = {
     "python-louvain": "community",
     "python-pkcs11": "pkcs11",
     "scikit-learn": "sklearn",
-    "opentelemetry-proto": "opentelemetry",
-    "opentelemetry-sdk": "opentelemetry",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
     "xgboost-cpu": "xgboost",
     "pytest-xdist": "xdist",
 }
