@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,24 +21,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 import two_party
-from grown_levels import grown_nodes
 
 from party.boosting.layout import layout
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.commands.capacity.training import PartyColumns, agreed_sizes
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
-from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.histogram_scheme import parameters_of, rounded_up
 from treetap.lattice.histogram_sums import HistogramSums
+from treetap.lattice.histogram_ways import Needs, built_nodes
 from treetap.native.histogram_arrays import SEED_BYTES
 from treetap.protocols.key_options import PAILLIER
-from treetap.trees.binning import bin_table
-from treetap.trees.centralised import train
+from treetap.trees.binning import BinnedTable, bin_table
+from treetap.trees.centralised import CentralTrees, train
+from treetap.trees.ensemble import Tree
 from treetap.trees.gradient_bits import record_bounds
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
-from treetap.trees.tree_bins import GlobalBins, left_sums_of
+from treetap.trees.tree_bins import GlobalBins, goes_left, left_sums_of
 from treetap.workers.engines import InProcessEngine
 
 Ints = npt.NDArray[np.int64]
@@ -59,11 +59,16 @@ class Job:
     """
 
     params: BoostingParams
-    columns: PartyColumns
+    columns: BinnedTable
     bins: GlobalBins
     trees: Sequence[Sequence[Sequence[Ints]]]
     slots: Slots
     values: Ints
+
+    @property
+    def candidates(self) -> int:
+        """Split candidates of a node."""
+        return sum(shape.sums for shape in self.columns.shapes)
 
     def check(self, nodes: Sequence[Ints], opened: Ints, order: Ints) -> None:
         """Compare the opened sums of some nodes, in an order of candidates, with numpy's."""
@@ -100,9 +105,35 @@ def job(depth: int, trees: int, records: int = two_party.RECORDS) -> Job:
     model = train(bins, grown.column(two_party.LABEL).to_numpy(), params)
     nodes = grown_nodes(model, dict(bins), records, depth)
     own = bins[1][1]
-    of_party = PartyColumns(tuple(feature.shape for feature in own.features), own.codes)
     tree_bins = GlobalBins(own, np.arange(len(own.features)))
-    return with_bits(Job(params, of_party, tree_bins, nodes, Slots((1,)), np.zeros((records, 1), np.int64)), None)
+    return with_bits(Job(params, own, tree_bins, nodes, Slots((1,)), np.zeros((records, 1), np.int64)), None)
+
+
+def records_of(model: CentralTrees, tree: Tree, bins: Mapping[str, BinnedTable], records: int) -> dict[int, Ints]:
+    """The records of each node of a tree; `bins`: of each party."""
+    drawn = {1: np.arange(records)}
+    for made in sorted(tree.splits, key=lambda made: made.node):
+        columns = GlobalBins(bins[made.owner], np.arange(len(bins[made.owner].features)))
+        mask = goes_left(columns, made.node, drawn[made.node], model.entry(made)[0])
+        drawn[2 * made.node], drawn[2 * made.node + 1] = drawn[made.node][mask], drawn[made.node][~mask]
+    return drawn
+
+
+def grown_nodes(
+    model: CentralTrees, bins: Mapping[str, BinnedTable], records: int, depth: int
+) -> list[list[list[Ints]]]:
+    """For each tree and level the records of each node that is summed: of two siblings those of the smaller one."""
+    trees = []
+    for tree in model.ensemble.trees:
+        drawn = records_of(model, tree, bins, records)
+        pairs = sorted({node >> 1 for node in drawn if node > 1})
+        smaller = [min((2 * parent, 2 * parent + 1), key=lambda child: len(drawn[child])) for parent in pairs]
+        levels: list[list[Ints]] = [[drawn[1]]] + [[] for _ in range(1, depth)]
+        for node in smaller:
+            if (level := node.bit_length() - 1) < depth:
+                levels[level].append(drawn[node])
+        trees.append(levels)
+    return trees
 
 
 def with_bits(job: Job, bits: int | None) -> Job:
@@ -145,12 +176,10 @@ async def _keyed(job: Job, secret: secret_keys.SecretKey) -> tuple[Took, Opened,
     engine, took, opened = InProcessEngine(), Took(0.0, 0, 0), Opened()
     holder = KeyHolder(engine, secret, job.slots, "short-exponent", "job")
     await holder.start()
-    count, columns = job.columns.candidates, [job.values[:, slot] for slot in range(job.values.shape[1])]
-    assert job.columns.codes is not None
+    count, columns = job.candidates, [job.values[:, slot] for slot in range(job.values.shape[1])]
     for t, stages in enumerate(job.trees):
         order = np.random.default_rng(t).permutation(count)
-        shapes = job.columns.shapes
-        sums = EncryptedSums(engine, secret.public, job.slots, job.columns.codes, shapes, str(t))
+        sums = EncryptedSums(engine, secret.public, job.slots, job.columns.codes, job.columns.shapes, str(t))
         async for first, ciphertexts in holder.encrypt_blocks(columns):
             rows = np.arange(first, first + len(ciphertexts) // secret.public.ciphertext_bytes)
             await sums.add_block(rows, ciphertexts)
@@ -165,12 +194,12 @@ async def _keyed(job: Job, secret: secret_keys.SecretKey) -> tuple[Took, Opened,
 
 
 async def _queries(job: Job) -> tuple[Took, Opened, Job]:
-    records, count = len(job.values), job.columns.candidates
-    agreed: HistogramParameters = agreed_sizes(job.params, records, [job.columns])
+    records, count = len(job.values), job.candidates
+    queries = rounded_up(job.params.n_estimators * built_nodes(job.params, Needs.of(job.params)))
+    agreed = parameters_of(records, job.slots, job.params.max_bin, rounded_up(count), queries, 1)
     engine, took, opened = InProcessEngine(), Took(0.0, 0, 0, agreed.words, agreed.word_bits), Opened()
     seed = os.urandom(SEED_BYTES)
     holder = HistogramKeyHolder(engine, agreed, job.slots, seed, "job")
-    assert job.columns.codes is not None
     sums = HistogramSums(engine, agreed, seed, job.columns.codes, job.columns.shapes, "job")
     await holder.start()
     await sums.start()

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from data import image_table
 from rich.table import Table as Shown
 
 from treetap import terminal
-from treetap.commands.data.images import image_table
 from treetap.commands.local_federation import LocalFederation
 from treetap.models.arrays import read_arrays
 from treetap.models.store import WEIGHTS

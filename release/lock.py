@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOCKED = ROOT / "release" / "locked"
 #: Extras of images; those of `pyproject.toml` that are not here are for workstations and tests.
-EXTRAS = ("audit", "cluster", "data", "serve", "sql")
+EXTRAS = ("audit", "cluster", "serve", "sql")
 BUILD = (
     "auditwheel>=6.4",
     "build>=1.2",

@@ -15,8 +15,7 @@ HEAVY = frozenset(
         *("grafana_foundation_sdk",),
         *("alembic", "boto3", "botocore", "docker", "importlinter", "ipykernel", "kubernetes_validate", "llvmlite"),
         *("matplotlib", "mlflow", "moto", "mypy", "nbclient", "nbformat", "numba", "ray", "schemathesis"),
-        *("opentelemetry", "shap", "sqlalchemy", "tenseal"),
-        *("tensorboard", "tensorboardX", "torch"),
+        *("opentelemetry", "shap", "sqlalchemy", "tenseal", "torch", "xlrd"),
     )
 )
 #: Set where they are hidden, for the fork server, which inherits it.

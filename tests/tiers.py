@@ -30,8 +30,7 @@ LEFT_OUT = {"first": ({"second_tier", "campaign"}, "make test-all"), "all": ({"c
 IMPORTED = {
     "python-louvain": "community",
     "scikit-learn": "sklearn",
-    "opentelemetry-proto": "opentelemetry",
-    "opentelemetry-sdk": "opentelemetry",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
     "xgboost-cpu": "xgboost",
     "pytest-xdist": "xdist",
 }

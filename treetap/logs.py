@@ -183,8 +183,8 @@ def _log_lines(readable: int) -> None:
             log.log(level, "%s%s", "refused TLS handshake: " if refused else "", message.rstrip())
 
 
-#: Variables by which a library would write numbers that it measures elsewhere.
-_OF_OTHERS = ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir")
+#: Variables by which a library would write elsewhere what it measures, or the keys of its connections.
+_OF_OTHERS = ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir", "SSLKEYLOGFILE")
 #: What gRPC may take from the environment: its log, and which of its two ways to look names up works on this host.
 OF_GRPC = ("GRPC_VERBOSITY", "GRPC_TRACE", "GRPC_DNS_RESOLVER")
 #: Beginning of the variables of OpenTelemetry's SDK, which a process may be given back by its file.

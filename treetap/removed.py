@@ -62,6 +62,11 @@ REMOVED: tuple[Removed, ...] = (
     ),
     Removed(COMMANDS, "trail", "read charges by treetap ledger, decisions by treetap jobs, messages by a transcript"),
     Removed(STATE, "trail.jsonl", "move it to where an auditor keeps it; nothing reads it any more"),
+    Removed(
+        COMMANDS, "capacity", "read Planning in docs/operations.md: measured trainings, and a formula for each cost"
+    ),
+    Removed(COMMANDS, "data", "run python benchmarks/data.py in a copy of the sources"),
+    Removed("OutputTable", "tensorboard", "log to MLflow (mlflow = ...), or read history.csv beside the results"),
 )
 
 

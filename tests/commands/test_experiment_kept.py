@@ -147,10 +147,9 @@ def test_an_experiment_is_resumed(
     assert [each["seed"] for each in json.loads(captured.out)["runs"]] == [4, 5]
     assert made == ["seed-4", "seed-5"]
     assert not Path("runs/exp/seed-5/half").exists()
-    written(Path(), data="seed = [4, 5, 6]", job="n_estimators = 3\n[output]\ntensorboard = true")
+    written(Path(), data="seed = [4, 5, 6]", job="n_estimators = 3")
     run_file(file, as_json=True, resume=Path("runs/exp"))
     assert made == ["seed-4", "seed-5", "seed-6"]
-    assert [path.name for path in Path("runs/exp/tensorboard").iterdir()] == ["seed-6"]
 
 
 def test_another_experiment_is_not_resumed(file: Path, made: list[str]) -> None:

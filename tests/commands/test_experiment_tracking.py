@@ -1,4 +1,4 @@
-"""Results of experiments in MLflow and TensorBoard: read back by the libraries, and what happens where they fail."""
+"""Results of experiments in MLflow: read back by the library, and what happens where they fail."""
 
 from __future__ import annotations
 
@@ -103,29 +103,6 @@ def test_mlflow_has_what_was_measured(made: list[int], capsys: pytest.CaptureFix
     assert page.read_text() == Path("runs/exp/report.html").read_text()
 
 
-def test_tensorboard_has_what_was_measured(made: list[int]) -> None:
-    """Scalars by round and at the end, parameters and the page's path; a run that is made anew replaces its files."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    run_file(written("tensorboard = true"), as_json=True)
-    for seed in (4, 5):
-        folder = Path(f"runs/exp/tensorboard/seed-{seed}")
-        assert len(list(folder.iterdir())) == 1
-        events = EventAccumulator(str(folder), size_guidance={"tensors": 0, "scalars": 0})
-        events.Reload()
-        wanted = run(seed)
-        for name in wanted.history[0]:
-            records, _, measure = name.partition("_")
-            course = [(each.step, each.value) for each in events.Scalars(f"{measure}/{records}")]
-            assert course == [(k, pytest.approx(row[name])) for k, row in enumerate(wanted.history)]
-        (last,) = events.Scalars("final/test_auc")
-        assert (last.step, last.value) == (3, pytest.approx(wanted.metrics["test"]["auc"]))
-        texts = {name: events.Tensors(name)[0].tensor_proto.string_val[0].decode() for name in events.Tags()["tensors"]}
-        (given,) = [text for name, text in texts.items() if name.startswith("parameters")]
-        assert json.loads(given)["job.n_estimators"] == "4"
-        assert any(str(Path("runs/exp/report.html").resolve()) in text for text in texts.values())
-
-
 class _Server(ThreadingHTTPServer):
     """A tracking server that answers every call with an error, or with nothing."""
 
@@ -208,7 +185,6 @@ def test_a_server_that_is_not_there(made: list[int], monkeypatch: pytest.MonkeyP
         ('mlflow = "http://me:secret@host:5000"', "give it by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"),
         ('mlflow = "$NOT_SET/x"', "output.mlflow = '$NOT_SET/x': the environment variable is not set"),
         ('mlflow = "a?b"', "has one of # % ?; name another"),
-        ("tensorboard = 1", "output.tensorboard: Input should be a valid boolean"),
         ("wandb = true", "output.wandb: unknown key"),
     ],
 )
@@ -222,18 +198,14 @@ def test_outputs_that_cannot_be(output: str, says: str, made: list[int]) -> None
 
 
 @pytest.mark.parametrize(
-    ("output", "library", "extra"),
-    [
-        ('mlflow = "http://host:5000"', "mlflow", "mlflow"),
-        ('mlflow = "tracked"', "sqlalchemy", "mlflow"),
-        ("tensorboard = true", "tensorboardX", "tensorboard"),
-    ],
+    ("output", "library"),
+    [('mlflow = "http://host:5000"', "mlflow"), ('mlflow = "tracked"', "sqlalchemy")],
 )
 def test_a_library_that_is_not_installed(
-    output: str, library: str, extra: str, made: list[int], monkeypatch: pytest.MonkeyPatch
+    output: str, library: str, made: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The extra that installs it is named before anything starts."""
     monkeypatch.setattr(experiment_file, "find_spec", lambda name: None if name == library else name)
-    with pytest.raises(BadInput, match=rf"needs {library}: \S*pip install -e '\S*\[{extra}\]'"):
+    with pytest.raises(BadInput, match=rf"needs {library}: \S*pip install -e '\S*\[mlflow\]'"):
         run_file(written(output), as_json=True)
     assert made == []

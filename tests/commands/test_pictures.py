@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -88,19 +87,12 @@ def test_the_picture_of_a_frontier_is_what_is_drawn() -> None:
 
 
 @pytest.mark.second_tier
-def test_the_pictures_of_growth_and_capacity_are_what_is_drawn(tmp_path: Path) -> None:
-    """Growth from its committed results; capacity with made-up minutes, which leave legend and axes as they are."""
+def test_the_picture_of_growth_is_what_is_drawn(tmp_path: Path) -> None:
+    """From its committed results."""
     needs_libraries("matplotlib", extra="bench")
-    from renderers import capacity, growth
+    from renderers import growth
 
     growth.draw(growth.read_results(growth.RESULTS), tmp_path / "growth.svg")
-    every = product(capacity.RECORDS, capacity.LINES, capacity.SCHEMES, capacity.NODES)
-    points = [
-        capacity.Point(records, nodes, scheme, line, {"seconds": {"tree": 60.0}})
-        for records, line, scheme, nodes in every
-    ]
-    capacity.draw(points, tmp_path / "capacity.svg")
-    for name in ("growth.svg", "capacity.svg"):
-        drawn, kept = (texts((folder / name).read_text(encoding="utf-8")) for folder in (tmp_path, DOCS))
-        assert set(drawn) == set(kept)
-        assert len(set(kept)) > 5
+    drawn, kept = (texts((folder / "growth.svg").read_text(encoding="utf-8")) for folder in (tmp_path, DOCS))
+    assert set(drawn) == set(kept)
+    assert len(set(kept)) > 5

@@ -161,7 +161,7 @@ def test_a_damaged_transcript(tmp_path: Path) -> None:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("buffering", ["", "1"])
-@pytest.mark.parametrize("words", ["--help", "--version", "data list", "data list --json"])
+@pytest.mark.parametrize("words", ["--help", "--version", "protocol", "protocol --json"])
 def test_an_output_that_is_full(words: str, buffering: str) -> None:
     """A report that cannot be written is one message and status 1, whether Python holds output back or not."""
     environment = {**os.environ, "PYTHONUNBUFFERED": buffering}
@@ -179,7 +179,7 @@ def test_a_reader_who_went_away(buffering: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     environment = {**os.environ, "PYTHONUNBUFFERED": buffering}
-    command = [sys.executable, "-m", "treetap", "data", "list", "--json"]
+    command = [sys.executable, "-m", "treetap", "protocol", "--json"]
     ended = subprocess.run(command, env=environment, stdout=writing, stderr=-1, text=True, check=False, timeout=60)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (1, "")

@@ -26,11 +26,10 @@ from treetap.wire.tls import TlsFiles
 
 COMMANDS = [
     *("", "demo", "experiment", "party", "coordinator", "train", "predict", "status", "cancel", "resume", "transcript"),
-    *("align", "frontier", "doctor", "health", "data", "data list", "data fetch"),
+    *("align", "frontier", "doctor", "health"),
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
     *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "ledger"),
-    *("leakage", "capacity", "jobs", "approve", "refuse", "console", "relay", "forget"),
-    *("state", "state rotate", "state export"),
+    *("leakage", "jobs", "approve", "refuse", "console", "relay", "forget"),
     *("protocol", "new", "new federation", "new party", "measure-epsilon"),
 ]
 

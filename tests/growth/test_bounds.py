@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from party.growth.messages import child_messages, sampled_messages, space_messages
 from party.runtime import mailbox
-from party.runtime.messages import CountedBody
 from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, run
@@ -18,12 +14,7 @@ from tests.worlds import PARTIES, spec
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.protocols.growth import (
     GROWTH,
-    PlannedTree,
     TreeSizes,
-    branches_of_leaves,
-    drawn_sets,
-    left_records,
-    records_of_nodes,
     sums_of_nodes,
     words_of_nodes,
 )
@@ -33,7 +24,7 @@ from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.slots import Slots, width_for
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2, growth_pb2, types_pb2
+from treetap.wire.v2 import exchange_pb2, growth_pb2
 
 
 @pytest.mark.second_tier(but=2)
@@ -91,48 +82,6 @@ def test_sums_below_the_root_are_bounded_by_those_of_the_root(tmp_path: Path) ->
     run(main())
 
 
-def test_sizes_of_a_tree_that_is_planned_are_those_that_accounts_count() -> None:
-    """By the numbers of a tree the same functions give what its messages take, to a few hundredths."""
-    total, nodes, params = 30_000, 12, BoostingParams(n_estimators=5, max_depth=5, max_bin=32)
-    members, key, (holder, party) = (
-        Members("coordinator", PARTIES[0], PARTIES[1:]),
-        KeyKind.of(spec(params)),
-        PARTIES[:2],
-    )
-    planned = PlannedTree([1, 1, 2, nodes], {party: [nodes] * 4}, {party: [nodes] * 4}, 32)
-    sizes = TreeSizes(
-        members=members,
-        key=key,
-        params=params,
-        records=total,
-        per_ciphertext=9,
-        offered={party: (0, 200)},
-        handles=100,
-        planned=planned,
-        counted=True,
-    )
-    none = np.empty(0, dtype=np.int64)
-    sets = [(1 << 3, 5, none)] * nodes
-    sums = growth_pb2.CandidateSums(
-        nodes=range(8, 8 + nodes), ciphertexts=bytes(-(-nodes * 200 // 9) * key.ciphertext_bytes)
-    )
-    branch = types_pb2.Branch(handle=100, left=True)
-    paths = growth_pb2.LeafPaths(leaves=[growth_pb2.LeafPath(branches=[branch] * 5)] * 32)
-    for bound, counted, close in (
-        (left_records(sizes, Series(party, holder, 0, 3)), _counted(child_messages(sets, total)), 0.02),
-        (
-            records_of_nodes(sizes, Series(holder, party, 0, 3)),
-            _counted(space_messages([(8, none)] * nodes, total)),
-            0.02,
-        ),
-        (drawn_sets(sizes, Series(holder, party)), _counted(sampled_messages(none, total)), 0.02),
-        (sums_of_nodes(sizes, Series(party, holder, 0, 3)), sums.ByteSize(), 0.02),
-        (branches_of_leaves(sizes, Series(holder, party)), paths.ByteSize(), 0.6),  # most of the leaves are less deep
-    ):
-        assert counted <= bound * (1 + close)
-        assert bound <= counted * (1 + close)
-
-
 @pytest.mark.parametrize("records", [40, 50_000])
 def test_words_and_halves_of_a_lattice_are_bounded_by_their_layout(records: int) -> None:
     """What is due passes, and bounds are no more than some times as much."""
@@ -156,7 +105,3 @@ def test_words_and_halves_of_a_lattice_are_bounded_by_their_layout(records: int)
     root, first = Series(party, holder, 0, 0), 62 * (agreed.second_half_bytes + 8 * words)
     sizes.announced[party] = 62
     assert first <= sums_of_nodes(sizes, root) <= 2 * first
-
-
-def _counted(bodies: Iterable[CountedBody]) -> int:
-    return sum(body.counted.ByteSize() for body in bodies)

@@ -18,7 +18,6 @@ LOOKS = {
     "coordinator/config.py": "defaults of own addresses",
     "treetap/api/loopback.py": "own processes of a trial",
     "treetap/commands/approvals/client.py": "the default of a console's address",
-    "treetap/commands/capacity/measuring.py": "two own processes under mutual TLS",
     "treetap/commands/console/listening.py": "a console's address, to which no relay leads",
     "treetap/commands/experiment/tracking.py": "a server that is called",
     "treetap/commands/health/question.py": "an own server that is called, under mutual TLS",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import ssl
 import sys
@@ -21,11 +22,10 @@ from treetap import logs
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.doctor.connections import check_telemetry
 from treetap.errors import ConfigError
-from treetap.process import collector as module
-from treetap.process.collector import Collector, Untaken
+from treetap.process import spans as module
 from treetap.process.config import TelemetryConfig
 from treetap.process.secret import Secret
-from treetap.process.spans import Spans
+from treetap.process.spans import Exporter, Spans
 from treetap.trees.params import BoostingParams
 from treetap.wire.roles import Role
 
@@ -71,29 +71,67 @@ def _flood(opened: socket.socket) -> None:
             opened.sendall(bytes(1 << 20))
 
 
-@pytest.mark.parametrize("answer", [_drip, lambda _: None, _flood], ids=["drip", "silence", "flood"])
-def test_a_request_has_one_deadline_and_an_answer_a_bound(answer: Callable[[socket.socket], None]) -> None:
-    """However the collector answers, a request ends in time, and nothing of the answer is repeated."""
+def _asked(config: TelemetryConfig, within_s: float = 10.0) -> str:
+    """The reason for which a collector does not take a request; empty where it does."""
+    exporter = Exporter("bank", config, lambda _: None, within_s)
+    exporter.export([])
+    return exporter.why
+
+
+@pytest.mark.parametrize("answer", [lambda _: None, _flood], ids=["silence", "flood"])
+def test_a_request_has_a_deadline_and_no_content_is_read(
+    answer: Callable[[socket.socket], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A request ends in time, and nothing of the answer is repeated, in the log neither."""
+    caplog.set_level(logging.DEBUG)
     with listening(answer) as endpoint:
         began = time.monotonic()
-        with pytest.raises(Untaken) as failure:
-            Collector("bank", TelemetryConfig(endpoint=endpoint)).take(b"", 0.3)
+        why = _asked(TelemetryConfig(endpoint=endpoint), 0.3)
         assert time.monotonic() - began < 3
-        assert failure.value.again
-        assert "geheim" not in str(failure.value)
+        assert re.fullmatch(r"there is no answer \(\w+\)|it answers with status 503", why)
+    assert [record for record in caplog.records if "geheim" in record.getMessage()] == []
+
+
+@pytest.mark.parametrize("answer", [_drip, lambda _: None, _flood], ids=["drip", "silence", "flood"])
+def test_the_end_of_a_process_does_not_wait(
+    answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However slowly the collector answers; what it has not taken is counted."""
+    monkeypatch.setattr(module, "CLOSE_S", 0.3)
+    dropped = list[int]()
+    with listening(answer) as endpoint:
+        spans = Spans("bank", TelemetryConfig(endpoint=endpoint), dropped.append)
+        spans.job("j", 1, TRACE).end("finished")
+        began = time.monotonic()
+        spans.close()
+        assert time.monotonic() - began < 2
+        assert sum(dropped) == 1
 
 
 def test_a_redirect_is_not_followed() -> None:
-    """A collector cannot send a process elsewhere, such as to its neighbours."""
+    """A collector cannot send a process elsewhere, such as to its neighbours; the spans count as lost."""
+    dropped = list[int]()
     with taking() as other, taking((307, {"Location": other.endpoint})) as first:
-        with pytest.raises(Untaken, match="status 307"):
-            Collector("bank", TelemetryConfig(endpoint=first.endpoint)).take(b"")
-        assert (first.paths, other.paths) == ([PATH], [])
+        spans = Spans("bank", TelemetryConfig(endpoint=first.endpoint), dropped.append)
+        spans.job("j", 1, TRACE).end("finished")
+        spans.close()
+        assert (first.paths, other.paths, sum(dropped)) == ([PATH], [], 1)
+
+
+def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector is called directly, whatever is set there."""
+    with taking() as server, taking() as proxy:
+        at = f"http://127.0.0.1:{proxy.server_port}"
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, at)
+        monkeypatch.delenv("no_proxy", raising=False)
+        assert _asked(TelemetryConfig(endpoint=server.endpoint)) == ""
+        assert (server.paths, proxy.paths) == ([PATH], [])
 
 
 def test_a_job_does_not_notice_a_collector_that_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Spans beyond the queue are counted, the loss is said once, and the job ends as without."""
-    caplog.set_level(logging.WARNING, logger="treetap.process.collector")
+    caplog.set_level(logging.WARNING, logger="treetap.process.spans")
 
     async def main() -> float:
         here = world(16, (1, 1))
@@ -118,7 +156,8 @@ def test_a_job_does_not_notice_a_collector_that_is_away(tmp_path: Path, caplog: 
 
 def test_a_full_queue_drops_and_counts(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The queue has a bound while the collector keeps a request waiting; ending a span never waits for it."""
-    monkeypatch.setattr(module, "QUEUE", 10)
+    for most in ("QUEUE", "BATCH"):
+        monkeypatch.setattr(module, most, 10)
     monkeypatch.setattr(module, "CLOSE_S", 0.1)
     dropped = list[int]()
     with listening(lambda _: None) as endpoint:
@@ -138,7 +177,7 @@ def test_a_full_queue_drops_and_counts(monkeypatch: pytest.MonkeyPatch, caplog: 
 def test_spans_that_could_not_leave_leave_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector that is busy gets the same spans again; one that refuses them does not."""
     monkeypatch.setattr(module, "PAUSE_S", 0.02)
-    for status, number in ((503, 2), (400, 1)):
+    for status, number in ((503, 1), (400, 1)):
         dropped = list[int]()
         with taking((status, {})) as server:
             spans = Spans("bank", TelemetryConfig(endpoint=server.endpoint), dropped.append)
@@ -166,46 +205,45 @@ def test_headers_of_a_file_and_of_a_command(tmp_path: Path) -> None:
     file = tmp_path / "headers"
     file.write_text("authorization: Bearer one\nx-scope-orgid: bank\n")
     with taking((401, {})) as server:
-        collector = Collector("bank", _with_headers(server.endpoint, Secret(file=file)))
+        exporter = Exporter("bank", _with_headers(server.endpoint, Secret(file=file)), lambda _: None)
         file.write_text("authorization: Bearer two\n")
-        for again in (True, False):
-            with pytest.raises(Untaken, match="status 401") as refused:
-                collector.take(b"")
-            assert refused.value.again is again
+        exporter.export([])
+        assert exporter.why == "it answers with status 401"
         server.answer = (200, {})
-        collector.take(b"")
+        exporter.export([])
         command = (sys.executable, "-c", "print('authorization: Bearer three')")
-        Collector("bank", _with_headers(server.endpoint, Secret(command=command))).take(b"")
+        assert _asked(_with_headers(server.endpoint, Secret(command=command))) == ""
         assert [head["authorization"] for head in server.heads] == [
             f"Bearer {n}" for n in ("one", "two", "two", "three")
         ]
         assert [head.get("x-scope-orgid") for head in server.heads] == ["bank", None, None, None]
         file.write_text("authorization: geheim\ngeheim\n")
         with pytest.raises(ConfigError, match=r"telemetry\.headers: line 2 is no header") as fault:
-            Collector("bank", _with_headers(server.endpoint, Secret(file=file)))
+            _asked(_with_headers(server.endpoint, Secret(file=file)))
         assert "geheim" not in str(fault.value)
         with pytest.raises(ConfigError, match=r"telemetry\.headers: command 'false': ended with status 1"):
-            Collector("bank", _with_headers(server.endpoint, Secret(command=("false",))))
+            _asked(_with_headers(server.endpoint, Secret(command=("false",))))
 
 
-def test_only_the_named_authority_is_trusted(tmp_path: Path) -> None:
+def test_only_the_named_authority_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector of another authority gets nothing; one of the named authority is asked by its host's name."""
     own, other = tmp_path / "own", tmp_path / "other"
     for certs in (own, other):
         create_authority(certs)
     issue(own, "bank", Role.PARTY, hosts=["127.0.0.1"], days=30)
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
+        monkeypatch.setenv(name, str(own / "ca.crt"))
     with taking() as server:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(own / "bank.crt", own / "bank.key")
         server.socket = context.wrap_socket(server.socket, server_side=True)
         at = f"https://127.0.0.1:{server.server_port}{PATH}"
-        Collector("bank", TelemetryConfig(endpoint=at, ca=own / "ca.crt")).take(b"")
-        for endpoint, ca in ((at, other / "ca.crt"), (at.replace("127.0.0.1", "127.0.0.2"), own / "ca.crt")):
-            with pytest.raises(Untaken):
-                Collector("bank", TelemetryConfig(endpoint=endpoint, ca=ca)).take(b"")
+        assert _asked(TelemetryConfig(endpoint=at, ca=own / "ca.crt")) == ""
+        for endpoint, ca in ((at, other / "ca.crt"), (at.replace("127.0.0.1", "localhost"), own / "ca.crt")):
+            assert "certificate verify failed" in _asked(TelemetryConfig(endpoint=endpoint, ca=ca), 1.0)
         assert len(server.bodies) == 1
         with pytest.raises(ConfigError, match=r"telemetry\.ca: .*nothing: No such file"):
-            Collector("bank", TelemetryConfig(endpoint=at, ca=tmp_path / "nothing"))
+            _asked(TelemetryConfig(endpoint=at, ca=tmp_path / "nothing"))
 
 
 def test_doctor_asks_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,9 +260,14 @@ def test_doctor_asks_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_variables_decide_only_where_the_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attributes of the process come from the environment then, of any bytes; where spans go does not."""
+    """Attributes of the process come from the environment then; where spans go, and with what headers, does not."""
     with taking() as server, taking() as elsewhere:
-        given = {"OTEL_RESOURCE_ATTRIBUTES": "site=north\udcff", "OTEL_EXPORTER_OTLP_ENDPOINT": elsewhere.endpoint}
+        given = {
+            "OTEL_RESOURCE_ATTRIBUTES": "site=north",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": elsewhere.endpoint,
+            "OTEL_EXPORTER_OTLP_HEADERS": "x-more=geheim",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+        }
         for name, value in given.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(logs, "_of_spans", {})
@@ -236,6 +279,7 @@ def test_variables_decide_only_where_the_file_says_so(monkeypatch: pytest.Monkey
         logs.ignored.clear()
         assert [b"north" in body for body in server.bodies] == [False, True]
         assert elsewhere.bodies == []
+        assert [head for head in server.heads if "x-more" in head] == []
 
 
 def test_a_variable_without_sense_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,14 +59,16 @@ def test_a_password_in_the_address_is_not_shown(tmp_path: Path) -> None:
 
 def test_without_the_extra_a_process_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal names the party, the table and the command that installs it; without the table none is needed."""
-    for name in ("spans", "collector"):
+    for name in ("spans",):
         monkeypatch.delitem(sys.modules, f"treetap.process.{name}", raising=False)
     for name in ["opentelemetry", *(name for name in sys.modules if name.startswith("opentelemetry."))]:
         monkeypatch.setitem(sys.modules, name, None)
     metrics = ProcessMetrics("party", "bank")
     metrics.export_spans(None)
     assert metrics.spans is None
-    with pytest.raises(ConfigError, match=r"\[telemetry\] needs opentelemetry\S*: .*\[telemetry\]'") as fault:
+    with pytest.raises(
+        ConfigError, match=r"\[telemetry\] needs (opentelemetry\S*|requests): .*\[telemetry\]'"
+    ) as fault:
         metrics.export_spans(TelemetryConfig(endpoint=NEAR))
     assert fault.value.party == "bank"
 

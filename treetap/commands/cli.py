@@ -41,7 +41,6 @@ class Commands(LazyGroup):
             "Split one table between parties and run the federation on it, once per seed and fold; keep the results.",
             TRY,
         ),
-        "data": Row("treetap.commands.data.cli", "Public data sets that benchmarks read.", TRY),
         "new": Row("treetap.commands.new.cli", "Folders of a federation, or of one party, to start from.", PARTY),
         "party": Row(
             "treetap.commands.cli",
@@ -161,12 +160,6 @@ class Commands(LazyGroup):
             "treetap.commands.cli",
             "Serve a relay until SIGTERM: one public port for processes that can only dial out. It opens no TLS but "
             "its own.",
-            OPERATE,
-        ),
-        "capacity": Row(
-            "treetap.commands.capacity.cli",
-            "Estimate a boosting job on machines that you plan: time by phase, bytes, memory, and "
-            "what saturates first.",
             OPERATE,
         ),
         "prune": Row(

@@ -35,12 +35,6 @@ IN_FLIGHT_PER_WORKER = 2
 BLOCK_BYTES = 3 << 19
 
 
-def blocks_together(parameters: HistogramParameters, workers: int) -> int:
-    """Blocks of records that one call encrypts."""
-    block = parameters.words * DEGREE * WORD_BYTES
-    return max(1, min(BLOCK_BYTES // block, -(-blocks_of(parameters.records) // workers)))
-
-
 class HistogramKeyHolder:
     """Encrypts and opens on an engine.
 
@@ -57,7 +51,9 @@ class HistogramKeyHolder:
     ) -> None:
         self._engine, self.parameters, self._slots, self._seed = engine, parameters, slots, seed
         self._name = f"words/{token}"
-        self._together = blocks_together(parameters, engine.workers)
+        block = parameters.words * DEGREE * WORD_BYTES
+        #: Blocks of records that one call encrypts.
+        self._together = max(1, min(BLOCK_BYTES // block, -(-blocks_of(parameters.records) // engine.workers)))
 
     async def start(self) -> None:
         """Hand the sizes and the seed to every worker."""

@@ -174,7 +174,7 @@ class Passes:
         place, sender = parties.index(series.receiver), parties.index(series.sender)
         owner = owners(self.plan(len(parties)), place).get((sender, series.stage))
         length = sizes.ids if owner is None or owner == place else sizes.lists.get(owner, MOST_IDS)
-        signs = 0 if sizes.counted or owner is None else length // 8
+        signs = 0 if owner is None else length // 8
         return POINT_BYTES * min(length, MOST_IDS) + signs
 
     def row(self) -> MessageRow:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, KeyKind
 from treetap.protocols.messages import (
@@ -44,24 +44,8 @@ _PARTITION = 32
 _BLOCK, _WORD, _REPLY = 4096, 13, 8
 #: Bytes of a switch, its tag included.
 _SWITCH = 2
-#: Bytes of a branch beside its handle.
-_BRANCH = 6
-
-
-class PlannedTree(NamedTuple):
-    """Nodes of a tree that is known beforehand, in a plan, by stage.
-
-    Attributes:
-        built: those whose sums the feature parties make.
-        won: by feature party, those that it wins.
-        relayed: by feature party, those of which it is sent the records.
-        leaves: of the tree.
-    """
-
-    built: Sequence[int]
-    won: Mapping[str, Sequence[int]]
-    relayed: Mapping[str, Sequence[int]]
-    leaves: int
+#: Bytes of a branch with its handle of 63 bits.
+_BRANCH = 16
 
 
 @dataclass(kw_only=True)
@@ -70,35 +54,27 @@ class TreeSizes(JobSizes):
 
     Attributes:
         params: of the job.
-        drawn: records of which a tree's ciphertexts are sent; None: all.
         announced: by feature party, the candidates of a node over all its columns, under a lattice.
         merging: of these, the parties that merge their bins.
         noised: True if sums of a party have noise.
         nodes_per_query: nodes that the words of one query serve, under a lattice.
         offered: by feature party, the tree whose root it offered candidates at last, and their number.
         sums_of_each: sums that come for a candidate.
-        per_ciphertext: sums that a ciphertext of candidates holds at least.
         words: of a record, under a lattice.
         places: the most places of candidates that a node of this party has.
         categories: the numbers of this party's categories that are partitioned, by column.
-        handles: the most handles of a party's splits.
-        planned: the tree, where it is known.
     """
 
     params: TreeParams
-    drawn: int | None = None
     announced: dict[str, int] = field(default_factory=dict)
     merging: frozenset[str] = frozenset()
     noised: bool = False
     nodes_per_query: int = 1
     offered: dict[str, tuple[int, int]] = field(default_factory=dict)
     sums_of_each: int = 1
-    per_ciphertext: int = 1
     words: int = 0
     places: int = 0
     categories: Sequence[int] = ()
-    handles: int = 1 << 63
-    planned: PlannedTree | None = None
 
     def __post_init__(self) -> None:
         self.stages = self.params.expansion.most_stages
@@ -109,38 +85,33 @@ class TreeSizes(JobSizes):
 
     def built(self, stage: int) -> int:
         """Most nodes whose sums are made at a stage."""
-        if self.planned is not None:
-            return self.planned.built[stage]
         return min(self.params.expansion.most_compared(stage), self.nodes(self.params.max_depth - 1))
 
     def candidates(self, series: Series) -> int:
         """Most candidates of a node: as many as the sender offered at the tree's root, where that is known."""
         most = self.announced.get(series.sender, MOST_COLUMNS * min(self.params.max_bin + 1, 2 * self.records))
         tree, offered = self.offered.get(series.sender, (series.round, 0))
-        if self.planned is None and series.stage == 0:
+        if series.stage == 0:
             return most
         return min(most, offered if tree == series.round else 0)
 
 
 def ciphertexts(sizes: TreeSizes, _series: Series) -> int:
     """A ciphertext for each record."""
-    return (sizes.records if sizes.drawn is None else sizes.drawn) * sizes.ciphertext_bytes
+    return sizes.records * sizes.ciphertext_bytes
 
 
 def drawn_sets(sizes: TreeSizes, _series: Series) -> int:
     """The drawn records: one set, or those drawn once, twice, and so on."""
-    return sizes.record_sets(1 if sizes.counted else sizes.records)
+    return sizes.record_sets(sizes.records)
 
 
 def sums_of_nodes(sizes: TreeSizes, series: Series) -> int:
-    """The sums of each candidate of each node that is built, as many in a ciphertext as fit."""
+    """The sums of each candidate of each node that is built; a ciphertext holds one of them at least."""
     nodes = sizes.built(series.stage)
     if sizes.words:  # new second halves for every node at most
         return nodes * (_NODE + sizes.candidates(series) * (sizes.words + _BLOCK) * _REPLY)
-    sums = sizes.sums_of_each * sizes.candidates(series)
-    if sizes.per_ciphertext == 1:
-        return nodes * (_NODE + sums * sizes.ciphertext_bytes)
-    return nodes * _NODE + -(-nodes * sums // sizes.per_ciphertext) * sizes.ciphertext_bytes
+    return nodes * (_NODE + sizes.sums_of_each * sizes.candidates(series) * sizes.ciphertext_bytes)
 
 
 def words_of_nodes(sizes: TreeSizes, series: Series) -> int:
@@ -208,27 +179,22 @@ def partitions_of_nodes(sizes: TreeSizes, _series: Series) -> int:
     return sizes.nodes(sizes.params.max_depth - 1) * len(sizes.categories) * one
 
 
-def left_records(sizes: TreeSizes, series: Series) -> int:
+def left_records(sizes: TreeSizes, _series: Series) -> int:
     """The records that go left, of each node that the sender won: of the node, or of all."""
-    if sizes.planned is not None:
-        return sizes.record_sets(sizes.planned.won[series.sender][series.stage])
     if sizes.params.withheld:
         return sizes.nodes(sizes.params.max_depth - 1) * sizes.record_set()
     return sizes.record_sets(sizes.nodes(sizes.params.max_depth))
 
 
-def records_of_nodes(sizes: TreeSizes, series: Series) -> int:
+def records_of_nodes(sizes: TreeSizes, _series: Series) -> int:
     """The records of each node that may be split and does not come of the receiver's splits."""
-    if sizes.planned is not None:
-        return sizes.record_sets(sizes.planned.relayed[series.receiver][series.stage])
     return sizes.record_sets(sizes.nodes(sizes.params.max_depth))
 
 
 def branches_of_leaves(sizes: TreeSizes, _series: Series) -> int:
     """The receiver's branches on the path to each leaf; all may be its own."""
     depth = sizes.params.max_depth
-    leaves = sizes.nodes(depth) if sizes.planned is None else sizes.planned.leaves
-    return leaves * (_BRANCH + -(-sizes.handles.bit_length() // 7)) * (depth + 1)
+    return sizes.nodes(depth) * _BRANCH * (depth + 1)
 
 
 #: On a lattice, in the place of ciphertexts under a key.

@@ -2,11 +2,10 @@
 
 A protocol declares the contents of the frame that its roles send beside its parameters. Of a row follow the classes
 that a party would send, and to whom, before a job begins (`sent_by`); what a mailbox takes, and how many bytes of it;
-sizes for plans of capacity; and the rows of the protocol's page (`treetap protocol NAME`).
+and the rows of the protocol's page (`treetap protocol NAME`).
 
 A bound is a function of a job's sizes (`JobSizes`, with more in the protocols' own classes) and of one series. A role
-fills these in as it comes to know them; a number that is not known yet is the most that it can be. A plan fills in the
-numbers of the job that it plans.
+fills these in as it comes to know them; a number that is not known yet is the most that it can be.
 """
 
 from __future__ import annotations
@@ -70,7 +69,6 @@ class JobSizes:
         lists: lengths of other parties' lists of blinded ids, by the owner's place, once they are known.
         rounds: trees, epochs or blocks.
         stages: of a round.
-        counted: sets of records take what accounts count for them, not the most that their codings take.
     """
 
     members: Members
@@ -80,7 +78,6 @@ class JobSizes:
     lists: dict[int, int] = field(default_factory=dict)
     rounds: int = 1
     stages: int = 1
-    counted: bool = False
 
     @property
     def ciphertext_bytes(self) -> int:
@@ -94,8 +91,6 @@ class JobSizes:
 
     def record_sets(self, sets: int) -> int:
         """Bytes of sets that have at most all records together."""
-        if self.counted:
-            return sets * self.record_set()
         return 5 * self.records + _RANGE * sets * (1 + self.records // _SPAN)
 
 

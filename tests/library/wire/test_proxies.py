@@ -256,7 +256,7 @@ def _transport(**keys: object) -> TlsFiles:
 
 def test_doctor_names_what_is_set(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Variables that libraries read are named with what they decide; those that steer gRPC are taken away first."""
-    steering = ("GRPC_SSL_CIPHER_SUITES", "PROMETHEUS_MULTIPROC_DIR")
+    steering = ("GRPC_SSL_CIPHER_SUITES", "PROMETHEUS_MULTIPROC_DIR", "SSLKEYLOGFILE")
     for name in ("http_proxy", "PGOPTIONS", "PGPASSFILE", "SSL_CERT_FILE", *steering):
         monkeypatch.setenv(name, "http://one:secret@two:3")
     pin_libraries()

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.additive.residues.batches import Batch
-from treetap.additive.sums.counted_products import candidate_products
 from treetap.additive.sums.joint_cells import BinProducts, Codes, RootCells, bin_products
 from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, in_worker
 from treetap.process.together import together
@@ -330,9 +329,13 @@ class CandidateSums:
         grid = np.frombuffer(left, dtype=np.uint8).reshape(len(orders), -1, width)
         placed = np.concatenate([node[order] for node, order in zip(grid, orders, strict=True)])
         packed = await self._pack(placed, [] if noise is None else self._plaintexts(noise))
-        # What was multiplied is known to this party alone; what it reports follows from the layout.
+        # What was multiplied depends on the data, and is known to this party alone. What it reports follows from the
+        # layout: a record enters one bin of each feature at most, the workers' bins are merged, and each candidate
+        # takes one product, one of a category against the rest up to three.
         self.products += additions + sum(computed for _, computed in partial)
-        self.operations["additions"] += candidate_products(records, shapes, len(orders), self._engine.workers)
+        bins = sum(shape.n_bins + shape.has_missing for shape in shapes)
+        of_node = (self._engine.workers - 1) * bins + sum(shape.products for shape in shapes)
+        self.operations["additions"] += records * len(shapes) + len(orders) * of_node
         self.operations["packings"] += len(packed) // width
         self.operations["obfuscators"] += len(packed) // width
         return packed

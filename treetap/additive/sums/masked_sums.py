@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.additive.residues.batches import Cells
-from treetap.additive.sums.counted_products import masked_products
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
 from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, handed, in_worker
 from treetap.additive.sums.secret_keys import SecretKey
@@ -262,7 +261,8 @@ class MaskedBlock:
         masks = self._masks[self._begun : self._begun + records]
         call = engine.call(self._calls % engine.workers, _mask, self._member._name, part, masks)
         self._pending.append(asyncio.ensure_future(call))
-        self._member.operations["additions"] += masked_products(records, self._member._plan.outgoing)
+        outgoing = self._member._plan.outgoing  # of each incoming entry: how many go on as one, whatever a mask keeps
+        self._member.operations["additions"] += records * (len(outgoing) - len(set(outgoing)))
         self._begun += records
         self._calls += 1
 

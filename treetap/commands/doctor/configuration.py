@@ -37,7 +37,6 @@ from treetap.commands.doctor.connections import (
 from treetap.commands.doctor.machine import arithmetic_of, kernels, protocol_libraries
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.logs import restore_variables_of_spans
 from treetap.names import NAME_RULE, did_you_mean
 from treetap.native import arithmetic
 from treetap.process.config import Relayed
@@ -304,8 +303,6 @@ def _spans(config: party_config.PartyConfig | coordinator_config.CoordinatorConf
     """The check of the collector that a file names."""
     if (telemetry := config.telemetry) is None:
         return {}
-    if telemetry.environment:
-        restore_variables_of_spans()
     return {f"telemetry = {telemetry.endpoint}": partial(check_telemetry, config.name, telemetry)}
 
 

@@ -241,15 +241,16 @@ def check_telemetry(name: str, config: TelemetryConfig) -> list[Finding]:
     """Have the collector take a request without spans. One that does not costs spans, and no job."""
     subject = f"telemetry = {config.endpoint}"
     try:
-        from treetap.process.collector import Collector, Untaken
+        from treetap.process.spans import Exporter
     except ModuleNotFoundError as missing:
         return [Finding("fault", subject, f"needs {missing.name}: {install('telemetry')}, or leave the table out")]
     try:
-        Collector(name, config).take(b"", HELLO_S)
+        exporter = Exporter(name, config, lambda _: None, HELLO_S)
     except ConfigError as fault:
         return [Finding("fault", subject, str(fault))]
-    except Untaken as fault:
-        return [Finding("warning", subject, f"the collector takes no spans: {fault}; jobs go on without")]
+    exporter.export([])
+    if exporter.why:
+        return [Finding("warning", subject, f"the collector takes no spans: {exporter.why}; jobs go on without")]
     variables = sorted(variable for variable in os.environ if variable.startswith(OF_SPANS))
     said = f"; in effect: {', '.join(variables)}" if variables else ""
     return [Finding("ok", subject, f"the collector takes spans{said}")]

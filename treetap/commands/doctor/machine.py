@@ -27,7 +27,6 @@ PURPOSES = {
     "audit": "attacks, audits, frontiers",
     "cluster": "workers on a cluster of Ray",
     "console": "pages for a party's people",
-    "data": "public tables that are Excel workbooks",
     "demo": "treetap demo",
     "explain": "Shapley values in Python, and shap's pictures",
     "mlflow": "runs of experiments in MLflow",
@@ -36,7 +35,6 @@ PURPOSES = {
     "serve": "answers over HTTP",
     "sql": "tables in PostgreSQL and SQLite",
     "telemetry": "traces of jobs by OpenTelemetry",
-    "tensorboard": "runs of experiments in TensorBoard",
 }
 OF_DEVELOPERS = ("bench", "dev", "interop", "site", "test")
 #: A requirement of the package's metadata: its name, its own extras, and the extra that has it.

@@ -11,20 +11,20 @@ from typing import Literal
 
 import pyarrow as pa
 
-from treetap.commands.experiment import tracking
 from treetap.commands.experiment.defended import check
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile, lacking
 from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
 from treetap.commands.experiment.kept import Kept, made_with, new_folder, remove_private_keys
 from treetap.commands.experiment.looked_for import with_positive
 from treetap.commands.experiment.page import html
-from treetap.commands.experiment.results import Logged, Results, RunResult, histories_csv
+from treetap.commands.experiment.results import Results, RunResult, histories_csv
 from treetap.commands.experiment.run import Live, run_seed
 from treetap.commands.experiment.spread_labels import with_classes
+from treetap.commands.experiment.tracking import log_to_mlflow
 from treetap.commands.experiment.xgboost_export import export_run
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import empty_folder, keep_table, to_toml
-from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.errors import BadInput, TreetapError
 from treetap.protocols.registry import training
 from treetap.tables.source_keys import SourceKeys
 from treetap.version import install
@@ -122,20 +122,12 @@ def run_experiment(
             kept.add(result)
             kept.write_beside(HISTORY, histories_csv(kept.runs))
             kept.write_beside(PAGE, html(given, kept.folder.name, kept.runs))
-            if given.output.tensorboard:
-                tracking.write_events(given, result, kept.folder)
             on_run(result)
-        return kept.write(None if mlflow is None else _logged(given, Path(name).stem, mlflow, kept))
+        if mlflow is None:
+            return kept.write(None)
+        return kept.write(log_to_mlflow(given, Path(name).stem, mlflow, kept, (PAGE, HISTORY)))
     except OSError as failure:
         raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
-
-
-def _logged(experiment: ExperimentFile, name: str, address: str, kept: Kept) -> Logged:
-    """The address to which results were logged, or the fault for which they were not: they are on disk."""
-    try:
-        return tracking.log_to_mlflow(experiment, name, address, kept, (PAGE, HISTORY))
-    except Interrupted as failure:
-        return Logged(address=address, experiment=name, fault=str(failure))
 
 
 def _export(kept: Kept, run: RunResult) -> None:

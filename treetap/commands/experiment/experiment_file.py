@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -35,7 +35,6 @@ from treetap.trees.params import TreeParams
 from treetap.version import install
 from treetap.wire.v2 import setup_pb2
 
-Value = TypeVar("Value")
 #: Schemes of MLflow's servers.
 _SERVERS = ("http", "https")
 #: The beginning of an address with a user and a password.
@@ -45,12 +44,10 @@ _MEANT = frozenset("?#%")
 
 
 class OutputTable(Strict):
-    """`mlflow`: the address of a tracking server, or a folder. `tensorboard`: event files below the results' folder."""
+    """Where copies of the results go."""
 
     mlflow: str | None = None
     """The address of an MLflow server, or a folder; `$NAME` is an environment variable. Needs the extra `mlflow`."""
-    tensorboard: bool = False
-    """Write event files below `tensorboard/` of the results' folder. Needs the extra `tensorboard`."""
 
     @field_validator("mlflow")
     @classmethod
@@ -66,12 +63,9 @@ class OutputTable(Strict):
         elif _USER.search(value):
             raise unshown("holds what may be a password, and is no address of a server: write http://HOST:5000")
         needed = ("mlflow",) if "://" in value else ("mlflow", "sqlalchemy", "alembic")
-        return _with_libraries(value, needed, "mlflow")
-
-    @field_validator("tensorboard")
-    @classmethod
-    def _writer(cls, value: bool) -> bool:
-        return _with_libraries(value, ("tensorboardX",) if value else (), "tensorboard")
+        if missing := [name for name in needed if find_spec(name) is None]:
+            raise ValueError(f"needs {missing[0]}: {install('mlflow')}")
+        return value
 
     def mlflow_address(self, base: Path) -> str | None:
         """The address of the server, or the absolute path of the folder, which starts at `base`; None if none is given.
@@ -88,12 +82,6 @@ class OutputTable(Strict):
         if _MEANT & set(folder):
             raise ConfigError(f"output.mlflow: the path {folder} has one of {' '.join(sorted(_MEANT))}; name another")
         return folder
-
-
-def _with_libraries(value: Value, needed: tuple[str, ...], extra: str) -> Value:
-    if missing := [name for name in needed if find_spec(name) is None]:
-        raise ValueError(f"needs {missing[0]}: {install(extra)}")
-    return value
 
 
 #: The protocols that predict.

@@ -20,8 +20,6 @@ from urllib.parse import urlsplit
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.kept import Kept
 from treetap.commands.experiment.results import Logged, RunResult, Summary, summary
-from treetap.errors import Interrupted
-from treetap.models.durable import remove_folder
 from treetap.names import on_loopback, visible
 
 if TYPE_CHECKING:
@@ -39,7 +37,9 @@ _MOST_LETTERS = 500
 
 
 def log_to_mlflow(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefacts: Sequence[str]) -> Logged:
-    """Log what was not logged before; returns the address, and the experiment's run there.
+    """Log what was not logged before; returns the address, and the experiment's run there, or the fault.
+
+    The fault: the server or the folder refused a call, or did not answer in time; what was logged is marked.
 
     Args:
         experiment: the file.
@@ -47,9 +47,6 @@ def log_to_mlflow(experiment: ExperimentFile, name: str, address: str, kept: Kep
         address: of the server, or an absolute folder, in which `mlflow.db` and `artifacts/` are made.
         kept: the results, on disk.
         artefacts: files of their folder that are logged too.
-
-    Raises:
-        Interrupted: the server or the folder refused a call, or did not answer in time; what was logged is marked.
     """
     made = _Progress(kept, address)
     failures: list[BaseException] = []
@@ -66,10 +63,16 @@ def log_to_mlflow(experiment: ExperimentFile, name: str, address: str, kept: Kep
     thread.start()
     thread.join(ALL_S)
     if thread.is_alive():
-        raise Interrupted(f"MLflow at {address}: did not finish within {ALL_S:g} s")
-    if failures:
-        raise _readable(address, failures[0])
-    return Logged(address=address, experiment=name, run=made.run)
+        why = f"did not finish within {ALL_S:g} s"
+    elif not failures:
+        return Logged(address=address, experiment=name, run=made.run)
+    else:
+        from mlflow.exceptions import MlflowException  # an extra, which `work` has imported with our settings
+
+        if not isinstance(failures[0], MlflowException | OSError):  # a defect of ours
+            raise failures[0]
+        why = visible(str(failures[0]).splitlines()[0])[:300]
+    return Logged(address=address, experiment=name, fault=f"MLflow at {address}: {why}")
 
 
 class _Progress:
@@ -103,7 +106,7 @@ def _log(experiment: ExperimentFile, name: str, made: _Progress, kept: Kept, art
         tags = {"mlflow.parentRunId": made.run}
         below = client.create_run(number, run_name=part.name, tags=tags).info.run_id
         keys = {key: str(value) for key, value in part.keys.items()}
-        history = rounds(run)
+        history = [_defined({_word(name): value for name, value in row.items()}) for row in run.history]
         figures = [(key, value, step) for step, row in enumerate(history) for key, value in row.items()]
         figures += [(key, value, max(len(history) - 1, 0)) for key, value in final_metrics(run).items()]
         _log_figures(client, below, given | keys, figures)
@@ -177,15 +180,6 @@ def _environment(address: str) -> Iterator[None]:
                 os.environ.pop(name, None)
 
 
-def _readable(address: str, failure: BaseException) -> BaseException:
-    """A failure of the server or the disk as an error with its address; any other one is a defect and stays."""
-    from mlflow.exceptions import MlflowException
-
-    if isinstance(failure, MlflowException | OSError):
-        return Interrupted(f"MLflow at {address}: {visible(str(failure).splitlines()[0])[:300]}")
-    return failure
-
-
 def parameters(experiment: ExperimentFile) -> dict[str, str]:
     """The experiment's parameters: those of the model with their defaults, of the table and of the parties."""
     job, data = experiment.job, experiment.data
@@ -225,11 +219,6 @@ def summary_metrics(summary: Summary) -> dict[str, float]:
     return _defined(figures)
 
 
-def rounds(run: RunResult) -> list[dict[str, float]]:
-    """The metrics after each round, those that are defined."""
-    return [_defined({_word(name): value for name, value in row.items()}) for row in run.history]
-
-
 def _defined(figures: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if value is not None}
 
@@ -239,36 +228,5 @@ def _row(name: str) -> str:
 
 
 def _word(text: str) -> str:
-    """A name that every tool takes: letters, digits and underscores."""
+    """A name that MLflow takes: letters, digits and underscores."""
     return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")
-
-
-FOLDER = "tensorboard"
-
-
-def write_events(experiment: ExperimentFile, run: RunResult, folder: Path) -> None:
-    """Write a run's metrics by round, its final figures and its parameters below `folder`; what is there is replaced.
-
-    Scalars are `MEASURE/RECORDS` by round, as `auc/train`, and `final/NAME` at the last round; texts are `parameters`,
-    and `report`, the path of the page.
-    """
-    from tensorboardX import SummaryWriter  # an extra
-
-    target = folder / FOLDER / run.planned.name
-    remove_folder(target)
-    history = rounds(run)
-    with SummaryWriter(logdir=str(target), write_to_disk=True) as writer:
-        for number, row in enumerate(history):
-            for name, value in row.items():
-                records, _, measure = name.partition("_")
-                writer.add_scalar(f"{measure}/{records}", value, number)
-        last = max(len(history) - 1, 0)
-        for name, value in final_metrics(run).items():
-            writer.add_scalar(f"final/{name}", value, last)
-        writer.add_text("parameters", _as_block(json.dumps(parameters(experiment), indent=1)), last)
-        writer.add_text("report", _as_block(str(folder / "report.html")), last)
-
-
-def _as_block(text: str) -> str:
-    """Text as it is, where TensorBoard reads Markdown."""
-    return "".join(f"    {line}\n" for line in text.splitlines())
