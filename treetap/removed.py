@@ -1,6 +1,6 @@
 """What earlier versions had and this one has not: one table, a row each, from which every refusal of one is made.
 
-`where` is the name of the schema that had the key (`treetap.strict`), `COMMANDS` for a word of the command line, or
+`where` is the name of the schema that had the key (`treetap.strict`), `COMMANDS` for words of the command line, or
 `STATE` for a file of a party's state folder. A value that is no longer known is named as `key = 'value'`.
 """
 
@@ -67,6 +67,16 @@ REMOVED: tuple[Removed, ...] = (
     ),
     Removed(COMMANDS, "data", "run python benchmarks/data.py in a copy of the sources"),
     Removed("OutputTable", "tensorboard", "log to MLflow (mlflow = ...), or read history.csv beside the results"),
+    Removed(
+        COMMANDS,
+        "certs sign --renewals",
+        "have each process ask by treetap certs request, and sign these requests one by one",
+    ),
+    Removed(
+        COMMANDS,
+        "certs request --signing",
+        "leave it out: the key of a process's certificate signs its documents, too",
+    ),
 )
 
 

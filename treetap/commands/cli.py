@@ -176,10 +176,11 @@ class Commands(LazyGroup):
     }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As `LazyGroup`; words that an earlier version had are refused by what to do instead."""
-        for words in (" ".join(args[:count]) for count in (1, 2)):
-            if row := removed([COMMANDS], words):
-                raise BadInput(f"treetap {words} {row}")
+        """As `LazyGroup`; words and options that an earlier version had are refused by what to do instead."""
+        options = [word.partition("=")[0] for word in args if word.startswith("--")]
+        for words in (args[:1], args[:2], *([*args[:count], option] for count in (1, 2) for option in options)):
+            if row := removed([COMMANDS], name := " ".join(words)):
+                raise BadInput(f"treetap {name} {row}")
         return super().resolve_command(ctx, args)
 
 
