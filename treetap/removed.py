@@ -33,12 +33,18 @@ REMOVED: tuple[Removed, ...] = (
         "PartyConfig",
         "state_key",
         "put the state folder on an encrypted volume (docs/operations.md); where it has key.json, first run treetap "
-        f"state rotate of commit {LAST}, with this place as former_state_key",
+        f"state rotate of commit {LAST} with former_state_key in the place of this key",
     ),
     Removed(
-        "PartyConfig", "former_state_key", f"leave it out; where state has key.json, give it to commit {LAST} first"
+        "PartyConfig",
+        "former_state_key",
+        f"leave it out; where the state folder has key.json, first run treetap state rotate of commit {LAST} with it",
     ),
-    Removed(COMMANDS, "state", f"encrypt the volume; commit {LAST} has it for a state folder that has key.json"),
+    Removed(
+        COMMANDS,
+        "state",
+        f"put the state folder on an encrypted volume (docs/operations.md); one that has key.json needs commit {LAST}",
+    ),
     Removed(
         STATE,
         "key.json",
