@@ -8,9 +8,7 @@ columns each and one worker, generated tables, 32 bins, the fastest kernels. Res
 not measured again, so that a run that was interrupted goes on; on two idle cores all take some minutes. `--render`
 fits the formulas and writes both tables into docs/operations.md.
 
-A formula is a sum of `TERMS` with coefficients that are not negative, of which the squares of the relative errors are
-least: `nodes` are those whose sums are made if every node above the depth splits, of two siblings the smaller one, and
-`candidates` are columns of the feature party times bins.
+A formula is a sum of `TERMS`, by least squares of relative errors; no coefficient is negative.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parent / "reproductions"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -36,6 +35,7 @@ from renderers.rendering import with_tables, write
 from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.protocols.key_options import LATTICE, PAILLIER
+from treetap.trees.binning import bin_table
 
 RESULTS = Path(__file__).with_name("measured") / "sizes.jsonl"
 BINS, PARTY = 32, "feature-1"
@@ -49,16 +49,6 @@ class Size(NamedTuple):
     depth: int
     trees: int
 
-    @property
-    def candidates(self) -> int:
-        """Of a node, at the feature party."""
-        return self.columns // 2 * BINS
-
-    @property
-    def nodes(self) -> int:
-        """Those whose sums are made, of all trees."""
-        return self.trees << (self.depth - 1)
-
 
 SIZES = (
     Size(1_000, 10, 3, 5),
@@ -68,85 +58,112 @@ SIZES = (
     Size(30_000, 20, 5, 2),
     Size(30_000, 100, 3, 1),
     Size(100_000, 30, 4, 1),
-    Size(300_000, 10, 3, 1),
+    Size(300_000, 60, 3, 1),
 )
-#: What a cost may grow with.
-TERMS: Mapping[str, Callable[[Size], float]] = {
-    "a job": lambda _: 1.0,
-    "1,000 records, each tree": lambda size: size.trees * size.records / 1e3,
-    "1,000 records × nodes": lambda size: size.nodes * size.records / 1e3,
-    "10⁶ records × candidates, each tree": lambda size: size.trees * size.records * size.candidates / 1e6,
-    "1,000 nodes × candidates": lambda size: size.nodes * size.candidates / 1e3,
-}
-#: Memory does not grow with trees.
-ONCE: Mapping[str, Callable[[Size], float]] = {
-    name: lambda size, term=term: term(size._replace(trees=1))  # type: ignore[misc]
-    for name, term in TERMS.items()
-}
-#: A cost → its terms, and the figure of a result.
-COSTS: Mapping[str, tuple[Mapping[str, Callable[[Size], float]], Callable[[Mapping[str, Any]], float]]] = {
-    "CPU seconds": (TERMS, lambda result: float(result["cpu_s"])),
-    "MB sent": (TERMS, lambda result: float(result["bytes"]) / 1e6),
-    "MiB, label holder": (ONCE, lambda result: _memory(result, LABEL_HOLDER)),
-    "MiB, feature party": (ONCE, lambda result: _memory(result, PARTY)),
-}
 SCHEMES = (PAILLIER, LATTICE)
 KEPT = ("wall_s", "cpu_s", "bytes", "peak_mib", "load", "arithmetic", "processor")
 
 
+class Numbers(NamedTuple):
+    """What costs grow with.
+
+    Attributes:
+        records: of all trees.
+        candidates: of a node, at the feature party.
+        nodes: of all trees, whose sums are made if all above the depth split: of two siblings the smaller one.
+        trees: of the job.
+    """
+
+    records: float
+    candidates: float
+    nodes: float
+    trees: float
+
+
+#: Name of a column → the part of a cost.
+TERMS: Mapping[str, Callable[[Numbers], float]] = {
+    "once": lambda _: 1.0,
+    "1,000 records": lambda job: job.records / 1e3,
+    "1,000 candidates": lambda job: job.candidates / 1e3,
+    "10⁶ records × candidates": lambda job: job.records * job.candidates / 1e6,
+    "10⁶ records × nodes of a tree": lambda job: job.records / job.trees * job.nodes / 1e6,
+    "10³ nodes × candidates": lambda job: job.nodes * job.candidates / 1e3,
+}
+#: A cost → the figure of a result.
+COSTS: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
+    "CPU s": lambda result: float(result["cpu_s"]),
+    "MB sent": lambda result: float(result["bytes"]) / 1e6,
+    "MiB, label holder": lambda result: _memory(result, LABEL_HOLDER),
+    "MiB, feature party": lambda result: _memory(result, PARTY),
+}
+
+
 def _memory(result: Mapping[str, Any], party: str) -> float:
     """Peaks of a party's processes, added up."""
-    return sum(peak for name, peak in result["peak_mib"].items() if name == party or name.startswith(f"{party} "))
+    peaks: Mapping[str, float] = result["peak_mib"]
+    return sum(peak for name, peak in peaks.items() if name == party or name.startswith(f"{party} "))
 
 
 def measured(size: Size, scheme: str) -> dict[str, Any]:
-    """The figures of one training."""
+    """The figures of one training, with the candidates that the feature party's columns have."""
     plan = Plan(size.records, size.columns)
     training = Training(plan, size.trees, size.depth, scheme, workers=1)
     title = f"{size.records:,} records, {size.columns} columns, {scheme}"
     with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder, progress_view.live(title) as show:
         result = run(training, Path(folder), show)
-    return {name: result[name] for name in KEPT}
+        names = plan.columns_of()[PARTY]
+        table = pq.read_table(Path(folder) / "tables" / f"{PARTY}.parquet", columns=names)
+    binned = bin_table(np.stack([table.column(name).to_numpy() for name in names], axis=1), names, BINS)
+    return {"candidates": sum(shape.sums for shape in binned.shapes), **{name: result[name] for name in KEPT}}
 
 
 class Fit(NamedTuple):
-    """A formula: a coefficient for each term, and its largest relative error."""
+    """A formula: the coefficient of each term, and the largest relative error."""
 
     coefficients: npt.NDArray[np.float64]
     error: float
 
 
-def fit(terms: Mapping[str, Callable[[Size], float]], sizes: Sequence[Size], costs: Sequence[float]) -> Fit:
-    """The formula of a cost."""
-    parts = np.array([[term(size) for term in terms.values()] for size in sizes]) / np.array(costs)[:, None]
-    coefficients, _ = nnls(parts, np.ones(len(costs)))
-    return Fit(coefficients, float(np.abs(parts @ coefficients - 1).max()))
+def fit(jobs: Sequence[Numbers], costs: Sequence[float], terms: Sequence[str]) -> Fit:
+    """The formula of a cost; terms that are not named have no part in it."""
+    parts = [
+        [TERMS[name](job) * (name in terms) / cost for name in TERMS] for job, cost in zip(jobs, costs, strict=True)
+    ]
+    coefficients, _ = nnls(np.array(parts), np.ones(len(costs)))
+    return Fit(coefficients, float(np.abs(np.array(parts) @ coefficients - 1).max()))
 
 
 def tables(results: Results) -> dict[str, str]:
     """Both tables, by name; they need all results."""
-    by_scheme = {scheme: [results.get(_trial(size, scheme)) for size in SIZES] for scheme in SCHEMES}
-    if missing := sum(row is None for rows in by_scheme.values() for row in rows):
-        sys.exit(f"{results.path}: lacks {missing} of {len(SIZES) * len(SCHEMES)} results: run without --render first")
-    figures = {"wall seconds": (TERMS, lambda result: float(result["wall_s"])), **COSTS}
-    lines = [f"| records | columns | depth | trees | {' | '.join(figures)} |\n", f"|{'---|' * (4 + len(figures))}\n"]
-    for place, size in enumerate(SIZES):
-        cells = [
-            " / ".join(_rounded(figure(rows[place] or {})) for rows in by_scheme.values())
-            for _, figure in figures.values()
-        ]
-        lines.append(f"| {' | '.join([*(f'{number:,}' for number in size), *cells])} |\n")
-    formulas = [f"| cost | {' | '.join(TERMS)} | largest error |\n", f"|{'---|' * (2 + len(TERMS))}\n"]
-    for cost, (terms, figure) in COSTS.items():
+    by_scheme: dict[str, list[dict[str, Any]]] = {scheme: [] for scheme in SCHEMES}
+    for scheme, rows in by_scheme.items():
+        for size in SIZES:
+            if (row := results.get({**size._asdict(), "scheme": scheme})) is None:
+                sys.exit(f"{results.path}: lacks {size}, {scheme}: run without --render first")
+            rows.append(row)
+    figures = {"wall s": lambda result: float(result["wall_s"]), **COSTS}
+    head = [*Size._fields, "candidates", *figures]
+    lines = [f"| {' | '.join(head)} |\n", f"|{'---|' * len(head)}\n"]
+    for size, *both in zip(SIZES, *by_scheme.values(), strict=True):
+        cells = [" / ".join(_rounded(figure(row)) for row in both) for figure in figures.values()]
+        lines.append(f"| {' | '.join([*(f'{number:,}' for number in (*size, both[0]['candidates'])), *cells])} |\n")
+    formulas = [f"| | {' | '.join(TERMS)} | largest error |\n", f"|{'---|' * (2 + len(TERMS))}\n"]
+    for cost, figure in COSTS.items():
         for scheme, rows in by_scheme.items():
-            found = fit(terms, SIZES, [figure(row or {}) for row in rows])
+            once = cost.startswith("MiB")  # memory does not grow with trees
+            names = [
+                name for name in TERMS if name != ("10⁶ records × nodes of a tree" if once else "1,000 candidates")
+            ]
+            jobs = [_numbers(size, row["candidates"], once) for size, row in zip(SIZES, rows, strict=True)]
+            found = fit(jobs, [figure(row) for row in rows], names)
             cells = [_rounded(number) if number else "" for number in found.coefficients]
             formulas.append(f"| {cost}, {scheme} | {' | '.join(cells)} | {found.error:.0%} |\n")
-    return {"sizes": "".join(lines), "formulas": "".join(formulas)}
+    return {"eight-sizes": "".join(lines), "formulas": "".join(formulas)}
 
 
-def _trial(size: Size, scheme: str) -> dict[str, Any]:
-    return {**size._asdict(), "scheme": scheme}
+def _numbers(size: Size, candidates: int, once: bool) -> Numbers:
+    trees = 1 if once else size.trees
+    return Numbers(trees * size.records, candidates, trees << (size.depth - 1), trees)
 
 
 def _rounded(number: float) -> str:
@@ -166,9 +183,10 @@ def main() -> None:
         return
     for place in given.only or range(1, len(SIZES) + 1):
         for scheme in SCHEMES:
-            trial = _trial(SIZES[place - 1], scheme)
+            size = SIZES[place - 1]
+            trial = {**size._asdict(), "scheme": scheme}
             if results.get(trial) is None:
-                results.add(found := {"trial": trial, **measured(SIZES[place - 1], scheme)})
+                results.add(found := {"trial": trial, **measured(size, scheme)})
                 seconds = f"{found['wall_s']:.1f} s, CPU {found['cpu_s']:.1f} s"
                 terminal.out.print(f"{trial}: {seconds}, load {found['load']:.1f}")
 

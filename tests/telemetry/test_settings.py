@@ -66,7 +66,8 @@ def test_without_the_extra_a_process_does_not_start(monkeypatch: pytest.MonkeyPa
     metrics = ProcessMetrics("party", "bank")
     metrics.export_spans(None)
     assert metrics.spans is None
-    with pytest.raises(ConfigError, match=r"\[telemetry\] needs (opentelemetry\S*|requests): .*telemetry") as fault:
+    said = r"\[telemetry\] needs (opentelemetry\S*|requests): .*\[telemetry\]'"
+    with pytest.raises(ConfigError, match=said) as fault:
         metrics.export_spans(TelemetryConfig(endpoint=NEAR))
     assert fault.value.party == "bank"
 

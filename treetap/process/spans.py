@@ -73,7 +73,7 @@ class _Ids(IdGenerator):
         return int.from_bytes(self.trace) or int.from_bytes(os.urandom(16)) or 1
 
 
-class _Session(requests.Session):  # type: ignore[misc] # it has no types
+class _Session(requests.Session):
     """Asks the collector directly, with the headers of the process's file.
 
     Attributes:
@@ -178,7 +178,7 @@ class Exporter(OTLPSpanExporter):
 
     def give_up(self) -> None:
         """Drop what waits, and end waits for the collector between two requests."""
-        self.shutdown()
+        self.shutdown()  # type: ignore[no-untyped-call]
         self._leave(QUEUE, "the process ends")
 
     def _leave(self, number: int, why: str) -> None:
