@@ -56,8 +56,6 @@ class Policy(Strict):
     """"manual": a job waits until one of `approvers` approves it, or a standing approval covers it."""
     approvers: list[ProcessName] = []
     """Certificate names, of the role approver, that may approve jobs, refuse them, and see what waits."""
-    auditors: list[ProcessName] = []
-    """Label holder of trees: names to which it may open its leaf tables, by `treetap model open-leaves`."""
     label_holders: list[ProcessName] = []
     """Parties that may open sums over this party's columns, or get its directions and scores in predictions."""
     peers: list[ProcessName] = []

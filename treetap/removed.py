@@ -28,7 +28,14 @@ class Removed(NamedTuple):
         return f"was taken out: {self.instead}"
 
 
-REMOVED: tuple[Removed, ...] = ()
+#: Kinds of charges in ledgers of earlier versions: they are read and shown, and count for no limit of today.
+CHARGED = ("cells in small groups", "opened leaf table", "stops by max_column_leakage")
+
+REMOVED: tuple[Removed, ...] = (
+    Removed("Policy", "auditors", "leave it out: no leaf table is opened"),
+    Removed(COMMANDS, "model open-leaves", f"open leaf tables with treetap of commit {LAST}"),
+    Removed(COMMANDS, "model check-leaves", f"check opened leaf tables with treetap of commit {LAST}"),
+)
 
 
 def removed(where: Iterable[str], name: str) -> Removed | None:

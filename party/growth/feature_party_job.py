@@ -23,7 +23,6 @@ from party.growth.withheld import BlindTree, UncountedCells, mode_of
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Conditions, Next, Outcome, step
 from party.setup.evaluated import described, drawing, drawn_by_seed, load_records
-from party.setup.leaf_commitment import check_commitment, take_commitment
 from party.setup.steps import (
     PUBLISHED,
     UNPUBLISHED,
@@ -35,10 +34,9 @@ from party.setup.steps import (
     without_columns,
 )
 from treetap.additive.sums.public_keys import PublicKey
-from treetap.models.leaf_table import COMMITMENT
 from treetap.models.store import CELLS, COLUMN_PRIVACY, TREES
 from treetap.protocols.exclusions import Feature
-from treetap.protocols.growth import AFTER_TREES, TreeSizes
+from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
 from treetap.tables.binned import partitioned
@@ -171,21 +169,12 @@ class FeaturePartyJob:
 
     @step()
     async def publish(self) -> None:
-        """Publish the stored trees as a model, with the label holder's commitment to their leaves.
-
-        Raises:
-            Refused: this party has published the model with another commitment.
-        """
-        label_holder, store = self._spec.aggregator, self._context.store
-        made = await take_commitment(self._context, label_holder, AFTER_TREES)
-        if store.published:
-            check_commitment(self._context, label_holder, store.manifest(), made)
-        else:
+        """Publish the stored trees as a model."""
+        if not self._context.store.published:
             lines = await self.stored.read()
             manifest = {
                 "role": "feature_party",
-                "label_holder": label_holder,
-                COMMITMENT: made,
+                "label_holder": self._spec.aggregator,
                 "trees": len(lines),
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
                 **described(self._spec),
@@ -193,7 +182,7 @@ class FeaturePartyJob:
                 **entry_of(COLUMN_PRIVACY, lines[self.base_trees :]),
                 **mode_of(self._params, self._base.manifest if self._base else None),
             }
-            store.publish(manifest, (TREES,))
+            self._context.store.publish(manifest, (TREES,))
 
     @property
     def base_trees(self) -> int:

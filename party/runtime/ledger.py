@@ -25,6 +25,7 @@ from treetap.errors import DataError, Interrupted
 from treetap.models.durable import make_folder, stamp_of
 from treetap.models.line_file import LineFile
 from treetap.models.sealed import Seal
+from treetap.removed import CHARGED
 
 #: The ledger in a party's state folder.
 LEDGER, SEED = "ledger.jsonl", "ledger"
@@ -52,7 +53,6 @@ class Kind(StrEnum):
     NOISED_WEIGHTS = "noised leaf weights"  #: ε of a job of PIVODL
     CELLS = "cells in small groups"  #: cells that an attempt is the first to tell a label holder
     STOPPED = "stops by max_column_leakage"  #: 1: an attempt
-    OPENED_LEAVES = "opened leaf table"  #: trees of a model, to an auditor
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Occasion:
 
     @property
     def partners(self) -> tuple[str, ...]:
-        """The other parties and the coordinator; of an opening to an auditor there is none."""
+        """The other parties and the coordinator, which some charges of earlier versions have not."""
         return (*self.parties, self.coordinator) if self.coordinator else self.parties
 
 
@@ -86,14 +86,14 @@ class Charge:
     """A line of the ledger.
 
     Attributes:
-        kind: see `Kind`.
+        kind: see `Kind`; or one that earlier versions charged.
         occasion: what it is for.
         amount: see `Kind`.
         details: further figures of the kind, as JSON types.
         seconds: when, since 1970.
     """
 
-    kind: Kind
+    kind: str
     occasion: Occasion
     amount: float = 1
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Charge:
         """The charge of a stored line."""
         kind, details, amount, seconds = (line.pop(name) for name in ("kind", "details", "amount", "seconds"))
         occasion = Occasion(**{**line, "parties": tuple(line["parties"])})
-        return cls(Kind(kind), occasion, amount, details, seconds)
+        return cls(kind if kind in CHARGED else Kind(kind), occasion, amount, details, seconds)
 
     def plain(self) -> dict[str, Any]:
         """The line, as JSON types."""
@@ -130,10 +130,10 @@ class Ledger:
         self._state, self.path, self.seal = state, state / LEDGER, seal
         self._lines = LineFile(self.path, lambda: SEED, seal)
         self._held: list[Charge] = []
-        self._by_kind: defaultdict[Kind, list[Charge]] = defaultdict(list)
+        self._by_kind: defaultdict[str, list[Charge]] = defaultdict(list)
         self._stamp: tuple[int, ...] | None = None  # of the file that was read; None: it was not read yet
 
-    def charges(self, *kinds: Kind) -> list[Charge]:
+    def charges(self, *kinds: str) -> list[Charge]:
         """The charges of these kinds, or all, the first one first.
 
         Raises:

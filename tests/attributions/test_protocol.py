@@ -140,7 +140,7 @@ def test_what_crosses(tmp_path: Path) -> None:
     for sender, to, parcel in parcels:
         if name_of(parcel) not in HEADS:
             kinds[sender, to].add(name_of(parcel))
-    scores = {"record_digest", "leaf_commitment", "public_key", "entry_layout", "block_records"}
+    scores = {"record_digest", "public_key", "entry_layout", "block_records"}
     assert kinds == {
         (LABEL_HOLDER, FIRST): scores
         | {"constant_entries", "leaf_entries"}

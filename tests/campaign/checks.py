@@ -28,7 +28,7 @@ from treetap.wire.v2 import jobs_pb2
 
 #: Files that a party may have below its state when no job is unfinished.
 ALLOWED = re.compile(
-    r"models/[a-z0-9-]+/((trees|leakage|repaired|history|leaf_key)\.jsonl"
+    r"models/[a-z0-9-]+/((trees|leakage|repaired|history)\.jsonl"
     r"|(job|manifest|names|clean_metrics)\.json|(weights|continuation)\.npz)"
     r"|(ledger|trail)\.jsonl|noisy_labels/[0-9]+\.npz"
     r"|column_leakage/[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.jsonl"

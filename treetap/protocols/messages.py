@@ -230,11 +230,6 @@ def key_with_layout(sizes: JobSizes, _series: Series) -> int:
     return sizes.key.bits // 8 + sizes.key.proof_bytes + max(sizes.key.bits, sizes.key.plain_bits)
 
 
-def one_digest(_sizes: JobSizes, _series: Series) -> int:
-    """32 bytes."""
-    return 34
-
-
 #: The round of a head of a trail that is sent at a job's end: no round of a job is so great.
 TRAIL_END = 2**32 - 1
 

@@ -210,7 +210,6 @@ _AMOUNTS: Mapping[str, str] = {
     Kind.NOISED_SUMS: "ρ",
     Kind.NOISED_WEIGHTS: "ε",
     Kind.CELLS: "cells",
-    Kind.OPENED_LEAVES: "trees",
 }
 
 

@@ -20,7 +20,6 @@ from treetap.commands.model import network_view
 from treetap.commands.model.view import describe, reading
 from treetap.errors import BadInput, ConfigError, DataError, Malformed
 from treetap.models.durable import write_whole
-from treetap.models.leaf_table import COMMITMENT
 from treetap.models.sealed import Seal
 from treetap.models.store import COLUMN_PRIVACY
 from treetap.pages.page import render
@@ -88,7 +87,6 @@ def _of_trees(described: Json, *, names: bool) -> Json:
             "parties": described["importance"]["parties"],
             **({"own_features": described["importance"]["own_features"]} if names else {}),
         },
-        **({COMMITMENT: described[COMMITMENT]} if COMMITMENT in described else {}),
         **({"privacy": sentences(described[COLUMN_PRIVACY])} if COLUMN_PRIVACY in described else {}),
         **({key: described[key] for key in ("party", "privacy", "weights")} if described["role"] == "party" else {}),
         "topology": [(_shared_shape if described["role"] == "party" else _shape)(tree) for tree in described["trees"]],

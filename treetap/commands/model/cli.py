@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from treetap.commands.options import CA, REVOKED, Json
-
 model = typer.Typer(help="Published models in a party's own state folder.", no_args_is_help=True)
 
 Model = Annotated[
@@ -74,48 +72,3 @@ def show_history(
         print(json.dumps(rounds, indent=1, allow_nan=False), flush=True)
     elif csv is None:
         print_history(rounds)
-
-
-@model.command("open-leaves")
-def open_leaf_table(
-    name: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a published model.")],
-    config: Annotated[Path, typer.Option(help="The label holder's configuration file.")],
-    auditor: Annotated[str, typer.Option("--for", metavar="AUDITOR", help="A name in `auditors` of the policy.")],
-    out: Annotated[Path, typer.Option(help="The file to write: it has all leaf weights.")],
-) -> None:
-    """Open the label holder's leaf table to an auditor: its key and weights, signed, and entered in the ledger.
-
-    treetap model open-leaves credit --config bank.toml --for auditor --out leaves.json
-    """
-    from treetap.commands.model.leaves import open_leaves
-
-    made = open_leaves(name, config, auditor, out)
-    typer.echo(f"{out}: opens the commitment {made} to {auditor}")
-
-
-@model.command("check-leaves")
-def check_leaf_table(
-    file: Annotated[Path, typer.Argument(help="The file that open-leaves has written.")],
-    against: Annotated[
-        str,
-        typer.Option(metavar="COMMITMENT", help="As `model show` of a feature party has it, or that model's folder."),
-    ],
-    ca: Annotated[Path | None, typer.Option(help=CA)] = None,
-    revoked: Annotated[Path | None, typer.Option(help=REVOKED)] = None,
-    as_json: Json = False,
-) -> None:
-    """Compare an opened leaf table with the commitment that a feature party keeps, and look for crafted leaves.
-
-    Exit status 2 if it is another table, 1 if its leaves are none of a training.
-
-    treetap model check-leaves leaves.json --against 6f1c…
-    """
-    from treetap.commands.model.leaves import check_leaves, print_checked, report
-
-    checked = check_leaves(file, against, ca, revoked)
-    if as_json:
-        print(json.dumps(report(checked), indent=1, allow_nan=False), flush=True)
-    else:
-        print_checked(checked)
-    if checked.figures.crafted:
-        raise typer.Exit(1)

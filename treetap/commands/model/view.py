@@ -18,7 +18,6 @@ from treetap.commands.model.schema import check, check_history
 from treetap.errors import BadInput, DataError
 from treetap.models.durable import write_whole
 from treetap.models.history import Metrics, csv_of, names_in, read_history
-from treetap.models.leaf_table import COMMITMENT
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import (
     COLUMN_PRIVACY,
@@ -38,8 +37,6 @@ from treetap.terminal import text
 Json = dict[str, Any]
 #: Errors of a disk that takes no more.
 _OF_WRITING = {errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EROFS}
-#: Roles whose models of trees have a commitment to the leaves, unless an earlier release trained them.
-COMMITS = ("label_holder", "feature_party")
 
 
 def find(model: str, config: Path | None) -> Path:
@@ -96,7 +93,6 @@ def describe(folder: Path) -> Json:
             "role": manifest["role"],
             "protocol": manifest["protocol"],
             **shown,
-            **({COMMITMENT: manifest.get(COMMITMENT)} if manifest["role"] in COMMITS and not of_network else {}),
             **({"history": history} if history else {}),
         }
         return check(described, folder)
@@ -173,8 +169,6 @@ def print_model(described: Json) -> None:
     else:
         lines.append(f"label holder {described['label_holder']}; gains and leaf weights are known there alone")
         lines += sentences(described.get(COLUMN_PRIVACY, {}))
-    if COMMITMENT in described:
-        lines.append(f"commitment to the leaves: {described[COMMITMENT] or 'none, the model has no commitment'}")
     for line in lines:
         terminal.out.print(text(line))
     if "networks" in described:
