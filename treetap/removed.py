@@ -32,6 +32,8 @@ class Removed(NamedTuple):
 CHARGED = ("cells in small groups", "opened leaf table", "stops by max_column_leakage")
 
 REMOVED: tuple[Removed, ...] = (
+    Removed("Policy", "max_column_leakage", "leave it out; noise (column_privacy) bounds what sums tell"),
+    Removed(STATE, "column_leakage/*", "move the folder away; the ledger keeps what was charged for its cells"),
     Removed("Policy", "auditors", "leave it out: no leaf table is opened"),
     Removed(COMMANDS, "model open-leaves", f"open leaf tables with treetap of commit {LAST}"),
     Removed(COMMANDS, "model check-leaves", f"check opened leaf tables with treetap of commit {LAST}"),

@@ -13,13 +13,12 @@ import numpy as np
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
 from party.defences.checks import check_cells, refuse_classes
-from party.defences.column_account import ColumnAccount, LeftSetsAlone
 from party.growth.continuation import BaseModel
 from party.growth.expected_records import ExpectedRecords
 from party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees, entry_of
-from party.growth.withheld import BlindTree, UncountedCells, mode_of
+from party.growth.withheld import BlindTree, mode_of
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Conditions, Next, Outcome, step
 from party.setup.evaluated import described, drawing, drawn_by_seed, load_records
@@ -58,7 +57,6 @@ class FeaturePartyJob:
         conditions: those of the rows of a tree's steps.
         min_cell_records: the fewest drawn records of a cell that this party sums; 0: any number.
         stored: the trees on disk.
-        account: of what the label holder can read in the columns.
         kind: of its trees while they grow.
         noised: the entry of trees and manifest on the noise of its sums; empty without, and until the key has come.
         shapes: of all columns, each with the most bins that a node has; known once they are binned.
@@ -82,11 +80,8 @@ class FeaturePartyJob:
         self._implied = implied
         self.shapes: Sequence[Shape] = ()
         self.noised: dict[str, float] = {}
-        own = config.defences
-        self.min_cell_records = own.min_cell_records or 0
+        self.min_cell_records = config.defences.min_cell_records or 0
         self.stored = StoredTrees(context, "splits")
-        account = UncountedCells if params.withheld else LeftSetsAlone if own.column_privacy else ColumnAccount
-        self.account = account(context, config.state, spec.aggregator, spec.table, drawing(spec, params))
         self.kind = BlindTree if params.withheld else OwnTree
         self._records: JobRecords | None = None
         self._base = BaseModel.of(context, spec, params)
@@ -132,11 +127,7 @@ class FeaturePartyJob:
         )
 
     async def bin(self) -> Outcome:
-        """Select the common records, and bin their columns once for the job; store the trees of its base model.
-
-        Raises:
-            Refused: the label holder could read more of the columns already than the policy lets it.
-        """
+        """Select the common records, and bin their columns once for the job; store the trees of its base model."""
         base, store = self._base, self._context.store
         records = self._take(required(self._records).take(self.alignment.records))
         first = drawing(self._spec, self._params).drawn(0, records.training)
@@ -145,8 +136,6 @@ class FeaturePartyJob:
             await self._context.offload(lambda: base.seed(store, kinds=(TREES,)), whole=True)
             await self.stored.read()
         table = records.table
-        account, ids = self.account, table.ids[: records.training]
-        await self._context.offload(lambda: account.open(ids, table.columns), whole=True)
         private = self._config.defences.column_privacy is not None
         binned = await bin_features(self._context, table, self._params, records.training, missing_bins=private)
         self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)

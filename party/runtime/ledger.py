@@ -51,8 +51,6 @@ class Kind(StrEnum):
     CLEAN_LABELS = "measures by clean labels"  #: labels that they were computed from
     NOISED_SUMS = "noised sums"  #: ρ of an attempt
     NOISED_WEIGHTS = "noised leaf weights"  #: ε of a job of PIVODL
-    CELLS = "cells in small groups"  #: cells that an attempt is the first to tell a label holder
-    STOPPED = "stops by max_column_leakage"  #: 1: an attempt
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class Charge:
 
     @property
     def partners(self) -> tuple[str, ...]:
-        """The partners of the occasion; of cells the label holder, for no other one is told of them."""
+        """The partners of the occasion; of some charges of earlier versions the label holder alone."""
         told = self.details.get("label_holder")
         return self.occasion.partners if told is None else (told,)
 

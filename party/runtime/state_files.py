@@ -34,7 +34,6 @@ KINDS = (
     FileKind("ledger.jsonl", "charges by table, partner and job"),
     FileKind("queries/*.jsonl", "records that a partner asked for, by keyed hashes"),
     FileKind("noisy_labels/*.npz", "drawn labels of a table"),
-    FileKind("column_leakage/*.jsonl", "cells told in small groups, by keyed hashes"),
     FileKind("jobs/*/*.npz", "alignment, scores, positions, weights and keys of a job under way"),
     FileKind("jobs/*/*.jsonl", "trees, history and leakage of a job under way"),
     FileKind("models/*/continuation.npz", "records of a training, with their scores"),

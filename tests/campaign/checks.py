@@ -31,7 +31,6 @@ ALLOWED = re.compile(
     r"models/[a-z0-9-]+/((trees|leakage|repaired|history)\.jsonl"
     r"|(job|manifest|names|clean_metrics)\.json|(weights|continuation)\.npz)"
     r"|(ledger|trail)\.jsonl|noisy_labels/[0-9]+\.npz"
-    r"|column_leakage/[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.jsonl"
     r"|transcripts/[a-z0-9-]+/([0-9]+\.tap|[0-9a-f]{32}\.own)"
     r"|predictions/[a-z0-9-]+((\.attributions)?\.parquet|\.evaluation\.json)"
     r"|attempts\.json"

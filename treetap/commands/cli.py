@@ -122,7 +122,7 @@ class Commands(LazyGroup):
         ),
         "leakage": Row(
             "treetap.commands.labels",
-            "Show what others can read of this party's labels, of its columns, or of its ids: also while a job trains.",
+            "Show what others can read of this party's labels, or of its ids: also while a job trains.",
             PRIVACY,
         ),
         "labels": Row(
