@@ -35,6 +35,7 @@ REMOVED: tuple[Removed, ...] = (
     Removed("Policy", "max_column_leakage", "leave it out; noise (column_privacy) bounds what sums tell"),
     Removed(STATE, "column_leakage/*", "move the folder away; the ledger keeps what was charged for its cells"),
     Removed("Policy", "auditors", "leave it out: no leaf table is opened"),
+    Removed(COMMANDS, "model history", "read `history` of `treetap model show --json`"),
     Removed(COMMANDS, "model open-leaves", f"open leaf tables with treetap of commit {LAST}"),
     Removed(COMMANDS, "model check-leaves", f"check opened leaf tables with treetap of commit {LAST}"),
 )

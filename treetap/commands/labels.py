@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
+from treetap.commands.options import reading
+
 #: The keys of a draw that a table shows, and its headings.
 _SHOWN = {
     "at": "drawn at",
@@ -91,7 +93,6 @@ def _ledger(config: Path) -> dict[str, Any]:
     from party.config import read
     from party.defences.label_budget import LabelBudget
     from party.runtime.ledger import Kind
-    from treetap.commands.model.view import reading
 
     party = read(config)
     budget = LabelBudget(party.state, party.policy.label_budget, party.seal)

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from rich.table import Table
 
 from treetap import terminal
+from treetap.commands.options import reading
 from treetap.errors import BadInput, DataError
 from treetap.models.store import LEAKAGE, read_leakage
 from treetap.strict import Part
@@ -105,7 +106,6 @@ def account(job: str | None, config: Path) -> Account | Previews:
 def _previews(job: str | None, party: PartyConfig) -> Previews:
     """The preview of that name, or all."""
     from party.runtime.ledger import ledger_of
-    from treetap.commands.model.view import reading
 
     ledger = ledger_of(party.state, party.seal)
     with reading(ledger.path):
@@ -128,7 +128,6 @@ def _previews(job: str | None, party: PartyConfig) -> Previews:
 def _of_labels(job: str, party: PartyConfig) -> Account | None:
     """The account of all trees so far, if there is one."""
     from party.runtime.job_store import JobStore
-    from treetap.commands.model.view import reading
 
     store = JobStore(party.state / "jobs" / job, party.state / "models" / job, party.seal)
     place = store.model if store.published else store.folder

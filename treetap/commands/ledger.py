@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treetap.commands.options import Json
+from treetap.commands.options import Json, reading
 
 if TYPE_CHECKING:
     from party.runtime.ledger import Charge
@@ -40,7 +40,6 @@ def ledger(
     from party.approvals.spent_limits import spent
     from party.config import read
     from party.runtime.ledger import ledger_of
-    from treetap.commands.model.view import reading
     from treetap.models.durable import write_whole
 
     party = read(config)

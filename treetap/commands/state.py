@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from treetap.commands.options import Json
+from treetap.commands.options import Json, reading
 
 state = typer.Typer(help="The key of a party's own state folder.", no_args_is_help=True)
 Config = Annotated[Path, typer.Option(metavar="FILE", help="The party's own configuration file.")]
@@ -25,7 +25,6 @@ def rotate(config: Config) -> None:
     from party.config import read
     from party.runtime.state_key import key_of
     from party.runtime.state_rotation import rotate as change
-    from treetap.commands.model.view import reading
     from treetap.errors import BadInput, Malformed
     from treetap.process.lifecycle import sole_user
 
@@ -56,7 +55,6 @@ def export(
     """
     from party.config import read
     from party.runtime.state_rotation import export_transcripts
-    from treetap.commands.model.view import reading
     from treetap.errors import BadInput, Malformed
 
     party = read(config)

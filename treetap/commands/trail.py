@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treetap.commands.options import reading
 from treetap.errors import BadInput
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ def trail(
     """
     from party.config import read
     from party.trail.journal import Trail
-    from treetap.commands.model.view import reading
 
     if partner and not as_json:
         raise BadInput("--partner goes with --json: it limits what is exported")

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from treetap.commands.options import reading
+from treetap.errors import BadInput
+
 model = typer.Typer(help="Published models in a party's own state folder.", no_args_is_help=True)
 
 Model = Annotated[
@@ -20,13 +23,12 @@ Config = Annotated[Path | None, typer.Option(help="The party's configuration fil
 def show_model(
     name: Model,
     config: Config = None,
-    tree: Annotated[int | None, typer.Option(help="Number of the only tree to show, from 0.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON and nothing else.")] = False,
 ) -> None:
-    """Importances and trees: own splits by name and threshold, others by handle, or by name if its owner sent it."""
-    from treetap.commands.model.view import describe, find, print_model, select
+    """Parties, parameters, metrics, importances, and how many trees there are; --json has the metrics of each round."""
+    from treetap.commands.model.view import describe, find, print_model
 
-    described = select(describe(find(name, config)), tree)
+    described = describe(find(name, config))
     if as_json:
         print(json.dumps(described, indent=1, allow_nan=False), flush=True)
     else:
@@ -52,23 +54,35 @@ def export_model(
         typer.echo(path)
 
 
-@model.command("history")
-def show_history(
-    name: Model,
-    config: Config = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it to this CSV file instead.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON and nothing else.")] = False,
+@model.command("xgboost")
+def export_to_xgboost(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="Folder of an experiment's run, or of a label holder's published model."),
+    ],
+    out: Annotated[Path, typer.Option(help="The file to write, such as model.json.")],
+    config: Annotated[
+        Path | None, typer.Option(help="The label holder's configuration file: MODEL is the name of a model there.")
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(help="With --config: the table on which it was trained, by which thresholds are rounded."),
+    ] = None,
 ) -> None:
-    """The metrics after each round of the training: a tree, the trees of all classes, or an epoch.
+    """Write a model as XGBoost's JSON: all parts of an experiment's run, or a label holder's that stands alone.
 
-    treetap model history credit --config bank.toml --csv history.csv
+    treetap model xgboost runs/credit/seed-0 --out model.json
     """
-    from treetap.commands.model.view import find, history_of, print_history, write_csv
+    from treetap.commands.experiment.xgboost_export import export_alone, export_run, trained_table
+    from treetap.commands.model.view import find
 
-    rounds = history_of(find(name, config))
-    if csv is not None:
-        write_csv(rounds, csv)
-    if as_json:
-        print(json.dumps(rounds, indent=1, allow_nan=False), flush=True)
-    elif csv is None:
-        print_history(rounds)
+    if config is None and table is not None:
+        raise BadInput("--table names a table of the label holder's configuration: add --config, or leave it out")
+    with reading(Path(name)):
+        if config is None and not (Path(name) / "manifest.json").is_file():
+            parties = export_run(Path(name), out)
+            typer.echo(f"{out}: the model of {', '.join(parties)}")
+            return
+        party = export_alone(find(name, config), trained_table(config, table), out)
+    more = "" if table else "; thresholds are right for values of 32 bits: --config and --table round them by all"
+    typer.echo(f"{out}: the part of {party}, which stands alone{more}")
