@@ -20,13 +20,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from party.approvals.decisions import Asked
 from party.approvals.ledger import Approvals
 from party.approvals.openings import admit, operator_of
 from party.config import PartyConfig
-from party.defences.counted_cells import SUMS, CellAccount, Mark
 from party.policy import Policy
 from party.runtime.job_ledger import JobLedger
 from party.runtime.ledger import LEDGER, SEED, Charge, Kind, Ledger, Occasion, ledger_of
@@ -39,7 +36,6 @@ from treetap.protocols.agreement import job_digest, statement
 from treetap.protocols.job_spec import put_params, rows_of_training
 from treetap.protocols.limits import Partner
 from treetap.protocols.messages import members_of
-from treetap.tables.record_ids import Ids
 from treetap.trees.params import BoostingParams
 from treetap.wire.roles import Role
 from treetap.wire.signatures import signed
@@ -48,10 +44,6 @@ from treetap.wire.v2 import setup_pb2
 
 BANK, OTHERS, COORDINATOR, ANN = "bank", ("shop", "telco"), "coordinator", "ann"
 PARTIES = 1 + len(OTHERS)
-#: Records and columns of an account of cells; how often a feature party charges cells in a job: sums and left sets of
-#: five trees of depth three.
-RECORDS, COLUMNS, CHARGES_OF_CELLS = 24_000, 6, 30
-CELLS = "charge cells, and write their file"
 
 
 class Bench:
@@ -132,10 +124,6 @@ Operation = Callable[[], Callable[[], Any]]
 
 def operations(bench: Bench) -> dict[str, tuple[int, Operation]]:
     """Operation → how often a job of three parties has it; what prepares a call, outside the time, and returns it."""
-    cells, columns = CellAccount(bench.config.state, OTHERS[0], "loans"), [f"c{number}" for number in range(COLUMNS)]
-    counted = cells.read()
-    counted.places(Ids.of([f"r{number}" for number in range(RECORDS)]), columns)
-    draws, mark = np.random.default_rng(0), Mark()
 
     def of_job(prepare: Callable[[], tuple[str, setup_pb2.Prepare]], call: Callable[..., Any]) -> Operation:
         def prepared() -> Callable[[], Any]:
@@ -171,20 +159,6 @@ def operations(bench: Bench) -> dict[str, tuple[int, Operation]]:
 
         return prepared
 
-    def charge_of_cells() -> Callable[[], Any]:
-        nonlocal counted
-        rows = np.sort(draws.choice(RECORDS, 3, replace=False))
-        counted, new, _ = counted.marked(SUMS, [(0, rows)])
-        own, held, amount = bench.ledger(), counted, sum(len(places) for _, places in new)
-
-        def call() -> None:
-            nonlocal mark
-            mark = cells.write(mark, held, SUMS, new)
-            details = {"label_holder": OTHERS[0], "sums": amount, "records": RECORDS, "columns": COLUMNS}
-            own.enter(Kind.CELLS, amount, **details, **mark._asdict())
-
-        return call
-
     def look() -> Callable[[], Any]:
         own = bench.ledger()
         return lambda: own.check_opening(Kind.TRAINING, "boosting", ["loans"])
@@ -199,7 +173,6 @@ def operations(bench: Bench) -> dict[str, tuple[int, Operation]]:
         "look at a partner's limits": (2 * PARTIES, look),
         "charge an attempt": (PARTIES, charge(Kind.TRAINING)),
         "charge its records": (PARTIES, charge(Kind.RECORDS)),
-        CELLS: (CHARGES_OF_CELLS * len(OTHERS), charge_of_cells),
         "read the ledger (once, after a start)": (0, lambda: Ledger(bench.config.state).charges),
     }
 
@@ -216,10 +189,8 @@ def measured(bench: Bench, repeat: int) -> dict[str, dict[str, float]]:
             runs.append((time.process_time() - cpu, time.perf_counter() - wall))
         cpu_ms, wall_ms = (1000 * statistics.median(column) for column in zip(*runs, strict=True))
         figures[name] = {"cpu_ms": cpu_ms, "wall_ms": wall_ms, "a_job": times}
-    for total, left_out in (("sum of a job, without cells", {CELLS}), ("sum of a job with them", set[str]())):
-        rows = [row for name, row in figures.items() if name not in left_out and row["a_job"]]
-        sums = {key: sum(row[key] * row["a_job"] for row in rows) for key in ("cpu_ms", "wall_ms")}
-        figures[total] = {**sums, "a_job": 0}
+    sums = {key: sum(row[key] * row["a_job"] for row in figures.values()) for key in ("cpu_ms", "wall_ms")}
+    figures["sum of a job"] = {**sums, "a_job": 0}
     return figures
 
 

@@ -9,8 +9,7 @@ folder with credit_default.parquet and obesity.parquet); texts are numbered. The
 feature party the others. The centralised trainer gives the federation's trees and hence its sums; the attack is that of
 `treetap audit` (attacks/sums), which gets nothing but these.
 
-A line for each number of trees: cells that the party's own account counts by sums, which lay in groups of at most three
-records (`treetap leakage`); and those that were placed in their bins by left sets alone, by differences of few records,
+A line for each number of trees: cells that were placed in their bins by left sets alone, by differences of few records,
 by all equations together, and with the links between candidates given.
 """
 
@@ -44,7 +43,6 @@ from treetap.trees.cell_merging import bins_of
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import Split, Tree, route
 from treetap.trees.params import BoostingParams
-from treetap.trees.small_groups import cells_of_sums
 from treetap.trees.tree_bins import GlobalBins, left_sums_of
 
 HOLDER, PARTY = "label-holder", "feature-party"
@@ -201,21 +199,8 @@ def attacked(case: Case, params: BoostingParams, steps: list[int], least: int = 
         sets = tuple(it for it in opened.left_sets if it.tree < trees)
         part = OpenedSums(opened.trees[:trees], opened.parties, opened.records, params, sets)
         figures = read_columns(SumsEvidence(PARTY, part, truth, SumsSettings(), lambda _: None, Kept()))
-        rows.append({"set": case.name, "trees": trees, "counted": counted(part, binned, least), **_row(figures)})
+        rows.append({"set": case.name, "trees": trees, **_row(figures)})
     return rows
-
-
-def counted(opened: OpenedSums, binned: BinnedTable, least: int) -> float:
-    """The share of the party's cells that lay in small groups which these sums show."""
-    cells = np.zeros(binned.codes.shape, dtype=bool)
-    for tree in opened.trees:
-        bins = bins_of(binned, opened.params.columns(tree.index, PARTY, len(binned.features)), least)
-        drawn = opened.params.drawn(tree.index, opened.records) > 0
-        for node in sorted(tree.sums[PARTY]):
-            bins.see(node, tree.nodes[node][drawn[tree.nodes[node]]])
-        for column, rows in cells_of_sums(bins, list(tree.sums[PARTY]), tree.nodes, drawn):
-            cells[rows, bins.kept[column]] = True
-    return float(cells.mean())
 
 
 def _row(figures: ColumnFigures) -> dict[str, Any]:
@@ -224,7 +209,7 @@ def _row(figures: ColumnFigures) -> dict[str, Any]:
 
 def report(rows: list[dict[str, Any]]) -> None:
     """The figures for a person."""
-    heads = ("set", "records", "columns", "trees", "counted", "left sets", "differences", "together", "of claims wrong")
+    heads = ("set", "records", "columns", "trees", "left sets", "differences", "together", "of claims wrong")
     table = terminal.table(*heads, "links given", "links right", "best column", "given", "CPU s")
     for row in rows:
         shares = [f"{row[way]['placed']:.1%}" for way in ("left_sets", "differences", "together")]
@@ -232,7 +217,7 @@ def report(rows: list[dict[str, Any]]) -> None:
         rest = (f"{wrong:.1%}", f"{row['given']['placed']:.1%}", f"{row['links'] or 0:.1%}")
         best = [f"{row[name] or 0:.3f}" for name in ("rank_correlation", "given_correlation")]
         counts = (str(row[name]) for name in ("records", "columns", "trees"))
-        table.add_row(row["set"], *counts, f"{row['counted']:.1%}", *shares, *rest, *best, f"{row['seconds']:.0f}")
+        table.add_row(row["set"], *counts, *shares, *rest, *best, f"{row['seconds']:.0f}")
     terminal.out.print(table)
 
 

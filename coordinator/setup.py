@@ -17,7 +17,6 @@ from treetap.process.together import together
 from treetap.protocols.alignment import turns
 from treetap.protocols.job_spec import continued_from
 from treetap.protocols.key_options import KeyKind
-from treetap.protocols.registry import training, training_name
 from treetap.wire.metric_history import columns, merged, rows
 from treetap.wire.v2 import setup_pb2, types_pb2
 
@@ -150,8 +149,6 @@ async def plan_rounds(
 
 async def publish(roster: Roster, spec: setup_pb2.JobSpec) -> setup_pb2.PublishedModel:
     """Publish the shards as models, the label holder's last: its model means that every party's exists."""
-    if any(row.content == "leaf_commitment" for row in training(training_name(spec)).sends):
-        await roster.ask(spec.aggregator, "commit_leaves")
     await roster.ask_all(spec.feature_parties, "publish", setup_pb2.Publish())
     published = await roster.ask(spec.aggregator, "publish", setup_pb2.Publish())
     model: setup_pb2.PublishedModel = answered(spec.aggregator, published, "published_model")

@@ -56,8 +56,6 @@ class Policy(Strict):
     """"manual": a job waits until one of `approvers` approves it, or a standing approval covers it."""
     approvers: list[ProcessName] = []
     """Certificate names, of the role approver, that may approve jobs, refuse them, and see what waits."""
-    auditors: list[ProcessName] = []
-    """Label holder of trees: names to which it may open its leaf tables, by `treetap model open-leaves`."""
     label_holders: list[ProcessName] = []
     """Parties that may open sums over this party's columns, or get its directions and scores in predictions."""
     peers: list[ProcessName] = []
@@ -144,11 +142,6 @@ class Policy(Strict):
     """Largest bound, in nats, on what one set of records that another party learns may say about the labels."""
     on_max_leakage: Literal["stop", "withdraw"] = "stop"
     """Response before a set with a larger bound is sent: the job ends, or the set is kept back."""
-    max_column_leakage: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Feature party: largest share of a table's cells that may have lain in groups of at most three records which a
-    label holder has a sum of, or is shown; the job stops before. Jobs of PIVODL, of networks and with withheld spaces
-    are refused.
-    """
     column_budget: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """Feature party with `column_privacy`: most ε that the attempts at all jobs on a table may cost together; without
     it one attempt's.

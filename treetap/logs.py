@@ -189,8 +189,6 @@ _OF_OTHERS = ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir", "SSLKEYLOG
 OF_GRPC = ("GRPC_VERBOSITY", "GRPC_TRACE", "GRPC_DNS_RESOLVER")
 #: Beginning of the variables of OpenTelemetry's SDK, which a process may be given back by its file.
 OF_SPANS = "OTEL_"
-#: Variables that were set, and are ignored.
-ignored: list[str] = []
 _of_spans: dict[str, str] = {}
 
 
@@ -203,14 +201,12 @@ def pin_libraries() -> None:
     steering = [name for name in os.environ if name.startswith("GRPC_") or name in _OF_OTHERS]
     for name in {*steering, *_of_spans} - set(OF_GRPC):
         del os.environ[name]
-        ignored.append(name)
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
 
 
 def restore_variables_of_spans() -> None:
     """Let OpenTelemetry's SDK read its variables after all, as the process's file says."""
     os.environ.update(_of_spans)
-    ignored[:] = [name for name in ignored if name not in _of_spans]
 
 
 def quiet_grpc() -> None:

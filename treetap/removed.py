@@ -28,6 +28,9 @@ class Removed(NamedTuple):
         return f"was taken out: {self.instead}"
 
 
+#: Kinds of charges in ledgers of earlier versions: they are read and shown, and count for no limit of today.
+CHARGED = ("cells in small groups", "opened leaf table", "stops by max_column_leakage")
+
 REMOVED: tuple[Removed, ...] = (
     Removed(
         "PartyConfig",
@@ -83,6 +86,12 @@ REMOVED: tuple[Removed, ...] = (
         "certs request --signing",
         "leave it out: the key of a process's certificate signs its documents, too",
     ),
+    Removed("Policy", "max_column_leakage", "leave it out; noise (column_privacy) bounds what sums tell"),
+    Removed(STATE, "column_leakage/*", "move the folder away; the ledger keeps what was charged for its cells"),
+    Removed("Policy", "auditors", "leave it out: no leaf table is opened"),
+    Removed(COMMANDS, "model history", "read `history` of `treetap model show --json`"),
+    Removed(COMMANDS, "model open-leaves", f"open leaf tables with treetap of commit {LAST}"),
+    Removed(COMMANDS, "model check-leaves", f"check opened leaf tables with treetap of commit {LAST}"),
 )
 
 

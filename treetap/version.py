@@ -71,12 +71,6 @@ def install(extra: str) -> str:
     return f"{_pip()} install {'-e ' if kind == 'editable' else ''}'{here}'" + (f" ({notes})" if notes else "")
 
 
-def origin() -> str:
-    """The clone or the wheel that treetap was installed from, and how."""
-    root, kind = _origin()
-    return f"{kind} of {root}" if root else "from a wheel that is not where it was"
-
-
 def _origin() -> tuple[Path | None, str]:
     """Where this installation came from, by PEP 610, and in what way; None where pip has not recorded it."""
     if (_ROOT / "pyproject.toml").exists():

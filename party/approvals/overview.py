@@ -39,7 +39,6 @@ REPORTS = (".html", ".json")
 UNITS = {
     "label_budget": "ε",
     "column_budget": "ε",
-    "max_column_leakage": "share of cells",
     "queries_per_record": "queries of one record",
     **dict.fromkeys(DAILY.values(), "in 24 hours"),
 }

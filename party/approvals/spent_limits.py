@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from party.defences.column_budget import ColumnBudget
-from party.defences.counted_cells import CellAccount
 from party.defences.label_budget import LabelBudget
 from party.prediction.query_counts import counts_of
 from party.runtime.job_ledger import DAILY, JobLedger
@@ -23,8 +21,7 @@ if TYPE_CHECKING:
 def spent(party: PartyConfig, charges: list[Charge]) -> list[dict[str, Any]]:
     """A row for each limit: `limit`, `of`, `most`, `spent`, `left`. Raises `DataError` where a ledger is damaged.
 
-    `charges`: all of the party's ledger. Units: ε of labels and columns, shares of cells, numbers of the last 24
-    hours for partners.
+    `charges`: all of the party's ledger. Units: ε of labels and columns, numbers of the last 24 hours for partners.
     """
     labels = LabelBudget(party.state, party.policy.label_budget)
     used, rest = labels.spent(), labels.left()
@@ -38,17 +35,7 @@ def spent(party: PartyConfig, charges: list[Charge]) -> list[dict[str, Any]]:
         most = columns.budget if columns.budget is not None or noise is None else noise.epsilon
         account = {key: value for key, value in columns.account(name, noise).items() if key != "table"}
         rows.append({"limit": "column_budget", "of": f"columns of table {name}", "most": most, **account})
-    rows += map(partial(_of_cells, party.policy.max_column_leakage), CellAccount.all(party.state))
     return rows + [row for row in _of_partners(party, charges) if row["spent"] or row["named"]]
-
-
-def _of_cells(most: float | None, account: CellAccount) -> dict[str, Any]:
-    """The row of `max_column_leakage` for an account: shares of all its cells."""
-    records, columns = account.size()
-    used = account.read().count() / max(records * columns, 1)
-    left = None if most is None else max(most - used, 0.0)
-    of = f"cells of table {account.table} to {account.label_holder}"
-    return {"limit": "max_column_leakage", "of": of, "most": most, "spent": used, "left": left}
 
 
 def _of_partners(party: PartyConfig, charges: list[Charge]) -> Iterator[dict[str, Any]]:

@@ -148,9 +148,6 @@ def _bounds(job: Job, config: PartyConfig, name: str) -> list[str]:
                 f"with noise, ε = {noise.epsilon:g} and δ = {noise.delta:g} for a record's bin in one column, "
                 "given the sets of records that go left at your splits"
             )
-        if (share := policy.max_column_leakage) is not None:
-            counted = "may have lain in groups of at most three records, larger groups not counted"
-            bounds.append(f"until {100 * share:g} % of your cells {counted}")
     if name in ("INSTANCE_SPACE", "SPLIT_DIRECTION") and job.asked.kind == "train":
         bounds.append(f"sets of at least {policy.min_instance_space}")
         if job.asked.document.get("eval_table"):

@@ -40,7 +40,7 @@ class FeatureParty:
         trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
         noise = self._noise = ColumnNoise(context, config, spec, self._params, BoostingLayout(self._params))
         job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, noise.implied)
-        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account, job.kind)
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.kind)
         self._sums = summed_values(context, spec, job, noise)
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)

@@ -59,7 +59,7 @@ class LabelHolder:
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
 
-    @step(Next("make_keys"), Next("commit_leaves"))
+    @step(Next("make_keys"), Next("publish"))
     async def bin(self) -> Outcome:
         """Report the number of trees to grow.
 
@@ -82,7 +82,7 @@ class LabelHolder:
         self._growth.shown.released = self._job.released_sets()
         return await self._job.bin(state)
 
-    @step(Next("begin_tree", RESUMED), Next("commit_leaves"))
+    @step(Next("begin_tree", RESUMED), Next("publish"))
     async def make_keys(self) -> setup_pb2.PlannedTraffic | None:
         """Generate the attempt's key pair, and send the public key.
 

@@ -22,7 +22,7 @@ from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
 #: Features that a party's policy asks for.
-_OF_POLICIES = (Feature.MAX_LEAKAGE, Feature.MAX_COLUMN_LEAKAGE, Feature.MIN_INSTANCE_SPACE)
+_OF_POLICIES = (Feature.MAX_LEAKAGE, Feature.MIN_INSTANCE_SPACE)
 
 
 def check_own(
@@ -41,9 +41,9 @@ def check_own(
         ConfigError: the job cannot have a defence, a constraint or cuts that the file asks for, or has more trees than
             a defence is for.
         Refused: this party's labels would be used without label differential privacy, and its policy has a budget; or
-            the policy bounds what sets of records tell, or what is read of columns, and the job's has no such bound; or
-            its columns would be embedded with less sensitivity than its policy asks for; or the policy lets no
-            constraints go to the label holder.
+            the policy bounds what sets of records tell, and the job's has no such bound; or its columns would be
+            embedded with less sensitivity than its policy asks for; or the policy lets no constraints go to the label
+            holder.
     """
     one_role = training(training_name(spec)).one_role
     labelled = own is not None and own.label is not None if one_role else spec.aggregator == party
@@ -103,7 +103,6 @@ def _of_labels(defences: Defences, policy: Policy) -> set[Feature]:
 def _of_columns(party: str, defences: Defences, policy: Policy, spec: setup_pb2.JobSpec) -> set[Feature]:
     """The features by which a party protects columns of which others learn."""
     used, params = {Feature(name) for name in defences.named(columns=True)}, params_of(spec)
-    used |= set() if policy.max_column_leakage is None else {Feature.MAX_COLUMN_LEAKAGE}
     used |= {Feature.MIN_INSTANCE_SPACE} if policy.min_instance_space > 1 else set()
     if isinstance(params, SplitnnParams):
         bottom = params.bottom_of(party)

@@ -23,7 +23,6 @@ from party.prediction.tree_model import OwnSplits
 from party.protocols import PredictionJob
 from party.runtime.context import required
 from party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of
-from party.setup.leaf_commitment import check_commitment, take_commitment
 from treetap.wire.v2 import control_pb2
 
 if TYPE_CHECKING:  # of the two ciphers a job imports its own
@@ -58,14 +57,7 @@ class FeatureParty:
 
     @step(Next("mask_block"))
     async def take_key(self) -> None:
-        """Take the public key of this prediction, and what each ciphertext depends on of the own splits.
-
-        Raises:
-            Refused: the label holder's commitment to leaves is not the one that this party has kept.
-        """
-        label_holder = self._place.label_holder
-        made = await take_commitment(self._context, label_holder)
-        check_commitment(self._context, label_holder, self._opened.manifest, made)
+        """Take the public key of this prediction, and what each ciphertext depends on of the own splits."""
         await self._end.take_key()
 
     @step(Next("mask_attributions", THIS_ROUND, ATTRIBUTED), Next("mask_block", NEXT_ROUND, UNATTRIBUTED))

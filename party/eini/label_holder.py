@@ -32,8 +32,6 @@ from party.protocols import PredictionJob
 from party.runtime.context import required
 from party.runtime.messages import Rows
 from party.runtime.step_order import THIS_ROUND, Next, Outcome, role, step, steps_of
-from party.setup.leaf_commitment import send_commitment
-from treetap.models.leaf_table import COMMITMENT
 from treetap.tables.typed import IdColumns
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
@@ -92,8 +90,6 @@ class LabelHolder:
     async def make_keys(self) -> None:
         """Make a key for this prediction, in memory only; send it, and what each feature party needs of the layout."""
         if self._chain:
-            made = str(self._scoring.opened.manifest.get(COMMITMENT, ""))
-            await send_commitment(self._context, self._chain, made)
             await self._end.make_keys()
 
     @step(*requested_block("score_block"))

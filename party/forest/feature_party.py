@@ -44,7 +44,7 @@ class FeatureParty:
         layout = ForestLayout(self._params, KeyKind.of(spec).on_lattice)
         noise = self._noise = ColumnNoise(context, config, spec, self._params, layout)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, noise.implied)
-        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account, job.kind)
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.kind)
         self._drawn: Rows | None = None
         self._sums_of_all = False  # of the current tree
         self._sums = summed_labels(context, spec, job, self._params, noise, self._draw)

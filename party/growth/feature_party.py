@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from party.defences.column_account import ColumnAccount
 from party.growth.expected_records import ExpectedRecords
 from party.growth.messages import child_messages, take_partitions, take_spaces, take_won
 from party.growth.split_table import TreeColumns
@@ -119,16 +118,10 @@ class FeaturePartyGrowth:
     """A growing tree at a feature party, from the root to the stored line of the shard."""
 
     def __init__(
-        self,
-        context: StepContext,
-        label_holder: str,
-        stored: StoredTrees,
-        account: ColumnAccount,
-        kind: type[OwnTree] = OwnTree,
+        self, context: StepContext, label_holder: str, stored: StoredTrees, kind: type[OwnTree] = OwnTree
     ) -> None:
-        """`account`: of what the label holder can read in this party's columns; `kind`: of the trees."""
-        self._context, self._label_holder, self._stored, self._account = context, label_holder, stored, account
-        self._kind = kind
+        """`kind`: of the trees."""
+        self._context, self._label_holder, self._stored, self._kind = context, label_holder, stored, kind
         self._tree: OwnTree | None = None
 
     def plant(self, t: int, columns: TreeColumns, summed: Bools, expected: ExpectedRecords) -> OwnTree:
@@ -164,20 +157,15 @@ class FeaturePartyGrowth:
 
         At the root also the marks of the candidates of constrained columns, if this party has any, and the fewest
         records in a cell.
-
-        Raises:
-            Refused: the label holder could read more of the columns than the policy lets it; nothing is sent.
         """
-        bins, account = tree.columns.bins, self._account
         tree.offered.update(nodes)
-        await self._context.offload(lambda: account.charge_sums(tree, bins, nodes), whole=True)
         candidates = len(tree.columns.candidates)
         body = growth_pb2.CandidateSums(nodes=nodes, candidates=candidates)
         if stage == 0:
             marks = tree.columns.marks()
             body.marks.extend([] if marks is None else marks.tolist())
             body.partitioned.extend(tree.columns.group_sizes)
-            body.min_cell_records = bins.min_cell_records
+            body.min_cell_records = tree.columns.bins.min_cell_records
         stream = self._context.outbox.open(self._label_holder, "candidate_sums", tree.index, stage)
         held = True  # what comes first has not been sent
         async for part in _at_once(sums) if isinstance(sums, Sums) else sums:
@@ -216,8 +204,6 @@ class FeaturePartyGrowth:
                 self._context.policy.check_space(self._context.party, self._label_holder, child, count)
             children.append((node, split.handle, tree.held(left)))
             self._record(t, stage, tree, split, sides)
-        own = tree.splits[len(tree.splits) - len(won) :]
-        await self._context.offload(lambda: self._account.charge_left_sets(tree, own), whole=True)
         sent = child_messages(((node, handle, left()) for node, handle, left in children), tree.total)
         await self._context.outbox.send(self._label_holder, "children", sent, round=t, stage=stage)
 

@@ -13,17 +13,15 @@ import numpy as np
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
 from party.defences.checks import check_cells, refuse_classes
-from party.defences.column_account import ColumnAccount, LeftSetsAlone
 from party.growth.continuation import BaseModel
 from party.growth.expected_records import ExpectedRecords
 from party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees, entry_of
-from party.growth.withheld import BlindTree, UncountedCells, mode_of
+from party.growth.withheld import BlindTree, mode_of
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Conditions, Next, Outcome, step
 from party.setup.evaluated import described, drawing, drawn_by_seed, load_records
-from party.setup.leaf_commitment import check_commitment, take_commitment
 from party.setup.steps import (
     PUBLISHED,
     UNPUBLISHED,
@@ -35,10 +33,9 @@ from party.setup.steps import (
     without_columns,
 )
 from treetap.additive.sums.public_keys import PublicKey
-from treetap.models.leaf_table import COMMITMENT
 from treetap.models.store import CELLS, COLUMN_PRIVACY, TREES
 from treetap.protocols.exclusions import Feature
-from treetap.protocols.growth import AFTER_TREES, TreeSizes
+from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
 from treetap.tables.binned import partitioned
@@ -60,7 +57,6 @@ class FeaturePartyJob:
         conditions: those of the rows of a tree's steps.
         min_cell_records: the fewest drawn records of a cell that this party sums; 0: any number.
         stored: the trees on disk.
-        account: of what the label holder can read in the columns.
         kind: of its trees while they grow.
         noised: the entry of trees and manifest on the noise of its sums; empty without, and until the key has come.
         shapes: of all columns, each with the most bins that a node has; known once they are binned.
@@ -84,11 +80,8 @@ class FeaturePartyJob:
         self._implied = implied
         self.shapes: Sequence[Shape] = ()
         self.noised: dict[str, float] = {}
-        own = config.defences
-        self.min_cell_records = own.min_cell_records or 0
+        self.min_cell_records = config.defences.min_cell_records or 0
         self.stored = StoredTrees(context, "splits")
-        account = UncountedCells if params.withheld else LeftSetsAlone if own.column_privacy else ColumnAccount
-        self.account = account(context, config.state, spec.aggregator, spec.table, drawing(spec, params))
         self.kind = BlindTree if params.withheld else OwnTree
         self._records: JobRecords | None = None
         self._base = BaseModel.of(context, spec, params)
@@ -134,11 +127,7 @@ class FeaturePartyJob:
         )
 
     async def bin(self) -> Outcome:
-        """Select the common records, and bin their columns once for the job; store the trees of its base model.
-
-        Raises:
-            Refused: the label holder could read more of the columns already than the policy lets it.
-        """
+        """Select the common records, and bin their columns once for the job; store the trees of its base model."""
         base, store = self._base, self._context.store
         records = self._take(required(self._records).take(self.alignment.records))
         first = drawing(self._spec, self._params).drawn(0, records.training)
@@ -147,8 +136,6 @@ class FeaturePartyJob:
             await self._context.offload(lambda: base.seed(store, kinds=(TREES,)), whole=True)
             await self.stored.read()
         table = records.table
-        account, ids = self.account, table.ids[: records.training]
-        await self._context.offload(lambda: account.open(ids, table.columns), whole=True)
         private = self._config.defences.column_privacy is not None
         binned = await bin_features(self._context, table, self._params, records.training, missing_bins=private)
         self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
@@ -171,21 +158,12 @@ class FeaturePartyJob:
 
     @step()
     async def publish(self) -> None:
-        """Publish the stored trees as a model, with the label holder's commitment to their leaves.
-
-        Raises:
-            Refused: this party has published the model with another commitment.
-        """
-        label_holder, store = self._spec.aggregator, self._context.store
-        made = await take_commitment(self._context, label_holder, AFTER_TREES)
-        if store.published:
-            check_commitment(self._context, label_holder, store.manifest(), made)
-        else:
+        """Publish the stored trees as a model."""
+        if not self._context.store.published:
             lines = await self.stored.read()
             manifest = {
                 "role": "feature_party",
-                "label_holder": label_holder,
-                COMMITMENT: made,
+                "label_holder": self._spec.aggregator,
                 "trees": len(lines),
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
                 **described(self._spec),
@@ -193,7 +171,7 @@ class FeaturePartyJob:
                 **entry_of(COLUMN_PRIVACY, lines[self.base_trees :]),
                 **mode_of(self._params, self._base.manifest if self._base else None),
             }
-            store.publish(manifest, (TREES,))
+            self._context.store.publish(manifest, (TREES,))
 
     @property
     def base_trees(self) -> int:

@@ -248,7 +248,7 @@ class LabelHolderGrowth:
             stop=state.stopped,
         )
 
-    @step(Next("begin_tree", NEXT_ROUND), Next("commit_leaves"))
+    @step(Next("begin_tree", NEXT_ROUND), Next("publish"))
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Step 7 of a tree: store it and the scores after it before answering; the label holder stores last."""
         t = request.round

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,11 +28,9 @@ from party.runtime.step_order import Next, Outcome, step
 from party.setup.evaluated import check_evaluated, described
 from party.setup.keys import KeyMaker
 from party.setup.labelled_table import LabelledTable, load_labelled_table
-from party.setup.leaf_commitment import commit, send_commitment
 from party.setup.steps import bin_features, manifest_of, without_columns
 from treetap.errors import OutOfOrder
 from treetap.models.history import read_history
-from treetap.models.leaf_table import COMMITMENT, LEAF_KEY
 from treetap.models.line_file import Line
 from treetap.models.store import (
     CELLS,
@@ -48,7 +45,7 @@ from treetap.models.store import (
     TREES,
     VALUES,
 )
-from treetap.protocols.growth import AFTER_TREES, TreeSizes
+from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
 from treetap.tables.labels import Labels
@@ -61,24 +58,6 @@ from treetap.trees.slots import Slots
 from treetap.trees.withholding import NOTHING
 from treetap.wire.metric_history import columns
 from treetap.wire.v2 import setup_pb2
-
-
-@dataclass(frozen=True)
-class _Final:
-    """The trees of a job once the last one is stored.
-
-    Attributes:
-        lines: the stored ones.
-        trees, values: as all parties know them, and with the values that predictions use.
-        summary: the part of the manifest beside trees and columns.
-        commitment: to the leaves, in hexadecimal.
-    """
-
-    lines: list[Line]
-    trees: list[Tree]
-    values: list[Tree]
-    summary: dict[str, Any]
-    commitment: str
 
 
 class LabelHolderJob:
@@ -126,7 +105,6 @@ class LabelHolderJob:
         self._data: LabelledTable | None = None
         self._split_table: SplitTable | None = None
         self._state: LabelState | None = None
-        self._final: _Final | None = None
 
     @step(Next(ALIGNMENT), Next("bin", when=ALIGNED))
     async def prepare(self) -> Outcome:
@@ -239,29 +217,17 @@ class LabelHolderJob:
         label_slots, own_rounds = self._label_slots(labels), self.withholding.own_trees
         return await self._keys.make(self._slots(labels), label_slots=label_slots, own_rounds=own_rounds)
 
-    @step(Next("publish"))
-    async def commit_leaves(self) -> None:
-        """Commit this party to the leaves and weights of the stored trees, at every feature party.
+    @step()
+    async def publish(self) -> setup_pb2.PublishedModel:
+        """Publish the stored trees as a model, and report it; delete the secret key in the workers.
 
         Raises:
             OutOfOrder: trees are missing, whatever the coordinator believes.
         """
         state = required(self._state)
         if state.trees < state.planned and not state.stopped:
-            raise OutOfOrder(f"commit_leaves cannot come now: {state.trees} of {state.planned} trees are stored")
-        lines = await self.stored.read()
-        trees = values = [Tree.from_dict(line["tree"]) for line in lines]
-        if self._config.defences.private_values:
-            values = await self._repaired(lines)
-        summary, context = state.summary(), self._context
-        made = await context.offload(lambda: commit(context, summary, values), whole=True)
-        self._final = _Final(lines, trees, values, summary, made)
-        await send_commitment(context, list(self._spec.feature_parties), made, AFTER_TREES)
-
-    @step()
-    async def publish(self) -> setup_pb2.PublishedModel:
-        """Publish the stored trees as a model, and report it; delete the secret key in the workers."""
-        await self._publish(required(self._state), required(self._final))
+            raise OutOfOrder(f"publish cannot come now: {state.trees} of {state.planned} trees are stored")
+        await self._publish(state)
         await self._keys.close()
         return published_model(self._context.store.manifest())
 
@@ -280,11 +246,15 @@ class LabelHolderJob:
         """The binned columns, and the splits made on them."""
         return required(self._split_table)
 
-    async def _publish(self, state: LabelState, final: _Final) -> None:
-        lines, trees, repaired = final.lines, final.trees, self._config.defences.private_values
+    async def _publish(self, state: LabelState) -> None:
+        lines = await self.stored.read()
+        trees = values = [Tree.from_dict(line["tree"]) for line in lines]
+        repaired = self._config.defences.private_values
+        if repaired:
+            values = await self._repaired(lines)
         # also by an earlier attempt, under defences that have been taken out since
         withheld = self.withholding != NOTHING or any(tree.local for tree in trees)
-        owners = importance_by_owner(replace(tree, splits=deciding_splits(tree)) for tree in state.used(final.values))
+        owners = importance_by_owner(replace(tree, splits=deciding_splits(tree)) for tree in state.used(values))
         manifest = {
             "role": "label_holder",
             "feature_parties": list(self._spec.feature_parties),
@@ -301,14 +271,13 @@ class LabelHolderJob:
             **entry_of(MARKED, lines[self.base_trees :]),
             **mode_of(self._params, self._base.manifest if self._base else None),
             **(self._base.described() if self._base else {}),
-            **final.summary,
-            COMMITMENT: final.commitment,
+            **state.summary(),
             "importance_by_party": {
                 name: {"weight": part.weight, "gain": part.gain, "cover": part.cover} for name, part in owners.items()
             },
         }
         leakage = [LEAKAGE] if self.data.labels.classes else []
-        kinds = [TREES, HISTORY, LEAF_KEY, *leakage, *self._clean_metrics(state), *([REPAIRED] if repaired else [])]
+        kinds = [TREES, HISTORY, *leakage, *self._clean_metrics(state), *([REPAIRED] if repaired else [])]
         scores = None if repaired else state.continuation()
         if scores is not None:
             store, records = self._context.store, self.alignment.records[: len(scores)]  # none of an eval table

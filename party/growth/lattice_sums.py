@@ -142,7 +142,7 @@ class SumsOfWords:
             Refused: the budget of noise is spent.
         """
         for node in nodes:
-            tree.rows_of(node)  # queries need them not, but the account of what is shown does
+            tree.rows_of(node)  # queries need them not, but no sum is of records that were not shown
         self._answered += len(nodes)
         if self._answered > (said := required(self._parameters).queries):
             raise Malformed(f"{self._sender} asks for more than the {said} nodes that it said")

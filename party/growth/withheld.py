@@ -13,17 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from party.defences.column_account import ColumnAccount, Grown
 from party.growth.feature_party import Bools, OwnTree
 from party.growth.shown_spaces import ShownSpaces
 from party.runtime.messages import CountedBody, Rows
-from treetap.models.own_split import OwnSplit
 from treetap.models.store import SPACES
-from treetap.tables.record_ids import Ids
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.params import TreeParams
-from treetap.trees.tree_bins import Bins
 
 
 def mode_of(params: TreeParams, base: Mapping[str, Any] | None) -> dict[str, str]:
@@ -43,20 +39,6 @@ class NoSpaces(ShownSpaces):
 
     async def _send(self, parties: list[str], t: int, stage: int, growing: GrowingTree, training: int) -> None:
         """Send nothing."""
-
-
-class UncountedCells(ColumnAccount):
-    """The account of a feature party that does not know how small the groups of its cells are: it counts none."""
-
-    def open(self, ids: Ids, columns: Sequence[str]) -> None:
-        """Note the job."""
-        self.open_uncounted(ids, columns)
-
-    def charge_sums(self, tree: Grown, bins: Bins, built: Sequence[int]) -> None:
-        """Count nothing."""
-
-    def charge_left_sets(self, tree: Grown, splits: Sequence[OwnSplit]) -> None:
-        """Count nothing."""
 
 
 class BlindTree(OwnTree):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 #: Kind of a charge → the key of a policy that limits it a day.
-DAILY: Mapping[Kind, str] = {
+DAILY: Mapping[str, str] = {
     Kind.TRAINING: "jobs_per_day",
     Kind.PREDICTION: "predictions_per_day",
     Kind.PREVIEW: "previews_per_day",
@@ -78,7 +78,7 @@ class JobLedger:
             if rules.queries_per_record is not None:
                 yield partner, rules.queries_per_record
 
-    def daily(self, kind: Kind) -> Iterator[tuple[str, int]]:
+    def daily(self, kind: str) -> Iterator[tuple[str, int]]:
         """The partners with a limit a day on charges of this kind, and the limit of each."""
         key = DAILY.get(kind)
         if key is None:
@@ -99,7 +99,7 @@ class JobLedger:
         if self.occasion.coordinator in named:
             yield self.occasion.coordinator, named[self.occasion.coordinator]
 
-    def of_day(self, kind: Kind, partner: str, now: float) -> list[Charge]:
+    def of_day(self, kind: str, partner: str, now: float) -> list[Charge]:
         """The charges of 24 hours with a partner, the oldest one first.
 
         One of the future, by a clock that was set back, counts too.

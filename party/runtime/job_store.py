@@ -55,8 +55,6 @@ DRAFT = "model"
 TRANSCRIPTS = "transcripts"
 #: The folder of noisy labels in a party's state: see `party.defences.noisy_labels`.
 DRAWS = "noisy_labels"
-#: The folder of counted cells: see `party.defences.column_account`.
-COLUMN_LEAKAGE = "column_leakage"
 #: The folder of counted queries of records: see `party.prediction.query_counts`.
 QUERIES = "queries"
 #: The folder of rows that previews have found: see `party.alignment.preview`.
@@ -305,7 +303,6 @@ def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path
             state / TRANSCRIPTS,
             *(state / TRANSCRIPTS).glob("*/"),
             state / DRAWS,
-            state / COLUMN_LEAKAGE,
             state / QUERIES,
             state / PREVIEWED,
             predictions,

@@ -27,6 +27,7 @@ from treetap.models.checksums import without_checksum
 from treetap.models.durable import make_folder, stamp_of
 from treetap.models.line_file import LineFile
 from treetap.models.store import read_json
+from treetap.removed import CHARGED
 
 #: The ledger in a party's state folder.
 LEDGER, SEED = "ledger.jsonl", "ledger"
@@ -56,9 +57,6 @@ class Kind(StrEnum):
     CLEAN_LABELS = "measures by clean labels"  #: labels that they were computed from
     NOISED_SUMS = "noised sums"  #: ρ of an attempt
     NOISED_WEIGHTS = "noised leaf weights"  #: ε of a job of PIVODL
-    CELLS = "cells in small groups"  #: cells that an attempt is the first to tell a label holder
-    STOPPED = "stops by max_column_leakage"  #: 1: an attempt
-    OPENED_LEAVES = "opened leaf table"  #: trees of a model, to an auditor
     FORGOTTEN = "forgotten ids"  #: ids that `treetap forget` was given, of no job; transcripts that went are details
 
 
@@ -80,7 +78,7 @@ class Occasion:
 
     @property
     def partners(self) -> tuple[str, ...]:
-        """The other parties and the coordinator; of an opening to an auditor, or a forgetting, there is none."""
+        """The other parties and the coordinator, which some charges have not: of a forgetting, of earlier versions."""
         return (*self.parties, self.coordinator) if self.coordinator else self.parties
 
 
@@ -93,14 +91,14 @@ class Charge:
     """A line of the ledger.
 
     Attributes:
-        kind: see `Kind`.
+        kind: see `Kind`; or one that earlier versions charged.
         occasion: what it is for.
         amount: see `Kind`.
         details: further figures of the kind, as JSON types.
         seconds: when, since 1970.
     """
 
-    kind: Kind
+    kind: str
     occasion: Occasion
     amount: float = 1
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -108,7 +106,7 @@ class Charge:
 
     @property
     def partners(self) -> tuple[str, ...]:
-        """The partners of the occasion; of cells the label holder, for no other one is told of them."""
+        """The partners of the occasion; of some charges of earlier versions the label holder alone."""
         told = self.details.get("label_holder")
         return self.occasion.partners if told is None else (told,)
 
@@ -122,7 +120,7 @@ class Charge:
         """The charge of a stored line."""
         kind, details, amount, seconds = (line.pop(name) for name in ("kind", "details", "amount", "seconds"))
         occasion = Occasion(**{**line, "parties": tuple(line["parties"])})
-        return cls(Kind(kind), occasion, amount, details, seconds)
+        return cls(kind if kind in CHARGED else Kind(kind), occasion, amount, details, seconds)
 
     def plain(self) -> dict[str, Any]:
         """The line, as JSON types."""
@@ -137,10 +135,10 @@ class Ledger:
         self._state, self.path = state, state / LEDGER
         self._lines = LineFile(self.path, lambda: SEED)
         self._held: list[Charge] = []
-        self._by_kind: defaultdict[Kind, list[Charge]] = defaultdict(list)
+        self._by_kind: defaultdict[str, list[Charge]] = defaultdict(list)
         self._stamp: tuple[int, ...] | None = None  # of the file that was read; None: it was not read yet
 
-    def charges(self, *kinds: Kind) -> list[Charge]:
+    def charges(self, *kinds: str) -> list[Charge]:
         """The charges of these kinds, or all, the first one first.
 
         Raises:

@@ -108,15 +108,6 @@ class PartyMetrics(ProcessMetrics):
             "treetap_signature_excess_share", "Label holder: plug-in less chance, over the label's entropy.", "peer"
         )
 
-        self._columns = self.gauge(
-            "treetap_column_leakage_share",
-            "Feature party: share of a table's cells, over all jobs, that have lain in groups of at most three records "
-            "that the label holder has sums of, or is shown.",
-            "peer",
-            "table",
-            "by",
-        )
-
     def workers(self, engine: str, number: int, *, holds_keys: bool) -> None:
         """Record the number of workers of an engine, and whether they hold the party's keys."""
         self._workers.labels(engine, "yes" if holds_keys else "no").set(number)
@@ -192,10 +183,6 @@ class PartyMetrics(ProcessMetrics):
     def unanswered(self, peer: str, records: int) -> None:
         """Count records of a prediction that the limit on a peer's queries has kept from it."""
         self._unanswered.labels(peer).inc(records)
-
-    def column_leakage(self, peer: str, table: str, by: str, share: float) -> None:
-        """Record the share of a table's cells that a label holder may read, "any" way or by one of these."""
-        self._columns.labels(peer, table, by).set(share)
 
     def operations(self) -> JobCounts:
         """Counter of a job's operations, which adds to the process's metric too."""

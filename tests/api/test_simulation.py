@@ -113,7 +113,7 @@ def _assert_same(alone: Any, together: Any, data: Any) -> None:
             assert files[name] == others[party][name], (party, name)
         assert files[TREES].count(b"threshold") > 0, party
         manifest, other = (json.loads(own[party][MANIFEST]) for own in (shards, others))
-        named = {"job", "job_digest", "sha256", "files", "eval_table", "leaf_commitment"}
+        named = {"job", "job_digest", "sha256", "files", "eval_table"}
         assert {key for key in {*manifest, *other} if manifest.get(key) != other.get(key)} <= named
     assert alone.history_.equals(together.history_)
     assert alone.predict_frame(data).equals(together.predict_frame(data))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from party.approvals.ledger import Approvals
 from party.approvals.overview import LONGEST, PAGES, ROWS, Overview
 from party.config import PartyConfig
-from party.defences.counted_cells import CellAccount, CellsCharge, CountedCells, Mark
 from party.policy import Policy
 from party.runtime.attempts import Pace
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
@@ -23,7 +21,6 @@ from tests.simulator import in_place, run
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import DataError
-from treetap.tables.record_ids import Ids
 from treetap.wire.roles import Role
 from treetap.wire.tls import Insecure
 from treetap.wire.v2 import overview_pb2
@@ -103,27 +100,14 @@ def test_certificates_are_shown_with_their_end(tmp_path: Path) -> None:
 
 
 def test_leakage_stands_beside_its_limit(tmp_path: Path) -> None:
-    """Of a job under way, by partner: what its metrics say. Of columns the ledger says it, a row a table."""
+    """Of a job under way, by partner: what its metrics say."""
     metrics = PartyMetrics(BANK)
     metrics.leakage("a", 0.25)
-    metrics.column_leakage("a", "loans", "any", 0.5)
-    occasion, ledger = Occasion("loans", ("a", "b"), "c", "job", 1), ledger_of(tmp_path / "state")
-    cells = CountedCells()
-    cells.places(Ids.of(["1", "2"]), ["income"])
-    cells.bits["sums"][0] = 128
-    mark = CellAccount(tmp_path / "state", "a", "loans").write(Mark(), cells, "sums", [])
-    details = asdict(CellsCharge("a", sums=1, records=2, columns=1, **mark._asdict()))
-    ledger.enter(Charge(Kind.CELLS, occasion, 1, details))
-    (line,) = _shown(_overview(tmp_path), "ledger").ledger
-    assert (line.kind, list(line.partners)) == ("cells in small groups", ["a"])
     metrics.signature("a", 0.3, 0.1, 0.2)
     rows = {row.limit: row for row in _shown(_overview(tmp_path, metrics), "limits").limits}
     assert (rows["max_leakage"].of, rows["max_leakage"].spent, rows["max_leakage"].most) == ("labels, by a", 0.25, 0.5)
-    of_cells = rows["max_column_leakage"]
-    assert (of_cells.of, of_cells.spent, of_cells.unit) == ("cells of table loans to a", 0.5, "share of cells")
-    assert not of_cells.HasField("most")
     assert rows["leakage"].spent == 0.2
-    assert len(rows) == 3
+    assert len(rows) == 2
 
 
 def test_transcripts_are_shown_with_the_reports_beside_them(tmp_path: Path) -> None:

@@ -64,7 +64,6 @@ def test_a_training_says_who_wants_what_of_which_table() -> None:
             {"defences": Defences(column_privacy=ColumnPrivacyTable(epsilon=4.0, delta=1e-6, trees=9))},
             "The ε of your noise is of one attempt: each further one adds as much.",
         ),
-        ({"policy": {"max_column_leakage": 0.25}}, "until 25 % of your cells may have lain in groups of at most three"),
         ({"policy": {"min_instance_space": 9}}, "[sets of at least 9]"),
         ({"policy": {"min_common_records": 77}}, "At least 77 records must be common."),
         (

@@ -139,7 +139,7 @@ def test_what_crosses(tmp_path: Path) -> None:
     kinds = defaultdict(set)
     for sender, to, parcel in parcels:
         kinds[sender, to].add(name_of(parcel))
-    scores = {"record_digest", "leaf_commitment", "public_key", "entry_layout", "block_records"}
+    scores = {"record_digest", "public_key", "entry_layout", "block_records"}
     assert kinds == {
         (LABEL_HOLDER, FIRST): scores
         | {"constant_entries", "leaf_entries"}

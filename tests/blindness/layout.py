@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 from tests.blindness.observed import Crossed
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
-from treetap.protocols.growth import AFTER_TREES
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
 from treetap.trees import sampling
@@ -149,9 +148,6 @@ class Cost:
                 for party in members:
                     self._sums(party, tree, level, nodes)
             self._levels(topology, tree)
-        for party in members:
-            made = setup_pb2.LeafCommitment(commitment=bytes(32))
-            self._send(holder, party, "leaf_commitment", [made], AFTER_TREES)
         return self
 
     def _levels(self, topology: Topology, tree: int) -> None:

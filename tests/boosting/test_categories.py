@@ -29,8 +29,9 @@ from tests.worlds import (
     lattice_tolerance,
     spec,
 )
-from treetap.commands.model.view import describe
 from treetap.models.history import read_history
+from treetap.models.own_split import OwnSplit
+from treetap.models.store import read_model
 from treetap.protocols.prediction import predict_request
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import Partition
@@ -262,7 +263,7 @@ def test_other_predictions_follow_sets_of_categories(tmp_path: Path) -> None:
 
 
 def test_views_and_explanations_have_sets_of_categories(tmp_path: Path) -> None:
-    """A transcript's own splits, the view from it, the expected view, decision paths and the model as it is shown."""
+    """A transcript's own splits, the view from it, the expected view, decision paths and the stored model."""
     here, params = categorical_world(missing=0.1), BoostingParams(**BASE)
 
     async def main() -> None:
@@ -288,10 +289,12 @@ def test_views_and_explanations_have_sets_of_categories(tmp_path: Path) -> None:
         rows = [node for tree in tree_rows(view, None) for node in tree["nodes"] if "categories" in node]
         assert rows
         assert all(node["threshold"] is None for node in rows)
-        shown = describe(parties.state(owner) / "models" / "job")
-        sets = [split for tree in shown["trees"] for split in tree["splits"] if "categories" in split]
-        assert [len(node["categories"]) for node in rows] == [len(split["categories"]) for split in sets]
-        assert all(split["right"].startswith(f"{split['feature']} in {{kind ") for split in sets)
+        own, lines = read_model(parties.state(owner) / "models" / "job")
+        splits = [OwnSplit.from_dict(split) for line in lines for split in line["splits"] if "categories" in split]
+        assert [len(node["categories"]) for node in rows] == [len(split.categories or ()) for split in splits]
+        assert all(
+            split.condition(own, left=False).startswith(f"{split.feature_name(own)} in {{kind ") for split in splits
+        )
 
     run(main())
 

@@ -242,7 +242,7 @@ def test_a_resume_that_only_publishes_names_the_noise(tmp_path: Path, monkeypatc
     assert (noise["epsilon"], noise["rho"]) == (OWN.epsilon, OWN.rho)
     assert manifest(states[LABEL_HOLDER])["column_privacy"] == {FEATURE: noise}
     for party in (LABEL_HOLDER, FEATURE):
-        assert describe(states[party] / "models" / "job")["column_privacy"] == {FEATURE: noise}
+        assert describe(states[party] / "models" / "job")["privacy"] == sentences({FEATURE: noise})
     assert card(states[LABEL_HOLDER] / "models" / "job", names=False)["privacy"] == sentences({FEATURE: noise})
     said = "epsilon 20000, delta 1e-06 in an attempt of at most 2 trees"
     assert f"job: sums of feature-b have noise (column_privacy): {said}" in text.getvalue()

@@ -28,10 +28,9 @@ from treetap.wire.v2 import jobs_pb2
 
 #: Files that a party may have below its state when no job is unfinished.
 ALLOWED = re.compile(
-    r"models/[a-z0-9-]+/((trees|leakage|repaired|history|leaf_key)\.jsonl"
+    r"models/[a-z0-9-]+/((trees|leakage|repaired|history)\.jsonl"
     r"|(job|manifest|names|clean_metrics)\.json|(weights|continuation)\.npz)"
     r"|ledger\.jsonl|noisy_labels/[0-9]+\.npz"
-    r"|column_leakage/[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.jsonl"
     r"|transcripts/[a-z0-9-]+/([0-9]+\.tap|[0-9a-f]{32}\.own)"
     r"|predictions/[a-z0-9-]+((\.attributions)?\.parquet|\.evaluation\.json)"
     r"|attempts\.json"

@@ -19,7 +19,7 @@ from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
 from treetap import terminal
-from treetap.commands.doctor import machine
+from treetap.commands.doctor import configuration
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic, library
@@ -69,13 +69,13 @@ def test_auto_takes_the_fastest_form_and_says_why(masked, tmp_path, forms, auto,
     masked(*forms)
     config = configured(tmp_path)
     assert choose_arithmetic(config, tmp_path / "a.toml") == arithmetic.Backend(auto, f"the processor {why}")
-    [finding] = machine.arithmetic_of(config.arithmetic)
+    [finding] = configuration.arithmetic_of(config.arithmetic)
     has = f"{library.processor()} has the forms {', '.join(forms)}"
     assert finding.level == "ok"
     assert finding.message == f"auto: {auto}, as the processor {why}; {has}; {library.built()}"
     config = configured(tmp_path, arithmetic="native")
     assert choose_arithmetic(config, tmp_path / "a.toml").name == native
-    [finding] = machine.arithmetic_of(config.arithmetic)
+    [finding] = configuration.arithmetic_of(config.arithmetic)
     assert finding.message.startswith(f"native: {native}, as the processor {why}; auto would be {auto}, as ")
 
 
@@ -93,7 +93,7 @@ def test_a_form_that_the_processor_lacks_is_refused_by_name(masked, tmp_path, la
                 f'{tmp_path}/a.toml: arithmetic = "{form}" cannot be had: the processor has no '
                 f'{library.INSTRUCTIONS[form]}; take "gmpy2" or a form that it has: {", ".join(has)}'
             )
-            assert machine.arithmetic_of(config.arithmetic)[0].level == "fault"
+            assert configuration.arithmetic_of(config.arithmetic)[0].level == "fault"
         else:
             assert choose_arithmetic(config, tmp_path / "a.toml") == arithmetic.Backend(
                 form, "the party's file says so"
@@ -126,7 +126,7 @@ def test_kernels_that_were_not_compiled_say_why(monkeypatch, tmp_path):
                 BadInput, match=f'"{choice}" cannot be had: .* TREETAP_NATIVE=0; take "auto" or "gmpy2"'
             ):
                 arithmetic.choose(choice)
-        [finding] = machine.arithmetic_of("gmpy2")
+        [finding] = configuration.arithmetic_of("gmpy2")
         assert finding.message.startswith(
             "gmpy2: gmpy2, as the party's file says so; auto would be gmpy2, as the native"
         )

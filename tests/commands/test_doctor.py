@@ -9,14 +9,11 @@ import re
 import signal
 import socket
 import socketserver
-import sys
 import threading
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +22,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from party import config as party_config
-from party.approvals.ledger import APPROVALS
-from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from tests.certificates import role_of
 from tests.commands.command import Outcome, refused, treetap, write
 from tests.system.federations import settings
@@ -34,13 +29,12 @@ from tests.worlds import PARTIES, world
 from treetap import version
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
-from treetap.commands.doctor import configuration, connections, machine
+from treetap.commands.doctor import configuration, connections
 from treetap.commands.doctor.connections import Finding
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput
 from treetap.lattice import histogram_scheme
 from treetap.native import library
-from treetap.protocols.libraries import installed_version, libraries
 from treetap.tables.config import TableConfig
 from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role
@@ -316,23 +310,6 @@ def test_listed_cuts_of_a_party_with_column_privacy(tmp_path: Path, certs: Path)
     assert "cuts names column 'z', which is encoded as 'ordinal'" in _of(findings, "fault")["table texts"]
 
 
-def test_files_without_which_no_job_opens(tmp_path: Path, certs: Path) -> None:
-    """The ledger, what is beside it, and approvals: each damaged file is a fault with its remedy."""
-    state = tmp_path / "state"
-    ledger, occasion = ledger_of(state), Occasion("train", ("telco",), "coordinator", "credit", 1)
-    ledger.enter(Charge(Kind.TRAINING, occasion))
-    said = _of(_doctor(_party(tmp_path, certs), 0), "ok")
-    assert (said["ledger"], said["approvals"]) == ("1 charges", "0 jobs, 0 standing approvals")
-    (state / APPROVALS).mkdir()
-    (state / APPROVALS / "0a.json").write_text("{}")
-    ledger.path.write_bytes(ledger.path.read_bytes().replace(b"credit", b"debits"))
-    faults = _of(_doctor(_party(tmp_path, certs), 2), "fault")
-    assert faults["ledger"] == f"{ledger.path}: line 1 is damaged; bring a back-up of the file back"
-    assert faults["approvals"].startswith(
-        f"{state / APPROVALS / '0a.json'}: is damaged; bring a back-up of it back, or"
-    )
-
-
 def test_a_party_before_its_first_start(tmp_path: Path, certs: Path) -> None:
     """A state folder that is not there and a port that is free are well; nothing is made. The policy names no party."""
     findings = _doctor(_party(tmp_path, certs), 0)
@@ -341,55 +318,16 @@ def test_a_party_before_its_first_start(tmp_path: Path, certs: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
-def test_optional_libraries(tmp_path: Path, certs: Path) -> None:
-    """Each is listed with its release or with how to install it; without it the party is well."""
-    said = _of(_doctor(_party(tmp_path, certs), 0), "ok")
-    assert "library torch" in said
-    needing = "for jobs of protocol eini-lattice or scheme lattice"
-    assert said["native kernels"].endswith(f"instructions for polynomials, {needing}")
-    for name, extra, protocols in libraries():
-        release, line = installed_version(name), said[f"library {name}"]
-        assert line.startswith(release or f"is not installed: jobs of protocol {' and '.join(protocols)} are refused")
-        assert bool(release) != (version.install(extra) in line)
-
-
-def test_a_machine_without_a_file() -> None:
-    """Python, installation, cores, memory, arithmetic and each extra that a user may want: what is missing, and how."""
+def test_without_a_file() -> None:
+    """The arithmetic and the kernels of this machine."""
     outcome = treetap("doctor", "--json")
     assert (outcome.status, outcome.err) == (0, "")
     report = json.loads(outcome.out)
     assert (report["kind"], report["faults"]) == ("machine", 0)
     said = _of(report["findings"], "ok")
-    assert said["python"].startswith(sys.version.split()[0])
-    assert said["treetap"] == f"{version.package_version()}, editable of {Path(__file__).parents[2]}"
-    assert said["cores"].startswith(f"{len(os.sched_getaffinity(0))} ")
-    assert re.match(r"\d+\.\d+ [MG]B, \d+\.\d+ [MG]B available$", said["memory"])
     assert said["arithmetic"].startswith("auto: ")
-    extras = {name.removeprefix("extra ") for name in said if name.startswith("extra ")}
-    wanted = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert extras == set(metadata.metadata("treetap").get_all("Provides-Extra")) - set(machine.OF_DEVELOPERS)
-    assert machine.PURPOSES.keys() | set(machine.OF_DEVELOPERS) == wanted["optional-dependencies"].keys()
-    lines = treetap("doctor").out.splitlines()
-    assert [line.split(":")[0].split(maxsplit=1)[1] for line in lines] == list(said)
-
-
-def test_an_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one that names another extra the other's distributions count; the command is that of this installation."""
-    asked = ["pydantic>=2", 'no-such==1; extra == "audit"', 'treetap[audit]; extra == "demo"', 'grpcio; extra == "sql"']
-    monkeypatch.setattr(machine.metadata, "requires", lambda name: asked)
-    assert machine.requirements() == {"audit": {"no-such"}, "demo": {"no-such"}, "sql": {"grpcio"}}
-    said = {one.subject: one.message for one in machine._extras()}
-    assert said["extra demo"] == f"not installed (no-such): {version.install('demo')}; for treetap demo"
-    assert said["extra sql"] == "installed; for tables in PostgreSQL and SQLite"
-
-
-def test_an_optional_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line says which jobs are refused without it and what to install, and is no fault: most parties need none."""
-    monkeypatch.setitem(sys.modules, "torch", None)
-    found = next(one for one in machine.protocol_libraries() if one.subject == "library torch")
-    command = version.install("neural")
-    said = f"is not installed: jobs of protocol splitnn are refused; {command} if there will be any"
-    assert (found.level, found.message) == ("ok", said)
+    needing = "for jobs of protocol eini-lattice or scheme lattice"
+    assert said["native kernels"].endswith(f"instructions for polynomials, {needing}")
 
 
 @pytest.mark.parametrize(
@@ -406,7 +344,7 @@ def test_kernels_that_were_not_compiled(
     monkeypatch.setattr(library, "PATH", tmp_path / "kernels.so")
     write(tmp_path / "policy.toml", {"schemes": schemes})
     config = party_config.read(_party(tmp_path, certs, policy="policy.toml"))
-    found = machine.kernels(config.policy.schemes)
+    found = configuration.kernels(config.policy.schemes)
     assert (found.level, found.message.startswith(f"{says} not compiled")) == (level, True), found.message
     assert "install a C compiler, or set TREETAP_NATIVE=1, and install treetap again" in found.message
 
@@ -418,7 +356,7 @@ def test_kernels_that_give_other_products_than_integers(monkeypatch: pytest.Monk
         raise BadInput("scheme = 'lattice' needs native kernels, but these give other products than integers")
 
     monkeypatch.setattr(histogram_scheme, "kernels", wrong)
-    found = machine.kernels(())
+    found = configuration.kernels(())
     assert (found.level, "other products than integers" in found.message) == ("fault", True)
 
 

@@ -222,8 +222,6 @@ def test_the_costs_are_those_of_the_job(report: tuple[Path, Outcome]) -> None:
         assert {(row["from"], row["to"], row["step"]) for row in sent} == {
             ("clinic", "lab", "gradients"),
             ("clinic", "registry", "gradients"),
-            ("clinic", "lab", "leaf_commitment"),
-            ("clinic", "registry", "leaf_commitment"),
         }
         assert sum(row["bytes"] for row in sent) == pytest.approx(456 * 3 * 2 * 256, rel=0.01)
 

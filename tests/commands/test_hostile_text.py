@@ -222,18 +222,14 @@ def test_the_audit(screen: io.StringIO) -> None:
 
 
 def test_models(screen: io.StringIO) -> None:
-    """Names of parties, columns, and of features that other parties sent; the card's page."""
-    split = {"node": 1, "owner": HOSTILE, "handle": 0, "gain": 1.0, "cover": 1.0, "feature": HOSTILE}
-    leaves = [{"node": node, "weights": [0.5]} for node in (2, 3)]
+    """Names of parties and columns; the card's page."""
     ranked = [{"name": HOSTILE, "weight": 1, "gain": 1.0, "cover": 1.0, "total_gain": 1.0}]
     found = {
         **{"model": HOSTILE, "party": HOSTILE, "role": "label_holder", "protocol": HOSTILE, "objective": HOSTILE},
-        **{"feature_parties": [HOSTILE], "used_trees": 1, "metrics": {HOSTILE: 1.0}},
-        "importance": {"parties": ranked},
-        "trees": [{"tree": 0, "outputs": [0], "splits": [split], "leaves": leaves}],
+        **{"feature_parties": [HOSTILE], "metrics": {HOSTILE: 1.0}, "importance": {"parties": ranked}},
     }
     print_model(found)
-    _assert_harmless(screen.getvalue(), 8)
+    _assert_harmless(screen.getvalue(), 7)
     card = {
         **{"model": HOSTILE, "format": 2, "treetap": "0", "protocol": HOSTILE, "objective": HOSTILE, "classes": 2},
         **{"parties": {"label_holder": HOSTILE, "feature_parties": [HOSTILE]}, "parameters": {HOSTILE: HOSTILE}},

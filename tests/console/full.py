@@ -69,10 +69,8 @@ def full() -> Given:
     ):
         view.exchanged.add(sent=sent, peer=peer, disclosure=name, bytes=size)
     view.limits.add(limit="jobs_per_day", of="bank", unit="in 24 hours", most=4, spent=2)
-    view.limits.add(
-        limit="max_column_leakage", of="cells of table loans to bank", unit="share of cells", most=0.05, spent=0.0123
-    )
-    view.limits.add(limit="column_budget", of="columns of table loans", unit="ε", spent=1.5)
+    view.limits.add(limit="column_budget", of="columns of table loans", unit="ε", most=4.0, spent=1.5)
+    view.limits.add(limit="label_budget", of="labels", unit="ε", spent=0.5)
     view.ledger.add(at=NOW, kind="training", amount=1, table="loans", partners=partners, job="credit-6", attempt=2)
     view.ledger.add(at=NOW, kind="records", amount=8123, table="loans", partners=partners, job="credit-6", attempt=2)
     view.models.add(model="credit-4", protocol="boosting", role="feature_party", trees=20, published=NOW - 9 * DAY)

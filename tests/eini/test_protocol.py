@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ import pytest
 
 from tests.boosting.test_protocol import OBJECTIVES
 from tests.campaign.cipher import quickly_trained
-from tests.crossing import BLOCK, CHAIN, LABEL_HOLDER, PARAMS, Crossed, N, crossing
+from tests.crossing import BLOCK, CHAIN, HERE, LABEL_HOLDER, PARAMS, Crossed, N, crossing
+from tests.published import write_manifest
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
+from treetap.commands.model.card import card
+from treetap.commands.model.view import describe
+from treetap.models.store import read_manifest
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
@@ -145,7 +150,7 @@ def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
     kinds = defaultdict(set)
     for sender, to, parcel in crossed.parcels:
         kinds[sender, to].add(name_of(parcel))
-    told = {"record_digest", "leaf_commitment", "public_key", "entry_layout", "block_records"}
+    told = {"record_digest", "public_key", "entry_layout", "block_records"}
     b, c, d = CHAIN
     assert kinds == {
         (LABEL_HOLDER, b): told | {"constant_entries", "leaf_entries"},
@@ -219,3 +224,28 @@ def test_the_label_holder_alone_can_open_the_sums(crossed: Crossed) -> None:
     moduli = {parcel.setup.public_key.modulus for party in CHAIN for parcel in crossed.of("public_key", party)}
     assert len(moduli) == 1
     assert np.all([len(modulus) == 128 for modulus in moduli])
+
+
+def test_a_model_with_a_commitment_of_an_earlier_version(tmp_path: Path) -> None:
+    """Its parts have one entry more, the label holder's one file more: it predicts, is shown and exported."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        job = spec(PARAMS, len(HERE.blocks), obfuscation="standard")
+        assert (await quickly_trained(federation, job)).state == "finished"
+        folders = {party: state / "models" / "job" for party, state in federation.states.items()}
+        key = b'{"key": "ab"}\n'
+        (folders[LABEL_HOLDER] / "leaf_key.jsonl").write_bytes(key)
+        for party, folder in folders.items():
+            own = read_manifest(folder) | {"leaf_commitment": "cd" * 32}
+            more = {"leaf_key.jsonl": sha256(key).hexdigest()} if party == LABEL_HOLDER else {}
+            write_manifest(folder, own | {"files": {**own["files"], **more}})
+        status = await federation.predict(predict_request("eini", model="job"))
+        assert (status.state, status.error) == ("finished", "")
+        assert_oracles_scores(status.predictions, HERE.oracle(PARAMS), HERE.newcomers, len(HERE.y))
+        await federation.close()
+        for folder in folders.values():
+            assert "leaf_commitment" not in describe(folder)
+        assert "leaf_commitment" not in card(folders[LABEL_HOLDER], names=False)
+
+    run(main())

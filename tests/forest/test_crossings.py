@@ -70,7 +70,6 @@ def test_who_talks_to_whom_about_what(kept: Kept) -> None:
     for sender, to, parcel in kept[2].parcels:
         kinds[sender == LABEL_HOLDER, to == LABEL_HOLDER].add(name_of(parcel))
     to_features = {"public_key", "encrypted_labels", "sampled_records", "won_splits", "instance_spaces", "leaf_paths"}
-    to_features |= {"leaf_commitment"}
     assert kinds == {
         (True, False): to_features | {"record_digest"},
         (False, True): {"record_digest", "candidate_sums", "children"},

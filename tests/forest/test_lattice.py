@@ -16,7 +16,6 @@ import pytest
 from party.growth import lattice_values
 from tests.defences import (
     test_changed_defences,
-    test_column_account,
     test_label_dp,
     test_released_sets,
     test_repair,
@@ -126,8 +125,6 @@ def test_cases_are_what_they_say() -> None:
 FEATURES: tuple[Callable[..., None], ...] = (
     test_changed_defences.test_what_a_tree_withheld_stays_hidden,
     test_cell_merging.test_the_federation_finds_the_joined_tables_trees,
-    test_column_account.test_bins_that_are_merged_leave_no_small_group,
-    test_column_account.test_the_account_is_that_of_all_subsets,
     test_eval_table.test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table,
     test_evaluate.test_the_label_holder_compares_predictions_with_its_labels,
     test_grafted.test_every_way_gives_a_record_the_value_of_its_subtree,

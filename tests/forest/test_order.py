@@ -64,7 +64,7 @@ def feature_party_expects(last: Answered) -> list[Asked]:
 def label_holder_expects(last: Answered) -> list[Asked]:
     """The transition table of a forest's label holder, which shares the labels once."""
     labels = {
-        "make_keys": [("share_labels", 0, 0), ("commit_leaves", 0, 0)],
+        "make_keys": [("share_labels", 0, 0), ("publish", 0, 0)],
         "share_labels": [("begin_tree", 0, 0)],
     }
     return labels.get(name_of(last[0])) or growth.label_holder_expects(last)

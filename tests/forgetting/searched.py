@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
 import re
 from binascii import Error
@@ -41,9 +40,6 @@ def _keys(path: Path) -> Iterator[bytes]:
         yield OwnRows.read(path).key
     elif path.suffix == ".npz":
         yield from (array.tobytes() for name, array in read_arrays(path).items() if name in (KEY, "key"))
-    elif path.parent.name == "column_leakage":
-        whole = json.loads(path.read_text().splitlines()[0])["whole"]
-        yield read_arrays(io.BytesIO(base64.b64decode(whole)))["key"].tobytes()
     elif path.parent.name == "queries":
         yield bytes.fromhex(json.loads(path.read_text().splitlines()[0])["key"])
 

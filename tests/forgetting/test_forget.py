@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from party.config import PartyConfig
-from party.defences.counted_cells import CountedCells
 from party.prediction.query_counts import QueryCounts
 from party.runtime.ledger import Charge, Kind, Ledger, Occasion, ledger_of
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, trained, training_of
@@ -196,18 +195,6 @@ def test_it_does_not_begin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert treetap_here(*forgotten) == 2
     assert "p.csv: ends within quotation marks" in capsys.readouterr().err
     assert {**_content(state), state / "predictions" / "p.csv": before[state / "predictions" / "p.csv"]} == before
-
-
-def test_a_digest_in_the_ledger_tests_no_forgotten_id() -> None:
-    """Cells with a forgotten record, made again by a guess of its id, have another digest than they had."""
-    cells = CountedCells()
-    cells.places(Ids.of(["ann"]), ["income"])
-    cells.places(Ids.of(["bob"]), ["income"])
-    kept, had = cells.without(["bob"])
-    kept.places(Ids.of(["bob"]), ["income"])
-    assert had == 1
-    assert (kept.key, kept.records.tolist()) == (cells.key, cells.records.tolist())
-    assert kept.to_bytes() != cells.to_bytes()
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

@@ -79,7 +79,6 @@ def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
     for sender, to, parcel in crossed.parcels:
         kinds[sender == LABEL_HOLDER, to == LABEL_HOLDER].add(name_of(parcel))
     to_features = {"public_key", "sampled_records", "gradients", "won_splits", "instance_spaces", "leaf_paths"}
-    to_features |= {"leaf_commitment"}
     to_label_holder = {"candidate_sums", "children", "route_answers"}
     assert kinds == {
         (True, False): to_features | {"record_digest", "route_queries"},

@@ -13,7 +13,6 @@ import pytest
 
 from attacks.view.view import read_view
 from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
-from party.runtime.ledger import Kind, ledger_of
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.growth.evaluated import Evaluated, evaluated
 from tests.pivodl.small_job import JOB as SPREAD
@@ -281,24 +280,19 @@ def test_defences_count_the_training_alone(params: TreeParams, tmp_path: Path) -
 
 
 def test_columns_are_defended_with_all_records_that_a_tree_draws(tmp_path: Path) -> None:
-    """No record of the training is set aside: its cells are counted, and groups may have half of all, not of some."""
+    """No record of the training is set aside: groups may have half of all, not of some."""
     params = replace(BINARY, n_estimators=2, subsample=1.0, min_child_weight=0.0)
     early = replace(params, early_stopping_rounds=5, validation_share=0.5)
     small = evaluated(24, (2, 2, 1))
 
-    async def main(name: str, job: TreeParams, **defences: Any) -> tuple[str, list[float]]:
-        federation = Federation(tmp_path / name, small.here.tables, defences={B: Defences(**defences)})
-        status = await federation.train(_job(job))
-        amounts = [charge.amount for charge in ledger_of(federation.state(B)).charges(Kind.CELLS)]
+    async def main() -> str:
+        federation = Federation(tmp_path, small.here.tables, defences={B: Defences(min_cell_records=10)})
+        status = await federation.train(_job(early))
         await federation.close()
-        return status.error, amounts
+        return status.error
 
     with ciphers(KeysMade(), transparent=True):
-        counted, expected = run(main("early", early)), run(main("whole", params))
-        error, _ = run(main("cells", early, min_cell_records=10))
-    assert error == ""
-    assert counted == expected
-    assert any(expected[1])
+        assert run(main()) == ""
 
 
 def test_noisy_labels_and_audits_are_refused(tmp_path: Path) -> None:

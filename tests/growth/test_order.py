@@ -54,15 +54,14 @@ def label_holder_expects(last: Answered) -> list[Asked]:
     return {
         "prepare": [("compare_digests", 0, 0)],
         "compare_digests": [("bin", 0, 0)],
-        "bin": [("make_keys", 0, 0), ("commit_leaves", 0, 0)],
-        "make_keys": [("begin_tree", 0, 0), ("commit_leaves", 0, 0)],
+        "bin": [("make_keys", 0, 0), ("publish", 0, 0)],
+        "make_keys": [("begin_tree", 0, 0), ("publish", 0, 0)],
         "begin_tree": [("choose_splits", t, 0)],
         "choose_splits": [own_first if winners else ("finish_tree", t, 0)],
         "apply_splits": [("relay_children", t, level)],
         "relay_children": [("choose_splits", t, level + 1) if build else ("finish_tree", t, 0)],
         "finish_tree": [("store_tree", t, 0)],
-        "store_tree": [("begin_tree", t + 1, 0), ("commit_leaves", 0, 0)],
-        "commit_leaves": [("publish", 0, 0)],
+        "store_tree": [("begin_tree", t + 1, 0), ("publish", 0, 0)],
         "publish": [],
     }[name_of(request)]
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -18,13 +14,9 @@ from tests.pivodl import small_job
 from tests.pivodl.federations import federation_of, transparent
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, manifest, spec
-from treetap import terminal
 from treetap.commands.jobs.progress_view import status_dict
-from treetap.commands.model.cli import show_history
 from treetap.commands.model.view import describe
-from treetap.errors import BadInput
-from treetap.models.history import csv_of, read_history
-from treetap.terminal import PlainConsole
+from treetap.models.history import read_history
 from treetap.wire import metric_history
 from treetap.wire.v2 import jobs_pb2, types_pb2
 
@@ -43,7 +35,7 @@ def _shown(status: jobs_pb2.JobStatus) -> Rounds:
 
 
 @pytest.mark.second_tier
-def test_every_round_of_an_interrupted_boosting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_round_of_an_interrupted_boosting(tmp_path: Path) -> None:
     """A round of three trees has one entry; after a kill within a round the history is as without one."""
 
     async def main() -> None:
@@ -80,25 +72,8 @@ def test_every_round_of_an_interrupted_boosting(tmp_path: Path, capsys: pytest.C
     with ciphers(KeysMade(), transparent=True):
         run(main())
     models = {party: tmp_path / "whole" / party / "state" / "models" / "job" for party in PARTIES[:2]}
-    _assert_shown(models[LABEL_HOLDER], tmp_path, capsys)
-    with pytest.raises(BadInput, match="the label holder's part has them"):
-        show_history(str(models[PARTIES[1]]))
-
-
-def _assert_shown(folder: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The commands show what is in the model."""
-    expected = read_history(folder)
-    show_history(str(folder), csv=out / "history.csv", as_json=True)
-    assert json.loads(capsys.readouterr().out) == expected
-    found = list(csv.DictReader((out / "history.csv").open()))
-    assert [int(row.pop("round")) for row in found] == list(range(len(expected)))
-    assert [{name: float(value) for name, value in row.items()} for row in found] == expected
-    assert describe(folder)["history"] == expected
-    table = io.StringIO()
-    with patch.object(terminal, "out", PlainConsole(file=table, width=200)):
-        show_history(str(folder))
-    assert "validation_logloss" in table.getvalue()
-    assert f"{expected[1]['train_auc']:.6f}" in table.getvalue()
+    assert describe(models[LABEL_HOLDER])["history"] == read_history(models[LABEL_HOLDER])
+    assert "history" not in describe(models[PARTIES[1]])
 
 
 def test_while_a_job_runs_its_status_has_the_history_and_watching_does_not(tmp_path: Path) -> None:
@@ -174,9 +149,3 @@ def test_columns_of_a_message() -> None:
         {"a": 2.0},
         {"a": 3.0},
     ]
-
-
-def test_csv_of_uneven_rounds() -> None:
-    """Empty cells where a round has no such metric; numbers read back as they were."""
-    text = csv_of([{"a": 0.1}, {"b": None, "a": 1 / 3}])
-    assert list(csv.reader(io.StringIO(text))) == [["round", "a", "b"], ["0", "0.1", ""], ["1", repr(1 / 3), ""]]

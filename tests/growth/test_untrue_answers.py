@@ -49,8 +49,8 @@ def _stop_after_one(sender: str, event: object) -> None:
     [
         (_published_at_b, TOLD),
         (_no_rounds, "label-holder says that the job has no rounds"),
-        (_stopped, "commit_leaves cannot come now: 0 of 2 trees are stored"),
-        (_stop_after_one, "commit_leaves cannot come now: 1 of 2 trees are stored"),
+        (_stopped, "publish cannot come now: 0 of 2 trees are stored"),
+        (_stop_after_one, "publish cannot come now: 1 of 2 trees are stored"),
     ],
 )
 def test_no_model_without_its_trees(

@@ -146,7 +146,7 @@ def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
     kinds = defaultdict(set)
     for sender, to, parcel in crossed.parcels:
         kinds[sender, to].add(name_of(parcel))
-    told = {"record_digest", "leaf_commitment", "lattice_key", "column_layout", "block_records"}
+    told = {"record_digest", "lattice_key", "column_layout", "block_records"}
     b, c, d = CHAIN
     assert kinds == {
         (LABEL_HOLDER, b): told | {"lattice_columns"},

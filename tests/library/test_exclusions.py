@@ -62,7 +62,6 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.WEIGHT: {"table": {"weight": "w"}},
     F.NO_COLUMNS: {"table": {"columns": []}},
     F.MAX_LEAKAGE: {"policy": {"max_leakage": 0.3}},
-    F.MAX_COLUMN_LEAKAGE: {"policy": {"max_column_leakage": 0.3}},
     F.MIN_INSTANCE_SPACE: {"policy": {"min_instance_space": 2}},
     F.WITHDRAW: {"policy": {"max_leakage": 0.3, "on_max_leakage": "withdraw"}},
     F.ID_LMID: {"defences": {"id_lmid": {"xi": 1.0}}},
@@ -120,8 +119,7 @@ def _train(protocol: str, *features: F) -> None:
         params = {"criterion": "squared_error"}
     job = spec(replace(jobs_of(protocol).PARAMS, **params), **given.get("job", {}))
     check_spec(job)
-    of_feature_parties = {F.SENSITIVITY, F.DP_SGD, F.MIN_CELL_RECORDS, F.MAX_COLUMN_LEAKAGE, F.MIN_INSTANCE_SPACE}
-    of_feature_parties |= {F.COLUMN_PRIVACY}
+    of_feature_parties = {F.SENSITIVITY, F.DP_SGD, F.MIN_CELL_RECORDS, F.MIN_INSTANCE_SPACE, F.COLUMN_PRIVACY}
     of_columns = of_feature_parties & set(features)
     if of_columns and {F.ID_LMID, F.WITHDRAW}.intersection(features):  # of two parties' files: the one finds the other
         refuse_classes(HOLDER, F.COLUMN_PRIVACY if F.COLUMN_PRIVACY in features else F.MIN_CELL_RECORDS)

@@ -39,7 +39,6 @@ def test_from_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert version.install("api") == "pip install -e '.[api]'"
     monkeypatch.chdir(tmp_path)
     assert version.install("api") == f"pip install -e '{clone}[api]'"
-    assert version.origin() == f"editable of {clone}"
 
 
 def test_a_folder_of_its_name_is_not_taken_for_the_package(tmp_path: Path) -> None:
@@ -60,11 +59,9 @@ def test_from_a_wheel(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel.parent.mkdir()
     wheel.touch()
     assert version.install("api") == "pip install 'a folder/treetap-0.1.0-py3-none-any.whl[api]'"
-    assert version.origin() == f"copy of {wheel}"
     for recorded in ((), (None,), (json.dumps({"url": "https://host.invalid/treetap.git", "vcs_info": {}}),)):
         _recorded(monkeypatch, *recorded)
         assert version.install("api") == unknown
-        assert version.origin() == "from a wheel that is not where it was"
 
 
 def test_the_pip_of_this_python(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,7 @@ import pytest
 
 from treetap.errors import BadInput
 from treetap.native import library as native
-from treetap.protocols.libraries import (
-    installed_version,
-    kernels_protocols,
-    libraries,
-    missing_library,
-    require_library,
-)
+from treetap.protocols.libraries import kernels_protocols, missing_library, require_library
 from treetap.protocols.registry import Needs, prediction, training
 from treetap.version import install
 
@@ -29,12 +23,7 @@ for top in ("treetap.commands", "treetap.protocols", "treetap.tables", "party", 
     for module in pkgutil.walk_packages(package.__path__, f"{top}."):
         if not module.name.startswith(("party.splitnn.", "party.eini.lattice")):
             importlib.import_module(module.name)
-from treetap.protocols.libraries import installed_version, libraries
-names = [name for name, _, _ in libraries()]
-for name in names:
-    installed_version(name)
-assert names == ["torch"], names
-print([name for name in names if name in sys.modules])
+print([name for name in ("torch",) if name in sys.modules])
 """
 
 
@@ -62,7 +51,7 @@ def test_the_coordinator_loads_nothing_that_reads_tables() -> None:
 
 @pytest.mark.second_tier
 def test_no_process_loads_a_library_that_no_job_needs() -> None:
-    """Nor do the descriptions of all protocols, and the search for what they need."""
+    """Nor do the descriptions of all protocols."""
     done = subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
@@ -94,13 +83,3 @@ def test_kernels_that_were_not_compiled_are_named_with_the_reason(
     with pytest.raises(BadInput, match=message):
         require_library("eini-lattice", prediction("eini-lattice"))
     assert missing_library("eini", prediction("eini")) == ""
-
-
-def test_versions_of_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As installed, without an import; none of a library that is not there."""
-    assert ("torch", "neural", ["splitnn"]) in libraries()
-    assert installed_version("numpy")[0].isdigit()
-    assert installed_version("no_such_library") == ""
-    assert installed_version("json") == "of an unknown release"
-    monkeypatch.setitem(sys.modules, "numpy", None)
-    assert installed_version("numpy") == ""

@@ -45,7 +45,7 @@ def _rendered(name: str) -> dict[Path, str]:
     ("name", "page", "old", "new"),
     [
         ("exclusions", "exclusions.md", "early stopping watches", "x"),
-        ("orders", "protocol-forest.md", "`share_labels`; `commit_leaves`", "`share_labels`"),
+        ("orders", "protocol-forest.md", "`share_labels`; `publish`", "`share_labels`"),
         ("register", "register.md", "| of this project |", "| new |"),
         ("roles", "pivodl-roles.svg", "south → east", "south → west"),
         ("commands", "reference/commands.md", "required", "optional"),

@@ -20,6 +20,7 @@ from tests.worlds import PARTIES
 from treetap.errors import DataError, Refused
 from treetap.models import line_file
 from treetap.models.checksums import with_checksum
+from treetap.removed import CHARGED
 
 JOB = Occasion(table="loans", parties=("telco", "shop"), coordinator="coordinator", job="credit", attempt=2)
 
@@ -143,6 +144,17 @@ def test_a_line_taken_out_of_the_middle_is_found(tmp_path: Path) -> None:
     line_file.LineFile(path, lambda: "ledger").put({**foreign.plain(), "kind": "another"}, 0)
     with pytest.raises(DataError, match=f"{LEDGER}: is damaged"):
         Ledger(tmp_path).charges()
+
+
+@pytest.mark.parametrize("kind", CHARGED)
+def test_charges_of_earlier_versions_are_read(kind: str, tmp_path: Path) -> None:
+    """A line of a kind that is charged no more stays what it was, beside those of today."""
+    before = replace(charge(), kind=kind, details={"label_holder": "telco"})
+    Ledger(tmp_path).enter(before)
+    ledger = Ledger(tmp_path)
+    assert ledger.enter(charge()) == 0
+    assert Ledger(tmp_path).charges() == ledger.charges() == [before, charge()]
+    assert before.partners == ("telco",)
 
 
 @pytest.mark.parametrize("name", EARLIER)

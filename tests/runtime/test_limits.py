@@ -484,9 +484,8 @@ def test_nothing_leaves_before_its_charge_is_on_disk(alignment: str, tmp_path: P
             charges = Ledger(federation.state(sender)).charges()  # as another process reads it
             own = {one.kind for one in charges if one.occasion.attempt == parcel.attempt}
             aligning, word = parcel.WhichOneof("body") == "alignment", name_of(parcel)
-            told = {Kind.CELLS} if word in ("candidate_sums", "children") else set[Kind]()
-            wanted = {Kind.TRAINING} if aligning else {Kind.TRAINING, Kind.RECORDS} | told
-            assert wanted <= own <= {Kind.TRAINING, Kind.RECORDS, Kind.CELLS}, word
+            wanted = {Kind.TRAINING} if aligning else {Kind.TRAINING, Kind.RECORDS}
+            assert wanted <= own <= {Kind.TRAINING, Kind.RECORDS}, word
             seen.add((sender, parcel.attempt, aligning))
             return parcel
 

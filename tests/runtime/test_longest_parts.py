@@ -158,7 +158,6 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "seed_commitment": lambda: [
         setup_pb2.SeedCommitment(commitment=commitment("a", bytes(NONCE_BYTES)), self_test=self_test())
     ],
-    "leaf_commitment": lambda: [setup_pb2.LeafCommitment(commitment=bytes(32))],
     "spent_records": lambda: [prediction_pb2.SpentRecords(spent=bytes(2**16 // 8))],
     "seed_nonce": lambda: [setup_pb2.SeedNonce(nonce=bytes(NONCE_BYTES))],
     "encrypted_words": lambda: [
@@ -225,7 +224,7 @@ SHORT = (
     "least_count",
     "shared_count",
     "candidate_count",
-    *("leaf_commitment", "spent_records"),
+    "spent_records",
     "noised_sums",
     "seed_commitment",
     "seed_nonce",

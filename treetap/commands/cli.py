@@ -50,7 +50,8 @@ class Commands(LazyGroup):
         "certs": Row("treetap.commands.certs.cli", "A private certificate authority for a federation.", PARTY),
         "doctor": Row(
             "treetap.commands.cli",
-            "Check this machine; with --config a process: certificates, addresses, clocks, versions, tables, folders.",
+            "Check a process: certificates, addresses, clocks, versions, tables, folders; without --config the "
+            "kernels.",
             PARTY,
         ),
         "health": Row(
@@ -107,7 +108,7 @@ class Commands(LazyGroup):
             "Serve pages for one of a party's people: what goes on there, and the jobs to decide about.",
             PARTY,
         ),
-        "model": Row("treetap.commands.xgboost", "Published models in a party's own state folder.", JOBS),
+        "model": Row("treetap.commands.model.cli", "Published models in a party's own state folder.", JOBS),
         "audit": Row(
             "treetap.commands.audit.cli",
             "Attack every feature party's transcript, and report what each of them could infer.",
@@ -120,7 +121,7 @@ class Commands(LazyGroup):
         ),
         "leakage": Row(
             "treetap.commands.labels",
-            "Show what others can read of this party's labels, of its columns, or of its ids: also while a job trains.",
+            "Show what others can read of this party's labels, or of its ids: also while a job trains.",
             PRIVACY,
         ),
         "labels": Row(
@@ -385,21 +386,16 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check this machine; with --config a process: certificates, addresses, clocks, versions, tables, folders.
+    """Check a process: certificates, addresses, clocks, versions, tables, folders; without --config the kernels.
 
     Exit status 2 if there is a fault.
 
     treetap doctor --config bank/party.toml
     """
     logs.quiet_grpc()
-    if config is None:
-        from treetap.commands.doctor.machine import run as check_machine
+    from treetap.commands.doctor.configuration import run
 
-        check_machine(as_json=as_json)
-    else:
-        from treetap.commands.doctor.configuration import run
-
-        run(config, as_json=as_json)
+    run(config, as_json=as_json)
 
 
 def protocol(

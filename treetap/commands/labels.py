@@ -1,7 +1,7 @@
 """Accounts of a party.
 
 `treetap labels`: the noisy labels that it has drawn, their cost, and what left by labels as they are.
-`treetap leakage`: what the sets of records that others know say about its labels, and what others read of its columns.
+`treetap leakage`: what the sets of records that others know say about its labels, and what previews told of its ids.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from treetap.commands.options import reading
 
 #: The keys of a draw that a table shows, and its headings.
 _SHOWN = {
@@ -58,18 +60,14 @@ def leakage(
         str | None,
         typer.Argument(
             metavar="JOB",
-            help="Name of a job that trains or has trained, or of a preview; without it, this party's columns of all "
-            "jobs, and all previews.",
+            help="Name of a job that trains or has trained, or of a preview; without it, all previews.",
         ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the account as JSON on standard output and nothing else.")
     ] = False,
 ) -> None:
-    """Show what others can read of this party's labels, of its columns, or of its ids: also while a job trains.
-
-    At a feature party, by label holder and table: the share of cells (record x column) that lay in a group of at most
-    three records which the label holder has a sum of, by any way, by sums, and by left sets alone; over all jobs.
+    """Show what others can read of this party's labels, or of its ids: also while a job trains.
 
     At every party, the previews of alignments (treetap align), and how many common records each of them told.
 
@@ -79,7 +77,7 @@ def leakage(
     difference as a share of the label's entropy. The figures are computed from labels: they are for the label holder.
 
     treetap leakage credit --config bank.toml
-    treetap leakage --config shop.toml
+    treetap leakage --config bank.toml
     """
     from treetap.commands.leakage import account, print_account
 
@@ -95,7 +93,6 @@ def _ledger(config: Path) -> dict[str, Any]:
     from party.config import read
     from party.defences.label_budget import LabelBudget
     from party.runtime.ledger import Kind
-    from treetap.commands.model.view import reading
 
     party = read(config)
     budget = LabelBudget(party.state, party.policy.label_budget)

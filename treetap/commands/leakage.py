@@ -1,7 +1,6 @@
-"""The accounts of both directions, from a party's own state folder.
+"""What others have learnt of a party, from its own state folder.
 
-The label holder's says what released sets of records say about its labels; a feature party's, which cells of its
-columns lay in groups of few records that a label holder has sums of, or is shown; any party's, which previews of
+The label holder's account says what released sets of records say about its labels; any party's, which previews of
 alignments have told how many of its records others have.
 """
 
@@ -9,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from rich.table import Table
 
 from treetap import terminal
+from treetap.commands.options import reading
 from treetap.errors import BadInput, DataError
 from treetap.models.store import LEAKAGE, read_leakage
 from treetap.strict import Part
+
+if TYPE_CHECKING:
+    from party.config import PartyConfig
 
 
 class Signature(Part):
@@ -55,26 +58,6 @@ class Account(Part):
     trees: list[TreeAccount]
 
 
-class ColumnAccount(Part):
-    """The counted cells of a table to a label holder: by any way, by sums, by left sets alone; what each job added.
-
-    `jobs`: nothing of a job with instance spaces withheld, where cells cannot be counted.
-
-    `share`: of all cells, R records × C columns.
-    """
-
-    label_holder: str
-    table: str
-    records: int
-    columns: int
-    cells: int
-    counted: int
-    share: float
-    by_sums: int
-    by_left_sets: int
-    jobs: dict[str, dict[str, int]]
-
-
 class Previewed(Part):
     """A preview of an alignment; `told`: the number of common records, as all its parties know it, or nothing."""
 
@@ -87,15 +70,10 @@ class Previewed(Part):
     told: str
 
 
-class OwnAccounts(Part):
-    """The accounts of a party's columns and of its previews.
-
-    `limit`: its policy's `max_column_leakage`; `previews_per_day`: its policy's.
-    """
+class Previews(Part):
+    """The previews of a party, and the most that its policy lets be a day."""
 
     party: str
-    limit: float | None
-    tables: list[ColumnAccount]
     previews_per_day: int
     previews: list[Previewed]
 
@@ -103,58 +81,33 @@ class OwnAccounts(Part):
 _LINES = TypeAdapter(list[TreeAccount], config=ConfigDict(defer_build=True))
 
 
-def account(job: str | None, config: Path) -> Account | OwnAccounts:
-    """The account of a job: of labels at its label holder, of the tables' columns at a feature party; of a preview.
-
-    Without a job, those of the columns of all tables, and of all previews.
+def account(job: str | None, config: Path) -> Account | Previews:
+    """The account of a job's labels at its label holder, or of the preview of that name; without one, of all previews.
 
     Raises:
         BadInput: this party has no such job, or no account of it, or a file cannot be read.
     """
     from party.config import read  # experiments import this module for its documents
 
-    if job is not None and (labels := _of_labels(job, config)) is not None:
+    party = read(config)
+    if job is not None and (labels := _of_labels(job, party)) is not None:
         return labels
-    own = _own(job, config)
-    if own.tables or own.previews:
+    own = _previews(job, party)
+    if own.previews:
         return own
-    state, where = read(config).state, "a feature party has one of columns, from its first candidate sums on"
     if job is None:
-        raise BadInput(f"{state}: there is no account of columns or previews; {where}; of labels, name the JOB")
+        raise BadInput(f"{party.state}: there is no account of previews; of labels, name the JOB")
     raise BadInput(
-        f"{state}: there is no account of a job {job!r}; the label holder has one of jobs whose labels are classes, "
-        f"from the first stored tree on; {where}; parties of a job without such sums have none"
+        f"{party.state}: there is no account of a job {job!r}; the label holder has one of jobs whose labels are "
+        "classes, from the first stored tree on"
     )
 
 
-def _own(job: str | None, config: Path) -> OwnAccounts:
-    """The accounts of columns to which the job has added and of the preview of that name, or all."""
-    from party.config import read
-    from party.defences.counted_cells import LEFT_SETS, SUMS, CellAccount
+def _previews(job: str | None, party: PartyConfig) -> Previews:
+    """The preview of that name, or all."""
     from party.runtime.ledger import ledger_of
-    from treetap.commands.model.view import reading
 
-    party, tables = read(config), []
     ledger = ledger_of(party.state)
-    with reading(ledger.path):
-        accounts = [(own, own.jobs(), own.size(), own.read()) for own in CellAccount.all(party.state)]
-    for own, jobs, (records, columns), cells in accounts:
-        if job is None or job in jobs:
-            counted, of = cells.count(), records * columns
-            tables.append(
-                ColumnAccount(
-                    label_holder=own.label_holder,
-                    table=own.table,
-                    records=records,
-                    columns=columns,
-                    cells=of,
-                    counted=counted,
-                    share=counted / of if of else 0.0,
-                    by_sums=cells.count(SUMS),
-                    by_left_sets=cells.count(LEFT_SETS),
-                    jobs=jobs,
-                )
-            )
     with reading(ledger.path):
         previews = [
             Previewed(
@@ -169,22 +122,13 @@ def _own(job: str | None, config: Path) -> OwnAccounts:
             for charge, told in ledger.previews()
             if job in (None, charge.occasion.job)
         ]
-    return OwnAccounts(
-        party=party.name,
-        limit=party.policy.max_column_leakage,
-        tables=tables,
-        previews_per_day=party.policy.previews_per_day,
-        previews=previews,
-    )
+    return Previews(party=party.name, previews_per_day=party.policy.previews_per_day, previews=previews)
 
 
-def _of_labels(job: str, config: Path) -> Account | None:
+def _of_labels(job: str, party: PartyConfig) -> Account | None:
     """The account of all trees so far, if there is one."""
-    from party.config import read
     from party.runtime.job_store import JobStore
-    from treetap.commands.model.view import reading
 
-    party = read(config)
     store = JobStore(party.state / "jobs" / job, party.state / "models" / job)
     place = store.model if store.published else store.folder
     with reading(place):
@@ -205,13 +149,10 @@ def trees_of(lines: Sequence[dict[str, Any]], folder: Path) -> list[TreeAccount]
         raise DataError(f"{folder / LEAKAGE}: is damaged ({fault}); bring a back-up of it back") from None
 
 
-def print_account(account: Account | OwnAccounts) -> None:
+def print_account(account: Account | Previews) -> None:
     """Print the account: of labels, the figures after the last tree and the largest bound of all."""
-    if isinstance(account, OwnAccounts):
-        if account.tables:
-            _print_columns(account)
-        if account.previews:
-            _print_previews(account)
+    if isinstance(account, Previews):
+        _print_previews(account)
         return
     last = account.trees[-1]
     noisy = " (noisy labels, on which it trains)" if last.noisy_labels else ""
@@ -221,35 +162,15 @@ def print_account(account: Account | OwnAccounts) -> None:
     terminal.out.print("Bounds, in nats, are per node, not joint: sets that say nothing alone may say all together.")
 
 
-def _print_columns(accounts: OwnAccounts) -> None:
-    table = terminal.table("label holder", "table", "cells", "counted", "by sums", "by left sets alone", "jobs")
-    for row in accounts.tables:
-        shares = [f"{count / max(row.cells, 1):.2%}" for count in (row.counted, row.by_sums, row.by_left_sets)]
-        cells = f"{row.records:,} x {row.columns:,}"
-        jobs = terminal.text(", ".join(map(_named, row.jobs.items())))
-        table.add_row(row.label_holder, row.table, cells, *shares, jobs)
-    terminal.out.print(table)
-    limit = "its policy has no max_column_leakage" if accounts.limit is None else f"the limit is {accounts.limit:.2%}"
-    said = (
-        "a cell counts once it lay in a group of at most three records that was summed, follows from sums, or is shown"
-    )
-    terminal.out.print(f"{accounts.party}: {said}; {limit}", soft_wrap=True)
-
-
-def _named(job: tuple[str, dict[str, int]]) -> str:
-    name, added = job
-    return name if added else f"{name} (not counted: instance spaces withheld)"
-
-
-def _print_previews(accounts: OwnAccounts) -> None:
+def _print_previews(own: Previews) -> None:
     table = terminal.table("preview", "at", "table", "with", "answer", "common records")
-    for row in accounts.previews:
+    for row in own.previews:
         cells = [row.job, row.at, row.table, ", ".join(row.partners), row.answer, row.told or "no answer"]
         table.add_row(*map(terminal.text, cells))
     terminal.out.print(table)
     said = "the parties of a preview and its coordinator know the number of common records"
-    most = f"its policy lets previews_per_day = {accounts.previews_per_day} with each party"
-    terminal.out.print(f"{accounts.party}: {said}; {most}", soft_wrap=True)
+    most = f"its policy lets previews_per_day = {own.previews_per_day} with each party"
+    terminal.out.print(f"{own.party}: {said}; {most}", soft_wrap=True)
 
 
 def leakage_table(trees: Sequence[TreeAccount]) -> Table:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treetap.commands.options import Json
+from treetap.commands.options import Json, reading
 
 if TYPE_CHECKING:
     from party.runtime.ledger import Charge
@@ -33,15 +33,13 @@ def ledger(
 
     A line is the sum of one kind of charges for one table and one partner. Amounts: attempts at trainings and
     predictions, previews, common records, ε of noisy labels and of noised leaf weights, ρ of noised sums, labels as
-    they are that measures were computed from, cells told in small groups to a label holder, stops by
-    max_column_leakage, trees of leaf tables opened to an auditor, ids that were forgotten. --json has each charge, too.
+    they are that measures were computed from, ids that were forgotten. --json has each charge, too.
 
     treetap ledger --config bank.toml --csv ledger.csv
     """
     from party.approvals.spent_limits import spent
     from party.config import read
     from party.runtime.ledger import ledger_of
-    from treetap.commands.model.view import reading
     from treetap.models.durable import write_whole
 
     party = read(config)
@@ -67,7 +65,7 @@ def ledger(
 
 
 def _words(row: dict[str, Any]) -> str:
-    """A row of a limit as a sentence: ε of labels and columns, a share of cells, numbers of a day for partners."""
+    """A row of a limit as a sentence: ε of labels and columns, numbers of a day for partners."""
     unit = "ε " if row["limit"] in ("label_budget", "column_budget") else ""
     left = "no limit" if row["left"] is None else f"{row['left']:.10g} left"
     return f"{row['of']}: {unit}{row['spent']:.10g} spent, {left} ({row['limit']})"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, field, fields, is_dataclass
 from inspect import Parameter
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -21,6 +23,8 @@ T = TypeVar("T")
 _TYPER = "typer"  # the key of a field's metadata
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
 CA = "The federation's ca.crt, to verify the signatures of transcripts."
+#: Errors of a disk that takes no more.
+_OF_WRITING = {errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EROFS}
 REVOKED = "The authority's crl.pem, with --ca: signatures made after a revocation are refused."
 
 
@@ -90,3 +94,14 @@ def needs(extra: str) -> Iterator[None]:
         yield
     except ImportError as missing:
         raise BadInput(f"{missing.name} is not installed: {install(extra)}") from None
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Report a file that cannot be read, or written, as bad input: a party's state is for the party's own user."""
+    try:
+        yield
+    except OSError as failure:
+        own = "; a party's files are for its own user, so ask as that user" if failure.errno == errno.EACCES else ""
+        done = "written" if failure.errno in _OF_WRITING else "read"
+        raise BadInput(f"{failure.filename or folder}: cannot be {done}: {failure.strerror}{own}") from None

@@ -7,8 +7,6 @@ aggregation party. Networks have them in the manifest, under `history`: a list o
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -42,13 +40,3 @@ def _is_metrics(row: object) -> bool:
 def names_in(rounds: Sequence[Metrics]) -> list[str]:
     """All metrics, in the order in which they appear."""
     return list(dict.fromkeys(name for row in rounds for name in row))
-
-
-def csv_of(rounds: Sequence[Metrics]) -> str:
-    """The history as CSV: `round`, from 0, and a column for each metric; empty cells where a round has none."""
-    names, content = names_in(rounds), io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(["round", *names])
-    for number, row in enumerate(rounds):
-        writer.writerow([number, *("" if row.get(name) is None else repr(row[name]) for name in names)])
-    return content.getvalue()

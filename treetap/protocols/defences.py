@@ -182,14 +182,6 @@ DEFENCES: tuple[Defence, ...] = (
         Feature.COLUMN_PRIVACY,
     ),
     Defence(
-        "max_column_leakage",
-        "columns",
-        _FEATURE_PARTY_POLICY,
-        "an account of the cells that lay in groups of few records, over jobs; the job stops above it",
-        "party/defences/column_account.py",
-        Feature.MAX_COLUMN_LEAKAGE,
-    ),
-    Defence(
         "sensitivity",
         "columns",
         _FEATURE_PARTY,

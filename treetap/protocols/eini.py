@@ -16,7 +16,6 @@ from treetap.protocols.messages import (
     from_last,
     label_holder_opens,
     once,
-    one_digest,
     to_feature_parties,
     to_first,
 )
@@ -111,7 +110,6 @@ PROTOCOL = PredictionProtocol(
     sends=(
         *PUBLIC_KEY,
         *blocks("score_block", "score_block"),
-        MessageRow("leaf_commitment", to_feature_parties, once, one_digest, step="make_keys"),
         MessageRow("entry_layout", to_feature_parties, once, entries_of_leaves, step="make_keys"),
         MessageRow("constant_entries", to_first, once, constants_of_leaves, step="make_keys"),
         MessageRow("leaf_entries", along_chain, each_round, ciphertexts_of_leaves, step="score_block"),

@@ -43,7 +43,6 @@ class Feature(StrEnum):
     # of a party's policy
     MAX_LEAKAGE = "max_leakage"
     WITHDRAW = "on_max_leakage = 'withdraw'"
-    MAX_COLUMN_LEAKAGE = "max_column_leakage"
     MIN_INSTANCE_SPACE = "min_instance_space"
     # of [defences]
     ID_LMID = "id_lmid"
@@ -88,8 +87,7 @@ DEFENCES_OF_TREES = frozenset(
     {Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.REDUCED_LEAKAGE}
 )
 OF_GROWN_TREES = DEFENCES_OF_TREES | {
-    *(Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.MAX_COLUMN_LEAKAGE),
-    *(Feature.OKAMOTO_UCHIYAMA, Feature.MIN_CELL_RECORDS, Feature.CUTS),
+    *(Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.OKAMOTO_UCHIYAMA, Feature.MIN_CELL_RECORDS, Feature.CUTS),
 }
 _KEY = (Feature.SCHEME, Feature.KEY_BITS, Feature.OBFUSCATION)
 _OF_CLASSES = (Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.DIMIP)
@@ -200,8 +198,8 @@ TRAININGS: tuple[Exclusion, ...] = (
         "a feature party does not know how many records of a node lie in a bin",
         "leave one of them out",
     ),
-    *_each(
-        (F.MAX_COLUMN_LEAKAGE, F.MIN_INSTANCE_SPACE),
+    Exclusion(
+        F.MIN_INSTANCE_SPACE,
         F.WITHHELD,
         "a feature party does not know how few records a sum or a left set is about, and the label holder may have it "
         "sum a single one",
@@ -374,18 +372,6 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.REGRESSION,
         "its sets of records have no bound on what they tell of labels",
         "train on classes, or leave max_leakage out",
-    ),
-    Exclusion(
-        F.MAX_COLUMN_LEAKAGE,
-        "pivodl",
-        "owners of labels receive the bins of their records as they are, and split parties know no records",
-        "train by boosting, or leave max_column_leakage out",
-    ),
-    Exclusion(
-        F.MAX_COLUMN_LEAKAGE,
-        OTHERS,
-        "its messages about columns are no sums over groups of records",
-        "train by another protocol, or leave max_column_leakage out",
     ),
     Exclusion(
         F.MAX_LEAVES,

@@ -17,7 +17,6 @@ from treetap.protocols.messages import (
     from_feature_parties,
     label_holder_reports,
     once,
-    one_digest,
     planned_rounds,
     to_each_other,
     to_feature_parties,
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 MOST_CLASSES = 1 << 16
 #: Most columns of a party, each of which has up to `max_bin` candidates; more where several sums fit a ciphertext.
 MOST_COLUMNS = 1 << 12
-#: The round, in messages, of what follows the last tree: rounds before it are forgotten.
-AFTER_TREES = 1 << 30
 #: Bytes of a node's number.
 _NODE = 5
 #: Bytes of a place of a candidate, and of a split beside its places.
@@ -133,11 +130,6 @@ def epsilon_and_delta(_sizes: TreeSizes, _series: Series) -> int:
 def two_digests(_sizes: TreeSizes, _series: Series) -> int:
     """32 bytes each."""
     return 68
-
-
-def after_trees(_sizes: TreeSizes, _sender: str, _receiver: str) -> tuple[range, range]:
-    """Once in an attempt, after the last tree."""
-    return range(AFTER_TREES, AFTER_TREES + 1), range(1)
 
 
 def by_lattice(spec: setup_pb2.JobSpec) -> bool:
@@ -243,5 +235,4 @@ GROWTH = (
     MessageRow("relayed_children", label_holder_reports, step="relay_children"),
     MessageRow("leaf_paths", to_feature_parties, each_round, branches_of_leaves, step="finish_tree"),
     MessageRow("finished_tree", label_holder_reports, step="finish_tree"),
-    MessageRow("leaf_commitment", to_feature_parties, after_trees, one_digest, step="commit_leaves"),
 )

@@ -14,7 +14,6 @@ from treetap.protocols.messages import (
     from_last,
     label_holder_opens,
     once,
-    one_digest,
     to_feature_parties,
 )
 from treetap.protocols.registry import Needs, NoOptions, PredictionProtocol
@@ -54,7 +53,6 @@ PROTOCOL = PredictionProtocol(
     block=16_384,  # one ciphertext holds 8,192 or 16,384 records, and a block never has more than it does
     sends=(
         *blocks("score_block", "score_block"),
-        MessageRow("leaf_commitment", to_feature_parties, once, one_digest, step="make_keys"),
         MessageRow("lattice_key", to_feature_parties, once, largest_key, step="make_keys"),
         MessageRow("column_layout", to_feature_parties, once, branches_of_columns, step="make_keys"),
         MessageRow("lattice_columns", along_chain, each_round, ciphertexts_of_columns, step="score_block"),

@@ -5,12 +5,11 @@ Libraries are looked for and not loaded, so that no process has one without a jo
 
 from __future__ import annotations
 
-from importlib import metadata
 from importlib.util import find_spec
 
 from treetap.errors import BadInput
 from treetap.native import library as native
-from treetap.protocols.registry import PREDICTION, TRAINING, PredictionProtocol, TrainingProtocol, prediction, training
+from treetap.protocols.registry import PREDICTION, PredictionProtocol, TrainingProtocol, prediction
 from treetap.version import install
 
 Described = TrainingProtocol | PredictionProtocol
@@ -39,26 +38,6 @@ def require_library(name: str, protocol: Described, *, at_party: bool = False) -
         raise BadInput(missing)
 
 
-def libraries() -> list[tuple[str, str, list[str]]]:
-    """Each library that some protocol needs, the extra of treetap that installs it, and the protocols that need it."""
-    described: list[tuple[str, Described]] = [(name, training(name)) for name in TRAINING]
-    described += [(name, prediction(name)) for name in PREDICTION]
-    extras = {protocol.needs.library: protocol.needs.extra for _, protocol in described if protocol.needs.library}
-    return [
-        # a training and a prediction may have one name
-        (library, extra, list(dict.fromkeys(name for name, needing in described if needing.needs.library == library)))
-        for library, extra in extras.items()
-    ]
-
-
 def kernels_protocols() -> list[str]:
     """The protocols that need compiled kernels."""
     return [name for name in PREDICTION if prediction(name).needs.kernels]
-
-
-def installed_version(library: str) -> str:
-    """The release of a library; empty where it is not installed."""
-    try:
-        return "" if find_spec(library) is None else metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return "of an unknown release"

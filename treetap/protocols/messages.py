@@ -225,11 +225,6 @@ def key_with_layout(sizes: JobSizes, _series: Series) -> int:
     return sizes.key.bits // 8 + sizes.key.proof_bytes + max(sizes.key.bits, sizes.key.plain_bits)
 
 
-def one_digest(_sizes: JobSizes, _series: Series) -> int:
-    """32 bytes."""
-    return 34
-
-
 #: Of every job: empty results of steps, and accounts.
 JOB = (MessageRow("done", all_report), MessageRow("accounted", all_report))
 

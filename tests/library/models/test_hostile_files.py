@@ -188,17 +188,11 @@ def _path_for_a_name(manifest: dict[str, Any], lines: list[dict[str, Any]]) -> N
     manifest["job"] = "../../../etc"
 
 
-def _number_for_a_party(manifest: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-    manifest["feature_parties"] = [2**70]
-
-
 def _no_object(manifest: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     lines[0] = []  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize(
-    "change", [_no_child, _circle, _text_for_a_gain, _metric, _path_for_a_name, _number_for_a_party, _no_object]
-)
+@pytest.mark.parametrize("change", [_no_child, _circle, _text_for_a_gain, _metric, _path_for_a_name, _no_object])
 def test_a_model_that_is_none_is_refused(change: Callable[[Any, Any], None], tmp_path: Path) -> None:
     """Digests fit, the content does not: showing and exporting it name the model, and nothing is written."""
     folder = tmp_path / "model"

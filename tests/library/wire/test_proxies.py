@@ -14,10 +14,10 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.doctor.connections import check_environment
+from treetap.commands.doctor.connections import check_proxy
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.errors import ConfigError, Unreachable
-from treetap.logs import ignored, pin_libraries
+from treetap.logs import pin_libraries
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import say_hello, serve_health
@@ -254,24 +254,18 @@ def _transport(**keys: object) -> TlsFiles:
     return transport
 
 
-def test_doctor_names_what_is_set(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Variables that libraries read are named with what they decide; those that steer gRPC are taken away first."""
-    steering = ("GRPC_SSL_CIPHER_SUITES", "PROMETHEUS_MULTIPROC_DIR", "SSLKEYLOGFILE")
-    for name in ("http_proxy", "PGOPTIONS", "PGPASSFILE", "SSL_CERT_FILE", *steering):
+def test_doctor_names_the_proxy_that_is_set(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """In effect or ignored, and never with its password; variables that steer libraries are taken away first."""
+    steering = ("GRPC_SSL_CIPHER_SUITES", "PROMETHEUS_MULTIPROC_DIR")
+    assert check_proxy(_files(folder, "us")) == []
+    for name in ("http_proxy", *steering):
         monkeypatch.setenv(name, "http://one:secret@two:3")
     pin_libraries()
-    try:
-        assert not set(steering) & set(os.environ)
-        said = {each.message.split()[0]: each.message for each in check_environment(_files(folder, "us"))}
-        assert "set and ignored" in said["http_proxy"]
-        assert "refused" in said["PGOPTIONS"]
-        assert "in effect" in said["PGPASSFILE"]
-        assert "[tls] ca" in said["SSL_CERT_FILE"]
-        assert "set and ignored" in said["GRPC_SSL_CIPHER_SUITES"]
-        assert not any("secret" in each for each in said.values())
-        asked = check_environment(_files(folder, "us", proxied=True))
-        assert any("http_proxy is in effect" in each.message for each in asked)
-        monkeypatch.setenv("http_proxy", "https://two:3")
-        assert [each.level for each in check_environment(_files(folder, "us", proxied=True))].count("fault") == 1
-    finally:
-        ignored.clear()
+    assert not set(steering) & set(os.environ)
+    (ignored,), (asked,) = (check_proxy(_files(folder, "us", proxied=proxied)) for proxied in (False, True))
+    assert "http_proxy is set and ignored" in ignored.message
+    assert "http_proxy is in effect" in asked.message
+    assert "secret" not in ignored.message + asked.message
+    monkeypatch.setenv("http_proxy", "https://two:3")
+    (fault,) = check_proxy(_files(folder, "us", proxied=True))
+    assert fault.level == "fault"

@@ -209,8 +209,6 @@ _AMOUNTS: Mapping[str, str] = {
     Kind.CLEAN_LABELS: "labels",
     Kind.NOISED_SUMS: "ρ",
     Kind.NOISED_WEIGHTS: "ε",
-    Kind.CELLS: "cells",
-    Kind.OPENED_LEAVES: "trees",
     Kind.FORGOTTEN: "ids",
 }
 

@@ -1,4 +1,4 @@
-"""`treetap doctor`: checks of a process's configuration before a job runs.
+"""`treetap doctor`: checks of a process's configuration before a job runs; without one, of the compiled kernels.
 
 Changes nothing, except for a file in the state folder that is removed at once.
 """
@@ -6,26 +6,24 @@ Changes nothing, except for a file in the state folder that is removed at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from coordinator import config as coordinator_config
 from party import config as party_config
-from party.approvals.ledger import approvals_of
-from party.approvals.spent_limits import spent
-from party.runtime.ledger import ledger_of
 from treetap.commands import relay as relay_command
 from treetap.commands.approvals import client as approvals_client
 from treetap.commands.doctor.connections import (
     Checks,
     Finding,
     check_certificate,
-    check_environment,
     check_http,
     check_listen,
     check_metrics,
+    check_proxy,
     check_relay,
     check_relays_port,
     check_server,
@@ -34,12 +32,14 @@ from treetap.commands.doctor.connections import (
     end,
     run_all,
 )
-from treetap.commands.doctor.machine import arithmetic_of, kernels, protocol_libraries
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.names import NAME_RULE, did_you_mean
-from treetap.native import arithmetic
+from treetap.native import arithmetic, library
+from treetap.native import lattice as native
 from treetap.process.config import Relayed
+from treetap.protocols.key_options import LATTICE
+from treetap.protocols.libraries import kernels_protocols
 from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.binned import CURE, refuse_cuts
@@ -63,12 +63,16 @@ LIMIT_S = 6.0
 CLUSTER_S = 36.0
 
 
-def run(path: Path, *, as_json: bool) -> None:
+def run(path: Path | None, *, as_json: bool) -> None:
     """Print the findings about the process of a configuration file, a line each; exit status 2 if one is a fault.
+
+    `path`: None for this machine's arithmetic and kernels alone.
 
     Raises:
         ConfigError: the file itself is wrong, or belongs to no kind of process.
     """
+    if path is None:
+        end([*arithmetic_of("auto"), kernels(())], {"kind": "machine"}, as_json=as_json)
     kind = kind_of(path)
     checks = CHECKS[kind](path)
     findings = run_all(checks, CLUSTER_S + 1.0 if CLUSTER in checks else LIMIT_S)
@@ -102,16 +106,14 @@ def _party(path: Path) -> Checks:
         f"listen = {config.listen}": partial(check_listen, process, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
         **_spans(config),
-        "environment": partial(check_environment, tls),
+        "proxy": partial(check_proxy, tls),
         **_relayed(config, process),
         "policy": partial(_policy, config),
         **_serve(config),
         **({"attacks": partial(_attacks, config)} if config.gradients or config.optimizer else {}),
         f"state = {config.state}": partial(check_state, config.state),
         "folders": partial(_folders, config),
-        "ledger": partial(_ledger, config),
-        "approvals": partial(_approvals, config),
-        "libraries": lambda: [*protocol_libraries(), kernels(config.policy.schemes)],
+        "native kernels": lambda: [kernels(config.policy.schemes)],
         "arithmetic": partial(arithmetic_of, config.arithmetic),
         **({CLUSTER: partial(_cluster, config)} if config.engine == "ray" else {}),
         **{f"table {name}": partial(_table, name, table, **_asked(config)) for name, table in config.tables.items()},
@@ -199,25 +201,6 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
     return [Finding("ok", "folders", "those of tables and data are there")]
 
 
-def _ledger(config: party_config.PartyConfig) -> list[Finding]:
-    """Read the ledger and the files beside it, without which no job opens."""
-    try:
-        charges = ledger_of(config.state).charges()
-        spent(config, charges)
-    except BadInput as fault:
-        return [Finding("fault", "ledger", str(fault))]
-    return [Finding("ok", "ledger", f"{len(charges)} charges")]
-
-
-def _approvals(config: party_config.PartyConfig) -> list[Finding]:
-    """Read what this party's people have decided, without which no job opens."""
-    try:
-        kept = approvals_of(config)
-    except DataError as fault:
-        return [Finding("fault", "approvals", str(fault))]
-    return [Finding("ok", "approvals", f"{len(kept.listed())} jobs, {len(kept.standing())} standing approvals")]
-
-
 def _asked(config: party_config.PartyConfig) -> dict[str, bool]:
     return {
         "categorical": config.policy.splits_categories,
@@ -291,7 +274,7 @@ def _coordinator(path: Path) -> Checks:
         f"listen = {config.listen}": partial(check_listen, process, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
         **_spans(config),
-        "environment": partial(check_environment, tls),
+        "proxy": partial(check_proxy, tls),
         **_relayed(config, process),
         f"state = {config.state}": partial(check_state, config.state),
         "addresses": partial(_addresses, config),
@@ -334,7 +317,7 @@ def _operator(path: Path) -> Checks:
     to = Address(config.coordinator_name, config.coordinator, Role.COORDINATOR)
     return {
         "certificate": partial(check_certificate, tls, Identity(config.name, Role.OPERATOR)),
-        "environment": partial(check_environment, tls),
+        "proxy": partial(check_proxy, tls),
         to.name: partial(check_server, to, tls),
     }
 
@@ -344,7 +327,7 @@ def _approver(path: Path) -> Checks:
     tls, to = config.transport(), Address(config.party_name, config.party)
     return {
         "certificate": partial(check_certificate, tls, Identity(config.name, Role.APPROVER)),
-        "environment": partial(check_environment, tls),
+        "proxy": partial(check_proxy, tls),
         to.name: partial(check_server, to, tls),
     }
 
@@ -357,6 +340,41 @@ def _relay(path: Path) -> Checks:
         f"listen = {config.listen}": partial(check_relays_port, process, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
     }
+
+
+def kernels(schemes: Collection[str]) -> Finding:
+    """The compiled kernels: without them a party refuses the jobs that need them, and those alone.
+
+    A fault if the scheme is among `schemes`, which a policy names.
+    """
+    from treetap.lattice.histogram_scheme import kernels
+
+    needed = f"protocol {' and '.join(kernels_protocols())} or scheme {LATTICE}"
+    try:
+        said = f"{native.instructions()} instructions for polynomials, for jobs of {needed}"
+        kernels()
+    except library.Unavailable as why:
+        if LATTICE in schemes:
+            said = f"the policy names {LATTICE!r} among its schemes, but {why}"
+            return Finding("fault", "native kernels", f"{said}: {library.REMEDY}, or take it out of schemes")
+        said = f"jobs of {needed} are refused, as {why}; {library.REMEDY} if there will be any"
+    except BadInput as why:
+        return Finding("fault", "native kernels", str(why))
+    return Finding("ok", "native kernels", said)
+
+
+def arithmetic_of(choice: str) -> list[Finding]:
+    """The backend that a choice means on this machine and why, and the forms that `auto` takes one of."""
+    try:
+        backend = arithmetic.choose(choice)
+    except BadInput as fault:
+        return [Finding("fault", "arithmetic", str(fault))]
+    said = [f"{choice}: {backend.name}, as {backend.reason}"]
+    if choice != "auto":
+        said.append("auto would be {0.name}, as {0.reason}".format(arithmetic.choose("auto")))
+    with suppress(library.Unavailable):  # `auto` has said it
+        said += [f"{library.processor()} has the forms {', '.join(library.forms())}", library.built()]
+    return [Finding("ok", "arithmetic", "; ".join(said))]
 
 
 CHECKS: dict[str, Callable[[Path], Checks]] = {

@@ -1,4 +1,4 @@
-"""Checks of one process's surroundings: certificates, other servers, its port, folders and environment, as findings."""
+"""Checks of one process's surroundings: certificates, other servers, its ports, proxy and folder, as findings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -19,10 +19,9 @@ from typing import Literal, NoReturn
 
 from treetap import version
 from treetap.errors import ConfigError, Interrupted, Refused
-from treetap.logs import OF_GRPC, OF_SPANS, ignored
+from treetap.logs import OF_SPANS
 from treetap.names import asked_at, visible
 from treetap.process.config import TelemetryConfig
-from treetap.tables.sql import ALLOWED, VARIABLES
 from treetap.version import install
 from treetap.wire import hello
 from treetap.wire import revoked as lists
@@ -40,15 +39,6 @@ HELLO_S, PROBE_S = 2.5, 2.0
 SOON = timedelta(days=30)
 #: Seconds that two clocks may differ without a warning, and without a fault.
 SKEW_S, MOST_SKEW_S = 30.0, 300.0
-
-#: Variables of the environment, and what they decide.
-_HTTPS = "is for https to object stores and downloads alone: processes trust [tls] ca, whatever is set here"
-_OTHERS = {
-    "SSL_CERT_FILE": _HTTPS,
-    "SSL_CERT_DIR": _HTTPS,
-    "SSLKEYLOGFILE": "is set and ignored: no keys of connections are written",
-    "OPENSSL_CONF": "is in effect: Python's TLS, by which HTTP clients are answered, has the settings of that file",
-}
 
 Level = Literal["ok", "warning", "fault"]
 
@@ -283,39 +273,21 @@ def check_http(process: Identity, listen: str, tls: TlsFiles | None) -> list[Fin
     return [Finding("fault", subject, f"{fault}, and the process there is not {name}; choose a free port")]
 
 
-def check_environment(transport: Transport) -> list[Finding]:
-    """A line about each variable that is set, and a fault where the proxy that a file asks for cannot be used."""
-    proxied = not isinstance(transport, Insecure) and transport.proxied
-    findings = [Finding("ok", "environment", f"{name} {effect}") for name, effect in _said(proxied=proxied)]
-    try:
-        if proxied:
+def check_proxy(transport: Transport) -> list[Finding]:
+    """Say whether the environment's proxy is in effect; a fault where the one that a file asks for cannot be used."""
+    proxied, variable = not isinstance(transport, Insecure) and transport.proxied, named()
+    if not proxied and variable is None:
+        return []
+    said = f"{variable} is set and ignored: calls go directly; {ASKED} in this file has them go through that proxy"
+    if proxied:
+        try:
             proxy_to("proxy.invalid:443")
-    except ConfigError as fault:
-        findings.append(Finding("fault", "environment", str(fault)))
-    return findings
-
-
-def _said(*, proxied: bool) -> Iterator[tuple[str, str]]:
-    if (proxy := named()) is not None and proxied:
-        yield proxy, f"is in effect, as {ASKED} asks: calls to other hosts go through the proxy that it names"
-    elif proxy is not None:
-        yield proxy, f"is set and ignored: calls go directly; {ASKED} in this file has them go through that proxy"
-    elif proxied:
-        yield "https_proxy", f"is not set, nor another variable that {ASKED} reads: calls go directly"
-    for name in sorted(ignored):
-        yield name, "is set and ignored: its library has the settings of treetap alone"
-    # these are left to gRPC; every other variable of it was taken out at the start, and is among `ignored`
-    for name in OF_GRPC:
-        if os.environ.get(name, "NONE") != "NONE":
-            yield name, "is in effect: gRPC reads it"
-    for name in sorted(VARIABLES.keys() & os.environ.keys()):
-        refused = "is set: a table in PostgreSQL whose URI does not say the same itself is refused; unset it"
-        yield name, "is in effect for tables in PostgreSQL" if name in ALLOWED else refused
-    for name, effect in _OTHERS.items():
-        if name in os.environ:
-            yield name, effect
-    for name in sorted(name for name in os.environ if name.startswith("AWS_")):
-        yield name, "is in effect for tables in an object store"
+        except ConfigError as fault:
+            return [Finding("fault", "proxy", str(fault))]
+        said = f"https_proxy is not set, nor another variable that {ASKED} reads: calls go directly"
+        if variable is not None:
+            said = f"{variable} is in effect, as {ASKED} asks: calls to other hosts go through the proxy that it names"
+    return [Finding("ok", "proxy", said)]
 
 
 def check_state(state: Path) -> list[Finding]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treetap.commands.options import Json
+from treetap.commands.options import Json, reading
 
 if TYPE_CHECKING:
     from treetap.commands.forget.forgetting import Forgotten
@@ -42,7 +42,6 @@ def forget(
     """
     from party.config import read
     from treetap.commands.forget.forgetting import forget as forgotten
-    from treetap.commands.model.view import reading
     from treetap.process.lifecycle import sole_user
     from treetap.tables.reading import read_ids
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
 from party.config import PartyConfig
-from party.defences.counted_cells import SUMS, CellAccount, CellsCharge, Mark
 from party.growth.continuation import forgetting
 from party.prediction.query_counts import QueryCounts
-from party.runtime.ledger import Charge, Kind
 from treetap.commands.forget.tables import forget_rows
 from treetap.errors import BadInput, DataError
 from treetap.models import keyed_ids, trained_ids
@@ -88,34 +86,6 @@ def _draw(case: Case, path: Path) -> int:
     return had
 
 
-def _cells(case: Case, path: Path) -> int:
-    """Write the cells of the other records, charge for none, and only then delete the file with these."""
-    account, last = _account_of(case.party, path)
-    if path != account.path_of(last.details["file"]):
-        if not case.dry:
-            account.sweep(last.details["file"])
-        return 0
-    cells, had = account.read().without(case.ids)
-    if had and not case.dry:
-        mark = account.write(Mark(), cells, SUMS, [])
-        size = {"records": len(cells.records), "columns": len(cells.columns)}
-        charge = CellsCharge(
-            account.label_holder, **size, file=mark.file, head=mark.head, counted=last.details["counted"]
-        )
-        account.ledger.enter(Charge(Kind.CELLS, last.occasion, 0, asdict(charge)))
-        account.sweep(mark.file)
-    return had
-
-
-def _account_of(party: PartyConfig, path: Path) -> tuple[CellAccount, Charge]:
-    """The account that has a file, or has had one that a kill has left, and its last charge. Raises DataError."""
-    for account in CellAccount.all(party.state):
-        last = account.charges()[-1]
-        if path.name.startswith(f"{account.label_holder}.{account.table}."):
-            return account, last
-    raise DataError(f"{path}: the ledger has no charge of it; bring a back-up of the ledger back, or move it away")
-
-
 def _scores(case: Case, path: Path) -> int:
     """Write the manifest first: after a kill its digest is that of what this writes again."""
     folder = path.parent
@@ -179,7 +149,6 @@ KINDS = (
     Row("transcripts/*/*.tap", "messages of a job", None, "has places of records, and ids where clients asked by id"),
     Row("queries/*.jsonl", "counts of a partner's queries", _queries, "their limit counts from none"),
     Row("noisy_labels/*.npz", "a draw of noisy labels", _draw, "it goes whole: another draw for that table is charged"),
-    Row("column_leakage/*.jsonl", "cells told to a label holder", _cells, "shares are of the other records"),
     Row(f"models/*/{CONTINUATION}", "scores from which a training continues", _scores),
     Row(f"models/*/{MANIFEST}", "hashes of the ids of a training", _trained, "the model may score them again"),
     Row(f"models/*/{JOB}", "digests of a job and of whole tables", None, "has digests of whole tables"),

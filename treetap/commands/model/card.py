@@ -16,15 +16,13 @@ from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor
 
-from treetap.commands.model import network_view
-from treetap.commands.model.view import describe, reading
+from treetap.commands.model.view import describe, understanding
+from treetap.commands.options import reading
 from treetap.errors import BadInput, ConfigError, DataError, Malformed
 from treetap.models.durable import write_whole
-from treetap.models.leaf_table import COMMITMENT
-from treetap.models.store import COLUMN_PRIVACY
+from treetap.models.store import read_model
 from treetap.pages.page import render
 from treetap.pages.pictures import Table, percent
-from treetap.privacy.column_privacy import sentences
 from treetap.protocols.registry import training
 from treetap.wire.disclosure import CLASSES, disclosure_table
 from treetap.wire.tap_file import files_of
@@ -32,7 +30,7 @@ from treetap.wire.transcript import summarise
 from treetap.wire.v2 import alignment_pb2, protocols_pb2, setup_pb2
 
 Json = dict[str, Any]
-CARD_VERSION = 1
+CARD_VERSION = 2
 
 
 def export(folder: Path, out: Path, *, names: bool) -> list[Path]:
@@ -63,13 +61,9 @@ def card(folder: Path, *, names: bool) -> Json:
         "objective": described["objective"],
         "classes": len(described["classes"]),
         "parameters": described["params"],
-        "metrics": described["metrics"],
-        **({"weighted": True} if described.get("weighted") else {}),
-        **(
-            network_view.published(described, names=names)
-            if "networks" in described
-            else _of_trees(described, names=names)
-        ),
+        "metrics": described.get("metrics", {}),
+        **{key: described[key] for key in ("weighted", "privacy") if key in described},
+        **(_of_network if "networks" in described else _of_trees)(folder, described, names=names),
         "disclosure": {
             "classes": _classes(described["protocol"]),
             "transcript": _transcript(folder, described["model"]),
@@ -77,39 +71,46 @@ def card(folder: Path, *, names: bool) -> Json:
     }
 
 
-def _of_trees(described: Json, *, names: bool) -> Json:
+def _of_trees(folder: Path, described: Json, *, names: bool) -> Json:
+    """Numbers of trees, importances, and of each tree who owns its splits and, with one role, who keeps its leaves."""
+    of_party, topology = described["role"] == "party", []
+    with reading(folder), understanding(folder):
+        for line in read_model(folder)[1]:
+            tree = line if of_party else line["tree"]
+            rows = [{"owner": row["source"], **row} for row in tree["nodes"]] if of_party else tree["splits"]
+            known = ("node", "owner", "handle", "opener") if of_party else ("node", "owner", "handle")
+            topology.append(
+                {
+                    "tree": tree["tree" if of_party else "index"],
+                    **({} if of_party else {"outputs": tree["outputs"]}),
+                    "splits": [{key: row[key] for key in known} for row in rows],
+                    "leaves": [leaf["node"] for leaf in tree["leaves"]],
+                    **({"keepers": [leaf["keeper"] for leaf in tree["leaves"]]} if of_party else {}),
+                }
+            )
+    kinds = ("parties", "own_features") if names else ("parties",)
     return {
-        "trees": {"stored": len(described["trees"]), "used": described["used_trees"]},
-        "importance": {
-            "parties": described["importance"]["parties"],
-            **({"own_features": described["importance"]["own_features"]} if names else {}),
-        },
-        **({COMMITMENT: described[COMMITMENT]} if COMMITMENT in described else {}),
-        **({"privacy": sentences(described[COLUMN_PRIVACY])} if COLUMN_PRIVACY in described else {}),
-        **({key: described[key] for key in ("party", "privacy", "weights")} if described["role"] == "party" else {}),
-        "topology": [(_shared_shape if described["role"] == "party" else _shape)(tree) for tree in described["trees"]],
+        "trees": {key: described["trees"][key] for key in ("stored", "used")},
+        "importance": {kind: described["importance"][kind] for kind in kinds},
+        **({key: described[key] for key in ("party", "weights")} if of_party else {}),
+        "topology": topology,
     }
 
 
-def _shape(tree: Json) -> Json:
-    return {
-        "tree": tree["tree"],
-        "outputs": tree["outputs"],
-        "splits": [{key: split[key] for key in ("node", "owner", "handle")} for split in tree["splits"]],
-        "leaves": [leaf["node"] for leaf in tree["leaves"]],
-    }
+def _of_network(_: Path, described: Json, *, names: bool) -> Json:
+    """The settings that all parties know, and the top; `names`: also those of the label holder's inputs.
 
-
-def _shared_shape(tree: Json) -> Json:
-    """The same of a tree whose splits have a source and a party that opened them, and whose leaves have keepers."""
+    The first layer of the label holder's own model would tell the number of its inputs.
+    """
+    public = ("name", "settings")
     return {
-        "tree": tree["tree"],
-        "splits": [
-            {"node": split["node"], "owner": split["source"], "handle": split["handle"], "opener": split["opener"]}
-            for split in tree["splits"]
+        "epochs": {"trained": described["epochs"], "best": described["best_epoch"]},
+        "widths": described["widths"],
+        "networks": [
+            network if network["name"] == "top" else {key: network[key] for key in public}
+            for network in described["networks"]
         ],
-        "leaves": [leaf["node"] for leaf in tree["leaves"]],
-        "keepers": [leaf["keeper"] for leaf in tree["leaves"]],
+        **({"own_inputs": described["inputs"]} if names else {}),
     }
 
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from treetap.commands.options import CA, REVOKED, Json
+from treetap.commands.options import reading
+from treetap.errors import BadInput
 
 model = typer.Typer(help="Published models in a party's own state folder.", no_args_is_help=True)
 
@@ -22,13 +23,12 @@ Config = Annotated[Path | None, typer.Option(help="The party's configuration fil
 def show_model(
     name: Model,
     config: Config = None,
-    tree: Annotated[int | None, typer.Option(help="Number of the only tree to show, from 0.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON and nothing else.")] = False,
 ) -> None:
-    """Importances and trees: own splits by name and threshold, others by handle, or by name if its owner sent it."""
-    from treetap.commands.model.view import describe, find, print_model, select
+    """Parties, parameters, metrics, importances, and how many trees there are; --json has the metrics of each round."""
+    from treetap.commands.model.view import describe, find, print_model
 
-    described = select(describe(find(name, config)), tree)
+    described = describe(find(name, config))
     if as_json:
         print(json.dumps(described, indent=1, allow_nan=False), flush=True)
     else:
@@ -52,68 +52,35 @@ def export_model(
         typer.echo(path)
 
 
-@model.command("history")
-def show_history(
-    name: Model,
-    config: Config = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it to this CSV file instead.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON and nothing else.")] = False,
-) -> None:
-    """The metrics after each round of the training: a tree, the trees of all classes, or an epoch.
-
-    treetap model history credit --config bank.toml --csv history.csv
-    """
-    from treetap.commands.model.view import find, history_of, print_history, write_csv
-
-    rounds = history_of(find(name, config))
-    if csv is not None:
-        write_csv(rounds, csv)
-    if as_json:
-        print(json.dumps(rounds, indent=1, allow_nan=False), flush=True)
-    elif csv is None:
-        print_history(rounds)
-
-
-@model.command("open-leaves")
-def open_leaf_table(
-    name: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a published model.")],
-    config: Annotated[Path, typer.Option(help="The label holder's configuration file.")],
-    auditor: Annotated[str, typer.Option("--for", metavar="AUDITOR", help="A name in `auditors` of the policy.")],
-    out: Annotated[Path, typer.Option(help="The file to write: it has all leaf weights.")],
-) -> None:
-    """Open the label holder's leaf table to an auditor: its key and weights, signed, and entered in the ledger.
-
-    treetap model open-leaves credit --config bank.toml --for auditor --out leaves.json
-    """
-    from treetap.commands.model.leaves import open_leaves
-
-    made = open_leaves(name, config, auditor, out)
-    typer.echo(f"{out}: opens the commitment {made} to {auditor}")
-
-
-@model.command("check-leaves")
-def check_leaf_table(
-    file: Annotated[Path, typer.Argument(help="The file that open-leaves has written.")],
-    against: Annotated[
+@model.command("xgboost")
+def export_to_xgboost(
+    name: Annotated[
         str,
-        typer.Option(metavar="COMMITMENT", help="As `model show` of a feature party has it, or that model's folder."),
+        typer.Argument(metavar="MODEL", help="Folder of an experiment's run, or of a label holder's published model."),
     ],
-    ca: Annotated[Path | None, typer.Option(help=CA)] = None,
-    revoked: Annotated[Path | None, typer.Option(help=REVOKED)] = None,
-    as_json: Json = False,
+    out: Annotated[Path, typer.Option(help="The file to write, such as model.json.")],
+    config: Annotated[
+        Path | None, typer.Option(help="The label holder's configuration file: MODEL is the name of a model there.")
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(help="With --config: the table on which it was trained, by which thresholds are rounded."),
+    ] = None,
 ) -> None:
-    """Compare an opened leaf table with the commitment that a feature party keeps, and look for crafted leaves.
+    """Write a model as XGBoost's JSON: all parts of an experiment's run, or a label holder's that stands alone.
 
-    Exit status 2 if it is another table, 1 if its leaves are none of a training.
-
-    treetap model check-leaves leaves.json --against 6f1c…
+    treetap model xgboost runs/credit/seed-0 --out model.json
     """
-    from treetap.commands.model.leaves import check_leaves, print_checked, report
+    from treetap.commands.experiment.xgboost_export import export_alone, export_run, trained_table
+    from treetap.commands.model.view import find
 
-    checked = check_leaves(file, against, ca, revoked)
-    if as_json:
-        print(json.dumps(report(checked), indent=1, allow_nan=False), flush=True)
-    else:
-        print_checked(checked)
-    if checked.figures.crafted:
-        raise typer.Exit(1)
+    if config is None and table is not None:
+        raise BadInput("--table names a table of the label holder's configuration: add --config, or leave it out")
+    with reading(Path(name)):
+        if config is None and not (Path(name) / "manifest.json").is_file():
+            parties = export_run(Path(name), out)
+            typer.echo(f"{out}: the model of {', '.join(parties)}")
+            return
+        party = export_alone(find(name, config), trained_table(config, table), out)
+    more = "" if table else "; thresholds are right for values of 32 bits: --config and --table round them by all"
+    typer.echo(f"{out}: the part of {party}, which stands alone{more}")

@@ -1,45 +1,46 @@
-"""One party's published model: importances, and trees in which other parties' splits have a handle or a name."""
+"""One party's published model in short: parties, parameters, metrics, importances, how many trees and how large."""
 
 from __future__ import annotations
 
-import errno
-import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from rich.tree import Tree as Drawing
-
 from party.config import read
 from treetap import terminal
-from treetap.commands.model import network_view, tree_view
-from treetap.commands.model.schema import check, check_history
+from treetap.commands.options import reading
 from treetap.errors import BadInput, DataError
-from treetap.models.durable import write_whole
-from treetap.models.history import Metrics, csv_of, names_in, read_history
-from treetap.models.leaf_table import COMMITMENT
+from treetap.models.arrays import Array
+from treetap.models.history import read_history
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import (
+    CELLS,
     COLUMN_PRIVACY,
+    SPACES,
+    VALUES,
     WEIGHTS,
-    Names,
     read_manifest,
     read_model,
-    read_names,
-    read_repaired,
     read_weights,
 )
-from treetap.models.valued_trees import valued_trees
-from treetap.names import did_you_mean
+from treetap.names import check_name, did_you_mean
 from treetap.privacy.column_privacy import sentences
+from treetap.privacy.zcdp import statement
+from treetap.tables.typed import named_type, value_of
 from treetap.terminal import text
+from treetap.trees.ensemble import ROOT, Importance, Tree, importance, importance_by_owner, used_of
+from treetap.trees.pivodl_params import PivodlParams
 
 Json = dict[str, Any]
-#: Errors of a disk that takes no more.
-_OF_WRITING = {errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EROFS}
-#: Roles whose models of trees have a commitment to the leaves, unless an earlier release trained them.
-COMMITS = ("label_holder", "feature_party")
+#: Entries of a manifest, of whatever kind, that are shown as they are.
+_SHOWN = (
+    *("label_holder", "feature_parties", "aggregator", "parties", "objective", "classes", "params", "weighted"),
+    *("base_model", "labelled_records", CELLS, SPACES, VALUES),
+    *("epochs", "best_epoch", "widths", "wire_type", "threads", "reproducible"),
+)
 
 
 def find(model: str, config: Path | None) -> Path:
@@ -57,182 +58,139 @@ def find(model: str, config: Path | None) -> Path:
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[None]:
-    """Report a file that cannot be read, or written, as bad input: a party's state is for the party's own user."""
+def understanding(folder: Path) -> Iterator[None]:
+    """Report a model whose files are what was published, and yet are none of a model, as `DataError`."""
     try:
         yield
-    except OSError as failure:
-        own = "; a party's files are for its own user, so ask as that user" if failure.errno == errno.EACCES else ""
-        done = "written" if failure.errno in _OF_WRITING else "read"
-        raise BadInput(f"{failure.filename or folder}: cannot be {done}: {failure.strerror}{own}") from None
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise DataError(f"{folder}: is not a model that this command can read ({error!r})") from error
 
 
 def describe(folder: Path) -> Json:
-    """A party's published model as JSON types, for that party only: it contains thresholds and weights.
+    """A party's published model as JSON types, with no threshold, no weight and no scaler.
 
     Raises:
         DataError: there is none, it is damaged, or of another format.
     """
     with reading(folder):
-        manifest = read_manifest(folder)
+        manifest, history = read_manifest(folder), read_history(folder)
         of_network = WEIGHTS in manifest["files"]
         arrays = read_weights(folder)[1] if of_network else {}
-        shards, repaired, names = ([], [], {}) if of_network else _trees(folder)
-        history = read_history(folder)
-    try:
-        if of_network:
-            shown = network_view.described(manifest, arrays)
-        elif manifest["role"] == "party":
-            shown = tree_view.party_described(manifest, shards, _meaning)
-        elif manifest["role"] == "label_holder":
-            trees = valued_trees(manifest, shards, repaired, manifest["party"], str(folder))
-            shown = tree_view.label_holder_described(manifest, trees, names, _meaning)
-        else:
-            shown = _feature_party(manifest, shards)
-        described = {
-            "model": manifest["job"],
+        lines = [] if of_network else read_model(folder)[1]
+    with understanding(folder):
+        role, metrics = manifest["role"], manifest.get("training_metrics", {})
+        kind = {"label_holder": _of_label_holder, "feature_party": _of_feature_party, "party": _of_party}[role]
+        return {
+            "model": check_name(manifest["job"]),
             "format": manifest["version"],
-            "party": manifest["party"],
-            "role": manifest["role"],
-            "protocol": manifest["protocol"],
-            **shown,
-            **({COMMITMENT: manifest.get(COMMITMENT)} if manifest["role"] in COMMITS and not of_network else {}),
+            **{name: manifest[name] for name in ("party", "role", "protocol")},
+            **({"label_holder": manifest["party"]} if role == "label_holder" else {}),
+            **{name: manifest[name] for name in _SHOWN if name in manifest},
+            **({"metrics": {name: it if it is None else float(it) for name, it in metrics.items()}} if metrics else {}),
+            **(_of_network(manifest, arrays) if of_network else kind(manifest, lines)),
             **({"history": history} if history else {}),
         }
-        return check(described, folder)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise DataError(f"{folder}: is not a model that this command can read ({error!r})") from error
-
-
-def _trees(folder: Path) -> tuple[list[Json], list[Json], Names]:
-    """The lines of a model's trees, of their repairs, and the names that other parties have told."""
-    return read_model(folder)[1], read_repaired(folder), read_names(folder)
-
-
-def _meaning(split: OwnSplit, manifest: Json) -> Json:
-    right = split.right_categories(manifest)
-    return {
-        "feature": split.feature_name(manifest),
-        "threshold": None if math.isinf(split.threshold) else split.threshold,
-        "missing_left": split.missing_left,
-        **({} if right is None else {"categories": right}),
-        "left": split.condition(manifest, left=True),
-        "right": split.condition(manifest, left=False),
-    }
-
-
-def _feature_party(manifest: Json, shards: list[Json]) -> Json:
-    columns = manifest["columns"]
-    counts: dict[str, int] = {}
-    trees = []
-    for shard in shards:
-        own = [OwnSplit.from_dict(row) for row in shard["splits"]]
-        for split in own:
-            counts[columns[split.feature]] = counts.get(columns[split.feature], 0) + 1
-        trees.append(
-            {
-                "tree": shard["tree"],
-                "splits": [{"node": split.node, "handle": split.handle} | _meaning(split, manifest) for split in own],
-                "leaves": [
-                    [{"handle": handle, "left": bool(left)} for handle, left in leaf] for leaf in shard["leaves"]
-                ],
-            }
-        )
-    ranked = sorted(counts.items(), key=lambda item: -item[1])
-    return {
-        "label_holder": manifest["label_holder"],
-        **({COLUMN_PRIVACY: {manifest["party"]: manifest[COLUMN_PRIVACY]}} if COLUMN_PRIVACY in manifest else {}),
-        "importance": {"own_features": [{"name": name, "weight": weight} for name, weight in ranked]},
-        "trees": trees,
-    }
-
-
-def select(described: Json, tree: int | None) -> Json:
-    """The description with one tree only; `BadInput` if there is no such tree."""
-    if tree is None:
-        return described
-    if "networks" in described:
-        raise BadInput(f"--tree {tree}: model {described['model']} is a network and has no trees; leave --tree out")
-    kept = [shown for shown in described["trees"] if shown["tree"] == tree]
-    if not kept:
-        raise BadInput(f"--tree {tree}: model {described['model']} has trees 0 to {len(described['trees']) - 1}")
-    return {**described, "trees": kept}
 
 
 def print_model(described: Json) -> None:
-    """Print the description as text and trees."""
-    whose = f"{described['party']} ({described['role'].replace('_', ' ')})"
-    lines = [f"model {described['model']} of {whose}, {described['protocol']}"]
-    # each kind of model has its own entries: the schema has checked them
-    if "networks" in described:
-        lines += network_view.headline(described)
-    elif described["role"] == "party":
-        lines += tree_view.party_headline(described)
-    elif described["role"] == "label_holder":
-        lines += tree_view.label_holder_headline(described)
-    else:
-        lines.append(f"label holder {described['label_holder']}; gains and leaf weights are known there alone")
-        lines += sentences(described.get(COLUMN_PRIVACY, {}))
-    if COMMITMENT in described:
-        lines.append(f"commitment to the leaves: {described[COMMITMENT] or 'none, the model has no commitment'}")
-    for line in lines:
-        terminal.out.print(text(line))
-    if "networks" in described:
-        for table in network_view.tables(described):
-            terminal.out.print(table)
-        return
-    for title, rows in described["importance"].items():
+    """Print the description, a line for each entry, and a table for each kind of importances."""
+    for name, value in described.items():
+        for line in value if name == "privacy" else [value]:
+            if name not in ("importance", "history"):
+                terminal.out.print(text(f"{name.replace('_', ' ')}: {_shown(line)}"), soft_wrap=True)
+    for title, rows in described.get("importance", {}).items():
         if rows:
             table = terminal.table(title.replace("_", " "), *(key for key in rows[0] if key != "name"))
             for row in rows:
-                table.add_row(
-                    *(text(f"{value:.6g}" if isinstance(value, float) else str(value)) for value in row.values())
-                )
+                table.add_row(*(text(_shown(value)) for value in row.values()))
             terminal.out.print(table)
-    draw = {"party": tree_view.party_drawn, "label_holder": tree_view.label_holder_drawn, "feature_party": _listed}[
-        described["role"]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_shown(inner)}" for name, inner in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    return f"{value:.6g}" if isinstance(value, float) else "not set" if value is None else str(value)
+
+
+def _of_label_holder(manifest: Json, lines: list[Json]) -> Json:
+    """Figures and importances of the trees that all parties know: of those alone a card tells."""
+    own = {split["handle"]: OwnSplit.from_dict(split).feature_name(manifest) for line in lines for split in line["own"]}
+    trees = tuple(Tree.from_dict(line["tree"]) for line in lines)
+    used = used_of(trees, manifest["best_round"], manifest["trees_per_round"])
+    of_features = importance(used, lambda split: own[split.handle] if split.owner == manifest["party"] else "")
+    kind, noised = named_type(manifest["class_type"]), manifest.get(COLUMN_PRIVACY, {})
+    classes = (value_of(name, kind) for name in manifest["classes"])
+    shapes = (([split.node for split in tree.splits], [leaf.node for leaf in tree.leaves]) for tree in trees)
+    return {
+        "classes": [value if isinstance(value, bool | int | float) else str(value) for value in classes],
+        "trees": {"stored": len(trees), "used": len(used), **_sizes(shapes)},
+        **({"privacy": sentences(noised)} if noised else {}),
+        "importance": {"parties": _by_gain(importance_by_owner(used)), "own_features": _by_gain(of_features)},
+    }
+
+
+def _of_feature_party(manifest: Json, lines: list[Json]) -> Json:
+    """How often the party's features split; gains and leaf weights are known to the label holder alone."""
+    own = (OwnSplit.from_dict(split).feature_name(manifest) for line in lines for split in line["splits"])
+    noise = manifest.get(COLUMN_PRIVACY)
+    return {
+        "trees": {"stored": len(lines), "leaves": sum(len(line["leaves"]) for line in lines)},
+        **({"privacy": sentences({manifest["party"]: noise})} if noise else {}),
+        "importance": {"own_features": _by_splits(own)},
+    }
+
+
+def _of_party(manifest: Json, lines: list[Json]) -> Json:
+    """The same where all parties have one role: they know whose each split is, and who keeps each weight."""
+    own = (OwnSplit.from_dict(split).feature_name(manifest) for line in lines for split in line["splits"])
+    shapes = (([row["node"] for row in line["nodes"]], [leaf["node"] for leaf in line["leaves"]]) for line in lines)
+    known = {field.name for field in fields(PivodlParams)}
+    params = PivodlParams(**{name: value for name, value in manifest["params"].items() if name in known})
+    return {
+        "trees": {"stored": len(lines), "used": len(lines), **_sizes(shapes)},
+        "weights": dict(Counter(leaf["keeper"] for line in lines for leaf in line["leaves"]).most_common()),
+        "privacy": statement(params),
+        "importance": {
+            "parties": _by_splits(row["source"] for line in lines for row in line["nodes"]),
+            "own_features": _by_splits(own),
+        },
+    }
+
+
+def _sizes(shapes: Iterable[tuple[Sequence[int], Sequence[int]]]) -> Json:
+    """All leaves, and the depth of the deepest tree; ValueError for nodes, inner and outer ones, that make no tree."""
+    leaves = depth = 0
+    for inner, outer in shapes:
+        whole = [ROOT, *(child for node in inner for child in (2 * node, 2 * node + 1))]
+        if sorted(whole) != sorted([*inner, *outer]) or max(outer) >= 1 << 32:
+            raise ValueError("its nodes make no tree")
+        leaves, depth = leaves + len(outer), max(depth, max(outer).bit_length() - 1)
+    return {"leaves": leaves, "depth": depth}
+
+
+def _by_gain(importances: Mapping[str, Importance]) -> list[Json]:
+    """Rows by falling gain; a name that is empty has none."""
+    rows = [
+        {"name": name, "weight": it.weight, "gain": it.gain, "cover": it.cover, "total_gain": it.total_gain}
+        for name, it in importances.items()
+        if name
     ]
-    for tree in described["trees"]:
-        terminal.out.print(draw(tree))
+    return sorted(rows, key=lambda row: -row["total_gain"])
 
 
-def _listed(tree: Json) -> Drawing:
-    """A feature party's view of a tree: its own splits, and its branches on the way to each leaf."""
-    root = Drawing(text(f"tree {tree['tree']}, {len(tree['leaves'])} leaves"))
-    for split in tree["splits"]:
-        root.add(text(f"node {split['node']} #{split['handle']}: {split['left']}"))
-    for number, branches in enumerate(tree["leaves"]):
-        way = ", ".join(f"#{branch['handle']} {'left' if branch['left'] else 'right'}" for branch in branches)
-        root.add(text(f"leaf number {number}: {way or 'no own split on the way'}"))
-    return root
+def _by_splits(names: Iterable[str]) -> list[Json]:
+    return [{"name": name, "weight": count} for name, count in Counter(names).most_common()]
 
 
-Rounds = Sequence[Metrics]
-
-
-def history_of(folder: Path) -> Rounds:
-    """The metrics after each round, by name; `BadInput` where the model in the folder has none."""
-    with reading(folder):
-        rounds, role = check_history(read_history(folder), folder), read_manifest(folder)["role"]
-    if not any(rounds):
-        whose = "; the label holder's part has them" if role == "feature_party" else ""
-        raise BadInput(f"{folder}: has no metrics of rounds{whose}")
-    return rounds
-
-
-def write_csv(rounds: Rounds, path: Path) -> None:
-    """Write the history as CSV: see `csv_of`."""
-    try:
-        write_whole(path, csv_of(rounds).encode(), mode=0o644)
-    except OSError as failure:
-        raise BadInput(f"--csv {path}: cannot be written: {failure.strerror}") from None
-
-
-def print_history(rounds: Rounds) -> None:
-    """Print a row per round."""
-    names = names_in(rounds)
-    table = terminal.table("round", *names)
-    for number, row in enumerate(rounds):
-        values = (row.get(name) for name in names)
-        table.add_row(str(number), *(text("" if value is None else f"{value:.6f}") for value in values))
-    terminal.out.print(table)
+def _of_network(manifest: Json, arrays: Mapping[str, Array]) -> Json:
+    """The party's inputs by name, and its models: settings, number of weights, and shapes of layers by name."""
+    networks = []
+    for name in ("bottom", "top"):
+        layers = {key.removeprefix(f"{name}/"): array for key, array in arrays.items() if key.startswith(f"{name}/")}
+        if layers:
+            weights = sum(array.size for array in layers.values())
+            shapes = {key: list(array.shape) for key, array in layers.items()}
+            networks.append({"name": name, "settings": manifest[name], "weights": weights, "layers": shapes})
+    return {"inputs": [*manifest["inputs"]["columns"], *manifest["inputs"]["images"]], "networks": networks}

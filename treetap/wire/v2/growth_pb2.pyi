@@ -112,7 +112,6 @@ class GrowthStep(google.protobuf.message.Message):
     RELAY_CHILDREN_FIELD_NUMBER: builtins.int
     FINISH_TREE_FIELD_NUMBER: builtins.int
     STORE_TREE_FIELD_NUMBER: builtins.int
-    COMMIT_LEAVES_FIELD_NUMBER: builtins.int
     @property
     def begin_tree(self) -> Global___BeginTree: ...
     @property
@@ -127,8 +126,6 @@ class GrowthStep(google.protobuf.message.Message):
     def finish_tree(self) -> Global___FinishTree: ...
     @property
     def store_tree(self) -> Global___StoreTree: ...
-    @property
-    def commit_leaves(self) -> Global___CommitLeaves: ...
     def __init__(
         self,
         *,
@@ -139,11 +136,10 @@ class GrowthStep(google.protobuf.message.Message):
         relay_children: Global___RelayChildren | None = ...,
         finish_tree: Global___FinishTree | None = ...,
         store_tree: Global___StoreTree | None = ...,
-        commit_leaves: Global___CommitLeaves | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["apply_splits", b"apply_splits", "begin_tree", b"begin_tree", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "commit_leaves", b"commit_leaves", "finish_tree", b"finish_tree", "relay_children", b"relay_children", "step", b"step", "store_tree", b"store_tree"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["apply_splits", b"apply_splits", "begin_tree", b"begin_tree", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "commit_leaves", b"commit_leaves", "finish_tree", b"finish_tree", "relay_children", b"relay_children", "step", b"step", "store_tree", b"store_tree"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree", "commit_leaves"] | None: ...
+    def HasField(self, field_name: typing.Literal["apply_splits", b"apply_splits", "begin_tree", b"begin_tree", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "finish_tree", b"finish_tree", "relay_children", b"relay_children", "step", b"step", "store_tree", b"store_tree"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["apply_splits", b"apply_splits", "begin_tree", b"begin_tree", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "finish_tree", b"finish_tree", "relay_children", b"relay_children", "step", b"step", "store_tree", b"store_tree"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree"] | None: ...
 
 Global___GrowthStep: typing_extensions.TypeAlias = GrowthStep
 
@@ -356,18 +352,6 @@ class StoreTree(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___StoreTree: typing_extensions.TypeAlias = StoreTree
-
-@typing.final
-class CommitLeaves(google.protobuf.message.Message):
-    """Label holder, after the last tree: commit itself to the leaves and their weights before any party publishes."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-
-Global___CommitLeaves: typing_extensions.TypeAlias = CommitLeaves
 
 @typing.final
 class GrowthBody(google.protobuf.message.Message):

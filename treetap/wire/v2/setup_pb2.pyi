@@ -534,7 +534,6 @@ class SetupBody(google.protobuf.message.Message):
     SEED_COMMITMENT_FIELD_NUMBER: builtins.int
     SEED_NONCE_FIELD_NUMBER: builtins.int
     NOISED_SUMS_FIELD_NUMBER: builtins.int
-    LEAF_COMMITMENT_FIELD_NUMBER: builtins.int
     @property
     def public_key(self) -> Global___PublicKeyMessage: ...
     @property
@@ -545,8 +544,6 @@ class SetupBody(google.protobuf.message.Message):
     def seed_nonce(self) -> Global___SeedNonce: ...
     @property
     def noised_sums(self) -> Global___NoisedSums: ...
-    @property
-    def leaf_commitment(self) -> Global___LeafCommitment: ...
     def __init__(
         self,
         *,
@@ -555,11 +552,10 @@ class SetupBody(google.protobuf.message.Message):
         seed_commitment: Global___SeedCommitment | None = ...,
         seed_nonce: Global___SeedNonce | None = ...,
         noised_sums: Global___NoisedSums | None = ...,
-        leaf_commitment: Global___LeafCommitment | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "leaf_commitment", b"leaf_commitment", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "leaf_commitment", b"leaf_commitment", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "candidate_count", "seed_commitment", "seed_nonce", "noised_sums", "leaf_commitment"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "candidate_count", "seed_commitment", "seed_nonce", "noised_sums"] | None: ...
 
 Global___SetupBody: typing_extensions.TypeAlias = SetupBody
 
@@ -714,23 +710,3 @@ class SeedNonce(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["nonce", b"nonce"]) -> None: ...
 
 Global___SeedNonce: typing_extensions.TypeAlias = SeedNonce
-
-@typing.final
-class LeafCommitment(google.protobuf.message.Message):
-    """Label holder of trees to each feature party, after the last tree of a training and in predictions by Fed-EINI: what
-    fixes the leaves and their weights. It hides them: the label holder alone has the random key.
-    """
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    COMMITMENT_FIELD_NUMBER: builtins.int
-    commitment: builtins.bytes
-    """HMAC-SHA-256 of the leaf table under that key, 32 bytes; empty: the model is of a release without commitments."""
-    def __init__(
-        self,
-        *,
-        commitment: builtins.bytes = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["commitment", b"commitment"]) -> None: ...
-
-Global___LeafCommitment: typing_extensions.TypeAlias = LeafCommitment

@@ -37,7 +37,7 @@ class FeatureParty:
         self._context, self._spec = context, spec
         self._params = params_as(spec, WinsorisedParams)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, self._params.n_estimators, implied)
-        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account)
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored)
         self._pool: PooledSums | None = None
         self._ciphertext_bytes = 0
         self._drawn: Rows | None = None

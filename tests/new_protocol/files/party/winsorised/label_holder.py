@@ -86,7 +86,7 @@ class LabelHolder:
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
 
-    @step(Next("share_targets"), Next("commit_leaves"))
+    @step(Next("share_targets"), Next("publish"))
     async def bin(self) -> Outcome:
         """Take the common records, winsorise their labels, bin their columns."""
         data = self._job.select_common()
