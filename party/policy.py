@@ -118,10 +118,6 @@ class Policy(Strict):
     """Fed-EINI: margin in bits by which the combinations of candidate leaves exceed a score's sum, else the prediction
     is refused; 40 is a good value.
     """
-    max_gradient_bits: Annotated[int, Field(ge=2, le=32)] | None = None
-    """Feature party, or party of PIVODL: refuse jobs whose `gradient_bits` are more, or are not set. Forests of classes
-    are taken, those of numbers refused.
-    """
     score_training_records: bool = False
     """Take part in predictions with masked sums of records that the model was trained on."""
     min_label_parties: Annotated[int, Field(ge=1)] = 3
@@ -403,16 +399,6 @@ class Policy(Strict):
             raise Refused(
                 f"{party} takes no part in a job on a lattice that hides {hidden} by {math.floor(bits)} bits: its "
                 f"policy says min_hiding_bits = {self.min_hiding_bits}; {_without_lattice(party)}"
-            )
-
-    def check_summed_bits(self, party: str, bits: int | None) -> None:
-        """Raise `Refused` if this party would sum numbers of more bits than it accepts by its columns; None: exact."""
-        most = self.max_gradient_bits
-        if most is not None and (bits is None or bits > most):
-            sums = "exact numbers" if bits is None else f"gradient_bits = {bits}"
-            raise Refused(
-                f"{party} does not sum its columns over {sums} of the records: its policy says max_gradient_bits = "
-                f"{most}; train with gradient_bits = {most} or fewer"
             )
 
     def check_paths(self, party: str, spare: Floats, fault: str) -> None:

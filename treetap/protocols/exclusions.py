@@ -22,7 +22,6 @@ class Feature(StrEnum):
     EARLY_STOPPING = "early_stopping_rounds"
     BASE_MODEL = "base_model"
     MAX_LEAVES = "max_leaves"
-    GRADIENT_BITS = "gradient_bits"
     MULTI_OUTPUT = "multi_strategy = 'multi_output_tree'"
     BOOTSTRAP = "bootstrap = true"
     BINS_PER_NODE = "binning = 'per-node'"
@@ -218,12 +217,6 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.LOSSGUIDE,
         "which node is built next depends on labels, whatever is built beside it",
         "set grow_policy = 'depthwise', or leave it out",
-    ),
-    Exclusion(
-        F.GRADIENT_BITS,
-        OTHERS,
-        "it sums no gradients in trees, and counts of classes take one bit for each record as they are",
-        "train by boosting or pivodl, or leave it out",
     ),
     Exclusion(F.MONOTONE, OTHERS, "they bound the weights of boosted trees, and it has none", "train by boosting"),
     Exclusion(

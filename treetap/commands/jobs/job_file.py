@@ -156,8 +156,6 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         # a network has no key: whoever gives one is told so, and not that it is too short
         if not protocol.grows_trees:
             used, faults = {Feature.NETWORK, *map(Feature, self.model_fields_set.intersection(KEY_FIELDS))}, []
-        if self.gradient_bits is not None:
-            used.add(Feature.GRADIENT_BITS)
         faults += map(str, broken(TRAININGS, used, self.protocol, protocol.capabilities))
         if faults:
             raise ValueError("; ".join(faults))
