@@ -44,6 +44,7 @@ lint: $(VENV)/.dev  ## formatting, lint, types, import rules
 
 weight: $(VENV)/.test  ## figures of the size of the code and of what a feature costs, beside their limits
 	@$(BIN)/python -m tests.weight
+	@.ci/weight
 
 campaign: $(VENV)/.dev  ## tests of minutes, 10,000 fault schedules, 640 crash points, all kills of four jobs, 3,000 corruptions; status 1 at any finding
 	$(BIN)/python -m pytest --tier all -m campaign

@@ -29,10 +29,10 @@ from attacks.pivodl.schema import (
 from attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from attacks.schema import Findings, RangedSettings
 from attacks.sums.schema import ColumnFigures, MarkedCells, SumsSettings
-from treetap import papers
 from treetap.errors import BadInput
 from treetap.names import did_you_mean
-from treetap.papers import Paper
+from treetap.protocols import papers
+from treetap.protocols.papers import Paper
 from treetap.protocols.registry import training
 
 if TYPE_CHECKING:

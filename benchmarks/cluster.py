@@ -43,7 +43,7 @@ from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic
 from treetap.protocols.key_options import PAILLIER
 from treetap.trees.slots import Slots, width_for
-from treetap.process.usage import measure_process
+from treetap.usage import measure_process
 from treetap.workers.cluster.engine import ClusterEngine
 from treetap.workers.engines import Engine, KeyEngine, ProcessEngine, await_workers
 from treetap.workers.settings import ClusterConfig

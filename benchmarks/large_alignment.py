@@ -26,7 +26,7 @@ from watched_processes import started_by
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
 from treetap.native import arithmetic, library
-from treetap.process.usage import measure_process
+from treetap.usage import measure_process
 from treetap.wire.v2 import jobs_pb2
 
 PARTIES = ("party-0", "party-1")

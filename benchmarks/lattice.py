@@ -21,7 +21,7 @@ from treetap.lattice.kernels import LatticeKeyHolder, LatticeMember
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import Parameters
-from treetap.process.usage import measure
+from treetap.usage import measure
 from treetap.workers.engines import ProcessEngine
 
 ROUNDS = 4

@@ -40,7 +40,7 @@ from treetap.commands.certs.authority import issue
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation
 from treetap.protocols.prediction import predict_request
-from treetap.process.usage import measure
+from treetap.usage import measure
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc

@@ -26,7 +26,7 @@ from treetap.tables.config import TableConfig
 from treetap.tables.features import Streamed
 from treetap.tables.reading import read_table
 from treetap.trees.binning import rank_error
-from treetap.process.usage import measure
+from treetap.usage import measure
 
 WAYS = ("streamed", "whole")
 _DEADLINE_S = 3600.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from treetap.process.usage import Usage, measure_process
+from treetap.usage import Usage, measure_process
 
 
 class Watched:

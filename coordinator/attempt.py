@@ -35,7 +35,7 @@ from treetap.errors import (
     UnknownJob,
 )
 from treetap.names import did_you_mean
-from treetap.process.usage import measure
+from treetap.usage import measure
 from treetap.wire.disclosure import ByteCounts
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts

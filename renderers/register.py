@@ -17,8 +17,8 @@ from typing import Any
 
 from attacks.registry import ROWS, Attack
 from renderers.rendering import ROOT, with_tables
-from treetap.papers import Paper
 from treetap.protocols.defences import DEFENCES
+from treetap.protocols.papers import Paper
 
 CONTENT = Path(__file__).with_name("register.json")
 #: Repository and folders of a system whose lists stand beside ours.

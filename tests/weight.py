@@ -1,4 +1,4 @@
-"""Weight of the house: figures of its size, and of how far a message, a step and a feature spread.
+"""Weight of the house: commands, keys and words, and how far a message, a step and a feature spread.
 
 `python -m tests.weight` (`make weight`) prints them beside their limits, which `tests/library/test_house.py` holds:
 a figure may fall and not rise.
@@ -10,17 +10,22 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+
+from typer.main import get_command
+
+from party.policy import Policy
+from renderers.commands import commands
+from treetap.commands.cli import app
+from treetap.protocols.exclusions import PREDICTIONS, TRAININGS
 
 ROOT = Path(__file__).parents[1]
 PRODUCTION = ("treetap", "party", "coordinator", "attacks")
 #: Where a feature may be named: code that is shipped, and the messages.
 FOLDERS = ("protos", *PRODUCTION)
 SUFFIXES = {".py", ".proto", ".html", ".j2", ".js", ".css"}
-#: Roles of one protocol, end to end; their imports are followed.
-BOOSTING = ("party.boosting.label_holder", "party.boosting.feature_party", "coordinator.boosting")
 #: Prints the modules of a party that trains; those of a protocol are imported when a job needs them.
 TRAINING_PARTY = (
     "import importlib, sys; from party.server.main import OF_JOBS; "
@@ -178,17 +183,6 @@ def imports_of(module: str, *, anywhere: bool = True) -> set[str]:
     return named & set(production()) - {module}
 
 
-def reached_from(roots: Iterable[str]) -> set[str]:
-    """Modules that these import, and those that these import, and so on."""
-    reached, waiting = set[str](), list(roots)
-    while waiting:
-        module = waiting.pop()
-        if module not in reached:
-            reached.add(module)
-            waiting += imports_of(module, anywhere=False)
-    return reached
-
-
 def thin_modules() -> set[str]:
     """Modules of few lines that one other module imports, in the same folder."""
     importers: dict[str, list[str]] = {}
@@ -315,14 +309,11 @@ def wide_lines() -> int:
 
 def figures() -> list[tuple[str, int]]:
     """What is counted, and how many there are."""
-    files = production().values()
     own, made = modules_of_a_training_party()
-    boosting = [name for name in reached_from(BOOSTING) if name.partition(".")[0] in {"party", "coordinator"}]
     return [
-        ("lines of production", sum(len(text_of(path).splitlines()) for path in files)),
-        ("files of production", len(files)),
-        ("classes of production", sum(1 for _ in nodes_of(ast.ClassDef))),
-        ("files of party and coordinator that boosting reaches", len(boosting)),
+        ("commands", sum(bool(words) for words, _ in commands(get_command(app), ()))),
+        ("keys of a policy", len(Policy.model_fields)),
+        ("rows of exclusions", len(TRAININGS) + len(PREDICTIONS)),
         *((f"kinds of places that declare {name}", len(declarations(name))) for name in (MESSAGES[0], STEPS[0])),
         *((f"files that name {name}", len(naming(name))) for name in (*MESSAGES, *STEPS)),
         ("growers of trees", growers()),

@@ -40,5 +40,5 @@ def removed(where: Iterable[str], name: str) -> Removed | None:
 def check_state(folder: Path) -> None:
     """Raise `ConfigError` if a party's state folder holds a file that this version neither reads nor writes."""
     for row in REMOVED:
-        if row.where == STATE and (found := next(folder.glob(row.name), None)) is not None:
-            raise ConfigError(f"{found}: {row}")
+        if row.where == STATE and (file := next(folder.glob(row.name), None)) is not None:
+            raise ConfigError(f"{file}: {row}")

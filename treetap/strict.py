@@ -136,7 +136,7 @@ def _removed(location: tuple[int | str, ...], kind: str, value: object, schema: 
     if kind not in ("extra_forbidden", "literal_error"):
         return None
     *tables, key = location
-    places = (each.__name__ for each in _schema_at(schema, tables).__mro__)
+    places = (base.__name__ for base in _schema_at(schema, tables).__mro__)
     return removed(places, str(key) if kind == "extra_forbidden" else f"{key} = {value!r}")
 
 

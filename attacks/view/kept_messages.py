@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import BadInput, Malformed
-from treetap.process.usage import half_of_memory
+from treetap.usage import half_of_memory
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
 

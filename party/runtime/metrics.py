@@ -18,7 +18,7 @@ import prometheus_client
 from treetap.errors import TreetapError
 from treetap.metrics import ProcessMetrics
 from treetap.native import arithmetic
-from treetap.process.usage import Usage, measure
+from treetap.usage import Usage, measure
 from treetap.wire.disclosure import ByteCounts
 from treetap.wire.v2 import setup_pb2, types_pb2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from treetap.process.together import together
-from treetap.process.usage import Usage
+from treetap.usage import Usage
 from treetap.workers.engines import Engine, EngineHost, KeyEngine, KeyEngineHost, await_workers
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from treetap.errors import Interrupted
-from treetap.process.usage import Usage
+from treetap.usage import Usage
 from treetap.workers.engines import Engine
 
 T = TypeVar("T")

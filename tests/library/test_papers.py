@@ -1,4 +1,4 @@
-"""Names in docs/papers.md stand for something: files, functions and tests, and each paper's row of `treetap.papers`."""
+"""Names in docs/papers.md stand for something: files, functions, tests, and rows of `treetap.protocols.papers`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from treetap.papers import DIMIP, FED_EINI, ID2GRAPH, PIVODL, SENSFL, Paper
+from treetap.protocols.papers import DIMIP, FED_EINI, ID2GRAPH, PIVODL, SENSFL, Paper
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")

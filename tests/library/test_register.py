@@ -10,9 +10,9 @@ import pytest
 from attacks.registry import ROWS
 from party.defences.settings import _OPTIONS, Defences
 from renderers.register import CONTENT, cell, figure, tables
-from treetap import papers
-from treetap.papers import Paper
+from treetap.protocols import papers
 from treetap.protocols.defences import DEFENCES
+from treetap.protocols.papers import Paper
 from treetap.protocols.registry import PREDICTION, TRAINING
 
 ROOT = Path(__file__).parents[2]

@@ -9,9 +9,6 @@ import pytest
 import typer
 from pydantic import ValidationError
 
-import coordinator.config
-import party.config
-import party.policy
 import treetap.commands.approvals.client
 import treetap.commands.certs.authority_key
 import treetap.commands.experiment.experiment_file

@@ -26,7 +26,7 @@ from treetap.tables.number_styles import Style
 from treetap.tables.opening import read_here
 from treetap.tables.source import BATCH_ROWS, Source, Trouble, within_memory
 from treetap.tables.source_keys import SourceKeys
-from treetap.process.usage import half_of_memory
+from treetap.usage import half_of_memory
 
 #: Seconds within which a reader answers, beside those that a database is given.
 ANSWER_S = 600.0

@@ -20,7 +20,7 @@ from treetap.errors import DataError
 from treetap.tables.categories import Category, Seen, encoded
 from treetap.tables.opening import plain_batches
 from treetap.tables.source import BATCH_ROWS, RowsOf, Source
-from treetap.process.usage import half_of_memory
+from treetap.usage import half_of_memory
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

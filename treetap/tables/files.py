@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from treetap.errors import DataError, TreetapError
 from treetap.tables.source import Source
-from treetap.process.usage import half_of_memory
+from treetap.usage import half_of_memory
 
 #: Most files of a table.
 MOST_FILES = 10_000

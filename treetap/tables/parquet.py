@@ -16,7 +16,7 @@ from treetap.errors import DataError
 from treetap.tables.files import FileSource, TableFile, decoding
 from treetap.tables.source import BATCH_ROWS, too_large, within_memory
 from treetap.tables.tensors import is_tensor
-from treetap.process.usage import half_of_memory
+from treetap.usage import half_of_memory
 
 log = logging.getLogger(__name__)
 _NUMBER = 8  # bytes of a number

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.tables.number_styles import PLAIN, Style, number
-from treetap.process.usage import half_of_memory
+from treetap.usage import half_of_memory
 
 Part = TypeVar("Part", pa.Table, pa.RecordBatch)
 #: Most rows of one batch.

@@ -26,7 +26,7 @@ from treetap.names import on_loopback
 from treetap.tables.cells import plain_type
 from treetap.tables.source import Source
 from treetap.tables.source_keys import SQLITE, SourceKeys
-from treetap.process.usage import half_of_memory
+from treetap.usage import half_of_memory
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from treetap.tables.numbers import is_text, may_be_numbers
 from treetap.tables.opening import plain_batches
 from treetap.tables.source import RowsOf, Source
 from treetap.tables.tensors import is_tensor
-from treetap.process.usage import half_of_memory
+from treetap.usage import half_of_memory
 
 #: Bytes of the numbers of a table's features from which they are streamed.
 STREAMED = 1 << 27

@@ -24,7 +24,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from treetap.native import arithmetic
 from treetap.process.fork_server import ForkServer
 from treetap.process.together import together
-from treetap.process.usage import Usage, measure_process
+from treetap.usage import Usage, measure_process
 from treetap.workers.calls import make_ready
 from treetap.workers.worker import Lease, Workers
 from treetap.workers.worker_process import WorkerProcess

@@ -38,7 +38,7 @@ from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams
 from treetap.trees.tree_bins import GlobalBins, goes_left, left_sums_of
-from treetap.process.usage import measure_process
+from treetap.usage import measure_process
 from treetap.wire.callers import Callers
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.frame import serialised

@@ -18,7 +18,7 @@ from treetap.native import lattice as native
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.libraries import installed_version, kernels_protocols, libraries
 from treetap.terminal import size
-from treetap.process.usage import memory
+from treetap.usage import memory
 from treetap.version import install, origin, package_version
 
 #: Extra → what it is for; those for work on treetap itself are not listed.

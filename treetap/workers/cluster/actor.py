@@ -62,7 +62,7 @@ class WorkerActor:
     def signs(self) -> bytes:
         """Signs of life and usage."""
         from treetap.process.signs_of_life import Units
-        from treetap.process.usage import measure
+        from treetap.usage import measure
 
         used = measure()
         return struct.pack(SIGNS, Units.finished.value, used.peak_rss_mb, used.cpu_seconds)

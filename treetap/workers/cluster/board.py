@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from treetap.process.children import SPAWN
-from treetap.process.usage import Usage
+from treetap.usage import Usage
 
 #: Bytes of a text.
 TEXT = 1000

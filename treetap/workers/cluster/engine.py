@@ -18,7 +18,7 @@ from typing import Any
 
 from treetap.errors import BadInput, Interrupted
 from treetap.native import arithmetic
-from treetap.process.usage import Usage
+from treetap.usage import Usage
 from treetap.version import install
 from treetap.workers.calls import read_answer
 from treetap.workers.cluster import addresses

@@ -19,7 +19,7 @@ from ray.exceptions import OutOfMemoryError, RayError
 from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from treetap.process.usage import Usage
+from treetap.usage import Usage
 from treetap.workers.cluster import actor, addresses
 from treetap.workers.cluster.board import Board
 from treetap.workers.cluster.plan import BOOT_S, Plan
