@@ -34,6 +34,8 @@ from columns_from_sums import HOLDER, PARTY, Case, case_of, opened_sums
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from treetap.trees.reverse_sum import ReverseSum
+
 from attacks.sums.attack import SumsEvidence
 from attacks.sums.kept import Kept
 from attacks.sums.reverse_sum import read_marks
@@ -54,7 +56,6 @@ from treetap.trees.centralised import train
 from treetap.trees.ensemble import ROOT
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams
-from treetap.trees.reverse_sum import ReverseSum
 from treetap.trees.tree_bins import left_sums_of
 from treetap.wire.v2 import setup_pb2
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 import two_party
 from grown_levels import grown_nodes
+from treetap.trees.gradient_bits import record_bounds
 
 from party.boosting.layout import layout
 from treetap.additive.sums import secret_keys
@@ -35,7 +36,6 @@ from treetap.native.histogram_arrays import SEED_BYTES
 from treetap.protocols.key_options import PAILLIER
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import train
-from treetap.trees.gradient_bits import record_bounds
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import GlobalBins, left_sums_of

@@ -68,18 +68,6 @@ SHAPES = {
         },
         weighted=True,
     ),
-    "few bits": Shape(
-        {"dims": (2, 2, 1), "missing": 0.15},
-        {"max_bin": 8, "gradient_bits": 4, "subsample": 0.8, "party_dropout": {"feature-b": 0.4}},
-    ),
-    "few bits, weighted records": Shape(
-        {"dims": (1, 1, 2), "missing": 0.1, "n": 50},
-        {
-            **{"gradient_bits": 6, "max_sample_weight": 7.5, "subsample": 0.9, "n_estimators": 3, "max_bin": 6},
-            **{"early_stopping_rounds": 1, "validation_share": 0.25},
-        },
-        weighted=True,
-    ),
     "everything at once": Shape(
         {"dims": (2, 3, 1), "missing": 0.2, "levels": 2, "n": 90},
         {

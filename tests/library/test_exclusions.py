@@ -42,7 +42,6 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.EXPERIMENT: {},
     F.BASE_MODEL: {"job": {"base_model": "before"}},
     F.MAX_LEAVES: {"params": {"max_leaves": 4}},
-    F.GRADIENT_BITS: {},
     F.MULTI_OUTPUT: {"params": {"objective": "multi:softprob", "multi_strategy": "multi_output_tree"}},
     F.BOOTSTRAP: {"params": {"bootstrap": True}},
     F.BATCH_NORM: {"params": {"bottom": {"default": Bottom("resnet", norm="batch", channels=(2,), blocks=(1,))}}},
@@ -85,7 +84,6 @@ OF_EXPERIMENTS = {F.EXPERIMENT, F.EVALUATE_ROUNDS}
 #: Features that a job has by its file alone, and their lines.
 OF_JOB_FILES = {
     F.VALIDATION_SHARE: {"eval_table": "eval", "validation_share": 0.2},
-    F.GRADIENT_BITS: {"gradient_bits": 5},
 }
 #: Features of networks alone.
 OF_NETWORKS = {F.NETWORK, F.BATCH_NORM}

@@ -163,7 +163,6 @@ NEAR: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
         {"n_estimators": 4, "max_depth": 5, "max_delta_step": 0.5, "learning_rate": 0.5},
         {},
     ),
-    "few bits": (CLASSES, {"n_estimators": 3, "max_depth": 4, "gradient_bits": 3}, {}),
     "tiny weights": (CLASSES, {"n_estimators": 3, "max_depth": 6}, {"weights": RNG.uniform(0, 2e-6, 60)}),
     "smaller residuals": (CLASSES[:24], {"n_estimators": 20, "max_depth": 4, "learning_rate": 0.9}, {"levels": 3}),
     "three classes": (
