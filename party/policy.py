@@ -72,16 +72,10 @@ class Policy(Strict):
     """Label holder of trees, or party of PIVODL, beside `record`: also keep the sums that it opens, from which an audit
     attacks the other parties' columns.
     """
-    schemes: Annotated[list[Literal[tuple(SCHEMES)]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
-    """Schemes under which this party takes part: "paillier", "okamoto-uchiyama" (keys easier to factor at the same
-    length), "lattice" (sums without a key).
-    """
+    schemes: Annotated[list[Literal[SCHEMES]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
+    """Schemes under which this party takes part: "paillier", "lattice" (sums without a key)."""
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     """Shortest key, in bits, of a job; a lattice has none."""
-    require_key_proofs: bool = False
-    """Refuse jobs under schemes whose keys come without a proof of their form: "okamoto-uchiyama". Paillier keys always
-    have one, a lattice has no key.
-    """
     min_lattice_bits: Annotated[int, Field(ge=128, le=256)] = 128
     """Least estimated secrecy, in bits, of a job on a lattice; the sums of a training have 134."""
     min_hiding_bits: Annotated[int, Field(ge=40, le=64)] = 40
@@ -372,12 +366,6 @@ class Policy(Strict):
                 f"{party} takes no part in a job under scheme {key.scheme!r}: its policy says schemes = "
                 f"{json.dumps(self.schemes)}; if it should, write schemes = {listed} above the tables of {party}'s "
                 f"policy file and send {party} SIGHUP"
-            )
-        if self.require_key_proofs and key.bits and not key.proof_bytes:
-            raise Refused(
-                f"{party} takes no part in a job under scheme {key.scheme!r}, whose keys have no proof of their form: "
-                f"its policy says require_key_proofs = true; use scheme = {PAILLIER!r}, or take the line out of "
-                f"{party}'s policy file and send {party} SIGHUP"
             )
         if not key.on_lattice and key.bits < self.min_key_bits:
             raise Refused(

@@ -158,7 +158,7 @@ class LabelHolder:
         loss.check(labels.values)
         records, outputs = len(labels.values), self._params.outputs_per_tree(len(labels.classes))
         key = KeyKind.of(self._spec)
-        remedy = " or ".join(["multi_strategy = 'one_output_per_tree'", *([key.remedy] if key.bits else [])])
+        remedy = " or ".join(["multi_strategy = 'one_output_per_tree'", *(["a longer key"] if key.bits else [])])
         if self._limited:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
         plain = layout(self._params, records, outputs)

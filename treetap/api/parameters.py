@@ -127,7 +127,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         Seed of the draws of records and columns (XGBoost's "random_state").
     party_dropout : {party: float}, default=None
         Probability that a feature party sits a tree out.
-    scheme : {"paillier", "okamoto-uchiyama", "lattice"}, default="paillier"
+    scheme : {"paillier", "lattice"}, default="paillier"
         Encryption of gradients.
     key_bits : int, default=None
         Length of the key; None: 2048, or none where the scheme has no key.

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
-from treetap.additive.sums import secret_keys
 from treetap.additive.sums.kernels import Tree, add, open_tree, pack
 from treetap.additive.sums.key_holder import BLOCK
-from treetap.additive.sums.public_keys import handed
-from treetap.additive.sums.secret_keys import SecretKey
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.slots import Slots
 
@@ -63,8 +61,8 @@ def kernel_costs(kind: KeyKind, obfuscation: str, slots: Slots) -> KernelCosts:
         BadInput: there is no such key or obfuscation.
         PlaintextOverflow: the slots do not fit.
     """
-    key = secret_keys.generate(kind.scheme, kind.bits, allow_breakable=True)
-    tables = least_seconds(lambda: key.prepare(obfuscation, slots.bits), rounds=1)
+    key = SecretKey.generate(kind.bits, allow_breakable=True)
+    tables = least_seconds(lambda: key.prepare(obfuscation), rounds=1)
     columns = _columns(slots)
     plain = least_seconds(lambda: key.encrypt_many(slots.encode(columns), obfuscation)) / BLOCK
     blob = key.encrypt_many(slots.encode(columns), obfuscation)
@@ -94,7 +92,7 @@ def _product(key: SecretKey, slots: Slots, blob: bytes, read_s: float) -> float:
     state: dict[str, Any] = {}
     groups: list[tuple[int, ...]] = [(place, place + 1) for place in range(0, _COLUMNS, 2)]
     radices, per_plaintext = [_BINS] * _COLUMNS, slots.groups_per_plaintext(key.public.plain_bits)
-    open_tree(state, "timed", Tree(handed(key.public), slots.bits, per_plaintext, radices, groups, True))
+    open_tree(state, "timed", Tree(key.public.to_bytes(), slots.bits, per_plaintext, radices, groups, True))
     add(state, "timed", codes, blob)
     made = []
 
@@ -109,7 +107,7 @@ def _packed(key: SecretKey, slots: Slots, blob: bytes) -> dict[str, float]:
     """Seconds of a packed ciphertext: to make and to open."""
     state: dict[str, Any] = {}
     per_plaintext = slots.groups_per_plaintext(key.public.plain_bits)
-    open_tree(state, "timed", Tree(handed(key.public), slots.bits, per_plaintext, [_BINS], [(0,)], True))
+    open_tree(state, "timed", Tree(key.public.to_bytes(), slots.bits, per_plaintext, [_BINS], [(0,)], True))
     sums = blob[: _PACKED * per_plaintext * key.public.ciphertext_bytes]
     packed = pack(state, "timed", sums)
     count = len(packed) // key.public.ciphertext_bytes

@@ -93,7 +93,7 @@ class TrainingOptions:
         try:
             training.candidates_per_ciphertext  # noqa: B018 # none fits
         except PlaintextOverflow as fault:
-            raise BadInput(f"{fault}: use {key.remedy}") from None
+            raise BadInput(f"{fault}: use a longer key") from None
         return training
 
 
