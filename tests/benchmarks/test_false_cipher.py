@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from treetap.additive.paillier import key_proof, secret_key
+from treetap.additive.paillier.public_key import Packer
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues import ciphertexts
 from treetap.additive.residues.batches import Cells
-from treetap.additive.sums.public_keys import Packer
 from treetap.errors import PlaintextOverflow
 
 ROOT = Path(__file__).parents[2]

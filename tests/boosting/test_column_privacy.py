@@ -38,7 +38,7 @@ from treetap.additive.paillier.public_key import PublicKey
 from treetap.errors import ConfigError, Malformed, OutOfOrder, Refused
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.privacy.zcdp import epsilon_of
-from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER
+from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig
 from treetap.trees import noised_sums
@@ -374,8 +374,6 @@ def test_what_cannot_have_it_is_refused_before_a_sum_is_sent(case: str, tmp_path
     [
         (PIVODL, {}, "protocol 'pivodl' do not go together"),
         (ForestParams(n_estimators=2, binning="per-node"), {}, "binning = 'per-node' do not go together"),
-        (ForestParams(n_estimators=2), {"scheme": OKAMOTO_UCHIYAMA}, "scheme = 'okamoto-uchiyama' do not go together"),
-        (BASE, {"scheme": OKAMOTO_UCHIYAMA}, "scheme = 'okamoto-uchiyama' do not go together"),
         (
             replace(BASE, instance_spaces="withheld"),
             {"scheme": LATTICE, "key_bits": 0, "obfuscation": ""},

@@ -13,7 +13,7 @@ from tests.library.trees.tables import drawn_weights
 from tests.oracle import oracle_predict
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, weighted, world
-from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
+from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 
@@ -84,14 +84,9 @@ def _params(objective: str, shape: Shape) -> BoostingParams:
 
 
 @pytest.mark.second_tier(but=1)
-@pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize(
     ("objective", "shape", "scheme"),
-    [
-        *((objective, shape, PAILLIER) for objective in OBJECTIVES for shape in SHAPES),
-        # every objective once more, with as many of the shapes
-        *((objective, shape, OKAMOTO_UCHIYAMA) for objective, shape in zip(OBJECTIVES, reversed(SHAPES), strict=False)),
-    ],
+    [(objective, shape, PAILLIER) for objective in OBJECTIVES for shape in SHAPES],
 )
 def test_the_federation_finds_and_uses_the_oracles_model(
     objective: str, shape: str, scheme: str, tmp_path: Path
