@@ -37,7 +37,7 @@ from treetap.commands.capacity.training import PartyColumns, Training, agreed_si
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import read_table, split
 from treetap.commands.experiment.run import run_seed
-from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
+from treetap.protocols.key_options import LATTICE, PAILLIER, KeyKind
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
@@ -67,17 +67,12 @@ class Case:
 
 CASES = {
     "5k": Case(5_000, 6, (6,), trees=3),
-    "5k-okamoto": Case(5_000, 6, (6,), OKAMOTO_UCHIYAMA, trees=3),
     "10k-wide": Case(10_000, 5, (20,), trees=2),
-    "10k-deep": Case(10_000, 6, (6,), OKAMOTO_UCHIYAMA, trees=2, depth=5),
     "20k-three": Case(20_000, 12, (6, 5), trees=2),
-    "20k-three-okamoto": Case(20_000, 12, (6, 5), OKAMOTO_UCHIYAMA, trees=2),
     "20k-one-worker": Case(20_000, 12, (11,), workers=1, trees=2),
     "30k": Case(30_000, 12, (11,), trees=2),
-    "100k-okamoto": Case(100_000, 12, (11,), OKAMOTO_UCHIYAMA, trees=1),
     "100k": Case(100_000, 12, (11,), trees=1),
     "credit": Case(24_000, 12, (6, 5), trees=5, data="credit"),
-    "credit-okamoto": Case(24_000, 12, (6, 5), OKAMOTO_UCHIYAMA, trees=5, data="credit"),
     "30k-lattice": Case(30_000, 12, (11,), LATTICE, trees=2),
     "20k-three-lattice": Case(20_000, 12, (6, 5), LATTICE, trees=2),
     "10k-deep-lattice": Case(10_000, 6, (6,), LATTICE, trees=2, depth=5),
@@ -85,7 +80,6 @@ CASES = {
     "credit-lattice": Case(24_000, 12, (6, 5), LATTICE, trees=5, data="credit"),
     "two-party-lattice": Case(30_000, 12, (11,), LATTICE, trees=5, data="two-party"),
     "two-party": Case(30_000, 12, (11,), trees=5, data="two-party"),
-    "two-party-okamoto": Case(30_000, 12, (11,), OKAMOTO_UCHIYAMA, trees=5, data="two-party"),
 }
 
 
@@ -259,7 +253,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     measured = Measurements.load(given.measurements) if given.measurements else None
-    for scheme in () if measured else (PAILLIER, OKAMOTO_UCHIYAMA, LATTICE):
+    for scheme in () if measured else (PAILLIER, LATTICE):
         measured = measure(KeyKind(scheme, 0 if scheme == LATTICE else BITS), OBFUSCATION, measured)
     assert measured is not None
     runs = [

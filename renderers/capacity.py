@@ -20,7 +20,7 @@ from renderers.rendering import DOCS, MEASURED, with_tables, write
 from treetap.commands.capacity.measuring import Measurements
 from treetap.commands.capacity.question import Site, TrainingOptions
 from treetap.commands.capacity.report import document, duration, estimate, rate
-from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER
+from treetap.protocols.key_options import LATTICE, PAILLIER
 
 HERE = Path(__file__).parent
 RECORDS = (10_000_000, 100_000_000)
@@ -29,8 +29,8 @@ NODES = (2, 4, 8, 16, 32, 64)
 TABLED = 8
 #: Names of lines between the parties → Mbit/s in each direction, milliseconds one way.
 LINES = {"1 Gbit/s, 5 ms": (1e3, 5.0), "10 Gbit/s, 0.5 ms": (1e4, 0.5)}
-SCHEMES = {PAILLIER: "Paillier", OKAMOTO_UCHIYAMA: "Okamoto–Uchiyama"}
-COLORS = {PAILLIER: "#2166ac", OKAMOTO_UCHIYAMA: "#b2182b"}
+SCHEMES = {PAILLIER: "Paillier"}
+COLORS = {PAILLIER: "#2166ac"}
 STYLES = dict(zip(LINES, ("o-", "s--"), strict=True))
 
 

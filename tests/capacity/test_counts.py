@@ -22,7 +22,7 @@ from treetap.commands.capacity.training import HOLDER, PartyColumns, PartyCounts
 from treetap.lattice.histogram_timings import LatticeCosts
 from treetap.lattice.histogram_ways import Way
 from treetap.protocols.boosting import PROTOCOL
-from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
+from treetap.protocols.key_options import LATTICE, PAILLIER, KeyKind
 from treetap.protocols.messages import Series
 from treetap.trees.binning import FeatureBins, bin_table
 from treetap.trees.candidates import Shape
@@ -39,7 +39,7 @@ SHAPES: dict[str, tuple[dict[str, Any], BoostingParams, str]] = {
     "two parties, missing values, many candidates": (
         {"dims": (1, 3), "n": 80, "missing": 0.1},
         BoostingParams(n_estimators=2, max_depth=2, max_bin=24, min_child_weight=0),
-        OKAMOTO_UCHIYAMA,
+        PAILLIER,
     ),
     "label holder without columns": (
         {"dims": (0, 2), "n": 60},
@@ -53,7 +53,6 @@ OF_CIPHERTEXTS = ("gradients", "candidate_sums")
 BOUNDED = ("sampled_records", "children", "instance_spaces", "leaf_paths")
 
 
-@pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_operations_and_bytes_are_those_of_the_account(shape: str, tmp_path: Path) -> None:
     """Every operation of every party; bytes of the messages of trees, to and from each, by the rows that declare them.

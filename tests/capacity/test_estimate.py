@@ -22,7 +22,7 @@ from treetap.commands.capacity.training import full_levels
 from treetap.commands.capacity.tree import Tree
 from treetap.errors import BadInput, ConfigError
 from treetap.lattice.histogram_timings import LatticeCosts
-from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
+from treetap.protocols.key_options import LATTICE, PAILLIER, KeyKind
 
 pytestmark = pytest.mark.second_tier
 
@@ -140,17 +140,17 @@ def test_the_answer_as_a_document_says_what_a_person_reads() -> None:
         ({"records": 50_000, "columns": "4,6"}, {"cores": 2}),
         ({"records": 1_000_000}, {"nodes": "4,4", "cluster_holds_key": True}),
         (
-            {"records": 1_000_000, "scheme": OKAMOTO_UCHIYAMA, "missing": True, "depth": 5},
+            {"records": 1_000_000, "missing": True, "depth": 5},
             {"nodes": "2,3", "inner_bandwidth": 100},
         ),
         ({"records": 20_000, "columns": "12,6,5", "subsample": 0.5}, {"one_machine": True, "cores": 2, "workers": 2}),
         ({"records": 30_000, "columns": "0,11", "smaller_share": 0.3, "max_bin": 16}, {}),
-        ({"records": 36_000, "scheme": OKAMOTO_UCHIYAMA, "max_bin": 64}, {"one_machine": True}),
+        ({"records": 36_000, "max_bin": 64}, {"one_machine": True}),
         ({"records": 250_000, "columns": "0,11", "max_bin": 64}, {"cores": 1, "workers": 4, "nodes": "2,2"}),
         ({"records": 5_500, "columns": "4,6"}, {"cores": 1, "nodes": "2,3"}),
         ({"records": 10_000_000}, {"nodes": "2,2", "bandwidth": 1e4, "delay": 0.5, "cluster_holds_key": True}),
         (
-            {"records": 10_000_000, "scheme": OKAMOTO_UCHIYAMA},
+            {"records": 10_000_000},
             {"nodes": "32,32", "bandwidth": 1e4, "delay": 0.5, "cluster_holds_key": True},
         ),
     ],
@@ -231,7 +231,7 @@ def test_machines_of_a_party_wait_for_the_network_between_them() -> None:
         ({"records": 5}, "too few for 3 levels"),
         ({"columns": "25"}, "--columns 25: needs the label holder's number"),
         ({"columns": "25,0"}, "1 to 4096 for each feature party"),
-        ({"scheme": OKAMOTO_UCHIYAMA, "key_bits": 512}, "key_bits = 512"),
+        ({"key_bits": 99}, "key_bits = 99"),
         ({"max_bin": 1}, "max_bin"),
     ],
 )

@@ -305,6 +305,7 @@ def test_the_scheme_of_a_job(tmp_path: Path) -> None:
         assert (spec.scheme, spec.key_bits, spec.obfuscation) == (scheme, *key)
     of_experiment = load(_experiment(tmp_path, job={"scheme": scheme}), ExperimentFile).job
     assert of_experiment.scheme == scheme
+    assert of_experiment.key_by_name == {"scheme": scheme}
 
 
 @pytest.mark.parametrize(

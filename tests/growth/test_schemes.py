@@ -106,7 +106,7 @@ LIES: dict[str, tuple[str, Callable[[exchange_pb2.PeerMessage, bytes], None], st
     "a key of no scheme": ("public_key", no_scheme, "is one of scheme '', the job says 'paillier'"),
     "an even modulus": ("public_key", even_modulus, "cannot be used: a Paillier modulus is odd, this one is even"),
     "a longer modulus": ("public_key", longer_modulus, "the key of label-holder has 2048 bits, the job says 1024"),
-    "slots that do not fit": ("public_key", wider_slots, "it comes with slots of 6 x 63 bits, the job implies"),
+    "slots that do not fit": ("public_key", wider_slots, "6 slots are not g and h of each output and a count"),
     "a ciphertext out of range": ("gradients", beyond_the_modulus, "a ciphertext is zero or not below n"),
     "sums beyond half of n": (
         *("candidate_sums", raised),

@@ -190,6 +190,11 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         return KeyKind(self.scheme, self.key_bits if self._has("key_bits") else 0)
 
     @property
+    def key_by_name(self) -> dict[str, str | int]:
+        """The scheme and, where it has keys, their length, under the names of this table."""
+        return {"scheme": self.scheme, **({"key_bits": self.key.bits} if self.key.bits else {})}
+
+    @property
     def _obfuscation(self) -> str:
         return str(self.obfuscation) if self._has("obfuscation") else ""
 
