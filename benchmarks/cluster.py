@@ -36,12 +36,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.ray_cluster import RayCluster, below
 from treetap import terminal
-from treetap.additive.sums import secret_keys
+from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.additive.sums.secret_keys import SecretKey
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic
-from treetap.protocols.key_options import PAILLIER
 from treetap.trees.slots import Slots, width_for
 from treetap.usage import measure_process
 from treetap.workers.cluster.engine import ClusterEngine
@@ -231,12 +229,12 @@ def main() -> None:
     parser.add_argument("--scaling-only", action="store_true")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
-    handed, table = secret_keys.handed(secret_keys.generate(PAILLIER, given.key_bits)), Federation(given)
+    held, table = SecretKey.generate(given.key_bits).for_worker(), Federation(given)
     runs: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for backend in backends(given.arithmetic):
         arithmetic.use(backend)
-        key = secret_keys.in_worker(handed)
+        key = SecretKey.from_worker(held)
         more = [] if given.scaling_only else asyncio.run(overhead(given, table, key))
         more += asyncio.run(scaling(given, table, key))
         rows += [{"arithmetic": backend, **row} for row in medians(more)]

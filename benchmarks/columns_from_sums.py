@@ -2,7 +2,7 @@
 
     python benchmarks/columns_from_sums.py [--set breast_cancer diabetes credit obesity synthetic] [--records N]
         [--trees 1 10 100] [--depth 6] [--bins 32] [--min-child-weight 1] [--subsample 1]
-        [--gradient-bits N] [--min-cell-records M] [--json]
+        [--min-cell-records M] [--json]
 
 breast_cancer and diabetes come with scikit-learn, synthetic is drawn, and credit and obesity need TREETAP_DATA (the
 folder with credit_default.parquet and obesity.parquet); texts are numbered. The label holder has the first columns, a
@@ -93,18 +93,22 @@ def _numbered(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
     return (np.unique(values, return_inverse=True)[1] if values.dtype == object else values).astype(np.float64)
 
 
-def opened_sums(case: Case, params: BoostingParams, least: int = 0) -> tuple[OpenedSums, BinnedTable]:
+def opened_sums(
+    case: Case, params: BoostingParams, least: int = 0, rounds: type[BoostingRounds] = BoostingRounds
+) -> tuple[OpenedSums, BinnedTable]:
     """The label holder's view of a training: sums in a new order for each tree; and the party's bins.
 
-    `least`: `min_cell_records` of the feature party.
+    `least`: `min_cell_records` of the feature party. `rounds`: what draws the summands.
     """
     columns = {HOLDER: case.inputs[:, : case.own], PARTY: case.inputs[:, case.own :]}
     tables = {
         name: bin_table(part, [str(number) for number in range(part.shape[1])], params.max_bin)
         for name, part in columns.items()
     }
-    model = train(list(tables.items()), case.labels, params, min_cell_records={PARTY: least} if least else None)
-    return view_of(model, tables, case.labels, params, least), tables[PARTY]
+    merged = {PARTY: least} if least else None
+    begun = rounds(params, max(2, len(np.unique(case.labels))), case.labels)
+    model = train(list(tables.items()), case.labels, params, min_cell_records=merged, rounds=begun)
+    return view_of(model, tables, case.labels, params, least, rounds=rounds), tables[PARTY]
 
 
 def view_of(
@@ -115,20 +119,21 @@ def view_of(
     least: int = 0,
     *,
     noised: bool = False,
+    rounds: type[BoostingRounds] = BoostingRounds,
 ) -> OpenedSums:
     """The label holder's view of the training of a model; `noised`: the party's sums had noise, so that none is read.
 
     `least`: `min_cell_records` of the feature party.
     """
     binned, classes = tables[PARTY], model.ensemble.classes
-    rounds, generator = BoostingRounds(params, classes, labels, None), np.random.default_rng(1)
+    again, generator = rounds(params, classes, labels), np.random.default_rng(1)
     opened = []
     for index, tree in enumerate(model.ensemble.trees):
-        values, _, _ = rounds.derivatives(index)
+        values, _, _ = again.derivatives(index)
         reached = _leaf_of(model, tree, tables)
         bins = bins_of(binned, params.columns(index, PARTY, len(binned.features)), least)
         opened.append(_opened(index, tree, values, reached, params, bins, model, generator))
-        rounds.add(tree, tree.values(reached))
+        again.add(tree, tree.values(reached))
     answers = [
         LeftSet(tree.index, split.node, PARTY, split.left, tree.nodes[split.node])
         for tree in opened
@@ -232,7 +237,6 @@ def main() -> None:
     parser.add_argument("--bins", type=int, default=32)
     parser.add_argument("--min-child-weight", type=float, default=1.0)
     parser.add_argument("--subsample", type=float, default=1.0)
-    parser.add_argument("--gradient-bits", type=int)
     parser.add_argument("--min-cell-records", type=int, default=0)
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
@@ -244,7 +248,6 @@ def main() -> None:
             max_bin=given.bins,
             min_child_weight=given.min_child_weight,
             subsample=given.subsample,
-            gradient_bits=given.gradient_bits,
             objective=case.objective,
         )
         of_round = params.trees_per_round(len(np.unique(case.labels)))

@@ -1,15 +1,15 @@
 """Cells of a feature party's columns that a label holder reads by crafted g and h (the reverse sum attack).
 
     python benchmarks/crafted_gradients.py [--set breast_cancer credit] [--records N] [--trees 20] [--depth 4]
-        [--bins 32] [--least 10] [--gradient-bits 5] [--epsilon 1 4] [--delta 1e-6]
+        [--bins 32] [--least 10] [--epsilon 1 4] [--delta 1e-6]
 
 breast_cancer is of scikit-learn, credit (its first 5,000 records) needs TREETAP_DATA. The label holder has the first
 columns, a feature party the others. The centralised trainer gives the federation's sums.
 
-First table: the setting `gradients = "reverse-sum"`, which marks records in low bits of g and h and keeps the model.
-Bits of a sum and of a query are the room of a plaintext under Paillier and Okamoto–Uchiyama with keys of 2048 bits
-(a ciphertext) and on a lattice (a candidate). Read: the share of all cells by links that the attacker found, in
-brackets by links given. AUC: of four fifths of the records trained, on the others, with marks and without.
+First table: marks of records in low bits of g and h, which keep the model (`tests.crafted_gradients`). Bits of a sum
+and of a query are the room of a plaintext under Paillier with keys of 2048 bits (a ciphertext) and on a lattice (a
+candidate). Read: the share of all cells by links that the attacker found, in brackets by links given. AUC: of four
+fifths of the records trained, on the others, with marks and without.
 
 Second table: `column_privacy`, at the root, candidates of a column given in order. In range: one record has the largest
 |g|, h and count of the layout, all others 0. Beyond: records have powers of two that fill the slots above the noise.
@@ -22,17 +22,14 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 from columns_from_sums import HOLDER, PARTY, Case, case_of, opened_sums
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
 
 from attacks.sums.attack import SumsEvidence
 from attacks.sums.kept import Kept
@@ -42,9 +39,10 @@ from attacks.sums.scoring import TrueColumns
 from attacks.view.opened_sums import OpenedSums
 from attacks.view.room import room_opened
 from party.growth.column_noise import widths_of
+from tests.crafted_gradients import CraftedRounds
 from treetap import terminal
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums
-from treetap.protocols.key_options import KEY_BITS, LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
+from treetap.protocols.key_options import KEY_BITS, LATTICE, PAILLIER, KeyKind
 from treetap.trees import metrics
 from treetap.trees.binning import BinnedTable, bin_table, encode
 from treetap.trees.boosting_rounds import BoostingRounds
@@ -54,7 +52,6 @@ from treetap.trees.centralised import train
 from treetap.trees.ensemble import ROOT
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams
-from treetap.trees.reverse_sum import ReverseSum
 from treetap.trees.tree_bins import left_sums_of
 from treetap.wire.v2 import setup_pb2
 
@@ -63,28 +60,17 @@ Ints = npt.NDArray[np.int64]
 APART = 5.5
 
 
-@contextmanager
-def marking(params: BoostingParams) -> Iterator[None]:
-    """Trainings in this context have g and h that mark records."""
-    honest = BoostingRounds.derivatives
-
-    def marked(rounds: BoostingRounds, tree: int) -> Any:
-        values, scale, sampled = honest(rounds, tree)
-        return ReverseSum.of(params, values.shape[1] // 2).crafted(values, tree), scale, sampled
-
-    with patch.object(BoostingRounds, "derivatives", marked):
-        yield
-
-
-def attacked(case: Case, params: BoostingParams, least: int = 0) -> tuple[MarkedCells, OpenedSums]:
+def attacked(
+    case: Case, params: BoostingParams, rounds: type[BoostingRounds], least: int = 0
+) -> tuple[MarkedCells, OpenedSums]:
     """The attack's figures, and the label holder's view. `least`: `min_cell_records`."""
-    opened, _ = opened_sums(case, params, least)
+    opened, _ = opened_sums(case, params, least, rounds)
     values = case.inputs[:, case.own :]
     truth = TrueColumns.of_numbers([str(j) for j in range(values.shape[1])], values, params.max_bin)
     return read_marks(SumsEvidence(PARTY, opened, truth, SumsSettings(), lambda _: None, Kept())), opened
 
 
-def auc(case: Case, params: BoostingParams) -> float:
+def auc(case: Case, params: BoostingParams, rounds: type[BoostingRounds]) -> float:
     """AUC on a fifth of the records, by a model of the others."""
     before, after = np.split(np.random.default_rng(0).permutation(len(case.labels)), [int(0.8 * len(case.labels))])
     blocks = {HOLDER: case.inputs[:, : case.own], PARTY: case.inputs[:, case.own :]}
@@ -92,7 +78,8 @@ def auc(case: Case, params: BoostingParams) -> float:
         name: bin_table(block[before], [f"{name} {j}" for j in range(block.shape[1])], params.max_bin)
         for name, block in blocks.items()
     }
-    model = train(list(tables.items()), case.labels[before], params)
+    learned = case.labels[before]
+    model = train(list(tables.items()), learned, params, rounds=rounds(params, 2, learned))
     asked = [(name, encode(blocks[name][after], table.features)) for name, table in tables.items()]
     outcome = model.ensemble.outcome(model.predict(asked))
     return metrics.evaluate(params.objective, outcome, case.labels[after])["auc"]
@@ -100,16 +87,12 @@ def auc(case: Case, params: BoostingParams) -> float:
 
 def row_of(what: str, case: Case, params: BoostingParams, least: int, *, marks: bool) -> list[str]:
     """A row of the first table."""
-    if marks and not ReverseSum.of(params, 1).marks:
-        figures, opened = attacked(case, params, least)
-        read, reached = "no bit to spare: refused", ""
-    else:
-        with marking(params) if marks else patch.dict({}):
-            figures, opened = attacked(case, params, least)
-            reached = "" if least else f"{auc(case, params):.4f}"
-        both = [0.0 if it is None else it.placed for it in (figures.read, figures.given)]
-        read = f"{both[0]:.1%} ({both[1]:.1%})"
-    keys = ((PAILLIER, KEY_BITS), (OKAMOTO_UCHIYAMA, KEY_BITS), (LATTICE, 0))
+    rounds = CraftedRounds if marks else BoostingRounds
+    figures, opened = attacked(case, params, rounds, least)
+    reached = "" if least else f"{auc(case, params, rounds):.4f}"
+    both = [0.0 if it is None else it.placed for it in (figures.read, figures.given)]
+    read = f"{both[0]:.1%} ({both[1]:.1%})"
+    keys = ((PAILLIER, KEY_BITS), (LATTICE, 0))
     every = (room_opened(setup_pb2.JobSpec(scheme=name, key_bits=bits), params, opened) for name, bits in keys)
     rooms = [room for room in every if room is not None]
     queries = [f"{room.query_bits:,} ÷ {room.sums}" for room in rooms]
@@ -197,20 +180,18 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=4)
     parser.add_argument("--bins", type=int, default=32)
     parser.add_argument("--least", type=int, default=10)
-    parser.add_argument("--gradient-bits", type=int, default=5)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1, 4])
     parser.add_argument("--delta", type=float, default=1e-6)
     given = parser.parse_args()
     sizes = {"n_estimators": given.trees, "max_depth": given.depth, "max_bin": given.bins}
-    plain, few = BoostingParams(**sizes), BoostingParams(**sizes, gradient_bits=given.gradient_bits)
-    table = terminal.table("set", "setting", "bits of a sum", "Paillier", "OU", "lattice", "marked", "read", "AUC")
+    plain = BoostingParams(**sizes)
+    table = terminal.table("set", "setting", "bits of a sum", "Paillier", "lattice", "marked", "read", "AUC")
     noised = terminal.table("set", "ε", "z", "in range", "marks", "beyond", "of all cells", "bits", "without noise")
     for name in given.sets:
         case = case_of(name, given.records)
         table.add_row(*row_of("honest", case, plain, 0, marks=False))
         table.add_row(*row_of("marks", case, plain, 0, marks=True))
         table.add_row(*row_of(f"min_cell_records {given.least}", case, plain, given.least, marks=True))
-        table.add_row(*row_of(f"gradient_bits {given.gradient_bits}", case, few, 0, marks=True))
         for epsilon in given.epsilon:
             noised.add_row(*under_noise(case, plain, ColumnPrivacy(epsilon, given.delta, given.trees)))
     terminal.out.print(table)

@@ -1,15 +1,14 @@
 """Credit default, three parties, 5 trees of depth 3: wall and processor time, where it goes, ratio to xgboost.
 
     python benchmarks/credit.py [--scheme NAME] [--obfuscation NAME …] [--key-bits 2048] [--repeat 3] [--json]
-                                [--arithmetic gmpy2 auto …] [--gradient-bits N] [--min-cell-records M …]
+                                [--arithmetic gmpy2 auto …] [--min-cell-records M …]
 
 Needs TREETAP_DATA (the folder with credit_default.parquet) and the `bench` extra. xgboost's `hist` on the joined table
 runs in the same process, before each federation, so that both see the same machine. The names after --arithmetic, gmpy2
 and auto by default, are measured in turn, with ratios to gmpy2; docs/deploy.md lists them. Wall: prepare, bin, train,
 publish. CPU: all processes, the whole job with keys. Both are also scaled to a product of gmpy2 modulo 4,096 bits of
-4.15 µs, which is measured before each. With --gradient-bits each run has another beside it whose g and h have so many
-bits, and the ratios of these pairs are printed. --min-cell-records: that of both feature parties, each in turn; 0, the
-default: they merge no bins.
+4.15 µs, which is measured before each. --min-cell-records: that of both feature parties, each in turn; 0, the default:
+they merge no bins.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -44,9 +42,7 @@ COLUMNS = {
 }
 
 
-def experiment(
-    obfuscation: str, key_bits: int, scheme: str = PAILLIER, bits: int | None = None, min_cell_records: int = 0
-) -> ExperimentFile:
+def experiment(obfuscation: str, key_bits: int, scheme: str = PAILLIER, min_cell_records: int = 0) -> ExperimentFile:
     """The benchmark's federation."""
     defences = {"defences": {"min_cell_records": min_cell_records}} if min_cell_records else {}
     return ExperimentFile.model_validate(
@@ -66,7 +62,6 @@ def experiment(
                 "reg_lambda": 1.0,
                 "scheme": scheme,
                 **({} if scheme == LATTICE else {"key_bits": key_bits, "obfuscation": obfuscation}),
-                **({} if bits is None else {"gradient_bits": bits}),
             },
         }
     )
@@ -94,11 +89,10 @@ def run(
     key_bits: int,
     backend: arithmetic.Name = "gmpy2",
     scheme: str = PAILLIER,
-    bits: int | None = None,
     min_cell_records: int = 0,
 ) -> dict[str, Any]:
     """One pair: xgboost, then the federation."""
-    setting = experiment(obfuscation, key_bits, scheme, bits, min_cell_records)
+    setting = experiment(obfuscation, key_bits, scheme, min_cell_records)
     table = read_table(setting, Path())
     reference = xgboost_on_joined(setting, table)
     found = measured(setting, table, backend)
@@ -106,7 +100,6 @@ def run(
         "scheme": scheme,
         "obfuscation": obfuscation,
         "key_bits": key_bits,
-        "gradient_bits": "exact" if bits is None else bits,
         "min_cell_records": min_cell_records,
         **found,
         "xgboost_s": reference["seconds"],
@@ -118,10 +111,8 @@ def run(
 def report(runs: list[dict[str, Any]], asked: list[str]) -> None:
     """The figures for a person: medians, and the last run's time by step."""
     print_machine(asked)
-    told_apart = ("obfuscation", "key_bits", "gradient_bits", "min_cell_records", "arithmetic")
+    told_apart = ("obfuscation", "key_bits", "min_cell_records", "arithmetic")
     print_medians(runs, told_apart, [("ratio", "÷ xgboost", ".0f")])
-    if ratios := few_to_exact(runs):
-        terminal.out.print("few bits ÷ exact: " + ", ".join(f"{what} {ratio:.3f}" for what, ratio in ratios.items()))
     for (obfuscation, backend), each in {(run["obfuscation"], run["arithmetic"]): run for run in runs}.items():
         title = f"{obfuscation}, {backend}: wall seconds by step and party"
         steps = Table("step", *each["seconds_by_step"], title=title)
@@ -133,16 +124,6 @@ def report(runs: list[dict[str, Any]], asked: list[str]) -> None:
         terminal.out.print({"cpu_seconds": each["cpu_seconds"], "operations": each["operations"]})
 
 
-def few_to_exact(runs: list[dict[str, Any]]) -> dict[str, float]:
-    """Ratios of runs with few bits to those with exact numbers, as medians of pairs; empty without such runs."""
-    exact, few = ([run for run in runs if (run["gradient_bits"] == "exact") == is_exact] for is_exact in (True, False))
-    return {
-        what: statistics.median(a[name] / b[name] for a, b in zip(few, exact, strict=True))
-        for what, name in (("wall", "wall_s"), ("CPU", "cpu_s"), ("bytes", "bytes"))
-        if few
-    }
-
-
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -150,7 +131,6 @@ def main() -> None:
     parser.add_argument("--obfuscation", nargs="*", default=["short-exponent", "half-length"])
     add_arithmetic(parser)
     parser.add_argument("--key-bits", type=int, default=2048)
-    parser.add_argument("--gradient-bits", type=int)
     parser.add_argument("--min-cell-records", type=int, nargs="+", default=[0])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", action="store_true", dest="as_json")
@@ -158,19 +138,14 @@ def main() -> None:
     if "TREETAP_DATA" not in os.environ:
         sys.exit("credit: set TREETAP_DATA to the folder with credit_default.parquet")
     runs = [
-        run(name, given.key_bits, backend, given.scheme, bits, least)
+        run(name, given.key_bits, backend, given.scheme, least)
         for _ in range(given.repeat)
         for name in given.obfuscation
         for backend in backends(given.arithmetic)
         for least in given.min_cell_records
-        for bits in ([None] if given.gradient_bits is None else [None, given.gradient_bits])
     ]
     if given.as_json:
-        print(
-            json.dumps(
-                {"machine": machine(given.arithmetic), "runs": runs, "few_to_exact": few_to_exact(runs)}, indent=1
-            )
-        )
+        print(json.dumps({"machine": machine(given.arithmetic), "runs": runs}, indent=1))
     else:
         report(runs, given.arithmetic)
 

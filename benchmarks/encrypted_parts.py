@@ -13,7 +13,7 @@ import asyncio
 import os
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import two_party
 
 from party.boosting.layout import layout
-from treetap.additive.sums import secret_keys
+from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
@@ -31,11 +31,10 @@ from treetap.lattice.histogram_scheme import parameters_of, rounded_up
 from treetap.lattice.histogram_sums import HistogramSums
 from treetap.lattice.histogram_ways import Needs, built_nodes
 from treetap.native.histogram_arrays import SEED_BYTES
-from treetap.protocols.key_options import PAILLIER
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised import CentralTrees, train
 from treetap.trees.ensemble import Tree
-from treetap.trees.gradient_bits import record_bounds
+from treetap.trees.loss import record_bounds
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import GlobalBins, goes_left, left_sums_of
@@ -106,7 +105,12 @@ def job(depth: int, trees: int, records: int = two_party.RECORDS) -> Job:
     nodes = grown_nodes(model, dict(bins), records, depth)
     own = bins[1][1]
     tree_bins = GlobalBins(own, np.arange(len(own.features)))
-    return with_bits(Job(params, own, tree_bins, nodes, Slots((1,)), np.zeros((records, 1), np.int64)), None)
+    g, h = record_bounds(params.objective)
+    rng = np.random.default_rng(3)
+    values = np.stack(
+        [rng.integers(-g, g + 1, records), rng.integers(0, h + 1, records), np.ones(records, np.int64)], axis=1
+    )
+    return Job(params, own, tree_bins, nodes, layout(params, records, 1), values)
 
 
 def records_of(model: CentralTrees, tree: Tree, bins: Mapping[str, BinnedTable], records: int) -> dict[int, Ints]:
@@ -136,18 +140,7 @@ def grown_nodes(
     return trees
 
 
-def with_bits(job: Job, bits: int | None) -> Job:
-    """The job with g and h of `bits` bits; None: exact."""
-    params, rng = replace(job.params, gradient_bits=bits), np.random.default_rng(3)
-    g, h = record_bounds(params.objective, bits, params.largest_factor)
-    records = len(job.values)
-    values = np.stack(
-        [rng.integers(-g, g + 1, records), rng.integers(0, h + 1, records), np.ones(records, np.int64)], axis=1
-    )
-    return replace(job, params=params, slots=layout(params, records, 1), values=values)
-
-
-def by_paillier(job: Job, secret: secret_keys.SecretKey) -> Took:
+def by_paillier(job: Job, secret: SecretKey) -> Took:
     """A key of 2,048 bits, short exponents; ciphertexts once a tree."""
     return asyncio.run(_timed(_keyed(job, secret)))
 
@@ -157,9 +150,9 @@ def by_lattice(job: Job) -> Took:
     return asyncio.run(_timed(_queries(job)))
 
 
-def key() -> secret_keys.SecretKey:
+def key() -> SecretKey:
     """A key, before time is taken: a job has it once."""
-    return secret_keys.generate(PAILLIER, KEY_BITS, allow_breakable=False)
+    return SecretKey.generate(KEY_BITS)
 
 
 async def _timed(run: Coroutine[Any, Any, tuple[Took, Opened, Job]]) -> Took:
@@ -172,7 +165,7 @@ async def _timed(run: Coroutine[Any, Any, tuple[Took, Opened, Job]]) -> Took:
     return took
 
 
-async def _keyed(job: Job, secret: secret_keys.SecretKey) -> tuple[Took, Opened, Job]:
+async def _keyed(job: Job, secret: SecretKey) -> tuple[Took, Opened, Job]:
     engine, took, opened = InProcessEngine(), Took(0.0, 0, 0), Opened()
     holder = KeyHolder(engine, secret, job.slots, "short-exponent", "job")
     await holder.start()

@@ -18,11 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import mpz
 
-from treetap.additive.paillier import key_proof, secret_key
-from treetap.additive.residues import ciphertexts
+from treetap.additive.paillier import key_proof, public_key, secret_key
 from treetap.additive.residues.batches import Batch, Cells, Digits, Places, Powers, Residues
 from treetap.process.signs_of_life import finish_unit
-from treetap.protocols.key_options import PAILLIER, SCHEMES
+from treetap.protocols.key_options import PAILLIER, KeyKind
 
 #: Words of a logarithm and bits of a word: sums of millions of records need no carry. The last word has the sign.
 WORDS, BITS = 5, 32
@@ -217,7 +216,7 @@ def _no_prime(bits: int) -> mpz:
 def substitute() -> None:
     """Have this process compute with them: every ciphertext that it makes from now on can be read by anyone."""
     arithmetic: Callable[..., Residues] = FalseResidues
-    for module in (ciphertexts, secret_key):
+    for module in (public_key, secret_key):
         module.residues = arithmetic  # type: ignore[attr-defined]
     secret_key._blum_prime = _no_prime  # noqa: SLF001 - no name of its own, on purpose
     secret_key.SecretKey.prove = _no_proof  # type: ignore[method-assign, assignment]
@@ -227,7 +226,7 @@ def substitute() -> None:
 def _no_proof(secret: secret_key.SecretKey, bound_to: bytes) -> bytes:
     """As many bytes as a proof has."""
     del bound_to
-    return bytes(SCHEMES[PAILLIER].proof_bytes(secret.public.bits))
+    return bytes(KeyKind(PAILLIER, secret.public.bits).proof_bytes)
 
 
 def _no_check(n: mpz, proof: bytes, bound_to: bytes, rounds: int = 0) -> None:

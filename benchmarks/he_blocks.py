@@ -1,6 +1,6 @@
 """Time the building blocks of the homomorphic layer: one table of figures, or JSON.
 
-    python benchmarks/he_blocks.py [--scheme paillier] [--arithmetic gmpy2 auto …] [--bits 2048] [--workers 2] [--json]
+    python benchmarks/he_blocks.py [--arithmetic gmpy2 auto …] [--bits 2048] [--workers 2] [--json]
 
 Per operation the best of several rounds, so that a busy machine disturbs little, by each name after --arithmetic
 (docs/deploy.md), with ratios to gmpy2. Joint cells and whole pipelines run once, by the last.
@@ -22,15 +22,15 @@ import numpy as np
 from backends import add_arithmetic, backends, machine
 from gmpy2 import mpz
 
+from treetap.additive.paillier.key_proof import check_in_worker
+from treetap.additive.paillier.public_key import Packer, TwistedObfuscators
+from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Cells
-from treetap.additive.sums import public_keys, secret_keys
 from treetap.additive.sums.joint_cells import bin_products, plan
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.additive.sums.public_keys import Packer
-from treetap.additive.sums.secret_keys import HandedSecret, SecretKey
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic
-from treetap.protocols.key_options import OBFUSCATIONS, PAILLIER, SCHEMES
+from treetap.protocols.key_options import OBFUSCATIONS
 from treetap.trees.slots import Slots, width_for
 from treetap.workers.engines import ProcessEngine
 
@@ -56,23 +56,21 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     figures: dict[str, float] = {}
     figures["bytes of a ciphertext"] = public.ciphertext_bytes
     figures["bits of a plaintext"] = public.plain_bits
-    if SCHEMES[public.scheme].proof_rounds:
-        proof, handed = key.prove(b"bench"), public_keys.handed(public)
-        check = functools.partial(public_keys.check_proof, {}, handed, proof, b"bench")
-        figures["prove the key's form, CPU"] = best(lambda: key.prove(b"bench"), 1, time.process_time)
-        figures["check that proof, CPU"] = best(check, 1, time.process_time)
-        figures["bytes of that proof"] = len(proof)
-    kinds = [kind for kind in OBFUSCATIONS if kind not in SCHEMES[public.scheme].refused]
-    for kind in kinds:
+    proof = key.prove(b"bench")
+    check = functools.partial(check_in_worker, {}, public.to_bytes(), proof, b"bench")
+    figures["prove the key's form, CPU"] = best(lambda: key.prove(b"bench"), 1, time.process_time)
+    figures["check that proof, CPU"] = best(check, 1, time.process_time)
+    figures["bytes of that proof"] = len(proof)
+    for kind in OBFUSCATIONS:
         start = time.perf_counter()
-        key.prepare(kind, slots.bits)
+        key.prepare(kind)
         if kind != "standard":
             figures[f"tables {kind}, s"] = time.perf_counter() - start
         count = 40 if kind == "standard" else 2000
         plains = [(-1) ** place * (place << slots.bits - 12) for place in range(count)]
         figures[f"encrypt {kind}"] = best(functools.partial(key.encrypt_many, plains, kind), len(plains))
-    for kind in kinds:
-        source, count = public.obfuscators(kind), 8 if kind == "standard" else 64
+    for kind in OBFUSCATIONS:
+        source, count = TwistedObfuscators(public, kind), 8 if kind == "standard" else 64
         figures[f"obfuscator {kind}, non-owner"] = best(functools.partial(source.draw, count), count)
     blob = key.encrypt_many(range(2000), "short-exponent")
     values = public.read(blob)
@@ -90,12 +88,12 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     return figures
 
 
-def pairs(handed: HandedSecret, slots: Slots, names: Sequence[arithmetic.Name]) -> dict[str, dict[str, float]]:
+def pairs(held: bytes, slots: Slots, names: Sequence[arithmetic.Name]) -> dict[str, dict[str, float]]:
     """Single operations by each backend, beside the bare product of gmpy2, and gmpy2's ratios to the others."""
     figures: dict[str, dict[str, float]] = {}
     for name in names:
         arithmetic.use(name)
-        key = secret_keys.in_worker(handed)
+        key = SecretKey.from_worker(held)
         bare = gmpy2_product(8 * key.public.ciphertext_bytes)
         figures[name] = {"gmpy2 product of that many bits, bare loop": bare} | operations(key, slots)
     for name in names if "gmpy2" in names else ():
@@ -222,7 +220,6 @@ def show(figures: dict[str, Any], indent: str = "") -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scheme", choices=list(SCHEMES), default=PAILLIER, help="scheme (default paillier)")
     parser.add_argument("--bits", type=int, default=2048, help="key size (default 2048)")
     parser.add_argument("--records", type=int, default=10_000, help="records of the tables (default 10000)")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default 2)")
@@ -231,15 +228,14 @@ def main() -> None:
     args = parser.parse_args()
     names = backends(args.arithmetic)
     arithmetic.use(names[-1])
-    key = secret_keys.generate(args.scheme, args.bits, allow_breakable=True)
+    key = SecretKey.generate(args.bits, allow_breakable=True)
     width = width_for(args.records, 1 << FRACTION_BITS)
     slots = Slots((width, width, width_for(args.records, 1)))
     figures = {
         "machine": machine(args.arithmetic),
-        "scheme": args.scheme,
         "key bits": args.bits,
         "records": args.records,
-        "operations, microseconds": pairs(secret_keys.handed(key), slots, names),
+        "operations, microseconds": pairs(key.for_worker(), slots, names),
         "joint cells": joint_cells(key, args.records),
         f"pipeline, {args.workers} workers": asyncio.run(pipeline(key, slots, args.records, args.workers)),
     }

@@ -1,7 +1,7 @@
 """Time each operation of encrypted histograms on a lattice beside Paillier with gmpy2, in one process.
 
     python benchmarks/lattice_training.py [--forms avx512 avx2 plain] [--rounds 9] [--json]
-    python benchmarks/lattice_training.py jobs [--depth 3 6] [--bits 3 5 8] [--rounds 2] [--json]
+    python benchmarks/lattice_training.py jobs [--depth 3 6] [--rounds 2] [--json]
 
 A ratio is what gmpy2 takes for a Paillier encryption (2,048-bit key, short exponent of 256 bits by windows of 8,
 Chinese remainder theorem) or for an addition, by what the operation takes in the same round: medians over rounds, in
@@ -10,8 +10,7 @@ for the wire; sums of words and second halves, of a record and column; a candida
 opening. Second halves are of 32 blocks of 4,096 records.
 
 `jobs`: the encrypted part of five trees on 30,000 records of credit default, 12 + 11 columns, by production's own code
-for both roles (`encrypted_parts`), in the fastest form; after it the same with g and h of few bits, on a lattice alone.
-TREETAP_DATA must name the folder with credit_default.parquet.
+for both roles (`encrypted_parts`), in the fastest form. TREETAP_DATA must name the folder with credit_default.parquet.
 """
 
 from __future__ import annotations
@@ -158,38 +157,28 @@ def measured(form: Form, rounds: int) -> dict[str, dict[str, float]]:
     }
 
 
-def jobs(depths: Sequence[int], bits: Sequence[int], rounds: int) -> list[dict[str, object]]:
-    """A row for each depth and number of bits: the least CPU seconds, and the median ratio of pairs."""
+def jobs(depths: Sequence[int], rounds: int) -> list[dict[str, object]]:
+    """A row for each depth and scheme: the least CPU seconds, and the median ratio of pairs."""
     arithmetic.use("gmpy2")
     key, rows = encrypted_parts.key(), list[dict[str, object]]()
     for depth in depths:
-        exact = encrypted_parts.job(depth, TREES)
-        pairs = [(encrypted_parts.by_paillier(exact, key), encrypted_parts.by_lattice(exact)) for _ in range(rounds)]
+        job = encrypted_parts.job(depth, TREES)
+        pairs = [(encrypted_parts.by_paillier(job, key), encrypted_parts.by_lattice(job)) for _ in range(rounds)]
         paillier, lattice = (min(both, key=lambda took: took.cpu_s) for both in zip(*pairs, strict=True))
         ratio = statistics.median(before.cpu_s / after.cpu_s for before, after in pairs)
-        rows.append({"depth": depth, "bits": 0, "scheme": "paillier", **asdict(paillier)})
-        rows.append({"depth": depth, "bits": 0, "scheme": "lattice", **asdict(lattice), "ratio": ratio})
-        for few in bits:
-            runs = [encrypted_parts.by_lattice(encrypted_parts.with_bits(exact, few)) for _ in range(max(rounds, 3))]
-            least = min(runs, key=lambda took: took.cpu_s)
-            rows.append({"depth": depth, "bits": few, "scheme": "lattice", **asdict(least)})
+        rows.append({"depth": depth, "scheme": "paillier", **asdict(paillier)})
+        rows.append({"depth": depth, "scheme": "lattice", **asdict(lattice), "ratio": ratio})
     return rows
 
 
 def show_jobs(rows: Sequence[dict[str, object]]) -> None:
     """A line for each."""
-    print(
-        f"{'depth':>5} {'bits':>5} {'scheme':10} {'words':>8} {'CPU s':>8} {'MB there':>9} {'MB back':>8} "
-        f"{'gmpy2 / this':>13}"
-    )
+    print(f"{'depth':>5} {'scheme':10} {'words':>8} {'CPU s':>8} {'MB there':>9} {'MB back':>8} {'gmpy2 / this':>13}")
     for row in rows:
         words = f"{row['words']} x {row['word_bits']}" if row["words"] else ""
         ratio = f"{row['ratio']:13.1f}" if "ratio" in row else ""
         sent, returned = (float(str(row[name])) / 1e6 for name in ("sent", "returned"))
-        print(
-            f"{row['depth']:5} {row['bits'] or 'full':>5} {row['scheme']:10} {words:>8} {row['cpu_s']:8.3f} "
-            f"{sent:9.1f} {returned:8.1f} {ratio}"
-        )
+        print(f"{row['depth']:5} {row['scheme']:10} {words:>8} {row['cpu_s']:8.3f} {sent:9.1f} {returned:8.1f} {ratio}")
 
 
 def main() -> None:
@@ -197,13 +186,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="?", choices=("operations", "jobs"), default="operations")
     parser.add_argument("--depth", type=int, nargs="+", default=[3], help="of jobs (default: 3)")
-    parser.add_argument("--bits", type=int, nargs="*", default=[8, 5, 3], help="of g and h in jobs (default: 8 5 3)")
     add_forms(parser, FORMS)
     parser.add_argument("--rounds", type=int, default=9, help="(default: 9)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if args.what == "jobs":
-        of_jobs = jobs(args.depth, args.bits, args.rounds)
+        of_jobs = jobs(args.depth, args.rounds)
         if args.json:
             print(json.dumps({"machine": machine(["auto"]), "jobs": of_jobs}, indent=2))
         else:

@@ -131,9 +131,6 @@ class PartyConfig(WorkerSettings, Relayed):
     """Defences of this party against leaks of its labels or of its columns."""
     optimizer: Literal["amplified"] | None = None
     """For audits, feature party: train its part of split networks by the malicious local optimiser. It is logged."""
-    gradients: Literal["reverse-sum"] | None = None
-    """For audits, label holder of boosting: mark records in low bits of g and h, so that sums tell bins. It is logged.
-    """
     _policy: Policy = PrivateAttr(default_factory=Policy)
 
     @model_validator(mode="after")

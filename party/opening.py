@@ -38,7 +38,6 @@ from treetap.protocols.libraries import require_library
 from treetap.protocols.messages import Members, MessageRow, members_of
 from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
-from treetap.trees.params import TreeParams
 from treetap.wire.frame import content_of, filled
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
@@ -254,9 +253,6 @@ def checks_of_training(config: PartyConfig, spec: setup_pb2.JobSpec, members: Me
         yield lambda: policy.check_key(name, key)
         if key.on_lattice:
             yield lambda: _check_lattice(name, policy)
-        params = params_of(spec)
-        if isinstance(params, TreeParams) and (protocol.one_role or name != spec.aggregator):
-            yield partial(policy.check_summed_bits, name, params.summed_bits)
     yield lambda: policy.check_proof(name, spec.alignment, len(members.parties))
     yield lambda: policy.check_job(name, sent_in_training(spec, members.coordinator))
     yield lambda: check_own(

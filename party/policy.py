@@ -70,16 +70,10 @@ class Policy(Strict):
     """Label holder of trees, or party of PIVODL, beside `record`: also keep the sums that it opens, from which an audit
     attacks the other parties' columns.
     """
-    schemes: Annotated[list[Literal[tuple(SCHEMES)]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
-    """Schemes under which this party takes part: "paillier", "okamoto-uchiyama" (keys easier to factor at the same
-    length), "lattice" (sums without a key).
-    """
+    schemes: Annotated[list[Literal[SCHEMES]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
+    """Schemes under which this party takes part: "paillier", "lattice" (sums without a key)."""
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     """Shortest key, in bits, of a job; a lattice has none."""
-    require_key_proofs: bool = False
-    """Refuse jobs under schemes whose keys come without a proof of their form: "okamoto-uchiyama". Paillier keys always
-    have one, a lattice has no key.
-    """
     min_lattice_bits: Annotated[int, Field(ge=128, le=256)] = 128
     """Least estimated secrecy, in bits, of a job on a lattice; the sums of a training have 134."""
     min_hiding_bits: Annotated[int, Field(ge=40, le=64)] = 40
@@ -115,10 +109,6 @@ class Policy(Strict):
     min_candidate_bits: Annotated[float, Field(ge=0)] | None = None
     """Fed-EINI: margin in bits by which the combinations of candidate leaves exceed a score's sum, else the prediction
     is refused; 40 is a good value.
-    """
-    max_gradient_bits: Annotated[int, Field(ge=2, le=32)] | None = None
-    """Feature party, or party of PIVODL: refuse jobs whose `gradient_bits` are more, or are not set. Forests of classes
-    are taken, those of numbers refused.
     """
     score_training_records: bool = False
     """Take part in predictions with masked sums of records that the model was trained on."""
@@ -370,12 +360,6 @@ class Policy(Strict):
                 f"{json.dumps(self.schemes)}; if it should, write schemes = {listed} above the tables of {party}'s "
                 f"policy file and send {party} SIGHUP"
             )
-        if self.require_key_proofs and key.bits and not key.proof_bytes:
-            raise Refused(
-                f"{party} takes no part in a job under scheme {key.scheme!r}, whose keys have no proof of their form: "
-                f"its policy says require_key_proofs = true; use scheme = {PAILLIER!r}, or take the line out of "
-                f"{party}'s policy file and send {party} SIGHUP"
-            )
         if not key.on_lattice and key.bits < self.min_key_bits:
             raise Refused(
                 f"{party} takes no part in a job with a key of {key.bits} bits: its policy says min_key_bits = "
@@ -396,16 +380,6 @@ class Policy(Strict):
             raise Refused(
                 f"{party} takes no part in a job on a lattice that hides {hidden} by {math.floor(bits)} bits: its "
                 f"policy says min_hiding_bits = {self.min_hiding_bits}; {_without_lattice(party)}"
-            )
-
-    def check_summed_bits(self, party: str, bits: int | None) -> None:
-        """Raise `Refused` if this party would sum numbers of more bits than it accepts by its columns; None: exact."""
-        most = self.max_gradient_bits
-        if most is not None and (bits is None or bits > most):
-            sums = "exact numbers" if bits is None else f"gradient_bits = {bits}"
-            raise Refused(
-                f"{party} does not sum its columns over {sums} of the records: its policy says max_gradient_bits = "
-                f"{most}; train with gradient_bits = {most} or fewer"
             )
 
     def check_paths(self, party: str, spare: Floats, fault: str) -> None:

@@ -121,7 +121,7 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
 #: Tables of networks.
 OF_NETWORKS = {"[job.bottom.NAME]": Bottom, "[job.top]": Top}
 #: Parameters that are given a value, so that their ranges are looked at too.
-GIVEN = {"early_stopping_rounds": 1, "gradient_bits": 14, "epsilon": 1.0, "label_scale": 1.0}
+GIVEN = {"early_stopping_rounds": 1, "epsilon": 1.0, "label_scale": 1.0}
 
 
 #: Parameters that some protocols keep at their defaults, each with a job that has another value.

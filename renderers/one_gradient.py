@@ -20,10 +20,10 @@ from gmpy2 import mpz, next_prime
 
 from party.boosting.layout import layout
 from renderers.rendering import ROOT, with_tables
+from treetap.additive.paillier.public_key import Packer
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import power
 from treetap.additive.sums.kernels import Tree, add, left_sums, open_tree, root_bins
-from treetap.additive.sums.public_keys import Packer, handed
 from treetap.trees.boosting_criterion import choose, loss_changes
 from treetap.trees.candidates import Shape
 from treetap.trees.loss import Logistic, Quantised
@@ -170,7 +170,7 @@ def candidate_sums(
     """The feature party's sums of the ciphertexts, left of each cut, permuted, in one ciphertext."""
     state: dict[str, Any] = {}
     groups = slots.groups_per_plaintext(public.plain_bits)
-    open_tree(state, JOB, Tree(handed(public), slots.bits, groups, [bins], [(0,)], joint_cells=True))
+    open_tree(state, JOB, Tree(public.to_bytes(), slots.bits, groups, [bins], [(0,)], joint_cells=True))
     add(state, JOB, codes, ciphertexts)
     left, _ = left_sums(state, JOB, [root_bins(state, JOB)[0]], [Shape(bins, has_missing=False)])
     values = public.read(left)[ORDER]

@@ -12,7 +12,6 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
@@ -179,11 +178,10 @@ def _small_tables() -> Iterator[None]:
 def _short_proofs() -> Iterator[None]:
     """Let this process prove the form of keys in few rounds; processes that it starts do so in those of production."""
     from tests.prepared import FEW_ROUNDS
-    from treetap.protocols.key_options import PAILLIER, SCHEMES
+    from treetap.protocols import key_options
 
-    few = replace(SCHEMES[PAILLIER], proof_rounds=FEW_ROUNDS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SCHEMES, PAILLIER, few)
+        patch.setattr(key_options, "PROOF_ROUNDS", FEW_ROUNDS)
         yield
 
 

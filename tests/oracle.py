@@ -1,8 +1,8 @@
 """An independent, naive trainer: what every tree protocol must equal, node for node.
 
 Plain Python loops over raw columns; no histogram, no sibling subtraction, no array arithmetic. From the library it
-takes the parameters, the number of fraction bits and the rounding of `gradient_bits`, nothing else. It follows the
-order of operations that the library documents, so that gains that tie there tie here.
+takes the parameters and the number of fraction bits, nothing else. It follows the order of operations that the library
+documents, so that gains that tie there tie here.
 
 It also reports what makes a comparison with another program unfair: how often the best loss change was shared by splits
 that divide the records differently (`ties`), and the smallest relative lead of a winning split over the next best
@@ -16,12 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy.typing as npt
 
 from tests import draws
-from treetap.trees import sampling
 from treetap.trees.loss import FRACTION_BITS
 from treetap.trees.params import BoostingParams
 
@@ -138,10 +137,7 @@ def oracle_train(
             drawn = draws.rows(params.seed, index, params.subsample, training)
             grower = _Tree(columns, cuts, params, index, drawn)
             own_g, own_h = ([[each[i][k] for k in range(first, first + width)] for i in range(n)] for each in (g, h))
-            unit = [scale / ONE] * width, [1.0 / ONE] * width
-            grower.summed = grower.exact = Summands(own_g, own_h, *unit)
-            if params.gradient_bits is not None:
-                grower.summed = grower.rounded(params.gradient_bits, range(first, first + width), scale)
+            grower.g, grower.h, grower.scale = own_g, own_h, scale
             grower.labels, grower.xi, grower.categories = y, xi, categories or {}
             grower.counted = grower.sampled if counts_drawn else [True] * n
             alone = index < own_trees
@@ -327,20 +323,12 @@ def within(rows: list[int], labels: Sequence[Any], xi: float) -> bool:
     return True
 
 
-class Summands(NamedTuple):
-    """g and h of each record and output as integers, and what one of them is worth, by output."""
-
-    g: list[list[int]]
-    h: list[list[int]]
-    unit_g: list[float]
-    unit_h: list[float]
-
-
 class _Tree:
     """Grows one tree by trying every candidate on every record."""
 
-    summed: Summands
-    exact: Summands  # by which leaves are weighed
+    g: list[list[int]]  # of each record and output, as integers
+    h: list[list[int]]
+    scale: float  # of g
     labels: list[float]
     counted: list[bool]
     xi: float | None = None
@@ -407,31 +395,12 @@ class _Tree:
         name = self.columns[candidate[0]][0]
         return self.directions[name][candidate[1]] if name in self.directions else 0
 
-    def sums(self, rows: list[int], summands: Summands | None = None) -> tuple[list[float], list[float]]:
+    def sums(self, rows: list[int]) -> tuple[list[float], list[float]]:
         """G and H of the sampled ones of `rows`: summed as integers, then turned into floats."""
-        rows, of = [i for i in rows if self.sampled[i]], summands or self.summed
-        outputs = range(len(of.g[0]))
-        G = [float(sum(of.g[i][k] for i in rows)) * of.unit_g[k] for k in outputs]
-        H = [float(sum(of.h[i][k] for i in rows)) * of.unit_h[k] for k in outputs]
+        rows, outputs = [i for i in rows if self.sampled[i]], range(len(self.g[0]))
+        G = [float(sum(self.g[i][k] for i in rows)) * (self.scale / ONE) for k in outputs]
+        H = [float(sum(self.h[i][k] for i in rows)) * (1.0 / ONE) for k in outputs]
         return G, H
-
-    def rounded(self, bits: int, outputs: Sequence[int], scale: float) -> Summands:
-        """g and h in few bits: by the largest of the sampled records, up or down by the shared draws."""
-        parts: list[list[list[int]]] = []
-        units: list[list[float]] = []
-        for kind, values, most in (("g", self.exact.g, 2 ** (bits - 1) - 1), ("h", self.exact.h, 2**bits - 1)):
-            steps = []
-            part = [list(row) for row in values]
-            for k, output in enumerate(outputs):
-                steps.append(max([1, *(abs(values[i][k]) for i in range(len(part)) if self.sampled[i])]) / most)
-                chances = sampling.generator(self.params.seed, "rounding", self.index, kind, output).random(len(part))
-                for i, draw in enumerate(chances.tolist()):
-                    whole = math.floor(values[i][k] / steps[k] + draw)
-                    least = -most if kind == "g" else min(values[i][k], 1)
-                    part[i][k] = min(max(whole, least), most)
-            parts.append(part)
-            units.append([step * ((scale if kind == "g" else 1.0) / ONE) for step in steps])
-        return Summands(parts[0], parts[1], units[0], units[1])
 
     def gain(self, G: list[float], H: list[float]) -> float:
         total = 0.0
@@ -488,10 +457,10 @@ class _Tree:
 
         def reach(node: int) -> None:
             self.low, self.high = bounds[node]
-            _, H = self.sums(rows[node])
+            G, H = self.sums(rows[node])
             weights = [
-                self.weight(g, h) * self.params.learning_rate if by > 0 and by >= self.params.min_child_weight else 0.0
-                for g, h, by in zip(*self.sums(rows[node], self.exact), H, strict=True)
+                self.weight(g, h) * self.params.learning_rate if h > 0 and h >= self.params.min_child_weight else 0.0
+                for g, h in zip(G, H, strict=True)
             ]
             tree.nodes[node] = OracleLeaf(tuple(weights), sum(H))
             below = node.bit_length() - root.bit_length()

@@ -20,7 +20,7 @@ from tests.forest.oracle import forest_train
 from tests.oracle import OracleLeaf, OracleModel, OracleSplit, OracleTree, oracle_predict, oracle_train
 from treetap.models.store import read_model
 from treetap.protocols.job_spec import put_params
-from treetap.protocols.key_options import PAILLIER, SCHEMES
+from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.protocols.registry import training, training_name
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import ForestParams, TreeParams
@@ -199,7 +199,7 @@ def spec(params: JobParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSp
     if not training(training_name(made)).grows_trees:
         del given["scheme"], given["key_bits"], given["obfuscation"]
     given |= changes
-    if given.get("scheme") in SCHEMES and not SCHEMES[given["scheme"]].key_bits:
+    if given.get("scheme") == LATTICE:
         own = changes if "scheme" in changes else {}  # a test that means another scheme's keys does not get them
         given |= {"key_bits": own.get("key_bits", 0), "obfuscation": own.get("obfuscation", "")}
     made.MergeFrom(setup_pb2.JobSpec(**given))

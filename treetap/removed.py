@@ -1,7 +1,8 @@
 """What earlier versions had and this one has not: one table, a row each, from which every refusal of one is made.
 
-`where` is the name of the schema that had the key (`treetap.strict`), `COMMANDS` for words of the command line, or
-`STATE` for a file of a party's state folder. A value that is no longer known is named as `key = 'value'`.
+`where` is the name of the schema that had the key (`treetap.strict`), `COMMANDS` for words of the command line,
+`STATE` for a file of a party's state folder, or `BASE` for an entry of the manifest of a model from which a training
+continues. A value that is no longer known is named as `key = 'value'`, also of a list.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from treetap.errors import ConfigError
 
-COMMANDS, STATE = "commands", "state folder"
+COMMANDS, STATE, BASE = "commands", "state folder", "base model"
 #: The last commit that reads what this version refuses.
 LAST = "11ce4873"
 
@@ -31,6 +32,7 @@ class Removed(NamedTuple):
 #: Kinds of charges in ledgers of earlier versions: they are read and shown, and count for no limit of today.
 CHARGED = ("cells in small groups", "opened leaf table", "stops by max_column_leakage")
 
+_ATTACK = "leave it out; benchmarks/crafted_gradients.py has the attack, and an audit finds it in a transcript"
 REMOVED: tuple[Removed, ...] = (
     Removed(
         "PartyConfig",
@@ -92,6 +94,15 @@ REMOVED: tuple[Removed, ...] = (
     Removed(COMMANDS, "model history", "read `history` of `treetap model show --json`"),
     Removed(COMMANDS, "model open-leaves", f"open leaf tables with treetap of commit {LAST}"),
     Removed(COMMANDS, "model check-leaves", f"check opened leaf tables with treetap of commit {LAST}"),
+    Removed("JobOptions", "scheme = 'okamoto-uchiyama'", "write 'paillier', or 'lattice', which is many times as fast"),
+    Removed("Policy", "schemes = 'okamoto-uchiyama'", "write 'paillier' or 'lattice' in its place"),
+    Removed("Policy", "require_key_proofs", "leave it out: every key of Paillier's has a proof, and a lattice no key"),
+    Removed("Parameters", "gradient_bits", "leave it out: sums are exact"),
+    Removed("Policy", "max_gradient_bits", "leave it out; a feature party's column_privacy bounds what sums tell"),
+    Removed(BASE, "gradient_bits", "train a base model without it"),
+    Removed("PartyConfig", "gradients", _ATTACK),
+    Removed("PartyTable", "gradients", _ATTACK),
+    Removed(BASE, "reverse_sum", "train a base model whose gradients mark no records"),
 )
 
 

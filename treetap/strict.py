@@ -135,7 +135,7 @@ def _removed(location: tuple[int | str, ...], kind: str, value: object, schema: 
     """The row of a key or a value that an earlier version had."""
     if kind not in ("extra_forbidden", "literal_error"):
         return None
-    *tables, key = location
+    *tables, key = location if isinstance(location[-1], str) else location[:-1]  # of a list, whose value has no place
     places = (base.__name__ for base in _schema_at(schema, tables).__mro__)
     return removed(places, str(key) if kind == "extra_forbidden" else f"{key} = {value!r}")
 

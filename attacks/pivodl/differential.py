@@ -94,4 +94,4 @@ def _of_node(solved: SolvedGains, tree: PivodlTree, node: int, sums: Ints, score
     rows = tree.records(node)
     if rows is None or np.isnan(scores[rows]).any():
         return None
-    return counted(rows, sums, solved.negative(tree.view.index, rows, scores), solved.one)
+    return counted(rows, sums, solved.negative(rows, scores), UNIT)

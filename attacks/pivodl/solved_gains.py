@@ -16,9 +16,6 @@ and a child whose records and scores the party knows:
    leaf its exact weight.
 5. Exact weights give the scores of the records that are known to be in the leaves, for the next tree.
 
-With `gradient_bits` the attack is the same: every party knows how a number is rounded, and the units between the two
-labels of a record are a whole number.
-
 Without announced gains (`gain_comparison = "secure"`) there is no equation. Jobs of several outputs have more unknowns
 than equations, and the gradients of a regression lie on no lattice: these are not attacked.
 """
@@ -36,6 +33,7 @@ from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.trees.boosting_criterion import open_sums
 from treetap.trees.job_params import BINARY
+from treetap.trees.loss import UNIT
 from treetap.trees.pivodl_rules import GAIN_BITS, gains_of, weights_of
 from treetap.trees.shared_label_loss import SharedLabelLoss
 
@@ -110,7 +108,7 @@ class SolvedGains:
                 continue
             inverted.tried += 1
             child, rows = side
-            negative = self.negative(tree.view.index, rows, scores)
+            negative = self.negative(rows, scores)
             solutions = self._likely(rows, list(self._solutions(inverted.sums[node], gain, negative)))
             if len(solutions) == 1:
                 positives, sums = solutions[0]
@@ -119,7 +117,7 @@ class SolvedGains:
         inverted.sums = closed(inverted.sums, tree.splits)
         for leaf in tree.leaves:
             if leaf in inverted.sums:
-                inverted.weights[leaf] = weights_of(inverted.sums[leaf], self._loss.summed, self._params)
+                inverted.weights[leaf] = weights_of(inverted.sums[leaf], self._loss.scale, self._params)
         return inverted
 
     @staticmethod
@@ -141,26 +139,21 @@ class SolvedGains:
         distances = sorted((abs(solution[0] - expected), place) for place, solution in enumerate(solutions))
         return [solutions[distances[0][1]]] if distances[0][0] < distances[1][0] else solutions
 
-    def negative(self, tree: int, rows: Ints, scores: Floats) -> Ints:
-        """(n, 2) g and h of the records `rows` in a tree before which all have these scores (N,), all of class 0."""
-        return self._loss.summands(scores[rows, np.newaxis], np.zeros(len(rows), dtype=np.int64), tree, rows)
-
-    @property
-    def one(self) -> int:
-        """The difference that its label makes to g of a record, as it is summed."""
-        return self._loss.one
+    def negative(self, rows: Ints, scores: Floats) -> Ints:
+        """(n, 2) g and h of the records `rows`, all of class 0, in a tree before which all have these scores (N,)."""
+        return self._loss.gradients(scores[rows, np.newaxis], np.zeros(len(rows), dtype=np.int64))
 
     def _solutions(self, total: Ints, gain: int, negative: Ints) -> Iterator[tuple[int, Ints]]:
         """Numbers of records of the second class in a child, and its sums (2,), that give the announced gain."""
-        constant, near, one = negative.sum(axis=0), set(), self.one
-        (G,), (H,), _ = open_sums(np.append(total, 0), self._loss.summed)
-        (constant_G,), (constant_H,), _ = open_sums(np.append(constant, 0), self._loss.summed)
+        constant, near = negative.sum(axis=0), set()
+        (G,), (H,), _ = open_sums(np.append(total, 0), self._loss.scale)
+        (constant_G,), (constant_H,), _ = open_sums(np.append(constant, 0), self._loss.scale)
         for root in _roots(float(G), float(H), float(constant_H), gain * 2.0**-GAIN_BITS, self._params.reg_lambda):
             middle = round(float(constant_G) - root)
             near |= {middle - 1, middle, middle + 1}
         for positives in sorted(near & set(range(len(negative) + 1))):
-            sums = np.array([int(constant[0]) - positives * one, int(constant[1])], dtype=np.int64)
-            if int(gains_of(sums[np.newaxis], total, self._loss.summed, self._params)[0]) == gain:
+            sums = np.array([int(constant[0]) - positives * UNIT, int(constant[1])], dtype=np.int64)
+            if int(gains_of(sums[np.newaxis], total, self._loss.scale, self._params)[0]) == gain:
                 yield positives, sums
 
     def _added(self, tree: PivodlTree, inverted: InvertedTree, records: int) -> Floats:

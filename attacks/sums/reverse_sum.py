@@ -2,8 +2,8 @@
 
 Weng et al., "Practical Privacy Attacks on Vertical Federated Learning" (arXiv 2011.09290): a label holder hides numbers
 in low digits of g and h. Here a mark is a bit of g or h that is 1 in one record alone, as are all bits below it
-(`treetap.trees.reverse_sum.marks_of`): of any opened sum it says whether the record is in it, whatever else was summed.
-The attack finds marks by the label holder's own summands; those of an honest training have none, or few by chance.
+(`marks_of`): of any opened sum it says whether the record is in it, whatever else was summed. The attack finds marks by
+the label holder's own summands; those of an honest training have none, or few by chance.
 
 1. Read the marks at the root: of each candidate, which marked records are left of it.
 2. Link candidates over trees, and put those of one column in order (`linking`), by the root's sums with a slot for each
@@ -26,10 +26,26 @@ from attacks.sums.schema import MarkedCells
 from attacks.sums.scoring import Truth, cells_read
 from attacks.sums.sketches import Bools, Ints, PartySums, sums_of
 from treetap.errors import BadInput
-from treetap.trees.reverse_sum import marks_of
 
 #: The reason for which nothing is read of an honest training.
 HONEST = "no bit of g or h marks a record: they are as labels make them"
+
+
+def marks_of(values: Ints) -> list[Ints]:
+    """Of each slot of summed values (n, S) the record that each low bit marks, -1: none; as many bits as can be read.
+
+    A bit can be read in any sum if it and all bits below it are 1 in one record at most: then no sum of them carries.
+    """
+    of_slots = []
+    for column in values.T:
+        places: list[int] = []
+        for bit in range(np.iinfo(np.int64).bits - 1):
+            having = np.flatnonzero(column >> bit & 1)
+            if len(having) > 1:
+                break
+            places.append(int(having[0]) if len(having) else -1)
+        of_slots.append(np.array(places, dtype=np.int64))
+    return of_slots
 
 
 @dataclass(frozen=True, eq=False)

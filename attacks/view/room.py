@@ -15,7 +15,7 @@ from attacks.schema import Count, Findings
 from attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.protocols.key_options import KeyKind
-from treetap.trees.gradient_bits import record_bounds
+from treetap.trees.loss import record_bounds
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.slots import Slots, width_for
 from treetap.wire.v2 import setup_pb2
@@ -51,7 +51,7 @@ def room_opened(spec: setup_pb2.JobSpec, params: TreeParams, opened: OpenedSums)
         return None
     first, records = opened.trees[0], opened.records
     counts = np.flatnonzero((first.values == params.drawn(first.index, records)[:, None]).all(axis=0))
-    outputs, (g, h) = int(counts[0]) // 2, record_bounds(params.objective, params.gradient_bits, params.largest_factor)
+    outputs, (g, h) = int(counts[0]) // 2, record_bounds(params.objective, params.largest_factor)
     bounds = [g] * outputs + [h] * outputs + [1] * (first.values.shape[1] - 2 * outputs)
     candidates = max(
         len(sums) for tree in opened.trees for of_party in tree.sums.values() for sums in of_party.values()

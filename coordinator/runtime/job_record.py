@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError, Message
 
-from treetap.protocols.key_options import KeyKind
+from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.registry import TRAINING, prediction_name, training, training_name
 from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, setup_pb2, types_pb2
@@ -80,8 +80,7 @@ class Submitted:
         """That of encrypted sums; empty: there is none to choose."""
         if self.protocol in TRAINING and training(self.protocol).grows_trees:  # a journal may name none
             return KeyKind.of(self.spec).scheme
-        by_eini = self.protocol == "eini"
-        return KeyKind.of(self.opening.parameters.eini).scheme if by_eini else ""
+        return PAILLIER if self.protocol == "eini" else ""
 
     @property
     def members(self) -> list[str]:

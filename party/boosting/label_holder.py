@@ -22,7 +22,7 @@ from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import Measured
-from treetap.errors import ConfigError, DataError
+from treetap.errors import DataError
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
@@ -32,7 +32,6 @@ from treetap.trees.boosting_rounds import MeasuredRounds, Start, Weights
 from treetap.trees.growing_tree import with_zeros
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
-from treetap.trees.reverse_sum import KEPT_BITS, ReverseSum
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import control_pb2, setup_pb2
 
@@ -44,7 +43,7 @@ class LabelHolder:
     """Sends new encrypted gradients of the sampled records for every tree."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
-        self._context, self._spec, self._config = context, spec, config
+        self._context, self._spec = context, spec
         self._params = params_as(spec, BoostingParams)
         withholding = self._withholding = config.withholding
         self._limited = withholding.xi is not None
@@ -88,13 +87,11 @@ class LabelHolder:
 
         Raises:
             Refused: sums of a feature party have noise, and the policy does not take such.
-            ConfigError: the job has more trees than that noise is for, its parties have defences that do not go
-                together, or a setting for audits does not fit.
+            ConfigError: the job has more trees than that noise is for, or its parties have defences that do not go
+                together.
         """
         labels = self._job.data.labels
-        outputs = self._params.outputs_per_tree(len(labels.classes))
-        self._job.marks = self._marks(outputs)
-        slots = 2 * outputs + 1
+        slots = 2 * self._params.outputs_per_tree(len(labels.classes)) + 1
         self._job.noised = await self._noised.hear(self._most_trees(), len(labels.values), slots)
         return await self._job.make_keys()
 
@@ -114,8 +111,6 @@ class LabelHolder:
         await self._noised.check_late()
         t = request.round
         values, scale, sampled = required(self._state).derivatives(t)
-        if self._job.marks is not None:
-            values = self._job.marks.crafted(values, t)
         labels, withholding = self._job.data.labels, self._withholding
         values, limit = withholding.counted(values, labels.values, len(labels.classes), sampled)
         alone = withholding.grows_alone(t)
@@ -147,29 +142,6 @@ class LabelHolder:
         """Delete the key in the workers."""
         await self._encrypted.close()
 
-    def _marks(self, outputs: int) -> ReverseSum | None:
-        """The marks of trees with that many outputs, which the log tells; None unless this party's file asks for them.
-
-        Raises:
-            ConfigError: g and h have no bits to spare for marks.
-        """
-        if self._config.gradients is None:
-            return None
-        marks, party = ReverseSum.of(self._params, outputs), self._context.party
-        if not marks.marks:
-            raise ConfigError(
-                f'gradients = "reverse-sum" of {party} marks records in bits of g and h beyond {KEPT_BITS}, and the '
-                f"job has gradient_bits = {self._params.gradient_bits}: leave one of the two out",
-                party=party,
-            )
-        log.warning(
-            'job %s: gradients = "reverse-sum" in this party\'s file: every tree marks %d records in low bits of their '
-            "g and h, so that sums tell their bins, an attack, for audits",
-            self._context.job,
-            marks.marks,
-        )
-        return marks
-
     def _most_trees(self) -> int:
         """The most trees of an attempt."""
         return self._params.n_estimators * self._params.trees_per_round(len(self._job.data.labels.classes))
@@ -186,7 +158,7 @@ class LabelHolder:
         loss.check(labels.values)
         records, outputs = len(labels.values), self._params.outputs_per_tree(len(labels.classes))
         key = KeyKind.of(self._spec)
-        remedy = " or ".join(["multi_strategy = 'one_output_per_tree'", *([key.remedy] if key.bits else [])])
+        remedy = " or ".join(["multi_strategy = 'one_output_per_tree'", *(["a longer key"] if key.bits else [])])
         if self._limited:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
         plain = layout(self._params, records, outputs)

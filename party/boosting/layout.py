@@ -8,8 +8,7 @@ from typing import NamedTuple
 from party.growth.column_noise import widths_of
 from treetap.errors import Malformed
 from treetap.privacy.column_privacy import ColumnPrivacy
-from treetap.trees.gradient_bits import record_bounds
-from treetap.trees.loss import check_sums
+from treetap.trees.loss import check_sums, record_bounds
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots, width_for
@@ -27,7 +26,7 @@ def layout(
         ConfigError: such sums need wider slots than there are.
     """
     check_sums(params.objective, records, params.largest_factor)
-    g_max, h_max = record_bounds(params.objective, params.gradient_bits, params.largest_factor)
+    g_max, h_max = record_bounds(params.objective, params.largest_factor)
     widths = widths_of(records, [g_max] * outputs + [h_max] * outputs + [1], noises)
     widths += [width_for(records, 1)] * classes
     return Slots(tuple(widths))

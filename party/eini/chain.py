@@ -18,7 +18,7 @@ from party.prediction.tree_scoring import TreeScoring
 from party.protocols import PredictionJob
 from party.runtime.context import StepContext
 from treetap.protocols.eini import ChainSizes
-from treetap.protocols.key_options import KeyKind
+from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.prediction import present
 from treetap.protocols.registry import prediction_name
 from treetap.trees.local_values import GoesLeft
@@ -61,7 +61,7 @@ class ChainPlace:
 def sizes_of(job: PredictionJob) -> ChainSizes:
     """The sizes of a prediction along a chain, as far as they follow from its opening."""
     opening = job.opening
-    key = KeyKind.of(opening.parameters.eini) if prediction_name(opening) == "eini" else None
+    key = KeyKind(PAILLIER, opening.parameters.eini.key_bits) if prediction_name(opening) == "eini" else None
     return ChainSizes(members=job.members, key=key, block=max(1, opening.block))
 
 

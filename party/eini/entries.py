@@ -29,11 +29,11 @@ from party.runtime.messages import MESSAGE_BYTES, ciphertext_body, ciphertexts_i
 from party.runtime.outbox import Series
 from party.setup.key_proofs import make_proof
 from party.setup.steps import make_key, send_key, take_key
+from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember, ciphertexts_of, entry_slots
-from treetap.additive.sums.public_keys import PublicKey
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.protocols.eini import ChainSizes
-from treetap.protocols.key_options import KeyKind
+from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.trees.leaf_entries import SUM_BITS, LeafEntries
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.shapley_entries import AttributionEntries
@@ -46,7 +46,7 @@ class LabelHolderEnd:
         """Raises Refused if the key is shorter than the policy allows."""
         self._context, self._opening, self._chain = job.context, job.opening, job.chain
         self._scoring, self._sizes, self._advance = scoring, sizes, advance
-        self._key = KeyKind.of(job.opening.parameters.eini)
+        self._key = KeyKind(PAILLIER, job.opening.parameters.eini.key_bits)
         job.context.policy.check_key(job.config.name, self._key)
         self._leaves: LeafEntries | None = None
         self._scores: EntrySums | None = None
@@ -89,8 +89,7 @@ class LabelHolderEnd:
             owner = EntryKeyHolder(engine, secret, scores.slots, obfuscation, SUM_BITS, token)
         except PlaintextOverflow as failure:
             raise BadInput(
-                f"{scores.slots} classes do not fit one ciphertext ({failure}): use {self._key.remedy} for this "
-                "prediction"
+                f"{scores.slots} classes do not fit one ciphertext ({failure}): use a longer key for this prediction"
             ) from failure
         await scores.start(owner)
         sizes = [self._scoring.records.size, scores.fitting]
@@ -126,7 +125,7 @@ class FeaturePartyEnd:
         """Raises Refused if the key is shorter than the policy allows."""
         self._context, self._opening, self._members = job.context, job.opening, len(job.chain)
         self._opened, self._sizes, self._place = opened, sizes, place
-        self._key = KeyKind.of(job.opening.parameters.eini)
+        self._key = KeyKind(PAILLIER, job.opening.parameters.eini.key_bits)
         job.context.policy.check_key(job.config.name, self._key)
         self.scores: EntryMasking | None = None
         self.attributions: EntryMasking | None = None

@@ -179,7 +179,7 @@ class LabelHolder:
         outputs, key = self._targets_of(labels).values.shape[1], KeyKind.of(self._spec)
         noises = [*self._noised.noises.values()]
         slots = layout(self._params, len(labels.values), outputs, self._label_slots(labels), noises)
-        remedy = key.remedy if key.bits else "labels of fewer classes"
+        remedy = "a longer key" if key.bits else "labels of fewer classes"
         if self._classes_in_slots:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
         self._encrypted.fit(slots, labels, remedy)

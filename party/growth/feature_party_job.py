@@ -32,7 +32,7 @@ from party.setup.steps import (
     take_key,
     without_columns,
 )
-from treetap.additive.sums.public_keys import PublicKey
+from treetap.additive.paillier.public_key import PublicKey
 from treetap.models.store import CELLS, COLUMN_PRIVACY, TREES
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes

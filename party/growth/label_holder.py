@@ -22,7 +22,7 @@ from party.runtime.context import StepContext, required
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import CELLS, COLUMN_PRIVACY, MARKED
+from treetap.models.store import CELLS, COLUMN_PRIVACY
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.criterion import Criterion
@@ -257,8 +257,7 @@ class LabelHolderGrowth:
         self._job.reached.keep(t, {leaf: growing.rows[leaf] for leaf in growing.leaves()}, len(growing.values))
         cells = {CELLS: tree.offered.cells} if tree.offered.cells else {}
         noised = {COLUMN_PRIVACY: self._job.noised} if self._job.noised else {}
-        marked = {} if self._job.marks is None else {MARKED: {"records_of_a_tree": self._job.marks.marks}}
-        self._job.stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own, **cells, **noised, **marked})
+        self._job.stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own, **cells, **noised})
         if metrics := tree.state.metrics:
             trees = tree.state.trees
             keep_round(self._context.store, trees // tree.state.trees_per_round - 1, trees, metrics)

@@ -40,7 +40,6 @@ from treetap.models.store import (
     HIDES_CONSTANTS,
     HISTORY,
     LEAKAGE,
-    MARKED,
     REPAIRED,
     TREES,
     VALUES,
@@ -53,7 +52,6 @@ from treetap.trees.boosting_rounds import Start
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.metrics import finite
 from treetap.trees.params import TreeParams
-from treetap.trees.reverse_sum import ReverseSum
 from treetap.trees.slots import Slots
 from treetap.trees.withholding import NOTHING
 from treetap.wire.metric_history import columns
@@ -70,7 +68,6 @@ class LabelHolderJob:
         stored: the trees on disk.
         reached: the leaves of their records, where values are to be repaired.
         noised: by feature party whose sums have noise, the manifest's entry on it.
-        marks: of records in what is summed, for audits.
     """
 
     def __init__(
@@ -101,7 +98,6 @@ class LabelHolderJob:
         self.sizes = TreeSizes(members=members, key=KeyKind.of(spec), params=params, rounds=rounds)
         self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
         self.noised: dict[str, dict[str, float]] = {}
-        self.marks: ReverseSum | None = None
         self._data: LabelledTable | None = None
         self._split_table: SplitTable | None = None
         self._state: LabelState | None = None
@@ -268,7 +264,6 @@ class LabelHolderJob:
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
             **entry_of(CELLS, lines[self.base_trees :]),
             **entry_of(COLUMN_PRIVACY, lines[self.base_trees :]),
-            **entry_of(MARKED, lines[self.base_trees :]),
             **mode_of(self._params, self._base.manifest if self._base else None),
             **(self._base.described() if self._base else {}),
             **state.summary(),

@@ -108,9 +108,9 @@ class OwnLabels:
 
     @property
     def derivatives(self) -> Ints:
-        """(m, 2K) g and h at the present scores, as the tree sums them."""
+        """(m, 2K) g and h at the present scores."""
         if self._derivatives is None:
-            self._derivatives = self.loss.summands(self._scores, self._scaled, self.trees, self.rows)
+            self._derivatives = self.loss.gradients(self._scores, self._scaled)
         return self._derivatives
 
     def add(self, places: Rows, weight: Floats) -> None:

@@ -117,7 +117,7 @@ class Settlement:
         for leaf in sorted(leaves):
             if tree.keeper(leaf) != me.name:
                 continue
-            weight = weights_of(tree.sums[leaf], self._own.loss.summed, me.params)
+            weight = weights_of(tree.sums[leaf], self._own.loss.scale, me.params)
             tree.weights[leaf] = weight
             source = tree.source_above(leaf)
             noised = self._released(leaf, weight) if source is not None else weight

@@ -139,7 +139,7 @@ class Party:
         tree = await self._joint_sums().root(t)
         me, own, ownership = self._me, self._job.own, required(self._ownership)
         source = Source(me, self._keys, self._sums, ownership, tree, columns)
-        split_party = SplitParty(me, self._keys, tree, own.loss.summed)
+        split_party = SplitParty(me, self._keys, tree, own.loss.scale)
         divisions = Divisions(me, ownership, tree, source, split_party)
         settlement = Settlement(me, self._keys.slots, own, ownership.owners, self._noise, tree)
         self._roles = _Roles(tree, source, split_party, divisions, settlement, {})

@@ -22,7 +22,7 @@ from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.privacy.masks import MaskKey, PairwiseMasks
 from treetap.process.together import together
 from treetap.protocols.key_options import KeyKind
-from treetap.trees.gradient_bits import record_bounds
+from treetap.trees.loss import record_bounds
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import NONCE_BYTES, RoleDraws, commitment
 from treetap.trees.slots import Slots, width_for
@@ -156,7 +156,7 @@ def slots_of(params: PivodlParams, records: int) -> Slots:
     Raises:
         PlaintextOverflow: such sums need wider slots than there are.
     """
-    g_most, h_most = record_bounds(params.objective, params.gradient_bits)
+    g_most, h_most = record_bounds(params.objective)
     return Slots((width_for(records, g_most),) * params.width + (width_for(records, h_most),) * params.width)
 
 

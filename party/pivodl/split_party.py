@@ -18,7 +18,6 @@ from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
 from treetap.errors import Malformed
-from treetap.trees.gradient_bits import Scale
 from treetap.trees.pivodl_rules import Best, best_of, least_gain
 from treetap.wire.v2 import pivodl_pb2
 
@@ -45,10 +44,10 @@ class SplitParty:
     """The sums that this party has opened at the open nodes of the level.
 
     Args:
-        scale: that of sums, see `treetap.trees.shared_label_loss`.
+        scale: of g, see `treetap.trees.shared_label_loss`.
     """
 
-    def __init__(self, me: Participant, keys: PartyKeys, tree: GrowingTree, scale: Scale) -> None:
+    def __init__(self, me: Participant, keys: PartyKeys, tree: GrowingTree, scale: float) -> None:
         self._me, self._keys, self._tree, self._scale = me, keys, tree, scale
         self._recorded = RecordedSums(me.context)
         self.opened: dict[int, Opened] = {}

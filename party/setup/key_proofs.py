@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from party.runtime.context import StepContext
-from treetap.additive.sums.public_keys import PublicKey, check_proof, handed
+from treetap.additive.paillier.key_proof import check_in_worker
+from treetap.additive.paillier.public_key import PublicKey
 from treetap.errors import Malformed
-from treetap.protocols.key_options import SCHEMES
 
 
 async def make_proof(context: StepContext, prove: Callable[[bytes], Awaitable[bytes]]) -> bytes:
-    """The proof of the own key's form in this attempt; empty where the scheme has none.
-
-    `prove`: of the key's holder, which has a worker make it.
-    """
+    """The proof of the own key's form in this attempt; `prove`: of the key's holder, which has a worker make it."""
     return await prove(_bound_to(context, context.party))
 
 
@@ -28,15 +25,13 @@ async def check_key_proof(context: StepContext, prover: str, public: PublicKey, 
     Raises:
         Malformed: it does not fit the key, or it is of another job, attempt or party.
     """
-    if not SCHEMES[public.scheme].proof_rounds and not proof:
-        return
     try:
         await context.key_engine.call(
-            worker % context.key_engine.workers, check_proof, handed(public), proof, _bound_to(context, prover)
+            worker % context.key_engine.workers, check_in_worker, public.to_bytes(), proof, _bound_to(context, prover)
         )
     except Malformed as failure:
         raise Malformed(
-            f"{prover} sent a {public.scheme} modulus that its proof does not fit: {failure}; {context.party} has not "
+            f"{prover} sent a Paillier modulus that its proof does not fit: {failure}; {context.party} has not "
             f"used the key. Compare the releases of treetap at both: if they are the same, {prover} departs from the "
             "protocol"
         ) from failure

@@ -28,7 +28,7 @@ def fitting(slots: Slots, labels: Labels, key: KeyKind, remedy: str) -> Slots:
     try:
         slots.groups_per_plaintext(key.plain_bits)
     except PlaintextOverflow as failure:
-        holder = f"a {key.scheme} key of {key.bits} bits" if key.bits else f"scheme {key.scheme!r}"
+        holder = f"a Paillier key of {key.bits} bits" if key.bits else f"scheme {key.scheme!r}"
         raise BadInput(
             f"{len(labels.classes)} classes of {len(labels.values)} records need {slots.bits} bits in one plaintext, "
             f"{holder} has {key.plain_bits}: use {remedy}"

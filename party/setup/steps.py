@@ -17,14 +17,13 @@ import numpy as np
 from party.config import PartyConfig
 from party.runtime.context import StepContext, required
 from party.setup.key_proofs import check_key_proof
-from treetap.additive.sums import secret_keys
-from treetap.additive.sums.public_keys import PublicKey, public_key
-from treetap.additive.sums.secret_keys import SecretKey
+from treetap.additive.paillier.public_key import PublicKey
+from treetap.additive.paillier.secret_key import SecretKey
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.names import check_name, did_you_mean
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_of
-from treetap.protocols.key_options import SCHEMES, KeyKind
+from treetap.protocols.key_options import LATTICE_BINS, PAILLIER, KeyKind
 from treetap.protocols.registry import training_name
 from treetap.tables.binned import bin_columns, refuse_columns
 from treetap.tables.categories import Category
@@ -115,12 +114,11 @@ async def load_job_table(
 
 def refuse_bins(table: Table, key: KeyKind) -> None:
     """Raise `DataError` for the first column whose categories are more than the bins that the job's scheme sums."""
-    most = SCHEMES[key.scheme].most_bins
-    for name, count in table.category_counts.items() if most else ():
-        if count > most:
+    for name, count in table.category_counts.items() if key.on_lattice else ():
+        if count > LATTICE_BINS:
             raise DataError(
-                f"{table.path}: column {name!r} has {count} categories, and scheme = {key.scheme!r} takes {most}: use "
-                'encode = "ordinal" for it, or train with scheme = "paillier"'
+                f"{table.path}: column {name!r} has {count} categories, and scheme = {key.scheme!r} takes "
+                f'{LATTICE_BINS}: use encode = "ordinal" for it, or train with scheme = "paillier"'
             )
 
 
@@ -193,14 +191,14 @@ def manifest_of(context: StepContext, spec: setup_pb2.JobSpec, table: Table, mis
 
 async def make_key(context: StepContext, key: KeyKind) -> SecretKey:
     """Label holder: a key pair for one attempt at a job, which is never stored on disk."""
-    log.info("job %s makes a %s key of %d bits", context.job, key.scheme, key.bits)
+    log.info("job %s makes a Paillier key of %d bits", context.job, key.bits)
     if key.breakable:
         log.warning(
             "job %s uses a %d-bit key: it can be broken, and is for tests and for reproducing figures only",
             context.job,
             key.bits,
         )
-    return await context.offload(lambda: secret_keys.generate(key.scheme, key.bits, allow_breakable=key.breakable))
+    return await context.offload(lambda: SecretKey.generate(key.bits, allow_breakable=key.breakable))
 
 
 async def send_key(
@@ -219,7 +217,7 @@ async def send_key(
     beside what the protocol sums. `own_rounds`: the rounds from the first that the label holder does alone.
     """
     message = setup_pb2.PublicKeyMessage(
-        scheme=secret.public.scheme,
+        scheme=PAILLIER,
         modulus=secret.public.to_bytes(),
         slot_widths=list(slots.widths),
         label_slots=label_slots,
@@ -274,7 +272,7 @@ async def take_key(
     try:
         public = None
         if not expected.on_lattice:
-            public = public_key(key.scheme, key.modulus, allow_breakable=expected.breakable)
+            public = PublicKey.from_bytes(key.modulus, allow_breakable=expected.breakable)
         slots = Slots(tuple(key.slot_widths))
         slots.groups_per_plaintext(expected.plain_bits)
         layout = implied(len(slots.widths), key.label_slots)

@@ -68,9 +68,9 @@ CASES: dict[str, tuple[Any, str, bool, bool, dict[str, Any]]] = {
         {**TEXT, "multi_strategy": "multi_output_tree"},
     ),
     "numbers": (np.asarray(SCORE), "FederatedRegressor", True, True, {**CATEGORIES, "reg_alpha": 0.1}),
-    "few bits under a lattice": (
+    "under a lattice": (
         *(Y, "FederatedClassifier", False, False),
-        {**CATEGORIES, "gradient_bits": 8, "scheme": "lattice", "key_bits": None},
+        {**CATEGORIES, "scheme": "lattice", "key_bits": None},
     ),
     "the best leaf first": (
         *(Y, "FederatedClassifier", False, False),
@@ -156,7 +156,6 @@ ORDER = "where records are aligned by private set intersection: its order of rec
     [
         ({"subsample": 0.5}, f"a draw of records by subsample or bootstrap and simulate do not go together {ORDER}"),
         ({"early_stopping_rounds": 2}, f"early_stopping_rounds and simulate do not go together {ORDER}"),
-        ({"gradient_bits": 4}, f"gradient_bits and simulate do not go together {ORDER}"),
         ({"protocol": "forest"}, f"a draw of records by subsample or bootstrap and simulate do not go .* {ORDER}"),
     ],
     ids=str,

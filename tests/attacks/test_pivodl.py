@@ -209,7 +209,7 @@ def test_sides_of_one_size_have_two_solutions(exact: Seen, sizes: tuple[int, int
     )
     gain = int(gains_of(left[np.newaxis], left + right, 1.0, PARAMS)[0])
     inversion = SolvedGains(view, len(here.y))
-    found = inversion._solutions(left + right, gain, inversion.negative(0, np.arange(sizes[0]), np.zeros(sizes[0])))
+    found = inversion._solutions(left + right, gain, inversion.negative(np.arange(sizes[0]), np.zeros(sizes[0])))
     assert [positives for positives, _ in found] == expected
 
 
@@ -228,7 +228,7 @@ def test_nearly_every_node_of_a_first_tree_has_one_solution() -> None:
             for each, few in zip(sizes, positives, strict=True)
         )
         gain = int(gains_of(left[np.newaxis], left + other, 1.0, view.params)[0])
-        negative = inversion.negative(0, np.arange(here), np.zeros(here))
+        negative = inversion.negative(np.arange(here), np.zeros(here))
         found = [count for count, _ in inversion._solutions(left + other, gain, negative)]
         assert positives[0] in found
         right += len(found) == 1

@@ -17,7 +17,6 @@ from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, PARAMS, asked
 from tests.simulator import Federation, Message, run
 from tests.worlds import FOUR, assert_oracles_scores, spec, world
-from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.paths import paths
 from treetap.wire.frame import content_of, name_of
@@ -50,20 +49,16 @@ def _world(params: TreeParams, dims: tuple[int, ...], **changes: Any) -> Any:
 
 
 @pytest.mark.second_tier(but=1)
-@pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize(
-    ("model", "shape", "scheme"),
+    ("model", "shape"),
     [
-        *(
-            (model, shape, PAILLIER)
-            for a, model in enumerate(MODELS)
-            for b, shape in enumerate(SHAPES)
-            if (a + b) % 3 == 0 or shape == "a chain of two"
-        ),
-        ("softmax, vector leaves", "a chain of two", OKAMOTO_UCHIYAMA),
+        (model, shape)
+        for a, model in enumerate(MODELS)
+        for b, shape in enumerate(SHAPES)
+        if (a + b) % 3 == 0 or shape == "a chain of two"
     ],
 )
-def test_they_are_the_values_in_the_clear(model: str, shape: str, scheme: str, tmp_path: Path) -> None:
+def test_they_are_the_values_in_the_clear(model: str, shape: str, tmp_path: Path) -> None:
     """Every objective, forests, one feature party and two: the joined model's Shapley values to 1e-9, and scores."""
     params, dims = MODELS[model], SHAPES[shape]
     here = _world(params, dims)
@@ -71,7 +66,7 @@ def test_they_are_the_values_in_the_clear(model: str, shape: str, scheme: str, t
     async def main() -> None:
         federation = Federation(tmp_path, here.tables, policies=ALLOWED)
         assert (await quickly_trained(federation, spec(params, len(dims), obfuscation="standard"))).state == "finished"
-        status = await federation.predict(asked(attributions=True, scheme=scheme))
+        status = await federation.predict(asked(attributions=True))
         assert (status.state, status.error, status.scored) == ("finished", "", status.records)
         assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, len(here.y))
         joined = Joined(federation.states, here)

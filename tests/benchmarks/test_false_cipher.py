@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treetap.additive.paillier import key_proof, secret_key
+from treetap.additive.paillier import key_proof, public_key, secret_key
+from treetap.additive.paillier.public_key import Packer, TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
-from treetap.additive.residues import ciphertexts
 from treetap.additive.residues.batches import Cells
-from treetap.additive.sums.public_keys import Packer
 from treetap.errors import PlaintextOverflow
 
 ROOT = Path(__file__).parents[2]
@@ -23,8 +22,8 @@ PLAINS = [5, -7, 0, 1, -1, 2**100, -(2**109), 3**50]
 def key(monkeypatch: pytest.MonkeyPatch) -> Iterator[SecretKey]:
     """A key in a process whose cipher is false, until the test ends."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    true = type(ciphertexts.residues(7))
-    for module in (ciphertexts, secret_key):
+    true = type(public_key.residues(7))
+    for module in (public_key, secret_key):
         monkeypatch.setattr(module, "residues", module.residues)
     for owner, name in ((secret_key, "_blum_prime"), (SecretKey, "prove"), (key_proof, "check")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
@@ -50,7 +49,7 @@ def test_plaintexts_come_back(key: SecretKey) -> None:
     assert key.public.trivial(written).tolist() == [True, False, False, True]
     packed = key.public.write(Packer(key.public, 110, 18).pack_fresh(values))
     assert key.decrypt_many(packed) == [sum(plain << 110 * place for place, plain in enumerate(PLAINS))]
-    fresh = ring.multiply(values, key.public.obfuscators("short-exponent").draw(len(PLAINS)))
+    fresh = ring.multiply(values, TwistedObfuscators(key.public, "short-exponent").draw(len(PLAINS)))
     assert key.decrypt_many(key.public.write(fresh)) == PLAINS
     assert key.decrypt_many(key.public.write(key.public.encrypt([3, -4], key.public.standard(2)))) == [3, -4]
 

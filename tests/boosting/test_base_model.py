@@ -59,7 +59,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "a tree per class": (*({"objective": "multi:softprob", "n_estimators": 2},) * 2, "sorted-ids"),
     "squared error": (*({"objective": "reg:squarederror"},) * 2, "psi"),
-    "few bits": ({"gradient_bits": 4}, {"gradient_bits": 3}, "sorted-ids"),
 }
 
 

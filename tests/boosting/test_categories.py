@@ -58,7 +58,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"objective": "multi:softprob", "n_estimators": 1},
     ),
     "by lossguide": ({"missing": 0.1}, {"grow_policy": "lossguide", "max_leaves": 5, "max_depth": 4}),
-    "few bits": ({"missing": 0.1}, {"gradient_bits": 3, "subsample": 0.9}),
+    "sampled": ({"missing": 0.1}, {"subsample": 0.9}),
     "numbers": ({"objective": "reg:squarederror", "n": 60}, {"objective": "reg:squarederror", "reg_alpha": 0.1}),
 }
 

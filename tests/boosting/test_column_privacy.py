@@ -37,7 +37,7 @@ from treetap.additive.paillier.public_key import PublicKey
 from treetap.errors import ConfigError, Malformed, OutOfOrder, Refused
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.privacy.zcdp import epsilon_of
-from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER
+from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig
 from treetap.trees import noised_sums
@@ -58,7 +58,7 @@ ALPHA = 1e-6
 #: World, parameters, ε by feature party.
 CASES: dict[str, tuple[dict[str, Any], BoostingParams, tuple[float, ...]]] = {
     "missing values, sampled": ({"missing": 0.2}, replace(BASE, subsample=0.8), (3000.0, 900.0)),
-    "one party alone, few bits, strong noise": ({}, replace(BASE, gradient_bits=6), (60.0,)),
+    "one party alone, strong noise": ({}, BASE, (60.0,)),
     "several outputs": (
         {"objective": "multi:softprob", "classes": 3},
         replace(BASE, objective="multi:softprob", multi_strategy="multi_output_tree"),
@@ -373,8 +373,6 @@ def test_what_cannot_have_it_is_refused_before_a_sum_is_sent(case: str, tmp_path
     [
         (PIVODL, {}, "protocol 'pivodl' do not go together"),
         (ForestParams(n_estimators=2, binning="per-node"), {}, "binning = 'per-node' do not go together"),
-        (ForestParams(n_estimators=2), {"scheme": OKAMOTO_UCHIYAMA}, "scheme = 'okamoto-uchiyama' do not go together"),
-        (BASE, {"scheme": OKAMOTO_UCHIYAMA}, "scheme = 'okamoto-uchiyama' do not go together"),
         (
             replace(BASE, instance_spaces="withheld"),
             {"scheme": LATTICE, "key_bits": 0, "obfuscation": ""},

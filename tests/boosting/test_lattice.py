@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from party.boosting.layout import layout
-from tests.boosting import test_base_model, test_categories, test_gradient_bits, test_protocol
+from tests.boosting import test_base_model, test_categories, test_protocol
 from tests.defences import test_label_dp, test_repair, test_withholding
 from tests.growth import test_cell_merging, test_eval_table, test_expansion, test_monotone, test_small_spaces
 from tests.lattice_ways import carry_out, instances, take_way
@@ -58,9 +58,6 @@ CASES = {
     "second halves that are drawn anew": Case(
         replace(SMALL, max_depth=6, max_bin=4, min_child_weight=0.0), partial(world, 90, (1, 2, 2), missing=0.1)
     ),
-    "few bits": Case(replace(SMALL, gradient_bits=3, max_depth=4), partial(world, 90, (2, 2, 1), missing=0.1)),
-    "five bits": Case(replace(SMALL, gradient_bits=5), partial(world, 90, (2, 2, 1))),
-    "eight bits": Case(replace(SMALL, gradient_bits=8), partial(world, 90, (2, 2, 1))),
     "columns with one candidate": Case(replace(SMALL, max_bin=2), lambda: _of_two_values(world(60, (1, 2, 1), seed=3))),
     "no party has candidates": Case(SMALL, partial(world, 40, (2, 0, 0))),
     "two blocks of records": Case(
@@ -167,7 +164,6 @@ FEATURES: tuple[Callable[..., None], ...] = (
     test_base_model.test_splits_of_categories_are_continued,
     test_categories.test_the_model_is_the_oracles,
     test_categories.test_a_party_that_sits_out_and_records_withheld,
-    test_gradient_bits.test_the_model_is_the_oracles_with_classes_in_slots,
     test_eval_table.test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table,
     test_expansion.test_the_federation_finds_the_oracles_trees_in_their_order,
     test_monotone.test_the_federation_finds_and_uses_the_oracles_model,

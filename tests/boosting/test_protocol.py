@@ -13,7 +13,7 @@ from tests.library.trees.tables import drawn_weights
 from tests.oracle import oracle_predict
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, weighted, world
-from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
+from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 
@@ -68,18 +68,6 @@ SHAPES = {
         },
         weighted=True,
     ),
-    "few bits": Shape(
-        {"dims": (2, 2, 1), "missing": 0.15},
-        {"max_bin": 8, "gradient_bits": 4, "subsample": 0.8, "party_dropout": {"feature-b": 0.4}},
-    ),
-    "few bits, weighted records": Shape(
-        {"dims": (1, 1, 2), "missing": 0.1, "n": 50},
-        {
-            **{"gradient_bits": 6, "max_sample_weight": 7.5, "subsample": 0.9, "n_estimators": 3, "max_bin": 6},
-            **{"early_stopping_rounds": 1, "validation_share": 0.25},
-        },
-        weighted=True,
-    ),
     "everything at once": Shape(
         {"dims": (2, 3, 1), "missing": 0.2, "levels": 2, "n": 90},
         {
@@ -96,14 +84,9 @@ def _params(objective: str, shape: Shape) -> BoostingParams:
 
 
 @pytest.mark.second_tier(but=1)
-@pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize(
     ("objective", "shape", "scheme"),
-    [
-        *((objective, shape, PAILLIER) for objective in OBJECTIVES for shape in SHAPES),
-        # every objective once more, with as many of the shapes
-        *((objective, shape, OKAMOTO_UCHIYAMA) for objective, shape in zip(OBJECTIVES, reversed(SHAPES), strict=False)),
-    ],
+    [(objective, shape, PAILLIER) for objective in OBJECTIVES for shape in SHAPES],
 )
 def test_the_federation_finds_and_uses_the_oracles_model(
     objective: str, shape: str, scheme: str, tmp_path: Path

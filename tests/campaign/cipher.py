@@ -15,10 +15,9 @@ from unittest.mock import patch
 from gmpy2 import mpz
 
 from tests.simulator import Federation
-from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators
+from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
-from treetap.additive.sums.public_keys import Packer
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 #: Keys of the transparent cipher: more than one job of the campaign makes.
@@ -70,7 +69,7 @@ def ciphers(keys: KeysMade, *, transparent: bool) -> Iterator[None]:
             for owner, name, mine in (
                 (SecretKey, "encrypt_many", _encrypt_many),
                 (SecretKey, "decrypt_many", _decrypt_many),
-                (SecretKey, "prepare", lambda self, kind, plain_bits: None),
+                (SecretKey, "prepare", lambda self, kind: None),
                 (SecretKey, "_obfuscators", lambda self, count, kind: [ring.ones(count) for ring in self._rings]),
                 (PublicKey, "standard", lambda self, count: self.ring.ones(count)),
                 (TwistedObfuscators, "__init__", _note_key),

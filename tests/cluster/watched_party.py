@@ -6,21 +6,20 @@ import sys
 import uuid
 from pathlib import Path
 
-from treetap.additive.sums import secret_keys
-from treetap.additive.sums.secret_keys import SecretKey
+from treetap.additive.paillier.secret_key import SecretKey
 from treetap.commands.cli import main
 from treetap.psi.group import Exponent
 
 
 def _watch(folder: Path) -> None:
     """Have every key and exponent that is drawn written to a file of its own."""
-    generate, draw = secret_keys.generate, Exponent.draw
+    generate, draw = SecretKey.generate, Exponent.draw
 
     def note(name: str, number: int) -> None:
         (folder / f"{name}-{uuid.uuid4().hex}").write_text(str(number))
 
-    def generated(scheme: str, bits: int, *, allow_breakable: bool = False) -> SecretKey:
-        key = generate(scheme, bits, allow_breakable=allow_breakable)
+    def generated(bits: int, allow_breakable: bool = False) -> SecretKey:
+        key = generate(bits, allow_breakable)
         note("p", int(key._p))
         note("q", int(key._q))
         return key
@@ -31,7 +30,7 @@ def _watch(folder: Path) -> None:
         note("scalar", int.from_bytes(exponent.for_kernel(), "little"))
         return exponent
 
-    secret_keys.generate, Exponent.draw = generated, drawn
+    SecretKey.generate, Exponent.draw = staticmethod(generated), drawn  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

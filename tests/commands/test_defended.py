@@ -128,23 +128,6 @@ def test_a_feature_party_may_have_an_optimiser_of_its_own(tmp_path: Path) -> Non
         ExperimentFile.model_validate({**amplified(1).model_dump(exclude_unset=True), "job": {"protocol": "boosting"}})
 
 
-@pytest.mark.second_tier
-def test_a_label_holder_may_mark_records(tmp_path: Path) -> None:
-    """In its own file, of boosting alone; the centralised model is no measure of such a run."""
-    plain = _experiment({}, protocol="boosting").model_dump(exclude_unset=True)
-
-    def marking(party: int) -> ExperimentFile:
-        marks = {"gradients": "reverse-sum"}
-        parties = [{**each, **(marks if k == party else {})} for k, each in enumerate(plain["party"])]
-        return ExperimentFile.model_validate({**plain, "party": parties})
-
-    settings = write_tables(marking(0), _table(), DRAWN, tmp_path)
-    assert [name for name, own in settings.items() if "gradients" in own] == ["clinic"]
-    assert not Comparison(marking(0), settings, 0, _table().take(pa.array(DRAWN.test))).comparable
-    with pytest.raises(ValidationError, match="gradients of lab: is of the label holder of boosting; leave it out"):
-        marking(1)
-
-
 def _table() -> pa.Table:
     cells = {"a": range(10), "b": [k * k for k in range(10)], "y": [k % 2 for k in range(10)]}
     return pa.table({ID: [str(k) for k in range(10)], **cells})

@@ -46,11 +46,11 @@ def test_the_scheme_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     """With the length of the key, where it has keys."""
     names = demo.write_breast_cancer(tmp_path / "breast_cancer.parquet")
     said = []
-    for keys in ({}, {"scheme": "okamoto-uchiyama", "key_bits": 3072}, {"scheme": "lattice"}):
+    for keys in ({}, {"key_bits": 3072}, {"scheme": "lattice"}):
         experiment = demo.federation_of(tmp_path, names, "boosting", keys)
         demo.introduce(experiment, read_table(experiment, tmp_path))
         said.append(" ".join(capsys.readouterr().out.split()))
-    kinds = ("Paillier of 2048 bits", "Okamoto-Uchiyama of 3072 bits", "sums on a lattice")
+    kinds = ("Paillier of 2048 bits", "Paillier of 3072 bits", "sums on a lattice")
     for text, words in zip(said, kinds, strict=True):
         assert f"SecureBoost: 10 trees of depth 3, {words}; 569 records of breast cancer" in text
         assert "label-holder has the labels and 10 columns; feature-b and feature-c have 10 columns each." in text

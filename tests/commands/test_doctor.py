@@ -440,10 +440,10 @@ def test_a_party_that_attacks_others_is_named(tmp_path: Path) -> None:
     """A setting for audits that was left in the file; without one there is no such line."""
     plain = {"name": "bank", "state": "state", "insecure": True}
     assert "attacks" not in configuration._party(write(tmp_path / "bank.toml", plain))
-    checks = configuration._party(write(tmp_path / "crafts.toml", plain | {"gradients": "reverse-sum"}))
+    checks = configuration._party(write(tmp_path / "attacks.toml", plain | {"optimizer": "amplified"}))
     (line,) = checks["attacks"]()
     assert line.level == "warning"
-    assert 'gradients = "reverse-sum": this party attacks the others' in line.message
+    assert 'optimizer = "amplified": this party attacks the others' in line.message
 
 
 @pytest.mark.parametrize(("label", "level"), [(None, "warning"), ("y", "ok")])

@@ -103,7 +103,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("job = [{max_depth = 2}, {max_depth = 2}]\n", JOB, "job names settings twice"),
         ("job = [{protocol = 'boosting'}]\n", JOB, "job sets protocol, which all points of a frontier share"),
         ("job = [{gradient_bits = 5}]\n", JOB, "frontier.job, {'gradient_bits': 5}: "),
-        ("job = [{gradient_bits = 1}]\n", "key_bits = 1024\n", "frontier.job, {'gradient_bits': 1}: "),
+        ("job = [{max_bin = 1}]\n", "key_bits = 1024\n", "frontier.job, {'max_bin': 1}: "),
         ("sums = {second = 1}\n", JOB, "second"),
         ("label_dp = [0.0]\n", JOB, "frontier.label_dp.[1]: Input should be greater than 0"),
         ("grafting = true\n", JOB, "grafting = true repairs models of noisy labels: add label_dp"),
@@ -513,11 +513,11 @@ def test_what_is_guessed() -> None:
 
 def test_the_grid_has_both_directions(folder: Path) -> None:
     """A point for each m and for each table of the job, with its own files; the label holder records for the attack."""
-    frontier = "min_cell_records = [3, 2]\njob = [{max_depth = 2, max_bin = 8}, {gradient_bits = 5}]\n"
+    frontier = "min_cell_records = [3, 2]\njob = [{max_depth = 2, max_bin = 8}, {max_bin = 5}]\n"
     experiment = load(_file(folder, frontier, "key_bits = 1024\n"), FrontierFile)
     plans = experiment.frontier.plans()
     assert [plan.word for plan in plans] == [
-        *("none", "min_cell_records-2", "min_cell_records-3", "job-max_depth-2-max_bin-8", "job-gradient_bits-5")
+        *("none", "min_cell_records-2", "min_cell_records-3", "job-max_depth-2-max_bin-8", "job-max_bin-5")
     ]
     merged, shallow = experiment.planned(plans[1]), experiment.planned(plans[3])
     assert merged.min_cell_records == {"lab": 2, "shop": 2}

@@ -298,25 +298,20 @@ def test_the_scheme_of_a_job(tmp_path: Path) -> None:
 
     A lattice has no key, hence no length of one, in the description and in an experiment's record.
     """
-    keys = {"paillier": (2048, "short-exponent"), "okamoto-uchiyama": (2048, "short-exponent"), "lattice": (0, "")}
+    keys = {"paillier": (2048, "short-exponent"), "lattice": (0, "")}
     for scheme, key in keys.items():
         job = JOB if scheme == "paillier" else {**JOB, "scheme": scheme}
         spec = load(write(tmp_path / "job.toml", {"job": job}), JobFile).to_spec()
         assert (spec.scheme, spec.key_bits, spec.obfuscation) == (scheme, *key)
     of_experiment = load(_experiment(tmp_path, job={"scheme": scheme}), ExperimentFile).job
     assert of_experiment.scheme == scheme
-    assert of_experiment.key.by_name == {"scheme": scheme}
+    assert of_experiment.key_by_name == {"scheme": scheme}
 
 
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"scheme": "elgamal"}, "job.scheme: Input should be 'paillier', 'okamoto-uchiyama' or 'lattice'"),
-        ({"scheme": "okamoto-uchiyama", "key_bits": 512}, "key_bits = 512: must be 2048 or 3072 where scheme ="),
-        (
-            {"scheme": "okamoto-uchiyama", "obfuscation": "half-length"},
-            "scheme 'okamoto-uchiyama' has none, since the proof that it rests on is for n = pq; use 'short-exponent'",
-        ),
+        ({"scheme": "elgamal"}, "job.scheme: Input should be 'paillier' or 'lattice'"),
         ({"scheme": "lattice", "key_bits": 2048}, "job: key_bits: scheme 'lattice' has none; leave it out"),
         (
             {"scheme": "lattice", "obfuscation": "short-exponent"},
@@ -326,10 +321,6 @@ def test_the_scheme_of_a_job(tmp_path: Path) -> None:
         (
             {"protocol": "pivodl", "parties": ["a", "b"], "scheme": "lattice"},
             "scheme = 'lattice' and protocol 'pivodl' do not go together: it encrypts no value anew for every node",
-        ),
-        (
-            {"protocol": "pivodl", "parties": ["a", "b"], "scheme": "okamoto-uchiyama"},
-            "scheme = 'okamoto-uchiyama' and protocol 'pivodl' do not go together: its comparison",
         ),
         (
             {"protocol": "splitnn", "scheme": "paillier"},

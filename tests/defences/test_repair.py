@@ -53,7 +53,6 @@ CASES: dict[str, tuple[dict[str, Any], TreeParams, Defences]] = {
         replace(BOOSTING, objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=2),
         REPAIRED.model_copy(update={"reduced_leakage": ReducedLeakage(trees=1)}),
     ),
-    "boosting, few bits": ({}, replace(BOOSTING, gradient_bits=3), REPAIRED),
 }
 
 

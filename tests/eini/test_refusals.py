@@ -20,7 +20,6 @@ from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.errors import ConfigError
 from treetap.models.store import read_model
-from treetap.protocols.eini import EiniOptions
 from treetap.protocols.prediction import predict_request
 from treetap.wire.records import chunks_of
 from treetap.wire.v2 import exchange_pb2
@@ -299,26 +298,9 @@ def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptu
             {"protocol": "eini-lattice", "away_policy": "degrade"},
             "away = 'degrade' and protocol 'eini-lattice' do not go together",
         ),
-        ({"protocol": "eini", "scheme": "magic"}, "scheme = 'magic': must be one of paillier, okamoto-uchiyama"),
-        (
-            {"protocol": "eini", "scheme": "okamoto-uchiyama", "key_bits": 512},
-            "key_bits = 512: must be 2048 or 3072 where scheme = 'okamoto-uchiyama' (1024 only for tests",
-        ),
-        (
-            {"protocol": "eini-lattice", "scheme": "paillier"},
-            "scheme and protocol 'eini-lattice' do not go together: it has a scheme of its own; leave it out",
-        ),
         (
             {"obfuscation": "standard"},
             "obfuscation and protocol 'interactive' do not go together: an interactive prediction encrypts nothing",
-        ),
-        (
-            {"protocol": "eini", "scheme": "okamoto-uchiyama", "obfuscation": "half-length"},
-            "scheme 'okamoto-uchiyama' has none, since the proof that it rests on is for n = pq; use",
-        ),
-        (
-            {"scheme": "paillier"},
-            "scheme and protocol 'interactive' do not go together: an interactive prediction encrypts nothing",
         ),
         ({"form": "sideways"}, "form = 'sideways': must be one of batched, per-tree"),
         (
@@ -340,12 +322,6 @@ def test_requests_that_nobody_could_do(request_: dict[str, Any], message: str, t
         await federation.close()
 
     run(main())
-
-
-def test_an_opening_of_before_there_was_a_choice_of_scheme_is_paillier() -> None:
-    """A stored job, a served one too, goes on under a newer release: its message names no scheme."""
-    assert EiniOptions(2048, "short-exponent").faults() == []
-    assert EiniOptions(2048, "short-exponent", "magic").faults()
 
 
 @pytest.mark.second_tier

@@ -12,7 +12,7 @@ import pytest
 from tests.oracle import OracleModel, OracleSplit, OracleTree, oracle_predict
 from tests.simulator import Federation, Message, run
 from tests.worlds import World, assert_oracles_model, assert_oracles_scores, manifest, spec, world
-from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
+from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.metrics import evaluate
 from treetap.trees.params import ForestParams
@@ -56,19 +56,13 @@ def case(target: str, shape: str, **changes: Any) -> tuple[World, ForestParams]:
 
 
 @pytest.mark.second_tier(but=1)
-@pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize(
     ("target", "shape", "binning", "scheme"),
     [
-        *(
-            (target, shape, binning, PAILLIER)
-            for target in TARGETS
-            for shape in SHAPES
-            for binning in ("global", "per-node")
-        ),
-        ("two classes", "drawn with replacement", "per-node", OKAMOTO_UCHIYAMA),
-        ("two classes", "parties that sit trees out", "global", OKAMOTO_UCHIYAMA),
-        ("numbers", "three parties", "per-node", OKAMOTO_UCHIYAMA),
+        (target, shape, binning, PAILLIER)
+        for target in TARGETS
+        for shape in SHAPES
+        for binning in ("global", "per-node")
     ],
 )
 def test_the_federation_finds_and_uses_the_oracles_forest(

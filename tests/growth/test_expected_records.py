@@ -247,7 +247,6 @@ SAMPLERS: dict[str, TreeParams] = {
     "several outputs": replace(
         BOOSTING, objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=2
     ),
-    "few bits": replace(BOOSTING, gradient_bits=4, n_estimators=2),
     "forest": FOREST,
     "bootstrap": replace(FOREST, bootstrap=True),
     "bins per node": replace(FOREST, binning="per-node", bootstrap=True),

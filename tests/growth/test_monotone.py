@@ -39,7 +39,6 @@ CASES: dict[str, tuple[dict[str, Any], BoostingParams, list[list[int]]]] = {
         replace(BASE, n_estimators=4, max_bin=32, party_dropout={"feature-b": 0.4, "feature-c": 0.6}, reg_alpha=0.1),
         [[0, 0], [1, 0], [-1, -1]],
     ),
-    "few bits": ({"missing": 0.1}, replace(BASE, gradient_bits=3), [[1, 0], [-1, 1], [1, 0]]),
     "a tree per class, sampled": (
         {"objective": "multi:softprob", "classes": 3, "missing": 0.1},
         replace(BASE, objective="multi:softprob", n_estimators=1, max_depth=2, subsample=0.8, colsample_bytree=0.6),

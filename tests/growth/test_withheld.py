@@ -15,7 +15,7 @@ import pytest
 
 from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
 from tests import worlds
-from tests.boosting import test_base_model, test_categories, test_gradient_bits
+from tests.boosting import test_base_model, test_categories
 from tests.boosting.categories import categorical_world
 from tests.defences import test_label_dp, test_repair
 from tests.growth import test_eval_table, test_monotone
@@ -131,7 +131,6 @@ FEATURES: tuple[Callable[..., None], ...] = (
     test_base_model.test_a_continued_model_is_the_oracles,
     test_base_model.test_splits_of_categories_are_continued,
     test_categories.test_the_model_is_the_oracles,
-    test_gradient_bits.test_the_model_is_the_oracles_with_classes_in_slots,
     test_eval_table.test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table,
     test_monotone.test_bounds_hold_in_subtrees_that_the_label_holder_grows_alone,
     test_monotone.test_partitions_of_categories_beside_constraints,

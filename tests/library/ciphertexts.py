@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from gmpy2 import mpz
 
+from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.residues.batches import Batch
-from treetap.additive.sums.public_keys import PublicKey
 
 
 def integers(public: PublicKey, ciphertexts: Batch | bytes) -> list[mpz]:

@@ -42,13 +42,11 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.EXPERIMENT: {},
     F.BASE_MODEL: {"job": {"base_model": "before"}},
     F.MAX_LEAVES: {"params": {"max_leaves": 4}},
-    F.GRADIENT_BITS: {},
     F.MULTI_OUTPUT: {"params": {"objective": "multi:softprob", "multi_strategy": "multi_output_tree"}},
     F.BOOTSTRAP: {"params": {"bootstrap": True}},
     F.BATCH_NORM: {"params": {"bottom": {"default": Bottom("resnet", norm="batch", channels=(2,), blocks=(1,))}}},
     F.REGRESSION: {"params": {"objective": "reg:squarederror"}},
     F.NETWORK: {},
-    F.OKAMOTO_UCHIYAMA: {"job": {"scheme": "okamoto-uchiyama", "key_bits": 2048}},
     F.LATTICE: {"job": ON_LATTICE},
     F.WITHHELD: {"params": {"instance_spaces": "withheld"}, "job": ON_LATTICE},
     F.PAD_TREES: {"params": {"instance_spaces": "withheld", "pad_trees": True}, "job": ON_LATTICE},
@@ -84,7 +82,6 @@ OF_EXPERIMENTS = {F.EXPERIMENT, F.EVALUATE_ROUNDS}
 #: Features that a job has by its file alone, and their lines.
 OF_JOB_FILES = {
     F.VALIDATION_SHARE: {"eval_table": "eval", "validation_share": 0.2},
-    F.GRADIENT_BITS: {"gradient_bits": 5},
 }
 #: Features of networks alone.
 OF_NETWORKS = {F.NETWORK, F.BATCH_NORM}
@@ -100,7 +97,6 @@ ASKED: dict[F, dict[str, Any]] = {
     F.FORMAT: {"format": "csv"},
     F.FORM: {"form": "batched"},
     F.PREDICTION_WEIGHTS: {"prediction_weights": "exact"},
-    F.SCHEME: {"scheme": "paillier"},
     F.KEY_BITS: {"key_bits": 1024},
     F.OBFUSCATION: {"obfuscation": "standard"},
     F.HIDDEN_VALUES: {},

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import pytest
 import typer
 from pydantic import ValidationError
 
+import party.config  # noqa: F401 - all schemas of files, as those below
 import treetap.commands.approvals.client
 import treetap.commands.certs.authority
 import treetap.commands.experiment.experiment_file
 import treetap.commands.frontier.frontier_file
 import treetap.commands.jobs.job_file
-import treetap.commands.relay  # noqa: F401 - all schemas of files
+import treetap.commands.relay  # noqa: F401
 from party.config import read
 from treetap.commands.cli import app
 from treetap.errors import BadInput, ConfigError
-from treetap.removed import COMMANDS, REMOVED, STATE, Removed
+from treetap.removed import BASE, COMMANDS, REMOVED, STATE, Removed
 from treetap.strict import Strict, faults_of
 
 
@@ -33,7 +34,7 @@ def _of(*places: str) -> list[Any]:
     return [pytest.param(row, id=f"{row.where}: {row.name}") for row in REMOVED if row.where in places]
 
 
-KEYS = _of(*{row.where for row in REMOVED} - {COMMANDS, STATE})
+KEYS = _of(*{row.where for row in REMOVED} - {BASE, COMMANDS, STATE})
 
 
 @pytest.mark.parametrize("row", KEYS)
@@ -42,9 +43,12 @@ def test_a_key_or_value_is_refused(row: Removed) -> None:
     key, _, value = row.name.partition(" = ")
     schema = _schemas()[row.where]
     assert bool(value) == (key in schema.model_fields)
+    given, place = value.strip("'") or 1, key
+    if value and get_origin(schema.model_fields[key].annotation) is list:
+        given, place = [given], f"{key}.[1]"
     with pytest.raises(ValidationError) as failure:
-        schema.model_validate({key: value.strip("'") or 1})
-    named = f"{key}: {row.name} {row}" if value else f"{key}: {row}"
+        schema.model_validate({key: given})
+    named = f"{place}: {row.name} {row}" if value else f"{place}: {row}"
     assert named in faults_of(failure.value, schema)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.native.test_histograms import everything
-from treetap.additive.residues.ciphertexts import residues
+from treetap.additive.paillier.public_key import residues
 from treetap.native import arithmetic, library
 from treetap.native.histograms import Histograms
 from treetap.psi.kernels import group

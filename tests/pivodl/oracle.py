@@ -1,7 +1,7 @@
 """An independent, naive PIVODL without noise: what the federated one must equal, node for node.
 
 Plain Python loops over raw columns, as in `tests.oracle`; gains are exact fractions until they are rounded. From the
-library it takes the parameters, the number of fraction bits and the shared randomness, nothing else.
+library it takes the parameters and the number of fraction bits, nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from tests.oracle import ONE, OracleLeaf, OracleModel, OracleSplit, OracleTree, Parties, _left, _probabilities, bin_cuts
-from treetap.trees import sampling
 from treetap.trees.pivodl_params import PivodlParams
 
 #: Units of a gain in one; gains that round to the same number of units tie.
@@ -58,11 +57,9 @@ def pivodl_train(
         margin = [0.5 if params.base_score is None else float(params.base_score)] * classes
     model = OracleModel(margin, 1)
     scores = [list(margin) for _ in y]
-    for t in range(params.n_estimators):
+    for _ in range(params.n_estimators):
         g, h = _derivatives(params.objective, scores, y)
         grower = _Tree(columns, g, h, [owner[i] for i in range(len(y))], params)
-        if params.gradient_bits is not None:
-            grower.round(params.gradient_bits, t)
         tree, reached = grower.grow(model)
         model.append(tree)
         for i, leaf in reached.items():
@@ -118,7 +115,6 @@ class _Tree:
         self.g, self.h, self.owner, self.params = g, h, owner, params
         self.owners = sorted(set(owner))
         self.scale = Fraction(LARGEST if params.objective == "reg:squarederror" else 1, ONE)
-        self.unit = Fraction(1, ONE)  # of h
         self.candidates = {name: self._of(part) for name, part in columns}
         self.sources: dict[int, str] = {}
         self.leaves: set[int] = set()
@@ -140,21 +136,8 @@ class _Tree:
         outputs = range(len(self.g[0]))
         return (
             [sum(self.g[i][k] for i in rows) * self.scale for k in outputs],
-            [sum(self.h[i][k] for i in rows) * self.unit for k in outputs],
+            [sum(self.h[i][k] for i in rows) * Fraction(1, ONE) for k in outputs],
         )
-
-    def round(self, bits: int, tree: int) -> None:
-        """g and h in few bits: by the largest that the loss permits, up or down by the shared draws."""
-        of_h = {"reg:squarederror": 1, "binary:logistic": 4, "multi:softprob": 2}[self.params.objective]
-        most = 2 ** (bits - 1) - 1, 2**bits - 1
-        steps = Fraction(ONE, most[0]), Fraction(ONE, of_h * most[1])
-        for kind, values, step in (("g", self.g, steps[0]), ("h", self.h, steps[1])):
-            for k in range(len(values[0])):
-                draws = sampling.generator(self.params.seed, "rounding", tree, kind, k).random(len(values))
-                for row, draw in zip(values, draws.tolist(), strict=True):
-                    row[k] = math.floor(row[k] / float(step) + draw)
-                    row[k] = min(max(row[k], 1), most[1]) if kind == "h" else row[k]
-        self.scale, self.unit = self.scale * steps[0], self.unit * steps[1]
 
     def gain(self, rows: Sequence[int]) -> Fraction:
         penalty = Fraction(self.params.reg_lambda)

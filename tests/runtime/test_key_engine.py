@@ -79,7 +79,7 @@ ELSEWHERE = {
 #: `cluster_holds_key`.
 WITH_SECRETS = {
     "treetap.additive.sums.key_holder": {"_take_key", "_prove", "_encrypt", "_open", "_open_numbers", "_forget"},
-    "treetap.additive.sums.public_keys": {"check_proof"},
+    "treetap.additive.paillier.key_proof": {"check_in_worker"},
     "treetap.additive.paillier.shared_sums": {"_encrypt", "_add", "_forget"},
     "treetap.additive.paillier.comparison": {"_encrypt", "_blind", "_open"},
     "treetap.lattice.histogram_key_holder": {"_open_job", "_encrypt", "_keep", "_open", "_forget"},
@@ -168,7 +168,7 @@ def test_the_type_checker_refuses_a_key_for_workers_elsewhere(tmp_path: Path) ->
     lines = [
         "from party.runtime.context import StepContext",
         "from treetap.additive.sums.key_holder import KeyHolder",
-        "from treetap.additive.sums.secret_keys import SecretKey",
+        "from treetap.additive.paillier.secret_key import SecretKey",
         "from treetap.trees.slots import Slots",
         "def hold(context: StepContext, key: SecretKey, slots: Slots) -> None:",
         '    KeyHolder(context.key_engine, key, slots, "standard", "t")',

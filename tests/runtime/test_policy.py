@@ -10,7 +10,7 @@ import pytest
 from party.policy import EVERYBODY, Policy
 from treetap.errors import ConfigError, Refused
 from treetap.names import CLIENTS, COORDINATORS, PARTIES
-from treetap.protocols.key_options import LATTICE, OKAMOTO_UCHIYAMA, PAILLIER, SCHEMES, KeyKind
+from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES, KeyKind
 from treetap.protocols.messages import Sent
 from treetap.strict import load
 from treetap.wire.disclosure import CLASSES
@@ -115,13 +115,9 @@ def test_floors() -> None:
     policy.check_key("bank", KeyKind(PAILLIER, 2048))
     with pytest.raises(Refused, match="key of 1024 bits: its policy says min_key_bits = 2048"):
         policy.check_key("bank", KeyKind(PAILLIER, 1024))
-    with pytest.raises(Refused, match=r'write schemes = \["paillier", "okamoto-uchiyama"\] above the tables of bank'):
-        policy.check_key("bank", KeyKind("okamoto-uchiyama", 3072))
-    proofs = Policy(require_key_proofs=True, schemes=list(SCHEMES))
-    for accepted in (KeyKind(PAILLIER, 2048), KeyKind(LATTICE, 0)):
-        proofs.check_key("bank", accepted)
-    with pytest.raises(Refused, match=r"'okamoto-uchiyama', whose keys have no .* require_key_proofs = true; use sch"):
-        proofs.check_key("bank", KeyKind(OKAMOTO_UCHIYAMA, 3072))
+    with pytest.raises(Refused, match=r'write schemes = \["paillier", "lattice"\] above the tables of bank'):
+        policy.check_key("bank", KeyKind(LATTICE, 0))
+    Policy(schemes=list(SCHEMES)).check_key("bank", KeyKind(LATTICE, 0))
     lattices = Policy(min_lattice_bits=140, min_hiding_bits=50)
     lattices.check_secrecy("bank", "a lattice", 140.0)
     lattices.check_hiding("bank", "its sets", 50.0)

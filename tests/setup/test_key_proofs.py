@@ -21,7 +21,6 @@ from tests.prepared import FEW_ROUNDS
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec
-from treetap.additive.okamoto_uchiyama.secret_key import SecretKey as OkamotoUchiyamaKey
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
@@ -61,26 +60,9 @@ def test_a_proof_is_for_one_attempt_at_one_job_of_one_party() -> None:
         ]
         for changes, prover in others:
             with pytest.raises(
-                Malformed, match=f"{prover} sent a paillier modulus that its proof does not fit: .*shop"
+                Malformed, match=f"{prover} sent a Paillier modulus that its proof does not fit: .*shop"
             ):
                 await check_key_proof(_context(**shop, **changes), prover, secret.public, proof)
-
-    asyncio.run(main())
-
-
-@pytest.mark.filterwarnings("ignore:a 1024-bit")
-def test_a_scheme_without_proofs_takes_none() -> None:
-    """Under Okamoto and Uchiyama's scheme nothing is made, and what comes is refused."""
-    secret = OkamotoUchiyamaKey.generate(1024, allow_breakable=True)
-
-    async def main() -> None:
-        bank = _context()
-        holder = KeyHolder(bank.key_engine, secret, Slots((60,)), "standard", "job/1")
-        await holder.start()
-        assert await make_proof(bank, holder.prove) == b""
-        await check_key_proof(_context(party="shop"), "bank", secret.public, b"")
-        with pytest.raises(Malformed, match="scheme 'okamoto-uchiyama' has no proof of a key's form, and one came"):
-            await check_key_proof(_context(party="shop"), "bank", secret.public, bytes(10))
 
     asyncio.run(main())
 
@@ -152,7 +134,7 @@ def test_no_training_uses_a_key_without_its_proof(begin: Any, alter: Any, tmp_pa
         federation.tamper = tamper
         status = await federation.train(job, "lie")
         assert status.state in ("failed", "interrupted")
-        assert f"{sender} sent a paillier modulus that its proof does not fit" in status.error
+        assert f"{sender} sent a Paillier modulus that its proof does not fit" in status.error
         assert "has not used the key. Compare the releases of treetap at both" in status.error
         assert not kinds & {"gradients", "party_nonce", "candidate_sums"}
         federation.tamper = None
@@ -182,7 +164,7 @@ def test_no_prediction_uses_a_key_without_its_proof(alter: Any, tmp_path: Path) 
         assert (await _predicted(federation, "p")).state == "finished"
         seen["before"] = seen["kept"]
         status = await _predicted(federation, "q")
-        assert re.search(f"{FIRST} sent a paillier modulus that its proof does not fit", status.error), status.error
+        assert re.search(f"{FIRST} sent a Paillier modulus that its proof does not fit", status.error), status.error
         await federation.close()
 
     run(main())
@@ -228,7 +210,7 @@ def test_a_lying_modulus_is_used_only_where_nobody_checks(
         federation, job = begin(tmp_path)
         job.key_bits = 512
         status = await federation.train(job, "checked")
-        assert f"{liar} sent a paillier modulus that its proof does not fit: an n-th root is none" in status.error
+        assert f"{liar} sent a Paillier modulus that its proof does not fit: an n-th root is none" in status.error
         with monkeypatch.context() as unchecked:
             for module in (steps, party_keys):
                 unchecked.setattr(module, "check_key_proof", _no_check)

@@ -117,8 +117,6 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         Columns of fewer categories are split one against the rest, others by partitions.
     max_cat_threshold : int, default=64
         The categories on one side of a partition are fewer than this.
-    gradient_bits : int, default=None
-        Bits of the gradients that are summed; None: fixed point of 32 bits after the point.
     instance_spaces : {"sent", "withheld"}, default="sent"
         "withheld" shows feature parties no set of records.
     pad_trees : bool, default=False
@@ -129,7 +127,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         Seed of the draws of records and columns (XGBoost's "random_state").
     party_dropout : {party: float}, default=None
         Probability that a feature party sits a tree out.
-    scheme : {"paillier", "okamoto-uchiyama", "lattice"}, default="paillier"
+    scheme : {"paillier", "lattice"}, default="paillier"
         Encryption of gradients.
     key_bits : int, default=None
         Length of the key; None: 2048, or none where the scheme has no key.
@@ -210,7 +208,6 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         grow_policy: str = "depthwise",
         max_cat_to_onehot: int = 4,
         max_cat_threshold: int = 64,
-        gradient_bits: int | None = None,
         instance_spaces: str = "sent",
         pad_trees: bool = False,
         missing: float = math.nan,
@@ -259,7 +256,6 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         self.grow_policy = grow_policy
         self.max_cat_to_onehot = max_cat_to_onehot
         self.max_cat_threshold = max_cat_threshold
-        self.gradient_bits = gradient_bits
         self.instance_spaces = instance_spaces
         self.pad_trees = pad_trees
         self.missing = missing

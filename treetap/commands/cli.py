@@ -223,9 +223,7 @@ def options(
 def demo(
     as_json: Json = False,
     workdir: Annotated[Path | None, typer.Option(help="Keep everything here; without it, a temporary folder.")] = None,
-    scheme: Annotated[
-        str, typer.Option(help="Of encrypted sums: paillier, okamoto-uchiyama, or lattice (boosting).")
-    ] = "paillier",
+    scheme: Annotated[str, typer.Option(help="Of encrypted sums: paillier, or lattice (boosting).")] = "paillier",
     key_bits: Annotated[
         int | None, typer.Option(help="Length of the key; Paillier's: 1024 (quick look), 2048 or 3072.")
     ] = None,

@@ -31,7 +31,7 @@ from treetap.commands.jobs.progress_view import backends_line
 from treetap.commands.local_federation import clean_end, keep_table, working_folder
 from treetap.errors import BadInput
 from treetap.neural.params import SplitnnParams
-from treetap.protocols.key_options import PAILLIER, SCHEMES
+from treetap.protocols.key_options import KEY_LENGTHS, LATTICE, PAILLIER, SCHEMES, key_faults
 from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
 from treetap.strict import WHOLE, faults_of
@@ -89,13 +89,12 @@ class Asked:
     def check(self) -> None:
         """Raise `BadInput` for an unknown word, a length of key that its scheme has not, and a missing library."""
         if self.scheme not in SCHEMES:
-            raise BadInput(f"--scheme {self.scheme}: must be one of {', '.join(SCHEMES)}")
-        if self.key_bits is not None and self.key_bits not in (offered := SCHEMES[self.scheme].key_bits):
-            *most, last = offered or ("",)
-            lengths = (
-                f"must be {', '.join(map(str, most))} or {last}" if offered else f"scheme {self.scheme} has no keys"
-            )
-            raise BadInput(f"--key-bits {self.key_bits}: {lengths}")
+            raise BadInput(key_faults(self.scheme, 0, "")[0])
+        if self.key_bits is not None and self.scheme == LATTICE:
+            raise BadInput(f"--key-bits {self.key_bits}: scheme {self.scheme} has no keys")
+        if self.key_bits not in (None, *KEY_LENGTHS):
+            *most, last = KEY_LENGTHS
+            raise BadInput(f"--key-bits {self.key_bits}: must be {', '.join(map(str, most))} or {last}")
         if self.protocol not in JOBS:
             raise BadInput(f"--protocol {self.protocol}: must be one of {', '.join(JOBS)}")
         require_library(self.protocol, training(self.protocol))

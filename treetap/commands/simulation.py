@@ -199,7 +199,6 @@ def order_counts(params: TreeParams, records: JobRecords) -> str:
     reasons = {
         "early_stopping_rounds": boosting is not None and boosting.sets_aside,
         "a draw of records by subsample or bootstrap": params.draws_records,
-        "gradient_bits": boosting is not None and boosting.gradient_bits is not None,
         "a regression without base_score": mean,
         f"more than {EXACT_RECORDS} records": records.training > EXACT_RECORDS,
     }

@@ -39,8 +39,6 @@ VALUES = "values"
 CELLS = "min_cell_records"
 #: Entry of a manifest, and of stored trees: the noise on sums, by party in a label holder's.
 COLUMN_PRIVACY = "column_privacy"
-#: Entry of a label holder's manifest, and of stored trees: their g and h marked records, for audits.
-MARKED = "reverse_sum"
 #: Entry of a manifest: "withheld" if no instance spaces were shown while trees grew, of the base model's trees too.
 SPACES = "instance_spaces"
 #: Entry of a label holder's manifest: true where no entry of an encrypted prediction may count as constant.

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.privacy.zcdp import rho_of
 from treetap.trees.candidates import CandidateList
-from treetap.trees.gradient_bits import record_bounds
+from treetap.trees.loss import record_bounds
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.tree_bins import accumulate_cells
@@ -65,7 +65,7 @@ class ColumnPrivacy:
 
     def noise(self, params: BoostingParams, outputs: int) -> SumNoise:
         """The noise on the sums of boosting, by the number of outputs of its trees."""
-        g_most, h_most = record_bounds(params.objective, params.gradient_bits, params.largest_factor)
+        g_most, h_most = record_bounds(params.objective, params.largest_factor)
         bounds = (*[g_most] * outputs, *[h_most] * outputs, 1)
         return self.noise_on(params, bounds, self.trees * len(bounds))
 

@@ -100,7 +100,6 @@ PROTOCOL = TrainingProtocol(
         Feature.LATTICE,
         Feature.WITHHELD,
         Feature.BASE_MODEL,
-        Feature.GRADIENT_BITS,
         Feature.MONOTONE,
         Feature.WEIGHT,
     },

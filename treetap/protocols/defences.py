@@ -156,16 +156,6 @@ DEFENCES: tuple[Defence, ...] = (
         for kind, (name, line) in _KINDS.items()
     ),
     Defence(
-        "gradient_bits",
-        "columns",
-        _JOB,
-        "g and h are summed in few bits; over a training no defence",
-        "treetap/trees/gradient_bits.py",
-        Feature.GRADIENT_BITS,
-        published="quantised training",
-        paper=papers.QUANTISED_TRAINING,
-    ),
-    Defence(
         "min_cell_records",
         "columns",
         _FEATURE_PARTY,

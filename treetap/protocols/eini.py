@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treetap.protocols.exclusions import Feature
-from treetap.protocols.key_options import KEY_BITS, LATTICE, OBFUSCATIONS, PAILLIER, KeyKind, key_faults
+from treetap.protocols.key_options import KEY_BITS, OBFUSCATIONS, PAILLIER, KeyKind, key_faults
 from treetap.protocols.messages import (
     PUBLIC_KEY,
     MessageRow,
@@ -31,22 +31,20 @@ CONSTANT_BYTES = 16 * BLOCK_BYTES
 
 @dataclass(frozen=True)
 class EiniOptions:
-    """See `treetap.protocols.registry.Options`; by default as in the training job, or a common key if it had none."""
+    """See `treetap.protocols.registry.Options`; by default as in the training job, or a common key if it had no
+    Paillier key.
+    """
 
     key_bits: int = 0
     obfuscation: str = ""
-    scheme: str = ""
 
     def completed(self, spec: setup_pb2.JobSpec) -> EiniOptions:
-        key, obfuscation = KeyKind.of(spec), spec.obfuscation
-        if key.on_lattice:
-            key, obfuscation = KeyKind(PAILLIER, KEY_BITS), OBFUSCATIONS[0]
-        return EiniOptions(self.key_bits or key.bits, self.obfuscation or obfuscation, self.scheme or key.scheme)
+        by_paillier = KeyKind.of(spec).scheme == PAILLIER
+        bits, obfuscation = (spec.key_bits, spec.obfuscation) if by_paillier else (KEY_BITS, OBFUSCATIONS[0])
+        return EiniOptions(self.key_bits or bits, self.obfuscation or obfuscation)
 
     def faults(self) -> list[str]:
-        if self.scheme == LATTICE:
-            return [f"scheme = {LATTICE!r}: sums of entries have a lattice of their own; use protocol 'eini-lattice'"]
-        return key_faults(self.scheme or PAILLIER, self.key_bits, self.obfuscation)
+        return key_faults(PAILLIER, self.key_bits, self.obfuscation)
 
 
 @dataclass(kw_only=True)

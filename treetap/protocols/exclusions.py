@@ -22,14 +22,12 @@ class Feature(StrEnum):
     EARLY_STOPPING = "early_stopping_rounds"
     BASE_MODEL = "base_model"
     MAX_LEAVES = "max_leaves"
-    GRADIENT_BITS = "gradient_bits"
     MULTI_OUTPUT = "multi_strategy = 'multi_output_tree'"
     BOOTSTRAP = "bootstrap = true"
     BINS_PER_NODE = "binning = 'per-node'"
     BATCH_NORM = "norm = 'batch'"
     REGRESSION = "a regression"
     NETWORK = "a network"
-    OKAMOTO_UCHIYAMA = "scheme = 'okamoto-uchiyama'"
     LATTICE = "scheme = 'lattice'"
     KEYED = "a scheme with keys"
     LOSSGUIDE = "grow_policy = 'lossguide'"
@@ -73,7 +71,7 @@ class Feature(StrEnum):
     FORMAT = "format"
     FORM = "form"
     PREDICTION_WEIGHTS = "prediction_weights"
-    # of a key, in either
+    # of a key
     SCHEME = "scheme"
     KEY_BITS = "key_bits"
     OBFUSCATION = "obfuscation"
@@ -87,9 +85,9 @@ DEFENCES_OF_TREES = frozenset(
     {Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.REDUCED_LEAKAGE}
 )
 OF_GROWN_TREES = DEFENCES_OF_TREES | {
-    *(Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.OKAMOTO_UCHIYAMA, Feature.MIN_CELL_RECORDS, Feature.CUTS),
+    *(Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.MIN_CELL_RECORDS, Feature.CUTS),
 }
-_KEY = (Feature.SCHEME, Feature.KEY_BITS, Feature.OBFUSCATION)
+_KEY = (Feature.KEY_BITS, Feature.OBFUSCATION)
 _OF_CLASSES = (Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.DIMIP)
 
 
@@ -165,14 +163,7 @@ TRAININGS: tuple[Exclusion, ...] = (
         "trees are repaired from the first, and those of the base model are finished",
         "leave one of them out",
     ),
-    *_each(_KEY, F.NETWORK, "a network encrypts nothing", "leave it out"),
-    Exclusion(
-        F.OKAMOTO_UCHIYAMA,
-        "pivodl",
-        "its comparison multiplies by uniform units modulo n, which a secret p does not permit",
-        "use scheme = 'paillier'",
-    ),
-    Exclusion(F.OKAMOTO_UCHIYAMA, OTHERS, "it sums ciphertexts of paillier alone", "use scheme = 'paillier'"),
+    *_each((F.SCHEME, *_KEY), F.NETWORK, "a network encrypts nothing", "leave it out"),
     Exclusion(F.LATTICE, OTHERS, "it encrypts no value anew for every node", "use scheme = 'paillier'"),
     Exclusion(
         F.WITHHELD,
@@ -216,12 +207,6 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.LOSSGUIDE,
         "which node is built next depends on labels, whatever is built beside it",
         "set grow_policy = 'depthwise', or leave it out",
-    ),
-    Exclusion(
-        F.GRADIENT_BITS,
-        OTHERS,
-        "it sums no gradients in trees, and counts of classes take one bit for each record as they are",
-        "train by boosting or pivodl, or leave it out",
     ),
     Exclusion(F.MONOTONE, OTHERS, "they bound the weights of boosted trees, and it has none", "train by boosting"),
     Exclusion(
@@ -303,12 +288,6 @@ TRAININGS: tuple[Exclusion, ...] = (
         OTHERS,
         "its messages about columns have no such noise",
         "train trees that one label holder grows, or leave it out",
-    ),
-    Exclusion(
-        F.COLUMN_PRIVACY,
-        F.OKAMOTO_UCHIYAMA,
-        "a feature party cannot add a number of its own to a sum",
-        "use scheme = 'paillier'",
     ),
     Exclusion(
         F.COLUMN_PRIVACY,
@@ -440,7 +419,6 @@ TRAININGS: tuple[Exclusion, ...] = (
 #: Of predictions.
 PREDICTIONS: tuple[Exclusion, ...] = (
     *_each(_KEY, "interactive", "an interactive prediction encrypts nothing", "leave it out"),
-    Exclusion(F.SCHEME, "eini-lattice", "it has a scheme of its own", "leave it out"),
     Exclusion(F.OBFUSCATION, "eini-lattice", "it hides in a way of its own", "leave it out"),
     Exclusion(F.KEY_BITS, "eini-lattice", "a lattice key has the size that the model asks for", "leave it out"),
     *_each(_KEY, "masked", "masked sums encrypt nothing", "leave it out"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, KeyKind
+from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import (
     PUBLIC_KEY,
     JobSizes,
@@ -155,11 +155,6 @@ def by_key(spec: setup_pb2.JobSpec) -> bool:
     return not by_lattice(spec)
 
 
-def takes_noise(spec: setup_pb2.JobSpec) -> bool:
-    """True if the scheme lets a feature party add numbers of its own to sums."""
-    return KeyKind.of(spec).scheme != OKAMOTO_UCHIYAMA
-
-
 def winning_places(sizes: TreeSizes, _series: Series) -> int:
     """The places of the candidates that won, of each node; all may tie."""
     return sizes.nodes(sizes.params.max_depth - 1) * (_SPLIT + _PLACE * sizes.places)
@@ -207,9 +202,7 @@ ON_LATTICE = (
     MessageRow("planned_traffic", label_holder_reports, step="make_keys", when=by_lattice),
 )
 #: What a party with `column_privacy` says of its noise.
-NOISED = MessageRow(
-    "noised_sums", from_feature_parties, once, epsilon_and_delta, step="bin", when=takes_noise, by_tables=True
-)
+NOISED = MessageRow("noised_sums", from_feature_parties, once, epsilon_and_delta, step="bin", by_tables=True)
 #: Of every training that grows trees, in the order in which they come.
 GROWTH = (
     planned_rounds("bin"),

@@ -11,7 +11,7 @@ from treetap.errors import ConfigError
 from treetap.names import NAME
 from treetap.protocols import alignment, codec
 from treetap.protocols.exclusions import TRAININGS, Exclusion, Feature, broken
-from treetap.protocols.key_options import KEY_FIELDS, LATTICE, OKAMOTO_UCHIYAMA, KeyKind, bin_faults, key_faults
+from treetap.protocols.key_options import KEY_FIELDS, LATTICE, KeyKind, bin_faults, key_faults
 from treetap.protocols.messages import JOB, MessageRow, Sent, all_report, label_holder_reports, members_of, sent_by
 from treetap.protocols.registry import TRAINING, training, training_name
 from treetap.trees.early_stopping import EarlyStoppingParams
@@ -100,7 +100,6 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
     used = {
         Feature.EVAL_TABLE: bool(spec.eval_table),
         Feature.BASE_MODEL: bool(spec.base_model),
-        Feature.OKAMOTO_UCHIYAMA: spec.scheme == OKAMOTO_UCHIYAMA,
         Feature.LATTICE: spec.scheme == LATTICE,
         Feature.KEYED: spec.scheme != LATTICE,
         Feature.NETWORK: bool(name) and not training(name).grows_trees,

@@ -1,97 +1,32 @@
-"""The users' choices for a key: scheme, length, randomisation of ciphertexts; and the sizes that follow.
-
-Imports nothing. A scheme is one line of `SCHEMES` and one package, which has the modules `public_key` and `secret_key`
-and, if its keys come with a proof of their form, `key_proof`.
-"""
+"""The users' choices for a key: scheme, length, randomisation of ciphertexts; and the sizes that follow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from treetap.removed import removed
+
+if TYPE_CHECKING:
+    from treetap.wire.v2 import setup_pb2
 
 #: Randomisations by the owner of a key; the first is the default.
 Obfuscation = Literal["short-exponent", "half-length", "standard"]
 OBFUSCATIONS: tuple[str, ...] = get_args(Obfuscation)
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """A scheme whose ciphertexts are added: by multiplication modulo a key's n or, without keys, on a lattice.
-
-    Attributes:
-        package: its package.
-        key_bits: lengths of n that are offered.
-        breakable_key_bits: lengths that can be broken, for tests and to repeat papers' figures; a use is warned of.
-        ciphertext_factor: length of a ciphertext by that of n.
-        plain_divisor: length of n by that of the number modulo which plaintexts are added.
-        most_plain_bits: bits of a signed plaintext where there is no n; else 0.
-        most_bins: of a column that is summed, beside that of missing values; 0: any number.
-        proof_rounds: rounds of the proof of a key's form; 0: the scheme has none.
-        refused: randomisations that it does not have, each with the reason.
-    """
-
-    package: str
-    key_bits: Sequence[int] = ()
-    breakable_key_bits: Sequence[int] = ()
-    ciphertext_factor: int = 0
-    plain_divisor: int = 1
-    most_plain_bits: int = 0
-    most_bins: int = 0
-    proof_rounds: int = 0
-    refused: Mapping[str, str] = field(default_factory=dict)
-
-    def ciphertext_bytes(self, bits: int) -> int:
-        """Width of a ciphertext on the wire, in bytes, under a key of `bits` bits."""
-        return -(-self.ciphertext_factor * bits // 8)
-
-    def plain_bits(self, bits: int) -> int:
-        """Bits of a signed plaintext under a key of `bits` bits: two fewer than the number of which it is a residue."""
-        return self.most_plain_bits or -(-bits // self.plain_divisor) - 2
-
-    def proof_bytes(self, bits: int) -> int:
-        """Bytes of the proof of a key's form: a number, then two numbers and two bits a round."""
-        return (1 + 2 * self.proof_rounds) * -(-bits // 8) + self.proof_rounds // 4 if self.proof_rounds else 0
-
-    def offers(self, bits: int, *, allow_breakable: bool) -> bool:
-        """True for a length that a key can have."""
-        return bits in self.key_bits or (allow_breakable and bits in self.breakable_key_bits)
-
-
+#: Schemes whose ciphertexts are added: by multiplication modulo the square of a key's n or, without keys, on a lattice;
+#: the first is the default.
+PAILLIER, LATTICE = SCHEMES = ("paillier", "lattice")
+#: Lengths of n that are offered; and one that can be broken, for tests and to repeat papers' figures, with a warning.
+KEY_LENGTHS = (1024, 2048, 3072)
+BREAKABLE_BITS = 512
 #: The length of a key if a job names none.
 KEY_BITS = 2048
 #: The fields of a job about its keys.
 KEY_FIELDS = ("scheme", "key_bits", "obfuscation")
-PAILLIER = "paillier"
-OKAMOTO_UCHIYAMA = "okamoto-uchiyama"
-LATTICE = "lattice"
-#: Name in a job → scheme; the first is the default.
-SCHEMES: Mapping[str, Scheme] = {
-    PAILLIER: Scheme(
-        package="treetap.additive.paillier",
-        key_bits=(1024, 2048, 3072),
-        breakable_key_bits=(512,),
-        ciphertext_factor=2,
-        plain_divisor=1,
-        proof_rounds=128,
-    ),
-    OKAMOTO_UCHIYAMA: Scheme(
-        package="treetap.additive.okamoto_uchiyama",
-        key_bits=(2048, 3072),
-        breakable_key_bits=(1024,),
-        ciphertext_factor=1,
-        plain_divisor=3,
-        refused={"half-length": "the proof that it rests on is for n = pq"},
-    ),
-    LATTICE: Scheme(package="treetap.lattice", most_plain_bits=3072, most_bins=255),
-}
-
-
-class Chosen(Protocol):
-    """Messages that name a key: JobSpec, EiniParams."""
-
-    scheme: str
-    key_bits: int
+#: Rounds of the proof of a key's form.
+PROOF_ROUNDS = 128
+#: On a lattice: bits of a signed plaintext; most bins of a column that is summed, beside that of missing values.
+LATTICE_PLAIN_BITS, LATTICE_BINS = 3072, 255
 
 
 @dataclass(frozen=True)
@@ -107,9 +42,9 @@ class KeyKind:
     bits: int
 
     @classmethod
-    def of(cls, chosen: Chosen) -> KeyKind:
-        """The key that a job or a prediction names; one of before there was a choice names no scheme: Paillier's."""
-        return cls(chosen.scheme or PAILLIER, chosen.key_bits)
+    def of(cls, spec: setup_pb2.JobSpec) -> KeyKind:
+        """The key that a job names; one of before there was a choice names no scheme: Paillier's."""
+        return cls(spec.scheme or PAILLIER, spec.key_bits)
 
     @property
     def on_lattice(self) -> bool:
@@ -119,69 +54,50 @@ class KeyKind:
     @property
     def ciphertext_bytes(self) -> int:
         """Width of a ciphertext on the wire."""
-        return SCHEMES[self.scheme].ciphertext_bytes(self.bits)
+        return -(-2 * self.bits // 8)
 
     @property
     def proof_bytes(self) -> int:
-        """Bytes of the proof that comes with a key; 0 where there is none."""
-        return SCHEMES[self.scheme].proof_bytes(self.bits)
+        """Bytes of the proof that comes with a key: a number, then two numbers and two bits a round; 0 without keys."""
+        return (1 + 2 * PROOF_ROUNDS) * -(-self.bits // 8) + PROOF_ROUNDS // 4 if self.bits else 0
 
     @property
     def plain_bits(self) -> int:
-        """Bits of a signed plaintext."""
-        return SCHEMES[self.scheme].plain_bits(self.bits)
-
-    @property
-    def remedy(self) -> str:
-        """Keys whose plaintexts have more bits, as an advice."""
-        roomier = [
-            name
-            for name, scheme in SCHEMES.items()
-            if scheme.key_bits and scheme.plain_bits(self.bits) > self.plain_bits
-        ]
-        return "a longer key" + "".join(f" or scheme = {name!r}" for name in roomier)
-
-    @property
-    def by_name(self) -> dict[str, str | int]:
-        """The scheme and, where it has keys, their length, by the names of a job file."""
-        return {"scheme": self.scheme, **({"key_bits": self.bits} if self.bits else {})}
+        """Bits of a signed plaintext: two fewer than n, of which it is a residue."""
+        return LATTICE_PLAIN_BITS if self.on_lattice else self.bits - 2
 
     @property
     def breakable(self) -> bool:
         """True for a length that can be broken."""
-        return self.bits in SCHEMES[self.scheme].breakable_key_bits
+        return self.bits == BREAKABLE_BITS
 
 
 def bin_faults(scheme: str, max_bin: int) -> list[str]:
     """The fault of a job whose columns may have more bins than its scheme takes, by the names of a job file."""
-    most = SCHEMES[scheme].most_bins if scheme in SCHEMES else 0
-    if not most or max_bin <= most:
+    if scheme != LATTICE or max_bin <= LATTICE_BINS:
         return []
     return [
-        f"max_bin = {max_bin}: must be at most {most} where scheme = {scheme!r}, which takes {most + 1} bins of a "
-        f"column, one for missing values counted; use scheme = {PAILLIER!r} for more"
+        f"max_bin = {max_bin}: must be at most {LATTICE_BINS} where scheme = {scheme!r}, which takes "
+        f"{LATTICE_BINS + 1} bins of a column, one for missing values counted; use scheme = {PAILLIER!r} for more"
     ]
 
 
 def key_faults(scheme: str, key_bits: int, obfuscation: str) -> list[str]:
     """The faults of a scheme, of a key length and of a kind of randomisation, by the names of a job file."""
-    if scheme not in SCHEMES:
-        return [f"scheme = {scheme!r}: must be one of {', '.join(SCHEMES)}"]
-    faults, offered = [], SCHEMES[scheme]
-    if not offered.key_bits:
+    if scheme == LATTICE:
         given = {"key_bits": key_bits, "obfuscation": obfuscation}
         return [f"{name}: scheme {scheme!r} has none; leave it out" for name, value in given.items() if value]
-    if not offered.offers(key_bits, allow_breakable=True):
-        allowed = f"{', '.join(map(str, offered.key_bits[:-1]))} or {offered.key_bits[-1]}"
-        breakable = ", ".join(map(str, offered.breakable_key_bits))
+    if scheme != PAILLIER:
+        named = f"scheme = {scheme!r}"
+        gone = removed(["JobOptions"], named)
+        return [f"{named}: must be one of {', '.join(SCHEMES)}" if gone is None else f"{named} {gone}"]
+    faults = []
+    if key_bits not in (*KEY_LENGTHS, BREAKABLE_BITS):
+        allowed = f"{', '.join(map(str, KEY_LENGTHS[:-1]))} or {KEY_LENGTHS[-1]}"
         faults.append(
-            f"key_bits = {key_bits}: must be {allowed} where scheme = {scheme!r} ({breakable} only for tests and to "
-            "reproduce a paper's figure)"
+            f"key_bits = {key_bits}: must be {allowed} where scheme = {scheme!r} ({BREAKABLE_BITS} only for tests and "
+            "to reproduce a paper's figure)"
         )
     if obfuscation not in OBFUSCATIONS:
         faults.append(f"obfuscation = {obfuscation!r}: must be one of {', '.join(OBFUSCATIONS)}")
-    elif obfuscation in offered.refused:
-        others = " or ".join(repr(kind) for kind in OBFUSCATIONS if kind not in offered.refused)
-        why = offered.refused[obfuscation]
-        faults.append(f"obfuscation = {obfuscation!r}: scheme {scheme!r} has none, since {why}; use {others}")
     return faults

@@ -88,6 +88,3 @@ SECURE_AGGREGATION = Paper(
     2017,
     "ACM CCS",
 )
-QUANTISED_TRAINING = Paper(
-    "Quantized Training of Gradient Boosting Decision Trees", "Shi, Ke, Chen, Zheng, Liu", 2022, "NeurIPS"
-)

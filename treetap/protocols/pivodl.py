@@ -285,7 +285,7 @@ PROTOCOL = TrainingProtocol(
     trees=Trees(sequential=True),
     most_equals=10,
     permissions=lambda spec: ("pivodl_as_published",) if _of(spec).as_published else (),
-    capabilities=frozenset({Feature.CUTS, Feature.GRADIENT_BITS}),
+    capabilities=frozenset({Feature.CUTS}),
     noise=Noise(statement=_privacy),
     predicts=("masked",),
 )

@@ -2,8 +2,7 @@
 
 Sums are int64 with slots (g_0..g_{K−1}, h_0..h_{K−1}, count). In this order, which the oracle shares:
 
-1. G_k = float(Σg_k) · (scale · 2^-32) and H_k = float(Σh_k) · 2^-32; both factors are powers of two. With
-   `gradient_bits` they are the steps of `treetap.trees.gradient_bits` instead.
+1. G_k = float(Σg_k) · (scale · 2^-32) and H_k = float(Σh_k) · 2^-32; both factors are powers of two.
 2. T_k = G_k moved towards 0 by α, at most to 0; w_k = −T_k/(H_k+λ), moved to ±δ if its magnitude exceeds δ > 0.
 3. gain(node) = 0 + gain_0 + gain_1 + …, an output with H_k ≤ 0 or H_k < min_child_weight giving 0. With δ = 0 gain_k is
    T_k·T_k/(H_k+λ); else, as XGBoost has it, −(2·G_k·w_k + (H_k+λ)·(w_k·w_k)) in a tree of one output, −(T_k·w_k) in
@@ -13,8 +12,7 @@ Sums are int64 with slots (g_0..g_{K−1}, h_0..h_{K−1}, count). In this order
 In a tree with monotone constraints, of one output, w_k is then moved into the node's bounds, and gain_k is always that
 of w_k: XGBoost's −(2·G_k·w_k + (H_k+λ)·(w_k·w_k)). See `treetap.trees.monotone`.
 
-α is `reg_alpha`, λ `reg_lambda` and δ `max_delta_step`. With `gradient_bits` the weight of a leaf is of its exact G_k
-and H_k, and 0 where the rounded H_k is too small.
+α is `reg_alpha`, λ `reg_lambda` and δ `max_delta_step`.
 
 Rules taken from XGBoost 3.2 (each pinned by a test): a split is kept if its loss change is > 1e-6 and ≥
 gamma, before growing on (nothing is pruned afterwards); a tree of one output refuses a side with H < min_child_weight;
@@ -37,8 +35,7 @@ import numpy.typing as npt
 
 from treetap.trees.candidates import PartitionRule
 from treetap.trees.criterion import largest
-from treetap.trees.gradient_bits import Scale, Steps, record_bounds
-from treetap.trees.loss import UNIT
+from treetap.trees.loss import UNIT, record_bounds
 from treetap.trees.params import BoostingParams
 
 # XGBoost's kRtEps: a loss change of this or less is rounding noise.
@@ -72,12 +69,11 @@ class Within:
     high: float = np.inf
 
 
-def open_sums(sums: Ints, scale: Scale) -> tuple[Floats, Floats, Ints]:
+def open_sums(sums: Ints, scale: float) -> tuple[Floats, Floats, Ints]:
     """Sums (..., 2K+1) as G (..., K), H (..., K) in the loss's own units and the count (...)."""
     outputs = (sums.shape[-1] - 1) // 2
-    of_g, of_h = (scale.g, scale.h) if isinstance(scale, Steps) else (scale / UNIT, 1.0 / UNIT)
-    G = sums[..., :outputs].astype(np.float64) * of_g
-    H = sums[..., outputs : 2 * outputs].astype(np.float64) * of_h
+    G = sums[..., :outputs].astype(np.float64) * (scale / UNIT)
+    H = sums[..., outputs : 2 * outputs].astype(np.float64) * (1.0 / UNIT)
     return G, H, sums[..., -1]
 
 
@@ -115,7 +111,7 @@ def _bounded(weights: Floats, params: GainParams, within: Within | None) -> Floa
     return stepped if within is None else np.clip(stepped, within.low, within.high)
 
 
-def loss_changes(left: Ints, parent: Ints, scale: Scale, params: GainParams, within: Within | None = None) -> Floats:
+def loss_changes(left: Ints, parent: Ints, scale: float, params: GainParams, within: Within | None = None) -> Floats:
     """XGBoost's loss change of every candidate, −∞ where the split is not allowed.
 
     left (nodes, candidates, 2K+1), parent (nodes, 2K+1); returns (nodes, candidates). Not allowed: a side without
@@ -148,7 +144,7 @@ def choose(changes: Sequence[Floats], params: BoostingParams) -> tuple[int, npt.
     return best[:2]
 
 
-def may_split(sums: Ints, params: BoostingParams, scale: Scale = 1.0) -> Bools:
+def may_split(sums: Ints, params: BoostingParams, scale: float = 1.0) -> Bools:
     """True where nodes with sums (..., 2K+1) could have an allowed split with a loss change above 0: (...).
 
     False only where no candidate can pass: fewer than two records; in a tree of one output H < 2·min_child_weight (both
@@ -162,29 +158,20 @@ def may_split(sums: Ints, params: BoostingParams, scale: Scale = 1.0) -> Bools:
     return possible
 
 
-def node_weights(
-    sums: Ints, scale: Scale, params: GainParams, within: Within | None = None, rows: Ints | None = None
-) -> Floats:
-    """w_k, 0 where H_k ≤ 0 or H_k < min_child_weight: sums (..., 2K+1) → (..., K).
-
-    `rows`: the records of one node, whose weight is that of its exact sums if the scale has these.
-    """
+def node_weights(sums: Ints, scale: float, params: GainParams, within: Within | None = None) -> Floats:
+    """w_k, 0 where H_k ≤ 0 or H_k < min_child_weight: sums (..., 2K+1) → (..., K)."""
     G, H, _ = open_sums(sums, scale)
     counts = _counting(H, params)
-    if rows is not None and isinstance(scale, Steps) and scale.exact is not None:
-        G, H, _ = open_sums(scale.exact.sums(rows), scale.exact.scale)
     whole = np.where(counts, H + params.reg_lambda, 1.0)
     return np.where(counts, _bounded(-_shrunk(G, params) / whole, params, within), 0.0)
 
 
-def leaf_weights(
-    sums: Ints, scale: Scale, params: GainParams, within: Within | None = None, rows: Ints | None = None
-) -> Floats:
-    """w_k · learning_rate: sums (..., 2K+1) → (..., K); `rows` as for `node_weights`."""
-    return node_weights(sums, scale, params, within, rows) * params.learning_rate + 0.0  # −0.0 becomes 0.0
+def leaf_weights(sums: Ints, scale: float, params: GainParams, within: Within | None = None) -> Floats:
+    """w_k · learning_rate: sums (..., 2K+1) → (..., K)."""
+    return node_weights(sums, scale, params, within) * params.learning_rate + 0.0  # −0.0 becomes 0.0
 
 
-def category_order(sums: Ints, scale: Scale, params: BoostingParams) -> Ints:
+def category_order(sums: Ints, scale: float, params: BoostingParams) -> Ints:
     """The order of categories by the weights that leaves of each would have: sums (K, 3) → (K,), ascending and stable.
 
     XGBoost orders by these weights too, so that a category with H < min_child_weight has weight 0.
@@ -192,7 +179,7 @@ def category_order(sums: Ints, scale: Scale, params: BoostingParams) -> Ints:
     return np.argsort(node_weights(sums, scale, params)[:, 0], kind="stable")
 
 
-def cover(sums: Ints, scale: Scale = 1.0) -> Floats:
+def cover(sums: Ints, scale: float = 1.0) -> Floats:
     """XGBoost's cover: Σ_k H_k of the sampled records, sums (..., 2K+1) → (...)."""
     _, H, _ = open_sums(sums, scale)
     total = np.zeros(H.shape[:-1])
@@ -203,9 +190,9 @@ def cover(sums: Ints, scale: Scale = 1.0) -> Floats:
 
 @dataclass(frozen=True)
 class BoostingCriterion:
-    """These formulas for one tree, whose summands mean what `scale` says: see `treetap.trees.criterion`."""
+    """These formulas for one tree, whose g were divided by `scale`: see `treetap.trees.criterion`."""
 
-    scale: Scale
+    scale: float
     params: BoostingParams
 
     @property
@@ -214,7 +201,7 @@ class BoostingCriterion:
 
     def ranges(self, slots: int) -> tuple[Ints, Ints]:
         """±|g| and 0..h of the loss, as slot widths assume."""
-        g, h = record_bounds(self.params.objective, self.params.gradient_bits, self.params.largest_factor)
+        g, h = record_bounds(self.params.objective, self.params.largest_factor)
         outputs = (slots - 1) // 2
         return np.repeat(np.array([-g, 0]), outputs), np.repeat(np.array([g, h]), outputs)
 
@@ -231,8 +218,8 @@ class BoostingCriterion:
     def may_split(self, sums: Ints) -> bool:
         return bool(may_split(sums, self.params, self.scale))
 
-    def leaf(self, sums: Ints, rows: Ints) -> Floats:
-        return leaf_weights(sums, self.scale, self.params, rows=rows)
+    def leaf(self, sums: Ints) -> Floats:
+        return leaf_weights(sums, self.scale, self.params)
 
     def cover(self, sums: Ints) -> float:
         return float(cover(sums, self.scale))

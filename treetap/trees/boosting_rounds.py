@@ -14,7 +14,6 @@ import numpy.typing as npt
 from treetap.errors import DataError
 from treetap.trees import sampling
 from treetap.trees.ensemble import Tree
-from treetap.trees.gradient_bits import Scale, check_factors, round_tree
 from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.loss import LARGEST_TARGET, Quantised, loss_for
 from treetap.trees.metrics import finite
@@ -80,7 +79,6 @@ class BoostingRounds:
         training = params.training_rows(len(labels)) if evaluated is None else np.ones(len(labels), dtype=bool)
         if weights is not None:
             check_weights(weights, labels, params, training)
-            check_factors(params.factors(labels, weights), training, params.gradient_bits)
         self._labels, self._weights = (labels, weights) if evaluated is None else _joined(labels, weights, *evaluated)
         n = len(self._labels)
         self._parts = {TRAIN: _padded(training, n), VALIDATION: _padded(~training, n)}
@@ -119,11 +117,8 @@ class BoostingRounds:
         first = (tree % self.trees_per_round) * self._width
         return tuple(range(first, first + self._width))
 
-    def derivatives(self, tree: int) -> tuple[Ints, Scale, Bools]:
-        """Summands (g_0.., h_0.., 1) of the training's records, zero if not sampled; their scale; the sample.
-
-        They are in fixed point, or rounded to `gradient_bits`.
-        """
+    def derivatives(self, tree: int) -> tuple[Ints, float, Bools]:
+        """Summands (g_0.., h_0.., 1) of the training's records, zero if not sampled; the scale of g; the sample."""
         columns, n, params = list(self.outputs(tree)), self._count, self._params
         quantised = self._of_round or self._quantise()
         self._of_round = quantised if self.trees_per_round > 1 else None
@@ -131,7 +126,7 @@ class BoostingRounds:
         one = np.ones((n, 1), dtype=np.int64)
         values = np.concatenate([quantised.g[:, columns], quantised.h[:, columns], one], axis=1)
         values[~sampled] = 0
-        return *round_tree(values, quantised.scale, params.gradient_bits, params.seed, tree, columns), sampled
+        return values, quantised.scale, sampled
 
     def _quantise(self) -> Quantised:
         labels, weights = self._labels[: self._count], None if self._weights is None else self._weights[: self._count]

@@ -20,7 +20,6 @@ from treetap.errors import ConfigError, DataError
 from treetap.trees.binning import BinnedTable
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import ROOT
-from treetap.trees.gradient_bits import Scale
 from treetap.trees.loss import check_targets
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import Best, able_sources, admissible, best_of, stopped_by, weights_of
@@ -123,10 +122,9 @@ def train(
     scores = np.tile(loss.base, (len(y), 1))
     trees = []
     for t in range(params.n_estimators):
-        summands = loss.summands(scores, scaled, t, np.arange(len(y)))
-        grower = _Grower(bins, summands, loss.summed, owned, params)
+        grower = _Grower(bins, loss.gradients(scores, scaled), loss.scale, owned, params)
         grower.grow()
-        leaves = {leaf: weights_of(sums, loss.summed, params) for leaf, sums in sorted(grower.leaves.items())}
+        leaves = {leaf: weights_of(sums, loss.scale, params) for leaf, sums in sorted(grower.leaves.items())}
         for leaf, weight in leaves.items():
             rows = grower.rows[leaf]
             # Algorithm 4: the source of the split above gets the weight with noise; a lone root has none.
@@ -172,7 +170,7 @@ class _Grower:
     Args:
         bins: the parties' columns by name, in the order of ties.
         gradients: (N, 2K) g and h of all records.
-        scale: that of their sums, see `treetap.trees.shared_label_loss`.
+        scale: of g, see `treetap.trees.shared_label_loss`.
         ownership: the records that each party with labels labels, a partition.
     """
 
@@ -180,7 +178,7 @@ class _Grower:
         self,
         bins: Sequence[tuple[str, GlobalBins]],
         gradients: Ints,
-        scale: Scale,
+        scale: float,
         ownership: Mapping[str, Ints],
         params: PivodlParams,
     ) -> None:

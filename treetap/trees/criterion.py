@@ -42,8 +42,8 @@ class Criterion(Protocol):
         """True if a node with these sums (S,) could have an allowed split."""
         ...
 
-    def leaf(self, sums: Ints, rows: Ints) -> Floats:
-        """The value of a leaf with these sums (S,) over the records `rows`: (outputs,)."""
+    def leaf(self, sums: Ints) -> Floats:
+        """The value of a leaf with these sums (S,): (outputs,)."""
         ...
 
     def cover(self, sums: Ints) -> float:

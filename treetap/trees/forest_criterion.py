@@ -117,7 +117,7 @@ class ForestCriterion:
         pure = self.targets.criterion == "gini" and int(sums[:-1].max()) == int(sums[-1])
         return int(sums[-1]) >= 2 * self.params.min_samples_leaf and not pure
 
-    def leaf(self, sums: Ints, rows: Ints | None = None) -> Floats:  # noqa: ARG002 - sums are exact
+    def leaf(self, sums: Ints) -> Floats:
         """Class frequencies (C,) or the mean (1,) of the drawn records."""
         return self._means(sums) * self.targets.scale + self.targets.centre
 

@@ -453,11 +453,10 @@ class GrowingTree:
 
     def _leaves(self) -> tuple[Leaf, ...]:
         return tuple(
-            Leaf(leaf, tuple(float(w) for w in self._weights(leaf, self.sums[leaf][: self._width])), self.cover(leaf))
+            Leaf(leaf, tuple(map(float, self._weights(leaf, self.sums[leaf][: self._width]))), self.cover(leaf))
             for leaf in self.leaves()
         )
 
     def _weights(self, leaf: int, sums: Ints) -> Floats:
         """The value (outputs,) of a leaf with these sums (S,)."""
-        rows = self.rows[leaf]
-        return self._criterion.leaf(sums, rows) if self.monotone is None else self.monotone.leaf(leaf, sums, rows)
+        return self._criterion.leaf(sums) if self.monotone is None else self.monotone.leaf(leaf, sums)

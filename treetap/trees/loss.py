@@ -196,11 +196,14 @@ class SquaredError(Loss):
         check_targets(labels, self.objective)
 
 
+def record_bounds(objective: str, factor: float = 1.0) -> tuple[int, int]:
+    """The largest |g| and h of a record as integers, from which slot widths follow; `factor`: of any record."""
+    return loss_for(objective, 2).bounds(factor)  # the same for any number of classes
+
+
 def check_sums(objective: str, records: int, factor: float) -> None:
     """`ConfigError` unless sums over N records, each with a factor up to `factor`, fit 63 bits."""
-    width = (
-        records * max(loss_for(objective, 2).bounds(factor))
-    ).bit_length() + 1  # the same for any number of classes
+    width = (records * max(record_bounds(objective, factor))).bit_length() + 1
     if width > 63:
         raise ConfigError(
             f"sums over {records} records whose derivatives are multiplied by up to {factor:g} need {width} bits, and "

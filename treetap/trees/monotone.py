@@ -5,9 +5,8 @@ below it; both weights lie within the bounds of the node. A split by such a colu
 it: on one side from above, on the other from below, by the mean of the children's weights. All weights are those before
 the learning rate. Once any column of a tree is constrained, all of its gains are those of bounded weights.
 
-With `gradient_bits` bounds are those of rounded sums, and a leaf's weight of exact sums is moved into its bounds like
-any other. So constraints hold: two records that differ in a constrained column part at a split by it, and all leaves on
-either side of that lie within bounds that meet at its middle.
+So constraints hold: two records that differ in a constrained column part at a split by it, and all leaves on either
+side of that lie within bounds that meet at its middle.
 
 Where the present values of a constrained column go left and the missing ones right, the two sides may be admissible the
 other way round only. XGBoost tries that too. Such mirror images are candidates beyond the n of their party: n + k is
@@ -114,6 +113,6 @@ class Monotone:
         children = {INCREASING: (below, above), DECREASING: (above, below), 0: (within, within)}[direction]
         self._within[2 * node], self._within[2 * node + 1] = children
 
-    def leaf(self, node: int, sums: Ints, rows: Ints) -> Floats:
-        """The weight (1,) of a leaf with these sums (3,) over the records `rows`."""
-        return leaf_weights(sums, self.criterion.scale, self.criterion.params, self._within[node], rows)
+    def leaf(self, node: int, sums: Ints) -> Floats:
+        """The weight (1,) of a leaf with these sums (3,)."""
+        return leaf_weights(sums, self.criterion.scale, self.criterion.params, self._within[node])

@@ -20,7 +20,6 @@ from treetap.errors import ConfigError
 from treetap.trees import sampling
 from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.expansion import GROW_POLICIES, ExpansionRules
-from treetap.trees.gradient_bits import BITS, lost_bits, record_bounds
 from treetap.trees.job_params import (
     BINARY,
     OBJECTIVES,
@@ -29,7 +28,7 @@ from treetap.trees.job_params import (
     not_a_choice,
     out_of_range,
 )
-from treetap.trees.loss import UNIT
+from treetap.trees.loss import UNIT, record_bounds
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -95,11 +94,6 @@ class TreeParams(JobParams):
     def bins_per_node(self) -> bool:
         """True if every node has bins of its own."""
         return False
-
-    @property
-    def summed_bits(self) -> int | None:
-        """Bits of the numbers of a record by whose sums splits are found; None: those of fixed point."""
-        return None
 
     @property
     def one_hot_below(self) -> int | None:
@@ -200,7 +194,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     training label for squared error (XGBoost 2 and later estimates it for all three). A record's g and h are multiplied
     by its sample weight, at most `max_sample_weight`, and for the second of two classes by `scale_pos_weight`.
     A column of fewer than `max_cat_to_onehot` categories is split one against the rest, others by partitions, of which
-    `max_cat_threshold` bounds one side. `gradient_bits`: see `treetap.trees.gradient_bits`; None: fixed point.
+    `max_cat_threshold` bounds one side.
     """
 
     objective: str = "binary:logistic"
@@ -233,8 +227,6 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     """Most leaves of a tree; 0: no limit."""
     grow_policy: str = GROW_POLICIES[0]
     """Order of splits: level by level, or the largest loss change first, which `expansion_order` must allow."""
-    gradient_bits: int | None = None
-    """Bits in which g and h are summed; without it exactly."""
 
     @property
     def expansion(self) -> ExpansionRules:
@@ -246,7 +238,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
 
         See `boosting_criterion`: rules of `loss_changes` and `may_split`.
         """
-        largest = record_bounds(self.objective, None, self.largest_factor)[1] / UNIT
+        largest = record_bounds(self.objective, self.largest_factor)[1] / UNIT
         records = self.min_child_weight / largest * (1 - 1e-9)  # sums of floats may be rounded up
         if self.outputs_per_tree(2) > 1:
             return FewestDrawn(1, max(2, math.ceil(records)))
@@ -256,10 +248,6 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     def draws_records(self) -> bool:
         """True also if records are set aside, which are in no tree."""
         return self.subsample < 1 or self.sets_aside
-
-    @property
-    def summed_bits(self) -> int | None:
-        return self.gradient_bits
 
     @property
     def one_hot_below(self) -> int | None:
@@ -272,8 +260,6 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         if self.base_score is not None:
             logistic = self.objective in BINARY
             ranges["base_score"] = Range(0, 1, open_low=True, open_high=True) if logistic else _ANY
-        if self.gradient_bits is not None:
-            ranges["gradient_bits"] = BITS
         wrong = not_a_choice(self, _BOOSTING_CHOICES)
         in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
         wrong += out_of_range(self, in_order) + self.bad_stopping() + self.common_faults()
@@ -282,9 +268,6 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
                 f"scale_pos_weight multiplies the second of two classes, and {self.objective} has none: leave it out, "
                 "or give records weights"
             )
-        if not wrong:
-            cause = "max_sample_weight, times scale_pos_weight if that is above 1"
-            wrong += lost_bits(self.gradient_bits, self.largest_factor, cause)
         if self.max_leaves == 1:
             wrong.append("max_leaves must be 0, which is no limit, or at least 2: a tree of one leaf splits nothing")
         if wrong:
@@ -379,11 +362,6 @@ class ForestParams(TreeParams):
     @property
     def bins_per_node(self) -> bool:
         return self.binning == "per-node"
-
-    @property
-    def summed_bits(self) -> int | None:
-        """One for the class of a record; a number as label is in fixed point."""
-        return 1 if self.criterion == "gini" else None
 
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""

@@ -13,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 
 from treetap.errors import ConfigError
-from treetap.trees.gradient_bits import BITS, lost_bits
 from treetap.trees.job_params import BINARY, OBJECTIVES, REGRESSIONS, Range, not_a_choice, out_of_range
 from treetap.trees.params import COMMON, Ints, TreeParams
 
@@ -32,7 +31,6 @@ _OPTIONAL = {
     "epsilon": Range(0, 1e6, open_low=True),
     "label_scale": Range(0, _LARGEST, open_low=True),
     "base_score": Range(-_LARGEST, _LARGEST),
-    "gradient_bits": BITS,
 }
 _CHOICES = {
     "objective": OBJECTIVES,
@@ -61,7 +59,6 @@ class PivodlParams(TreeParams):
         as_published: the steps as printed, which protect less: thresholds on left sides at parties but the source,
             split parties drawn freely, sums of children to all parties, lists of records for each candidate of each
             node in the place of bins once per job, and noise for one release per tree, which is no bound.
-        gradient_bits: bits of g and h; None: fixed point. See `treetap.trees.gradient_bits`.
     """
 
     always_there: ClassVar[str] = "every party of PIVODL takes part in every tree"
@@ -97,8 +94,6 @@ class PivodlParams(TreeParams):
     """Split parties announce their best gains, or compare them encrypted."""
     as_published: bool = False
     """The paper's own steps, which protect less; every policy must say pivodl_as_published = true."""
-    gradient_bits: int | None = None
-    """Bits to which each owner of labels rounds its g and h; of a regression 14 or more."""
 
     @property
     def draws_records(self) -> bool:
@@ -124,10 +119,6 @@ class PivodlParams(TreeParams):
     def max_delta_step(self) -> float:
         """The paper bounds a weight by `clip`, before its noise."""
         return 0.0
-
-    @property
-    def summed_bits(self) -> int | None:
-        return self.gradient_bits
 
     @property
     def regression(self) -> bool:
@@ -171,9 +162,6 @@ class PivodlParams(TreeParams):
         wrong += out_of_range(self, in_order) + self.common_faults() + self._unsupported() + self._classes()
         if not isinstance(self.as_published, bool):
             wrong.append(f"as_published must be true or false, not {self.as_published!r}")
-        largest = GRADIENT_SCALE if self.regression else 1.0
-        if not wrong:
-            wrong = lost_bits(self.gradient_bits, largest, "a regression permits gradients of 4096 label_scale")
         if wrong:
             raise ConfigError("pivodl parameters: " + "; ".join(wrong))
 

@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from treetap.trees.boosting_criterion import LEAST_LOSS_CHANGE, leaf_weights, loss_changes
 from treetap.trees.ensemble import ROOT
-from treetap.trees.gradient_bits import Scale
 from treetap.trees.pivodl_params import PivodlParams
 
 Bools = npt.NDArray[np.bool_]
@@ -168,13 +167,13 @@ class Best:
     places: list[int]
 
 
-def best_of(left: Ints, total: Ints, scale: Scale, params: PivodlParams) -> Best | None:
+def best_of(left: Ints, total: Ints, scale: float, params: PivodlParams) -> Best | None:
     """The best of a source's candidates whose gain is enough.
 
     Args:
         left: (candidates, 2K) sums of g and h.
         total: (2K,) those of the node.
-        scale: that of the sums, see `treetap.trees.shared_label_loss`.
+        scale: of g, see `treetap.trees.shared_label_loss`.
     """
     if not len(left):
         return None
@@ -185,7 +184,7 @@ def best_of(left: Ints, total: Ints, scale: Scale, params: PivodlParams) -> Best
     return Best(top, [int(place) for place in np.flatnonzero(gains == top)])
 
 
-def gains_of(left: Ints, total: Ints, scale: Scale, params: PivodlParams) -> Ints:
+def gains_of(left: Ints, total: Ints, scale: float, params: PivodlParams) -> Ints:
     """Loss changes in units of 2^-24 of candidates (candidates, 2K) of a node (2K,); `NO_GAIN` where not allowed."""
     changes = loss_changes(_counted(left, 1)[np.newaxis], _counted(total, 2)[np.newaxis], scale, params)[0]
     allowed = np.isfinite(changes)
@@ -193,7 +192,7 @@ def gains_of(left: Ints, total: Ints, scale: Scale, params: PivodlParams) -> Int
     return np.where(allowed, np.minimum(fixed, float(LARGEST)), NO_GAIN).astype(np.int64)
 
 
-def weights_of(total: Ints, scale: Scale, params: PivodlParams) -> Floats:
+def weights_of(total: Ints, scale: float, params: PivodlParams) -> Floats:
     """The weight (K,) of a leaf with the sums (2K,)."""
     return leaf_weights(_counted(total, 2), scale, params)
 

@@ -13,7 +13,7 @@ scores F′ of the repaired trees before it:
   next round on their leaves have the weights that clean labels give at F′. Other trees of the same round were computed
   at the round's start, which the repair does not change.
 
-All sums are of g and h in fixed point, also where the training had `gradient_bits`: they leave no party.
+All sums are of g and h in fixed point. They leave no party.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from treetap.trees.boosting_criterion import BoostingCriterion, leaf_weights
+from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.ensemble import Tree
 from treetap.trees.forest_criterion import ForestCriterion, targets
 from treetap.trees.grafting import NoisyModel, RepairedTree, WholeTree, grafts, repaired, to_regrow
@@ -122,7 +122,7 @@ class _Variant:
             made = grafts(self._model, whole, roots, values, criterion, self._params.expansion)
 
             def weight(node: int, sums: Mapping[int, Ints] = sums, criterion: BoostingCriterion = criterion) -> Floats:
-                return leaf_weights(sums[node], criterion.scale, criterion.params)
+                return criterion.leaf(sums[node])
 
             tree, added = repaired(whole, made, weight if refit else None)
             self._scores[:, outputs] += added

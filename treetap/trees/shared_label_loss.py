@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
-from treetap.trees.gradient_bits import most_units, public_steps, record_bounds, round_by_public_steps
 from treetap.trees.loss import UNIT, loss_for, power_of_two_scale
 from treetap.trees.pivodl_params import GRADIENT_SCALE, PivodlParams
 
@@ -60,7 +59,6 @@ class SharedLabelLoss:
 
     Attributes:
         scale: of fixed-point g; public.
-        summed: the meaning of sums: the scale, or the steps of `gradient_bits`, which are public too.
         base: the score before the first tree, (outputs,), in scaled units.
         label_scale, base_score: of a regression; 1 and 0 of a classifier.
         moments: those of all labels, where these two follow from them.
@@ -78,18 +76,6 @@ class SharedLabelLoss:
             self.base: Floats = np.zeros(1)
         else:
             self.base = self._loss.base_margin(params.base_score, np.zeros(0))
-        self.summed = public_steps(params.objective, params.gradient_bits, self.scale, params.width)
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The largest |g| and h of one record, as they are summed."""
-        return record_bounds(self.params.objective, self.params.gradient_bits)
-
-    @property
-    def one(self) -> int:
-        """The difference that its label makes to g of a record of two classes, as it is summed."""
-        bits = self.params.gradient_bits
-        return UNIT if bits is None else most_units(bits)[0]
 
     def scaled(self, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Labels (n,) in the units of scores; `DataError` counts those too large for a gradient, and names none."""
@@ -106,12 +92,6 @@ class SharedLabelLoss:
             self._check(g, "gradients")
         fixed_g = np.rint(g / self.scale * UNIT).astype(np.int64)
         return np.concatenate([fixed_g, np.maximum(np.rint(h * UNIT).astype(np.int64), 1)], axis=1)
-
-    def summands(self, scores: Floats, labels: npt.NDArray[Any], tree: int, rows: Ints) -> Ints:
-        """The same as tree number `tree` sums them, of the records at the places `rows` (n,) of the common order."""
-        fixed = self.gradients(scores, labels)
-        bits, seed = self.params.gradient_bits, self.params.seed
-        return round_by_public_steps(fixed, self.params.objective, bits, seed, tree, rows)
 
     def figures(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[float, float]:
         """Sums over records of losses (log-loss, or squared error of scaled labels) and of correct classes."""

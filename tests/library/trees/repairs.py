@@ -14,12 +14,10 @@ import numpy.typing as npt
 from tests.forest.oracle import _Tree as ForestTree
 from tests.library.trees.tables import Parties, encoded
 from tests.oracle import (
-    ONE,
     OracleLeaf,
     OracleModel,
     OracleSplit,
     OracleTree,
-    Summands,
     _derivatives,
     _leaf_of,
     _left,
@@ -169,9 +167,8 @@ def _naive_boosting(
             tree = before[t]
             sampled = [bool(times) for times in params.drawn(t, n)]
             grower = BoostedTree(columns[:1], cuts, params, t, sampled)
-            own = ([[row[k] for k in tree.outputs] for row in part] for part in (of_clean, h))
-            width = len(tree.outputs)
-            grower.summed = grower.exact = Summands(*own, [scale / ONE] * width, [1.0 / ONE] * width)
+            grower.g, grower.h = ([[row[k] for k in tree.outputs] for row in part] for part in (of_clean, h))
+            grower.scale = scale
 
             raised = partial(_raised, model, of_noisy, of_clean, tree.outputs, sampled)
             marked = _Recursion(model, columns, tree, grower, raised) if grafting else None

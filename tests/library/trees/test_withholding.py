@@ -32,7 +32,6 @@ JOBS: dict[str, tuple[dict[str, Any], BoostingParams]] = {
         {"objective": "multi:softprob", "classes": 3},
         BoostingParams(objective="multi:softprob", n_estimators=1, max_depth=2, max_bin=5),
     ),
-    "few bits": ({"missing": 0.2}, BoostingParams(n_estimators=2, max_depth=3, max_bin=5, gradient_bits=3)),
 }
 
 

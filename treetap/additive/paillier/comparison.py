@@ -26,8 +26,7 @@ from typing import Any
 import gmpy2
 from gmpy2 import mpz
 
-from treetap.additive.paillier.public_key import PublicKey
-from treetap.additive.residues.ciphertexts import random_unit
+from treetap.additive.paillier.public_key import PublicKey, random_unit
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
 from treetap.native.library import in_bounds

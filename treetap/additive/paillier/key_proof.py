@@ -24,17 +24,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import gmpy2
 from gmpy2 import mpz
 
+from treetap.additive.paillier.public_key import random_unit, residues
 from treetap.additive.residues.batches import power
-from treetap.additive.residues.ciphertexts import random_unit, residues
 from treetap.errors import Malformed
 from treetap.process.signs_of_life import finish_unit
-from treetap.protocols.key_options import PAILLIER, SCHEMES
+from treetap.protocols import key_options
 
-ROUNDS = SCHEMES[PAILLIER].proof_rounds
+ROUNDS = key_options.PROOF_ROUNDS
 _DOMAIN = b"treetap Paillier-Blum modulus, CGGMP21 figure 16"
 #: Prime factors of n are larger than this.
 _SMALL = 1 << 16
@@ -119,6 +120,11 @@ def check(n: mpz, proof: bytes, bound_to: bytes, rounds: int = ROUNDS) -> None:
     ]
     if ring.numbers(power(ring, fourth, 4)) != squares:
         raise Malformed("a fourth root is none")
+
+
+def check_in_worker(_state: dict[str, Any], modulus: bytes, proof: bytes, bound_to: bytes) -> None:
+    """`check` in a worker, in as many rounds as this process makes."""
+    check(mpz.from_bytes(modulus, "big"), proof, bound_to, key_options.PROOF_ROUNDS)
 
 
 def challenges(n: mpz, w: mpz, bound_to: bytes, rounds: int = ROUNDS) -> list[mpz]:

@@ -3,8 +3,9 @@
 n = pq, g = n + 1, Enc(m; r) = (1 + m·n) · r^n mod n². Sums multiply, products by a plaintext are powers, and a negative
 plaintext m is n - |m|. A ciphertext travels as a big-endian block of fixed width.
 
-An obfuscator r^n is used once: two ciphertexts that share one reveal the difference of their plaintexts. Two kinds are
-here; the key owner has faster ones in `treetap.additive.paillier.secret_key`.
+A ciphertext times a fresh *obfuscator* r^n, an encryption of 0, is another ciphertext of the same plaintext. It is used
+once: two ciphertexts that share one reveal the difference of their plaintexts. Three kinds are here; the key owner has
+faster ones in `treetap.additive.paillier.secret_key`.
 
 * standard: fresh uniform r, one full power; no assumption beyond Paillier's. The only kind fit for a ciphertext whose
   reader owns the key, because the owner knows the group's order and may strip a short exponent.
@@ -12,24 +13,33 @@ here; the key owner has faster ones in `treetap.additive.paillier.secret_key`.
   keys with p ≡ q ≡ 3 (mod 4) and gcd(p-1, q-1) = 2, between parties that do not hold the key.
 * short-exponent: the same with a of 256 bits. Assumes that discrete logarithms with 256-bit exponents are hard in a
   group whose order the reader does not know.
+
+A packed ciphertext is r^n · Π c_k^(2^(bits·k)). Packing by Horner's rule squares |n| times and so does r^n;
+simultaneous exponentiation (Straus 1964) shares the squarings, which makes re-randomisation nearly free. The exponent n
+is cut into sliding windows of odd digits; exponent and positions are public, so the order of steps is fixed per key.
+
+Which arithmetic this process has (`treetap.native.arithmetic`) is asked in `residues`, and nowhere else.
 """
 
 from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import gmpy2
 import numpy as np
+import numpy.typing as npt
 from gmpy2 import mpz
 
-from treetap.additive.residues.batches import Batch
-from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, Ciphertexts, Obfuscators, random_unit
-from treetap.errors import BadInput, PlaintextOverflow
-from treetap.protocols.key_options import PAILLIER, SCHEMES
+from treetap.additive.residues.batches import Batch, Places, Powers, Residues, power
+from treetap.additive.residues.fixed_base import FixedBase
+from treetap.errors import BadInput, Malformed, PlaintextOverflow
+from treetap.native import arithmetic
+from treetap.protocols.key_options import BREAKABLE_BITS, KEY_LENGTHS, OBFUSCATIONS, PAILLIER, KeyKind
 
-SCHEME = SCHEMES[PAILLIER]
+SHORT_EXPONENT_BITS = 256
 
 
 def check_key_bits(bits: int, allow_breakable: bool = False) -> None:
@@ -42,37 +52,62 @@ def check_key_bits(bits: int, allow_breakable: bool = False) -> None:
     Raises:
         BadInput: the size is not offered.
     """
-    if not SCHEME.offers(bits, allow_breakable=allow_breakable):
-        raise BadInput(f"Paillier keys have {', '.join(map(str, SCHEME.key_bits))} bits, not {bits}")
-    if bits not in SCHEME.key_bits:
+    if allow_breakable and bits == BREAKABLE_BITS:
         warnings.warn(
             f"a {bits}-bit Paillier key protects nothing: use it only to repeat a paper's figure", stacklevel=3
         )
+    elif bits not in KEY_LENGTHS:
+        raise BadInput(f"Paillier keys have {', '.join(map(str, KEY_LENGTHS))} bits, not {bits}")
 
 
-class PublicKey(Ciphertexts):
+def random_unit(modulus: mpz) -> mpz:
+    """Uniform element of Z*_modulus from the operating system."""
+    while True:
+        unit = mpz(secrets.randbelow(int(modulus)))
+        if gmpy2.gcd(unit, modulus) == 1:
+            return unit
+
+
+def residues(modulus: int, bits: int = 0) -> Residues:
+    """The arithmetic of this process modulo an odd number.
+
+    Args:
+        modulus: the number.
+        bits: length of the largest of several moduli whose residues are to be joined.
+    """
+    if form := arithmetic.form_in_use():
+        from treetap.additive.residues.native_residues import NativeResidues
+
+        return NativeResidues(modulus, max(bits, int(modulus).bit_length()), form)
+    from treetap.additive.residues.gmpy2_residues import Gmpy2Residues
+
+    return Gmpy2Residues(modulus)
+
+
+class PublicKey:
     """Encrypts, adds and re-randomises; cannot decrypt.
 
     Attributes:
-        scheme: its name in a job.
+        n: the key's modulus, of `bits` bits, and n_squared: n², the modulus of ciphertexts.
         plain_bits: bits of a signed plaintext.
-        n_squared: n², the modulus of ciphertexts.
+        ciphertext_bytes: width of a ciphertext on the wire.
+        ring: arithmetic modulo n² on batches of ciphertexts; a product is a ciphertext of the sum.
 
     Raises:
         BadInput: n is even or its size is not offered.
     """
 
-    __slots__ = ("n_squared", "plain_bits")
-    scheme = PAILLIER
+    __slots__ = ("bits", "ciphertext_bytes", "n", "n_squared", "plain_bits", "ring")
 
     def __init__(self, n: int, allow_breakable: bool = False) -> None:
-        bits = int(n).bit_length()
-        check_key_bits(bits, allow_breakable)
+        self.n, self.bits = mpz(n), int(n).bit_length()
+        check_key_bits(self.bits, allow_breakable)
         if n % 2 == 0:
             raise BadInput("a Paillier modulus is odd, this one is even")
-        self.n_squared = mpz(n) ** 2
-        self.plain_bits = SCHEME.plain_bits(bits)
-        super().__init__(mpz(n), self.n_squared, "n²", SCHEME.ciphertext_bytes(bits))
+        self.n_squared = self.n**2
+        kind = KeyKind(PAILLIER, self.bits)
+        self.plain_bits, self.ciphertext_bytes = kind.plain_bits, kind.ciphertext_bytes
+        self.ring = residues(self.n_squared)
 
     @classmethod
     def from_bytes(cls, data: bytes, allow_breakable: bool = False) -> PublicKey:
@@ -83,9 +118,26 @@ class PublicKey(Ciphertexts):
         """
         return cls(int.from_bytes(data, "big"), allow_breakable)
 
-    def obfuscators(self, kind: str) -> TwistedObfuscators:
-        """TwistedObfuscators of a kind for ciphertexts whose readers do not own the key."""
-        return TwistedObfuscators(self, kind)
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and bool(self.n == other.n)
+
+    def __hash__(self) -> int:
+        return hash(self.n)
+
+    def __repr__(self) -> str:
+        return f"PublicKey({self.bits} bits)"
+
+    def to_bytes(self) -> bytes:
+        """n, big-endian, without leading zeros."""
+        return int(self.n).to_bytes(-(-self.bits // 8), "big")
+
+    def units(self, count: int) -> list[mpz]:
+        """Fresh uniform elements of Z*_n; the n-th power of each is a standard obfuscator."""
+        return [random_unit(self.n) for _ in range(count)]
+
+    def standard(self, count: int) -> Batch:
+        """Fresh standard obfuscators: r^n for uniform r ∈ Z*_n each."""
+        return power(self.ring, self.ring.batch(self.units(count)), int(self.n))
 
     def signed(self, residue: int) -> int:
         """The signed plaintext that a residue modulo n stands for: above n/2 it is negative."""
@@ -116,9 +168,65 @@ class PublicKey(Ciphertexts):
         """The same plaintexts under fresh standard obfuscators: for every ciphertext whose reader owns the key."""
         return self.ring.multiply(ciphertexts, self.standard(len(ciphertexts)))
 
+    def write(self, ciphertexts: Batch) -> bytes:
+        """Ciphertexts as concatenated big-endian blocks of fixed width."""
+        return self.ring.write(ciphertexts, self.ciphertext_bytes)
 
-class TwistedObfuscators(Obfuscators):
-    """TwistedObfuscators for a party without the key, of one of the kinds above.
+    def read(self, data: bytes) -> Batch:
+        """Ciphertexts from concatenated blocks.
+
+        Raises:
+            Malformed: not a whole number of blocks, or a block that is zero or not below n².
+        """
+        return self._all_good(data, self.ring.read)
+
+    def read_factors(self, data: bytes) -> Batch:
+        """As `read`, for ciphertexts that are multiplied into cells and nothing else."""
+        return self._all_good(data, self.ring.read_factors)
+
+    def write_products(self, products: Batch, factors: Places) -> bytes:
+        """Products of so many factors each as concatenated blocks."""
+        return self.ring.write_products(products, factors, self.ciphertext_bytes)
+
+    def _all_good(self, data: bytes, read: Callable[[bytes, int], tuple[Batch, int]]) -> Batch:
+        self._whole(data)
+        ciphertexts, good = read(data, self.ciphertext_bytes)
+        if good * self.ciphertext_bytes < len(data):
+            raise _foreign()
+        return ciphertexts
+
+    def check_blocks(self, data: bytes) -> None:
+        """Refuse what `read` refuses, for those who compute with the blocks in another way."""
+        self._whole(data)
+        width = self.ciphertext_bytes
+        zero, limit = bytes(width), self.n_squared.to_bytes(width, "big")
+        # Blocks of one width compare as the numbers that they hold.
+        if not all(zero < data[at : at + width] < limit for at in range(0, len(data), width)):
+            raise _foreign()
+
+    def _whole(self, data: bytes) -> None:
+        if len(data) % self.ciphertext_bytes:
+            raise Malformed(f"{len(data)} bytes are not a whole number of ciphertexts of {self.ciphertext_bytes} bytes")
+
+    def trivial(self, data: bytes) -> npt.NDArray[np.bool_]:
+        """The blocks that hold the trivial ciphertext 1 of an empty sum, shape (n,)."""
+        blocks = np.frombuffer(data, dtype=np.uint8).reshape(-1, self.ciphertext_bytes)
+        ones: npt.NDArray[np.bool_] = (blocks[:, -1] == 1) & ~blocks[:, :-1].any(axis=1)
+        return ones
+
+
+def _foreign() -> Malformed:
+    return Malformed("a ciphertext is zero or not below n²: it was made under another key or damaged")
+
+
+@lru_cache(maxsize=2)
+def in_worker(modulus: bytes) -> PublicKey:
+    """The key in the worker, with its tables; its size was accepted where it was made or received."""
+    return PublicKey.from_bytes(modulus, allow_breakable=True)
+
+
+class TwistedObfuscators:
+    """Obfuscators for a party without the key, of one of the kinds above.
 
     The short ones come from one fixed-base table modulo n². Powers of h_n all have the Jacobi symbol 1, which every
     party can compute, while the owner's obfuscators (`standard`, or `short-exponent` with its two independent
@@ -130,21 +238,55 @@ class TwistedObfuscators(Obfuscators):
     """
 
     def __init__(self, public: PublicKey, kind: str, window: int | None = None) -> None:
-        if kind not in ("standard", "half-length", "short-exponent"):
-            raise BadInput(f"obfuscation is one of standard, half-length, short-exponent, not {kind!r}")
-        bits = SHORT_EXPONENT_BITS if kind == "short-exponent" else -(-public.bits // 2)
-        super().__init__(public, None if kind == "standard" else public.short_powers(bits, window))
-        if self._table is None:
+        if kind not in OBFUSCATIONS:
+            raise BadInput(f"obfuscation is one of {', '.join(OBFUSCATIONS)}, not {kind!r}")
+        self._public = public
+        self._table: FixedBase | None = None
+        if kind == "standard":
             return
-        z = random_unit(public.n)
-        while gmpy2.jacobi(z, public.n) != -1:
-            z = random_unit(public.n)
-        self._twist = public.ring.batch([gmpy2.powmod(z, public.n, public.n_squared)])
+        n, y, z = public.n, random_unit(public.n), random_unit(public.n)
+        base = gmpy2.powmod(-y * y % n, n, public.n_squared)
+        bits = SHORT_EXPONENT_BITS if kind == "short-exponent" else -(-public.bits // 2)
+        self._table = FixedBase(public.ring, base, bits, window)
+        while gmpy2.jacobi(z, n) != -1:
+            z = random_unit(n)
+        self._twist = public.ring.batch([gmpy2.powmod(z, n, public.n_squared)])
 
     def draw(self, count: int) -> Batch:
-        drawn = super().draw(count)
+        """`count` obfuscators, each to be used once."""
         if self._table is None:
-            return drawn
+            return self._public.standard(count)
+        drawn = self._table.random_powers(count)
         twisted = np.flatnonzero(np.frombuffer(secrets.token_bytes(count), dtype=np.uint8) & 1)
         drawn[twisted] = self._public.ring.multiply(drawn[twisted], self._twist)
         return drawn
+
+
+class Packer:
+    """Packs groups of `bits` bits under one key.
+
+    Attributes:
+        groups: ciphertexts that one packed ciphertext holds.
+    """
+
+    def __init__(self, public: PublicKey, bits: int, groups: int) -> None:
+        self._public = public
+        self._bits = bits
+        self.groups = groups
+        self._program = Powers.of(int(public.n), [bits * place for place in range(groups)])
+
+    def pack(self, ciphertexts: Batch, units: Sequence[mpz]) -> Batch:
+        """r^n · Π c_k^(2^(bits·k)) of each `groups` ciphertexts, least significant first; the last has the rest.
+
+        `units` holds the r of each packed ciphertext, fresh uniform elements of Z*_n wherever the result leaves this
+        party (`pack_fresh`).
+        """
+        ring, count = self._public.ring, len(units)
+        values = np.concatenate([ciphertexts, ring.ones(1)])
+        places = np.arange(count * self.groups, dtype=np.int64).reshape(count, self.groups)
+        return ring.powers(ring.batch(units), self._program, values, np.minimum(places, len(ciphertexts)))
+
+    def pack_fresh(self, ciphertexts: Batch) -> Batch:
+        """Pack any number of ciphertexts, each packed one with its own fresh standard obfuscator."""
+        count = -(-len(ciphertexts) // self.groups)
+        return self.pack(ciphertexts, self._public.units(count))

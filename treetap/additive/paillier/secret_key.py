@@ -21,12 +21,17 @@ import gmpy2
 from gmpy2 import mpz
 
 from treetap.additive.paillier.key_proof import prove
-from treetap.additive.paillier.public_key import PublicKey, check_key_bits
+from treetap.additive.paillier.public_key import (
+    SHORT_EXPONENT_BITS,
+    PublicKey,
+    check_key_bits,
+    random_unit,
+    residues,
+)
 from treetap.additive.residues.batches import Batch, power
-from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, random_unit, residues
 from treetap.additive.residues.fixed_base import FixedBase, random_exponents
 from treetap.errors import BadInput, Malformed
-from treetap.protocols.key_options import OBFUSCATIONS, PAILLIER, SCHEMES
+from treetap.protocols import key_options
 
 
 class SecretKey:
@@ -100,17 +105,16 @@ class SecretKey:
 
     def prove(self, bound_to: bytes) -> bytes:
         """A fresh proof that n is a Paillier–Blum modulus, as those of `generate` are; see `key_proof`."""
-        return prove(self._p, self._q, bound_to, SCHEMES[PAILLIER].proof_rounds)
+        return prove(self._p, self._q, bound_to, key_options.PROOF_ROUNDS)
 
-    def prepare(self, kind: str, plain_bits: int = 0) -> None:
-        """Build the tables of an obfuscation now instead of at first use; plaintexts take none, whatever their length.
+    def prepare(self, kind: str) -> None:
+        """Build the tables of an obfuscation now instead of at first use.
 
         Raises:
             BadInput: an unknown kind, or a short kind under a key that is not fit for it.
         """
-        del plain_bits
-        if kind not in OBFUSCATIONS:
-            raise BadInput(f"obfuscation is one of {', '.join(OBFUSCATIONS)}, not {kind!r}")
+        if kind not in key_options.OBFUSCATIONS:
+            raise BadInput(f"obfuscation is one of {', '.join(key_options.OBFUSCATIONS)}, not {kind!r}")
         if kind == "standard" or kind in self._tables:
             return
         if self._p % 4 != 3 or self._q % 4 != 3 or gmpy2.gcd(self._p - 1, self._q - 1) != 2:

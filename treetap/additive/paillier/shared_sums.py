@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators
-from treetap.additive.sums.public_keys import Packer
+from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.workers.engines import KeyEngine

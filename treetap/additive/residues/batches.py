@@ -1,7 +1,7 @@
 """Batches of residues modulo one odd number: what a scheme asks of an arithmetic.
 
 A scheme's files compute with whole batches and do not know by which arithmetic: `residues` of
-`treetap.additive.residues.ciphertexts` gives that of this process. A batch is an array whose first axis counts the
+`treetap.additive.paillier.public_key` gives that of this process. A batch is an array whose first axis counts the
 numbers; take rows of it and join batches with NumPy. Its elements mean something to the arithmetic that made them only.
 """
 

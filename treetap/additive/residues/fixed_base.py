@@ -17,7 +17,7 @@ from gmpy2 import mpz, powmod
 from treetap.additive.residues.batches import Batch, Digits, Residues
 
 WINDOWS = range(4, 14)
-#: Largest table, in bytes: a worker with a key has two or four, below 64 MB together. Twice as much saves a tenth of
+#: Largest table, in bytes: a worker with a key has two, below 64 MB together. Twice as much saves a tenth of
 #: the products, and takes longer to make than a hundred thousand powers gain.
 LARGEST_TABLE = 18_000_000
 #: Entries of a row from which on rows are computed one after the other.
@@ -63,12 +63,10 @@ class FixedBase:
         window: bits of a digit.
     """
 
-    def __init__(
-        self, ring: Residues, base: mpz, exponent_bits: int, window: int | None = None, limit: int = LARGEST_TABLE
-    ) -> None:
-        """`window`: by default the one for tables of up to `limit` bytes."""
+    def __init__(self, ring: Residues, base: mpz, exponent_bits: int, window: int | None = None) -> None:
+        """`window`: by default the one for tables of up to `LARGEST_TABLE` bytes."""
         modulus = ring.modulus
-        self.window = window if window is not None else window_for(exponent_bits, ring.number_bytes, limit)
+        self.window = window if window is not None else window_for(exponent_bits, ring.number_bytes, LARGEST_TABLE)
         self._ring, self._bits = ring, exponent_bits
         rows = -(-exponent_bits // self.window)
         # step^(2^k) of each row's base, for the entries' highest bits

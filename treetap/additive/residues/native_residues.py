@@ -144,17 +144,15 @@ class NativeResidues:
     def join(self, low: Batch, other: Residues, high: Batch, width: int) -> bytes:
         """Join by Garner's form, low + N·((high - low)/N mod M)."""
         assert isinstance(other, NativeResidues), "both residues are of one arithmetic"
-        in_bounds(other._kernel.limbs <= self._kernel.limbs, "the other modulus is kept in no more words")
+        in_bounds(other._kernel.limbs == self._kernel.limbs, "the other modulus is kept in as many words")
         inverse, modulus = int(invert(self.modulus, other.modulus)), int(other.modulus)
         left = self._kernel.leave(low)
         wide = -(-int(self.modulus).bit_length() // 8)
         minus = other.multiples(self._words.write(left, wide), wide, -inverse)
         plus = other.multiply(high, other.batch([inverse]))
         short = other._kernel.leave(other._kernel.sums(minus, plus))
-        factors = np.zeros_like(left)
-        factors[:, : other._kernel.limbs] = short
         most = self._words.limbs_for(int(self.modulus).bit_length() + modulus.bit_length())
-        return self._words.write(self._kernel.join(left, factors, min(most, 2 * self._kernel.limbs)), width)
+        return self._words.write(self._kernel.join(left, short, min(most, 2 * self._kernel.limbs)), width)
 
 
 class _PowersOfR:

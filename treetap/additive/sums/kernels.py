@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.additive.paillier.public_key import Packer, PublicKey, in_worker
 from treetap.additive.residues.batches import Batch
 from treetap.additive.sums.joint_cells import BinProducts, Codes, RootCells, bin_products
-from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, in_worker
 from treetap.process.together import together
 from treetap.trees.candidates import Kind, Shape
 from treetap.trees.slots import Slots
@@ -26,7 +26,7 @@ from treetap.workers.engines import Engine
 class Tree:
     """A worker's parameters of a tree."""
 
-    public: Handed
+    public: bytes
     bits: int
     per_plaintext: int
     radices: list[int]
@@ -40,7 +40,7 @@ class Held:
     They are factors: only products by cells are taken of them.
     """
 
-    def __init__(self, public: Handed, bits: int, per_plaintext: int) -> None:
+    def __init__(self, public: bytes, bits: int, per_plaintext: int) -> None:
         self.public = in_worker(public)
         self.packer = Packer(self.public, bits, per_plaintext)
         self.count = 0
@@ -82,7 +82,7 @@ def open_tree(state: dict[str, Any], name: str, tree: Tree) -> None:
     state[name] = WorkerState(tree)
 
 
-def open_pool(state: dict[str, Any], name: str, public: Handed, bits: int, per_plaintext: int) -> None:
+def open_pool(state: dict[str, Any], name: str, public: bytes, bits: int, per_plaintext: int) -> None:
     """Make room for ciphertexts that stay for many trees."""
     state[name] = Held(public, bits, per_plaintext)
 

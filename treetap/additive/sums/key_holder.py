@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from treetap.additive.sums.secret_keys import HandedSecret, SecretKey, handed, in_worker
+from treetap.additive.paillier.secret_key import SecretKey
 from treetap.errors import Malformed
 from treetap.process.together import in_order, together
 from treetap.trees.slots import Slots
@@ -45,7 +45,7 @@ class KeyHolder:
         engine: workers; the key is held there between `start` and `close`.
         secret: the key.
         slots: layout of one record.
-        obfuscation: "standard", "half-length" or "short-exponent", see `secret_key` of the scheme.
+        obfuscation: "standard", "half-length" or "short-exponent", see `treetap.additive.paillier.secret_key`.
         token: names this job in the workers' memory.
 
     Raises:
@@ -66,7 +66,7 @@ class KeyHolder:
         Raises:
             BadInput: the obfuscation is unknown or the key is not fit for it.
         """
-        key = handed(self._secret)
+        key = self._secret.for_worker()
         await call_all(self._engine, _take_key, self._name, key, self._slots, self._obfuscation)
 
     async def prove(self, bound_to: bytes) -> bytes:
@@ -159,9 +159,9 @@ class KeyHolder:
         self._engine.forget(_forget, self._name)
 
 
-def _take_key(state: dict[str, Any], name: str, key: HandedSecret, slots: Slots, obfuscation: str) -> None:
-    secret = in_worker(key)
-    secret.prepare(obfuscation, slots.bits)
+def _take_key(state: dict[str, Any], name: str, key: bytes, slots: Slots, obfuscation: str) -> None:
+    secret = SecretKey.from_worker(key)
+    secret.prepare(obfuscation)
     state[name] = (secret, slots, obfuscation)
 
 

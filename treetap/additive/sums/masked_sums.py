@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators, in_worker
+from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Cells
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
-from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, handed, in_worker
-from treetap.additive.sums.secret_keys import SecretKey
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.trees.slots import Slots
@@ -62,7 +62,7 @@ class EntryKeyHolder:
         engine: workers; the key is held there between `start` and `close`.
         secret: the key.
         outputs: columns of the score.
-        obfuscation: how entries are randomised, see `secret_key` of the scheme.
+        obfuscation: how entries are randomised, see `treetap.additive.paillier.secret_key`.
         sum_bits: an honest sum is below 2^sum_bits in size.
         token: names this job in the workers' memory.
 
@@ -117,7 +117,7 @@ class EntryKeyHolder:
 class _Plan:
     """A worker's plan: of each incoming entry, in order, the outgoing entry it enters; and the number that go on."""
 
-    public: Handed
+    public: bytes
     slots: Slots
     varying: list[int]
     constant: list[int]
@@ -158,7 +158,7 @@ class EntryMember:
         self.operations = {"additions": 0, "obfuscators": 0, "packings": 0}
         self.varying = np.setdiff1d(np.arange(len(outgoing)), constant)
         self._plan = _Plan(
-            handed(public), slots, self.varying.tolist(), constant.tolist(), outgoing.tolist(), obfuscation
+            public.to_bytes(), slots, self.varying.tolist(), constant.tolist(), outgoing.tolist(), obfuscation
         )
 
     async def start(self, constants: bytes) -> None:
@@ -302,7 +302,7 @@ class _WorkerState:
         self.outgoing = np.array(plan.outgoing, dtype=np.int64)
         self.entries = max(plan.outgoing) + 1
         self.constants = self.public.read_factors(constants)
-        self.fresh = None if plan.obfuscation is None else self.public.obfuscators(plan.obfuscation)
+        self.fresh = None if plan.obfuscation is None else TwistedObfuscators(self.public, plan.obfuscation)
         groups = plan.slots.groups_per_plaintext(self.public.plain_bits)
         self.packer = Packer(self.public, plan.slots.bits, groups)
 

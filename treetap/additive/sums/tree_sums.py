@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.joint_cells import plan
 from treetap.additive.sums.kernels import (
     CandidateSums,
@@ -34,7 +35,6 @@ from treetap.additive.sums.kernels import (
     pool_bins,
     root_bins,
 )
-from treetap.additive.sums.public_keys import PublicKey, handed
 from treetap.errors import Conflict, Malformed
 from treetap.trees.candidates import Shape
 from treetap.trees.slots import Slots
@@ -195,7 +195,7 @@ class EncryptedSums(CandidateSums):
         rows = len(self._codes) // self._engine.workers
         single: list[tuple[int, ...]] = [(feature,) for feature in range(len(self._radices))]
         tree = Tree(
-            public=handed(self._public),
+            public=self._public.to_bytes(),
             bits=self._bits,
             per_plaintext=self._per_plaintext,
             radices=self._radices,
@@ -264,7 +264,7 @@ class PooledSums(CandidateSums):
         if first != self.received:
             raise Conflict(f"the ciphertexts of record {first} came when those of record {self.received} were due")
         if not self._blocks:
-            opening = (handed(self._public), self._bits, self._per_plaintext)
+            opening = (self._public.to_bytes(), self._bits, self._per_plaintext)
             await self.everywhere(open_pool, *[opening] * self._engine.workers)
         worker = self._blocks % self._engine.workers
         start = await self._engine.call(worker, keep, self._name, ciphertexts)

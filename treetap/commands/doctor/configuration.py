@@ -110,7 +110,7 @@ def _party(path: Path) -> Checks:
         **_relayed(config, process),
         "policy": partial(_policy, config),
         **_serve(config),
-        **({"attacks": partial(_attacks, config)} if config.gradients or config.optimizer else {}),
+        **({"attacks": partial(_attacks, config)} if config.optimizer else {}),
         f"state = {config.state}": partial(check_state, config.state),
         "folders": partial(_folders, config),
         "native kernels": lambda: [kernels(config.policy.schemes)],
@@ -181,10 +181,11 @@ def _clients(config: party_config.PartyConfig) -> list[Finding]:
 
 
 def _attacks(config: party_config.PartyConfig) -> list[Finding]:
-    """Name settings by which this party departs from the protocol in every job, for audits."""
-    asked = {"gradients": config.gradients, "optimizer": config.optimizer}
-    said = " and ".join(f'{key} = "{value}"' for key, value in asked.items() if value)
-    message = f"{said}: this party attacks the others of its jobs, for audits; leave it out of the file otherwise"
+    """Name the setting by which this party departs from the protocol in every job, for audits."""
+    message = (
+        f'optimizer = "{config.optimizer}": this party attacks the others of its jobs, for audits; leave it out of the '
+        "file otherwise"
+    )
     return [Finding("warning", "attacks", message)]
 
 

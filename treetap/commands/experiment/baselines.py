@@ -72,7 +72,7 @@ class Comparison:
         self._defences, self._defended = experiment.defences, experiment.defended
         self._of_columns = {name: own.of_columns for name, own in experiment.of_columns.items()}
         self._min_cell_records, self._noised = experiment.min_cell_records, experiment.noised
-        self._attacks = any(party.optimizer or party.gradients for party in experiment.party)
+        self._attacks = any(party.optimizer for party in experiment.party)
         self._joined = self._predict(self._names, self._of_defences())
         self._alone: dict[str, Floats] = {}
 
@@ -82,8 +82,7 @@ class Comparison:
 
         Aligned by private set intersection, its records are in another order, so that draws of them differ. The
         centralised model has no noise, neither of leaf weights nor of labels nor of sums. A network's private draws are
-        known only where they follow from the job's seed, and it has the job's optimiser at every party. It marks no
-        records in gradients.
+        known only where they follow from the job's seed, and it has the job's optimiser at every party.
         """
         if self._params.adds_noise or self._defences.label_dp is not None or self._noised or self._attacks:
             return False

@@ -49,8 +49,6 @@ class PartyTable(WorkerSettings, Constrained, PublicCuts):
     """As in the party file."""
     optimizer: Literal["amplified"] | None = None
     """As in the party file, for audits."""
-    gradients: Literal["reverse-sum"] | None = None
-    """As in the party file, for audits."""
     defences: Defences = Defences()
     """Feature party: defences of its columns, `[party.defences]`."""
 
@@ -113,10 +111,7 @@ def cut_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:
 
 
 def red_team_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:
-    """Faults of who attacks: a feature party of a network by its optimiser, the label holder of boosting by g and h."""
-    crafting = [party for party in parties if party.gradients is not None]
-    if crafting and (job.protocol != "boosting" or not all(party.labels for party in crafting)):
-        return [f"gradients of {crafting[0].name}: is of the label holder of boosting; leave it out"]
+    """Faults of who attacks: a feature party of a network by its optimiser."""
     given = [party for party in parties if party.optimizer is not None]
     if given and not has_parameter(job.protocol, "optimizer"):
         return [f"optimizer of {given[0].name}: protocol {job.protocol!r} trains by none; leave it out"]

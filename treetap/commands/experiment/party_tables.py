@@ -71,7 +71,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             "arithmetic": party.arithmetic,
             "tables": tables,
         }
-        settings[party.name] |= party.model_dump(include={"optimizer", "gradients"}, exclude_none=True)
+        settings[party.name] |= party.model_dump(include={"optimizer"}, exclude_none=True)
         if party.labels and experiment.defences.named():
             settings[party.name]["defences"] = experiment.defences.model_dump(exclude_defaults=True)
         elif party.name in experiment.of_columns:

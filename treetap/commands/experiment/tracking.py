@@ -183,7 +183,7 @@ def _environment(address: str) -> Iterator[None]:
 def parameters(experiment: ExperimentFile) -> dict[str, str]:
     """The experiment's parameters: those of the model with their defaults, of the table and of the parties."""
     job, data = experiment.job, experiment.data
-    named = {"protocol": job.protocol, **job.key.by_name, "alignment": job.alignment}
+    named = {"protocol": job.protocol, **job.key_by_name, "alignment": job.alignment}
     given = data.model_dump(mode="json", exclude_defaults=True, exclude={"seed"})
     every = {
         **{f"job.{key}": value for key, value in {**named, **job.params().to_dict()}.items()},

@@ -122,7 +122,7 @@ class FrontierTable(Strict):
     min_cell_records: list[Annotated[int, Field(ge=2, le=1_000_000)]] = []
     """Values of m of merged bins at feature parties."""
     job: list[Annotated[dict[str, Any], Field(min_length=1)]] = []
-    """Parameters of the job, a table for each point: [{gradient_bits = 5}, {max_depth = 3}]."""
+    """Parameters of the job, a table for each point: [{max_depth = 3}, {max_bin = 8}]."""
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     """Names of attacks; by default id2graph, uni, uni+cl and own-cuts. cl is always one."""
     settings: dict[str, Any] = {}

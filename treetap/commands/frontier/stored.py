@@ -83,7 +83,7 @@ def made_with(experiment: FrontierFile, digest: str, attacks: list[str]) -> dict
         | ({"record": "off"} if party.record == "off" else {})
         for party in experiment.party
     }
-    job = experiment.job.params().to_dict() | {"protocol": experiment.job.protocol, **experiment.job.key.by_name}
+    job = experiment.job.params().to_dict() | {"protocol": experiment.job.protocol, **experiment.job.key_by_name}
     return {
         "content of the table": digest,
         **{f"data.{key}": value for key, value in data.items()},

@@ -17,9 +17,10 @@ from treetap.names import NAME, NAME_RULE
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
 from treetap.protocols.key_options import (
+    BREAKABLE_BITS,
     KEY_FIELDS,
+    KEY_LENGTHS,
     LATTICE,
-    OKAMOTO_UCHIYAMA,
     PAILLIER,
     SCHEMES,
     KeyKind,
@@ -81,31 +82,22 @@ def _table(kind: type) -> type[ParameterTable]:
     return table
 
 
-#: Schemes that not every protocol has, each with its feature.
-OF_SCHEMES = {OKAMOTO_UCHIYAMA: Feature.OKAMOTO_UCHIYAMA, LATTICE: Feature.LATTICE}
-#: Lengths of a key under any scheme; which of them one has is checked for the whole table.
-KEY_BITS = sorted({bits for scheme in SCHEMES.values() for bits in (*scheme.breakable_key_bits, *scheme.key_bits)})
-
-
 class JobOptions(Strict):
     """The fields of every training job, whatever its protocol."""
 
     protocol: Literal[tuple(TRAINING)] = next(iter(TRAINING))  # type: ignore[valid-type] # the registry is the one list
     """Kind of training: "boosting", "forest", "pivodl" (labels spread over the parties) or "splitnn" (a split network).
     """
-    scheme: Literal[tuple(SCHEMES)] = PAILLIER  # type: ignore[valid-type]
-    """Scheme of the sums: "paillier", "okamoto-uchiyama" (half the bytes, an assumption of its own; not PIVODL) or
-    "lattice" (many times as fast, a construction of its own; boosting and forest, native kernels at every party). Every
-    policy must name it.
+    scheme: Literal[SCHEMES] = PAILLIER  # type: ignore[valid-type]
+    """Scheme of the sums: "paillier" or "lattice" (many times as fast, a construction of its own; boosting and forest,
+    native kernels at every party). Every policy must name it.
     """
-    key_bits: Literal[tuple(KEY_BITS)] = 2048  # type: ignore[valid-type]
-    """Bits of the modulus: 2048 or 3072; Paillier also 1024, for tests. 512 (Okamoto–Uchiyama: 1024) can be broken and
-    repeats published measurements. "lattice" and "splitnn" have none.
+    key_bits: Literal[BREAKABLE_BITS, *KEY_LENGTHS] = 2048  # type: ignore[valid-type]
+    """Bits of the modulus: 2048 or 3072; 1024 for tests. 512 can be broken and repeats published measurements.
+    "lattice" and "splitnn" have none.
     """
     obfuscation: Obfuscation = "short-exponent"
-    """Randomness of the label holder's ciphertexts; "half-length" is Paillier's only, "lattice" and "splitnn" have
-    none.
-    """
+    """Randomness of the label holder's ciphertexts; "lattice" and "splitnn" have none."""
     alignment: Literal[ALIGNMENTS] = ALIGNMENTS[0]  # type: ignore[valid-type]
     """Private set intersection, or tables in which all parties hold the same ids; digests of these are compared."""
     base_model: Name | None = None
@@ -150,14 +142,12 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
     @model_validator(mode="after")
     def _in_range(self) -> JobTable:
         given, protocol = self._given(), training(self.protocol)
-        used = {feature for scheme, feature in OF_SCHEMES.items() if self.scheme == scheme}
+        used = {Feature.LATTICE} if self.scheme == LATTICE else set[Feature]()
         key = self.key
         faults = key_faults(key.scheme, key.bits, self._obfuscation)
         # a network has no key: whoever gives one is told so, and not that it is too short
         if not protocol.grows_trees:
             used, faults = {Feature.NETWORK, *map(Feature, self.model_fields_set.intersection(KEY_FIELDS))}, []
-        if self.gradient_bits is not None:
-            used.add(Feature.GRADIENT_BITS)
         faults += map(str, broken(TRAININGS, used, self.protocol, protocol.capabilities))
         if faults:
             raise ValueError("; ".join(faults))
@@ -200,12 +190,17 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         return KeyKind(self.scheme, self.key_bits if self._has("key_bits") else 0)
 
     @property
+    def key_by_name(self) -> dict[str, str | int]:
+        """The scheme and, where it has keys, their length, under the names of this table."""
+        return {"scheme": self.scheme, **({"key_bits": self.key.bits} if self.key.bits else {})}
+
+    @property
     def _obfuscation(self) -> str:
         return str(self.obfuscation) if self._has("obfuscation") else ""
 
     def _has(self, field: str) -> bool:
         """True for a field of keys whose default holds, or that the file names."""
-        return bool(SCHEMES[self.scheme].key_bits) or field in self.model_fields_set
+        return self.scheme != LATTICE or field in self.model_fields_set
 
     def _given(self) -> dict[str, Any]:
         """Parameters of the model that the file names, except those that every protocol has."""

@@ -38,9 +38,6 @@ class ModelOptions:
     job: str = option("", "Name of the new job; without it, one is made up.", "--name")
     protocol: str = option("", f"{_PROTOCOLS}. By default the first that predicts with the model.")
     form: str = option("", "Of interactive: batched (default) or per-tree, as it was published.")
-    scheme: str = option(
-        "", "Of eini: paillier or okamoto-uchiyama; without it the training job's, after a lattice paillier."
-    )
     key_bits: int = option(
         0, "Of eini: length of the key, as key_bits of a job; 0: the training job's, or 2048.", min=0
     )

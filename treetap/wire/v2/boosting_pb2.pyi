@@ -41,7 +41,6 @@ class BoostingParams(google.protobuf.message.Message):
     GROW_POLICY_FIELD_NUMBER: builtins.int
     MAX_CAT_TO_ONEHOT_FIELD_NUMBER: builtins.int
     MAX_CAT_THRESHOLD_FIELD_NUMBER: builtins.int
-    GRADIENT_BITS_FIELD_NUMBER: builtins.int
     objective: builtins.str
     learning_rate: builtins.float
     reg_lambda: builtins.float
@@ -65,8 +64,6 @@ class BoostingParams(google.protobuf.message.Message):
     """A column of fewer categories is split one against the rest; absent: 4."""
     max_cat_threshold: builtins.int
     """Bound of the categories on one side of a partition; absent: 64."""
-    gradient_bits: builtins.int
-    """Bits of g and h, from which slot widths follow; absent: fixed point."""
     @property
     def trees(self) -> treetap.wire.v2.growth_pb2.TreeParams: ...
     def __init__(
@@ -90,16 +87,13 @@ class BoostingParams(google.protobuf.message.Message):
         grow_policy: builtins.str | None = ...,
         max_cat_to_onehot: builtins.int | None = ...,
         max_cat_threshold: builtins.int | None = ...,
-        gradient_bits: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_gradient_bits", b"_gradient_bits", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_sample_weight", b"_max_sample_weight", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "gradient_bits", b"gradient_bits", "grow_policy", b"grow_policy", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_sample_weight", b"max_sample_weight", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_gradient_bits", b"_gradient_bits", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_sample_weight", b"_max_sample_weight", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "gradient_bits", b"gradient_bits", "grow_policy", b"grow_policy", "learning_rate", b"learning_rate", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_delta_step", b"max_delta_step", "max_leaves", b"max_leaves", "max_sample_weight", b"max_sample_weight", "min_child_weight", b"min_child_weight", "multi_strategy", b"multi_strategy", "objective", b"objective", "reg_alpha", b"reg_alpha", "reg_lambda", b"reg_lambda", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "validation_share", b"validation_share"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_sample_weight", b"_max_sample_weight", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "grow_policy", b"grow_policy", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_sample_weight", b"max_sample_weight", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_sample_weight", b"_max_sample_weight", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "grow_policy", b"grow_policy", "learning_rate", b"learning_rate", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_delta_step", b"max_delta_step", "max_leaves", b"max_leaves", "max_sample_weight", b"max_sample_weight", "min_child_weight", b"min_child_weight", "multi_strategy", b"multi_strategy", "objective", b"objective", "reg_alpha", b"reg_alpha", "reg_lambda", b"reg_lambda", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "validation_share", b"validation_share"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_base_score", b"_base_score"]) -> typing.Literal["base_score"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_early_stopping_rounds", b"_early_stopping_rounds"]) -> typing.Literal["early_stopping_rounds"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_gradient_bits", b"_gradient_bits"]) -> typing.Literal["gradient_bits"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_grow_policy", b"_grow_policy"]) -> typing.Literal["grow_policy"] | None: ...
     @typing.overload

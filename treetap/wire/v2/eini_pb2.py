@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atreetap/wire/v2/eini.proto\x12\x0ftreetap.wire.v2\x1a\x1dtreetap/wire/v2/reveals.proto\"U\n\nEiniParams\x12\x16\n\x08key_bits\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0bobfuscation\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scheme\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\"\x84\x01\n\x08\x45iniStep\x12\x38\n\x0bscore_block\x18\x01 \x01(\x0b\x32\x1b.treetap.wire.v2.ScoreBlockB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nmask_block\x18\x02 \x01(\x0b\x32\x1a.treetap.wire.v2.MaskBlockB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"\x0c\n\nScoreBlock\"\x0b\n\tMaskBlock\"\x84\x02\n\x08\x45iniBody\x12:\n\x0c\x65ntry_layout\x18\x01 \x01(\x0b\x32\x1c.treetap.wire.v2.EntryLayoutB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10\x63onstant_entries\x18\x02 \x01(\x0b\x32 .treetap.wire.v2.ConstantEntriesB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0cleaf_entries\x18\x03 \x01(\x0b\x32\x1c.treetap.wire.v2.LeafEntriesB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tleaf_sums\x18\x04 \x01(\x0b\x32\x19.treetap.wire.v2.LeafSumsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"X\n\x0b\x45ntryLayout\x12\x31\n\x05trees\x18\x01 \x03(\x0b\x32\x1c.treetap.wire.v2.TreeEntriesB\x04\xa8\xd4\x18\x02\x12\x16\n\x08\x63onstant\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x02\"h\n\x0bTreeEntries\x12\x12\n\x04tree\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x16\n\x08incoming\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x02\x12\x16\n\x08outgoing\x18\x03 \x03(\rB\x04\xa8\xd4\x18\x02\x12\x15\n\x07outputs\x18\x04 \x03(\rB\x04\xa8\xd4\x18\x02\",\n\x0f\x43onstantEntries\x12\x19\n\x0b\x63iphertexts\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x06\"(\n\x0bLeafEntries\x12\x19\n\x0b\x63iphertexts\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x06\"%\n\x08LeafSums\x12\x19\n\x0b\x63iphertexts\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x12\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atreetap/wire/v2/eini.proto\x12\x0ftreetap.wire.v2\x1a\x1dtreetap/wire/v2/reveals.proto\"M\n\nEiniParams\x12\x16\n\x08key_bits\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0bobfuscation\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01J\x04\x08\x03\x10\x04R\x06scheme\"\x84\x01\n\x08\x45iniStep\x12\x38\n\x0bscore_block\x18\x01 \x01(\x0b\x32\x1b.treetap.wire.v2.ScoreBlockB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nmask_block\x18\x02 \x01(\x0b\x32\x1a.treetap.wire.v2.MaskBlockB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"\x0c\n\nScoreBlock\"\x0b\n\tMaskBlock\"\x84\x02\n\x08\x45iniBody\x12:\n\x0c\x65ntry_layout\x18\x01 \x01(\x0b\x32\x1c.treetap.wire.v2.EntryLayoutB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10\x63onstant_entries\x18\x02 \x01(\x0b\x32 .treetap.wire.v2.ConstantEntriesB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0cleaf_entries\x18\x03 \x01(\x0b\x32\x1c.treetap.wire.v2.LeafEntriesB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tleaf_sums\x18\x04 \x01(\x0b\x32\x19.treetap.wire.v2.LeafSumsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"X\n\x0b\x45ntryLayout\x12\x31\n\x05trees\x18\x01 \x03(\x0b\x32\x1c.treetap.wire.v2.TreeEntriesB\x04\xa8\xd4\x18\x02\x12\x16\n\x08\x63onstant\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x02\"h\n\x0bTreeEntries\x12\x12\n\x04tree\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x16\n\x08incoming\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x02\x12\x16\n\x08outgoing\x18\x03 \x03(\rB\x04\xa8\xd4\x18\x02\x12\x15\n\x07outputs\x18\x04 \x03(\rB\x04\xa8\xd4\x18\x02\",\n\x0f\x43onstantEntries\x12\x19\n\x0b\x63iphertexts\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x06\"(\n\x0bLeafEntries\x12\x19\n\x0b\x63iphertexts\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x06\"%\n\x08LeafSums\x12\x19\n\x0b\x63iphertexts\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x12\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,8 +36,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EINIPARAMS'].fields_by_name['key_bits']._serialized_options = b'\250\324\030\001'
   _globals['_EINIPARAMS'].fields_by_name['obfuscation']._loaded_options = None
   _globals['_EINIPARAMS'].fields_by_name['obfuscation']._serialized_options = b'\250\324\030\001'
-  _globals['_EINIPARAMS'].fields_by_name['scheme']._loaded_options = None
-  _globals['_EINIPARAMS'].fields_by_name['scheme']._serialized_options = b'\250\324\030\001'
   _globals['_EINISTEP'].fields_by_name['score_block']._loaded_options = None
   _globals['_EINISTEP'].fields_by_name['score_block']._serialized_options = b'\250\324\030\001'
   _globals['_EINISTEP'].fields_by_name['mask_block']._loaded_options = None
@@ -69,23 +67,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEAFSUMS'].fields_by_name['ciphertexts']._loaded_options = None
   _globals['_LEAFSUMS'].fields_by_name['ciphertexts']._serialized_options = b'\250\324\030\022'
   _globals['_EINIPARAMS']._serialized_start=78
-  _globals['_EINIPARAMS']._serialized_end=163
-  _globals['_EINISTEP']._serialized_start=166
-  _globals['_EINISTEP']._serialized_end=298
-  _globals['_SCOREBLOCK']._serialized_start=300
-  _globals['_SCOREBLOCK']._serialized_end=312
-  _globals['_MASKBLOCK']._serialized_start=314
-  _globals['_MASKBLOCK']._serialized_end=325
-  _globals['_EINIBODY']._serialized_start=328
-  _globals['_EINIBODY']._serialized_end=588
-  _globals['_ENTRYLAYOUT']._serialized_start=590
-  _globals['_ENTRYLAYOUT']._serialized_end=678
-  _globals['_TREEENTRIES']._serialized_start=680
-  _globals['_TREEENTRIES']._serialized_end=784
-  _globals['_CONSTANTENTRIES']._serialized_start=786
-  _globals['_CONSTANTENTRIES']._serialized_end=830
-  _globals['_LEAFENTRIES']._serialized_start=832
-  _globals['_LEAFENTRIES']._serialized_end=872
-  _globals['_LEAFSUMS']._serialized_start=874
-  _globals['_LEAFSUMS']._serialized_end=911
+  _globals['_EINIPARAMS']._serialized_end=155
+  _globals['_EINISTEP']._serialized_start=158
+  _globals['_EINISTEP']._serialized_end=290
+  _globals['_SCOREBLOCK']._serialized_start=292
+  _globals['_SCOREBLOCK']._serialized_end=304
+  _globals['_MASKBLOCK']._serialized_start=306
+  _globals['_MASKBLOCK']._serialized_end=317
+  _globals['_EINIBODY']._serialized_start=320
+  _globals['_EINIBODY']._serialized_end=580
+  _globals['_ENTRYLAYOUT']._serialized_start=582
+  _globals['_ENTRYLAYOUT']._serialized_end=670
+  _globals['_TREEENTRIES']._serialized_start=672
+  _globals['_TREEENTRIES']._serialized_end=776
+  _globals['_CONSTANTENTRIES']._serialized_start=778
+  _globals['_CONSTANTENTRIES']._serialized_end=822
+  _globals['_LEAFENTRIES']._serialized_start=824
+  _globals['_LEAFENTRIES']._serialized_end=864
+  _globals['_LEAFSUMS']._serialized_start=866
+  _globals['_LEAFSUMS']._serialized_end=903
 # @@protoc_insertion_point(module_scope)

@@ -29,21 +29,17 @@ class EiniParams(google.protobuf.message.Message):
 
     KEY_BITS_FIELD_NUMBER: builtins.int
     OBFUSCATION_FIELD_NUMBER: builtins.int
-    SCHEME_FIELD_NUMBER: builtins.int
     key_bits: builtins.int
-    """Length of the key of this prediction; 0: that of the training job."""
+    """Length of the Paillier key of this prediction; 0: that of the training job."""
     obfuscation: builtins.str
     """Obfuscation of the key owner's ciphertexts: standard, half-length or short-exponent; empty: as in training."""
-    scheme: builtins.str
-    """Scheme of the key and ciphertexts: paillier or okamoto-uchiyama; empty: as in training."""
     def __init__(
         self,
         *,
         key_bits: builtins.int = ...,
         obfuscation: builtins.str = ...,
-        scheme: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["key_bits", b"key_bits", "obfuscation", b"obfuscation", "scheme", b"scheme"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["key_bits", b"key_bits", "obfuscation", b"obfuscation"]) -> None: ...
 
 Global___EiniParams: typing_extensions.TypeAlias = EiniParams
 

@@ -46,7 +46,6 @@ class PivodlParams(google.protobuf.message.Message):
     BASE_SCORE_FIELD_NUMBER: builtins.int
     GAIN_COMPARISON_FIELD_NUMBER: builtins.int
     AS_PUBLISHED_FIELD_NUMBER: builtins.int
-    GRADIENT_BITS_FIELD_NUMBER: builtins.int
     objective: builtins.str
     learning_rate: builtins.float
     reg_lambda: builtins.float
@@ -66,8 +65,6 @@ class PivodlParams(google.protobuf.message.Message):
     """announce or secure."""
     as_published: builtins.bool
     """The paper's steps as printed, which protect less; every party's policy has to allow it."""
-    gradient_bits: builtins.int
-    """Bits of g and h, from which slot widths follow; absent: fixed point."""
     @property
     def trees(self) -> treetap.wire.v2.growth_pb2.TreeParams: ...
     @property
@@ -92,16 +89,13 @@ class PivodlParams(google.protobuf.message.Message):
         base_score: builtins.float | None = ...,
         gain_comparison: builtins.str = ...,
         as_published: builtins.bool = ...,
-        gradient_bits: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_epsilon", b"_epsilon", "_gradient_bits", b"_gradient_bits", "_label_scale", b"_label_scale", "base_score", b"base_score", "epsilon", b"epsilon", "gradient_bits", b"gradient_bits", "label_scale", b"label_scale", "trees", b"trees"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_epsilon", b"_epsilon", "_gradient_bits", b"_gradient_bits", "_label_scale", b"_label_scale", "as_published", b"as_published", "base_score", b"base_score", "classes", b"classes", "clip", b"clip", "delta", b"delta", "epsilon", b"epsilon", "gain_comparison", b"gain_comparison", "gamma", b"gamma", "gradient_bits", b"gradient_bits", "instance_threshold", b"instance_threshold", "label_scale", b"label_scale", "learning_rate", b"learning_rate", "min_samples", b"min_samples", "objective", b"objective", "reg_lambda", b"reg_lambda", "trees", b"trees"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_epsilon", b"_epsilon", "_label_scale", b"_label_scale", "base_score", b"base_score", "epsilon", b"epsilon", "label_scale", b"label_scale", "trees", b"trees"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_epsilon", b"_epsilon", "_label_scale", b"_label_scale", "as_published", b"as_published", "base_score", b"base_score", "classes", b"classes", "clip", b"clip", "delta", b"delta", "epsilon", b"epsilon", "gain_comparison", b"gain_comparison", "gamma", b"gamma", "instance_threshold", b"instance_threshold", "label_scale", b"label_scale", "learning_rate", b"learning_rate", "min_samples", b"min_samples", "objective", b"objective", "reg_lambda", b"reg_lambda", "trees", b"trees"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_base_score", b"_base_score"]) -> typing.Literal["base_score"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_epsilon", b"_epsilon"]) -> typing.Literal["epsilon"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_gradient_bits", b"_gradient_bits"]) -> typing.Literal["gradient_bits"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_label_scale", b"_label_scale"]) -> typing.Literal["label_scale"] | None: ...
 

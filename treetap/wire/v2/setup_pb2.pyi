@@ -50,7 +50,7 @@ class JobSpec(google.protobuf.message.Message):
     alignment: builtins.str
     """Alignment of the records: psi or sorted-ids."""
     scheme: builtins.str
-    """Scheme of the keys and ciphertexts: paillier, okamoto-uchiyama or lattice; empty, in jobs of before there was a choice: paillier."""
+    """Scheme of the keys and ciphertexts: paillier or lattice; empty, in jobs of before there was a choice: paillier."""
     base_model: builtins.str
     """The model from which training continues; empty: from none."""
     eval_table: builtins.str

@@ -12,13 +12,11 @@ import pytest
 from gmpy2 import mpz
 
 from tests.library.ciphertexts import integers
-from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators
+from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators, residues
 from treetap.additive.paillier.secret_key import SecretKey
-from treetap.additive.residues.ciphertexts import residues
 from treetap.additive.residues.fixed_base import LARGEST_TABLE, FixedBase, table_bytes, window_for
-from treetap.additive.sums import secret_keys
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
-from treetap.protocols.key_options import OBFUSCATIONS, SCHEMES
+from treetap.protocols.key_options import OBFUSCATIONS
 
 KEY = SecretKey.generate(1024)
 PLAINS = [0, 1, -1, 2**400, -(2**400), int(KEY.public.n) // 2, -(int(KEY.public.n) // 2)]
@@ -183,9 +181,7 @@ def test_windows_respect_the_memory_bound():
     assert window_for(1024, 328, 0) == 4
 
 
-@pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("scheme", [name for name, scheme in SCHEMES.items() if scheme.key_bits])
-def test_tables_of_a_worker_take_no_more_than_64_mb(scheme, monkeypatch):
+def test_tables_of_a_worker_take_no_more_than_64_mb(monkeypatch):
     """Those of a key, and those of a party without it, for each obfuscation that has any."""
     made = []
 
@@ -194,17 +190,15 @@ def test_tables_of_a_worker_take_no_more_than_64_mb(scheme, monkeypatch):
             super().__init__(*args, **options)
             made.append(self)
 
-    for module in ("paillier.secret_key", "okamoto_uchiyama.secret_key", "residues.ciphertexts"):
-        monkeypatch.setattr(f"treetap.additive.{module}.FixedBase", Kept)
-    key = secret_keys.generate(scheme, 2048)
+    for module in ("secret_key", "public_key"):
+        monkeypatch.setattr(f"treetap.additive.paillier.{module}.FixedBase", Kept)
+    key = SecretKey.generate(2048)
     for kind in ("short-exponent", "half-length"):
         made.clear()
-        if kind in SCHEMES[scheme].refused:
-            continue
-        key.prepare(kind, 100)
+        key.prepare(kind)
         assert len(made) >= 2
         assert sum(table.bytes for table in made) <= 64_000_000
         assert all(table._table.nbytes <= table.bytes for table in made)
         made.clear()
-        key.public.obfuscators(kind)
+        TwistedObfuscators(key.public, kind)
         assert 0 < sum(table.bytes for table in made) <= 64_000_000

@@ -11,11 +11,10 @@ import pytest
 from gmpy2 import mpz
 
 from tests.library.ciphertexts import batch, integers
-from treetap.additive.paillier.public_key import TwistedObfuscators
+from treetap.additive.paillier.public_key import Packer, TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
 from treetap.additive.residues.fixed_base import Exponents, FixedBase
-from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput
 from treetap.protocols.key_options import Obfuscation

@@ -18,8 +18,8 @@ import numpy as np
 from gmpy2 import mpz
 
 from tests.library.ciphertexts import batch, integers
+from treetap.additive.paillier.public_key import Packer
 from treetap.additive.paillier.secret_key import SecretKey
-from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.trees.slots import Slots
 from treetap.workers.engines import InProcessEngine

@@ -16,24 +16,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.native.forms import HERE
-from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators
+from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators, residues
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Cells, Powers, Residues, power
-from treetap.additive.residues.ciphertexts import residues
 from treetap.additive.residues.fixed_base import FixedBase
-from treetap.additive.sums import secret_keys
-from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic, library, numbers, pairs
-from treetap.protocols.key_options import OBFUSCATIONS, OKAMOTO_UCHIYAMA, SCHEMES
+from treetap.protocols.key_options import OBFUSCATIONS
 from treetap.trees.slots import Slots
 from treetap.workers.engines import InProcessEngine
 
 NAMES: tuple[arithmetic.Name, ...] = ("gmpy2", *HERE)
-pytestmark = [
-    pytest.mark.usefixtures("same_arithmetic_after"),
-    pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key"),
-]
+pytestmark = pytest.mark.usefixtures("same_arithmetic_after")
 BITS = (64, 410, 416, 1024, 1366, 2048, 4096, 6144)
 #: Moduli of each length: the smallest, the largest, and ones whose limbs are mostly zeros or ones.
 MODULI = [
@@ -205,34 +199,9 @@ def test_ciphertexts_are_the_same_bytes(bits: int, monkeypatch: pytest.MonkeyPat
     alike(run)
 
 
-def test_okamoto_uchiyama_ciphertexts_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under the other scheme, whose two halves take different numbers of words: p² and q."""
-    raw = secret_keys.generate(OKAMOTO_UCHIYAMA, 1024, allow_breakable=True).for_worker()
-    drawn = Reproducible(monkeypatch)
-    most = (1 << SCHEMES[OKAMOTO_UCHIYAMA].plain_bits(1024)) - 1
-    plains = [0, 1, -1, 2**200, -(2**200), most, -most, *range(-5, 4)]
-
-    def run() -> list[Any]:
-        drawn.again()
-        key = secret_keys.in_worker((OKAMOTO_UCHIYAMA, raw))
-        public, found = key.public, []
-        for kind in ("short-exponent", "standard"):
-            blob = key.encrypt_many(plains, kind)
-            hidden = public.ring.multiply(public.read(blob), public.obfuscators(kind).draw(len(plains)))
-            found += [blob, public.write(hidden), key.decrypt_many(blob)]
-            assert found[-1] == plains
-        small = key.encrypt_many(range(-5, 6), "short-exponent")
-        packed = public.write(Packer(public, 60, 4).pack_fresh(public.read(small)))
-        return [*found, packed, key.decrypt_many(packed)]
-
-    alike(run)
-
-
-@pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("scheme", [name for name, scheme in SCHEMES.items() if scheme.key_bits])
-def test_candidate_sums_are_the_same_bytes(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidate_sums_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A feature party's packed candidates at the root and below it, with missing values and joint cells."""
-    raw = secret_keys.generate(scheme, 1024, allow_breakable=True).for_worker()
+    raw = SecretKey.generate(1024).for_worker()
     slots = Slots((40, 20))
     drawn = Reproducible(monkeypatch)
     rng = np.random.default_rng(5)
@@ -241,7 +210,7 @@ def test_candidate_sums_are_the_same_bytes(scheme: str, monkeypatch: pytest.Monk
     columns = [rng.integers(-(2**30), 2**30, 300), np.ones(300, dtype=np.int64)]
 
     async def run() -> list[Any]:
-        key = secret_keys.in_worker((scheme, raw))
+        key = SecretKey.from_worker(raw)
         blob = key.encrypt_many(slots.encode(columns), "short-exponent")
         sums = EncryptedSums(InProcessEngine(), key.public, slots, codes, shapes, "t")
         width = key.public.ciphertext_bytes

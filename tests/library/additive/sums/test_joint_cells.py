@@ -10,7 +10,7 @@ from gmpy2 import mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treetap.additive.residues.ciphertexts import residues
+from treetap.additive.paillier.public_key import residues
 from treetap.additive.residues.gmpy2_residues import Gmpy2Residues
 from treetap.additive.sums import joint_cells as module
 from treetap.additive.sums.joint_cells import RootCells, bin_products, joint, plan

@@ -15,7 +15,6 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
 from treetap.additive.sums import masked_sums
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
-from treetap.additive.sums.secret_keys import SecretKey as AnySecretKey
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
@@ -130,7 +129,7 @@ def jacobi(ciphertexts: list[mpz], n: mpz = PUBLIC.n) -> np.ndarray:
 
 
 def kept_or_dropped(
-    sent_by: str, forwarded_with: str, records: int = 300, key: AnySecretKey = KEY
+    sent_by: str, forwarded_with: str, records: int = 300, key: SecretKey = KEY
 ) -> tuple[list[mpz], np.ndarray]:
     """What the successor of a member sees of two entries, a constant and a varying one, and which were kept."""
     masks = np.random.default_rng(1).integers(0, 2, (records, 2)).astype(bool)

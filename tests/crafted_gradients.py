@@ -1,4 +1,4 @@
-"""The reverse sum attack's gradients: marks of records in the low bits of g and h, for audits.
+"""The reverse sum attack's gradients: marks of records in the low bits of g and h, at a label holder that crafts them.
 
 Weng et al., "Practical Privacy Attacks on Vertical Federated Learning" (arXiv 2011.09290), have a label holder hide
 numbers of its choice in digits of g that a model does not need; a sum then tells which records are in it. Here g and h
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treetap.trees.gradient_bits import record_bounds
+from party.boosting.label_holder import BoostingState
+from treetap.trees.boosting_rounds import BoostingRounds
+from treetap.trees.loss import record_bounds
 from treetap.trees.params import BoostingParams
 
 Ints = npt.NDArray[np.int64]
@@ -38,13 +40,13 @@ class ReverseSum:
     @classmethod
     def of(cls, params: BoostingParams, outputs: int) -> ReverseSum:
         """The marks of a job whose trees have that many outputs."""
-        g, h = record_bounds(params.objective, params.gradient_bits, params.largest_factor)
+        g, h = record_bounds(params.objective, params.largest_factor)
         return cls((*[g] * outputs, *[h] * outputs), outputs)
 
     @property
     def spare(self) -> tuple[int, ...]:
         """(2K,) the bits of each slot that hold marks."""
-        return tuple(max(0, bound.bit_length() - KEPT_BITS) for bound in self.bounds)
+        return tuple(bound.bit_length() - KEPT_BITS for bound in self.bounds)
 
     @property
     def marks(self) -> int:
@@ -60,7 +62,7 @@ class ReverseSum:
         drawn = np.flatnonzero(values[:, 2 * self.outputs] > 0)
         places = [(slot, bit) for slot, spare in enumerate(self.spare) for bit in range(spare)]
         for slot, (bound, spare) in enumerate(zip(self.bounds, self.spare, strict=True)):
-            most = (bound >> spare) - 1 if spare else bound
+            most = (bound >> spare) - 1
             least = -(bound >> spare) if slot < self.outputs else 0
             kept = (values[drawn, slot] + (1 << spare >> 1)) >> spare
             marked[drawn, slot] = np.clip(kept, least, most) << spare
@@ -70,27 +72,20 @@ class ReverseSum:
 
     def _turn(self, drawn: Ints, tree: int) -> Ints:
         """The records that a tree marks, of those that it draws: as many as there are marks, or all."""
-        count = min(ANCHORS, self.marks // 4)
-        anchors = drawn[:: max(1, len(drawn) // max(count, 1))][:count]
-        others, rest = np.setdiff1d(drawn, anchors), self.marks - count
+        anchors = drawn[:: max(1, len(drawn) // ANCHORS)][:ANCHORS]
+        others, rest = np.setdiff1d(drawn, anchors), self.marks - ANCHORS
         if len(others) > rest:
             others = others[(tree * rest + np.arange(rest)) % len(others)]
         return np.concatenate([anchors, others])
 
 
-def marks_of(values: Ints) -> list[Ints]:
-    """Of each slot of summed values (n, S) the record that each low bit marks, -1: none; as many bits as can be read.
+class CraftedRounds(BoostingRounds):
+    """Rounds of a label holder that marks records in each tree's summands."""
 
-    A bit can be read in any sum if it and all bits below it are 1 in one record at most: then no sum of them carries.
-    """
-    return [_marks(values[:, slot]) for slot in range(values.shape[1])]
+    def derivatives(self, tree: int) -> tuple[Ints, float, npt.NDArray[np.bool_]]:
+        values, scale, sampled = super().derivatives(tree)
+        return ReverseSum.of(self._params, values.shape[1] // 2).crafted(values, tree), scale, sampled
 
 
-def _marks(column: Ints) -> Ints:
-    places: list[int] = []
-    for bit in range(np.iinfo(np.int64).bits - 1):
-        having = np.flatnonzero(column >> bit & 1)
-        if len(having) > 1:
-            break
-        places.append(int(having[0]) if len(having) else -1)
-    return np.array(places, dtype=np.int64)
+class CraftedState(CraftedRounds, BoostingState):
+    """The same at a party: put it in the place of `BoostingState` in `party.boosting.label_holder`."""
