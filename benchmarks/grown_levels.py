@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from treetap.commands.capacity.training import Level
 from treetap.trees.binning import BinnedTable
-from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Tree
+from treetap.trees.grower import CentralTrees
 from treetap.trees.tree_bins import GlobalBins, goes_left
 
 Rows = npt.NDArray[np.int64]

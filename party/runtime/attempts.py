@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from party.runtime.context import Role, StepContext
+from party.runtime.job_store import changed
 from party.runtime.steps import StepCache
 from treetap.errors import ConfigError, DataError, OutOfOrder, Refused, UnknownJob
 from treetap.models.checksums import with_checksum, without_checksum
 from treetap.models.durable import write_whole
 from treetap.models.store import read_json
 from treetap.native import arithmetic
-from treetap.protocols.agreement import changed
 from treetap.wire.v2 import control_pb2
 
 if TYPE_CHECKING:

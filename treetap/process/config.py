@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from treetap.names import asked_at, on_loopback
+from treetap.names import on_loopback
 from treetap.process.secret import Secret
 from treetap.strict import Address, ProcessName, Strict, unshown
 from treetap.wire import ports
@@ -19,7 +19,6 @@ from treetap.wire.tls import Insecure, Signing, TlsFiles, Transport
 
 if TYPE_CHECKING:
     from treetap.wire.certificates import Phrase
-    from treetap.wire.relay.forwarder import Forwarder
     from treetap.wire.tokens import Token
 
 #: A key `silence_s`: see `treetap.wire.timeouts`.
@@ -221,11 +220,3 @@ class Relayed(Process):
     def relay_address(self) -> ports.Address | None:
         """The relay, as it is dialled; None without one."""
         return None if self.relay is None else ports.Address(self.relay_name, self.relay, Role.RELAY)
-
-    def forwarder(self, own_port: str) -> Forwarder | None:
-        """The forwarder to this process from its relay; None without one. `own_port`: where its gRPC listens."""
-        if (relay := self.relay_address) is None or self.tls is None:
-            return None
-        from treetap.wire.relay.forwarder import Forwarder  # most processes have no relay
-
-        return Forwarder(relay, self._files(self.tls), asked_at(own_port))
