@@ -34,8 +34,9 @@ from attacks.view.expected_leakage import expected_views
 from treetap import terminal
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table
-from treetap.trees.centralised import CentralTrees, train
+from treetap.trees.centralised import train
 from treetap.trees.centralised_forest import train_forest
+from treetap.trees.grower import CentralTrees
 from treetap.trees.params import BoostingParams, ForestParams
 
 sys.path.insert(0, str(Path(__file__).parent / "reproductions"))

@@ -16,7 +16,7 @@ from coordinator.retention import keep_for
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from treetap.errors import Refused
-from treetap.process.lifecycle import serve_until_stopped, sole_user
+from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import collect_rarely, leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
@@ -60,7 +60,7 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
-    forwarder = config.forwarder(address)
+    forwarder = forwarder_of(config, address)
     keeping: asyncio.Task[None] | None = None
     try:
         collect_rarely()

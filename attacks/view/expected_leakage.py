@@ -14,8 +14,8 @@ import numpy.typing as npt
 from attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, known_nodes
 from treetap.errors import BadInput
 from treetap.models.own_split import OwnSplit as MeaningOfSplit
-from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Tree
+from treetap.trees.grower import CentralTrees
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
-from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
 from treetap import logs
 from treetap.errors import Malformed, Silent, Unreachable
 from treetap.names import NAME
 from treetap.process.together import together
-from treetap.protocols.agreement import Opening
 from treetap.wire.disclosure import ByteCounts, bytes_by_class
 from treetap.wire.frame import content_of, filled, name_of
 from treetap.wire.ports import Address, Dialer
@@ -23,7 +21,9 @@ from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
 
 if TYPE_CHECKING:
+    from coordinator.runtime.metrics import CoordinatorMetrics
     from treetap.process.spans import StepSpan
+    from treetap.protocols.agreement import Opening
 
 log = logging.getLogger(__name__)
 #: Seconds to wait for a party when a job is over.

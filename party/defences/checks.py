@@ -12,7 +12,6 @@ from party.runtime.context import StepContext
 from party.runtime.messages import Rows
 from treetap.errors import ConfigError, Refused
 from treetap.models.store import CELLS
-from treetap.neural.params import SplitnnParams
 from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.job_spec import broken_by, features_of, params_of
 from treetap.protocols.registry import training, training_name
@@ -70,7 +69,7 @@ def check_own(
         # of two classes and of more, every number is possible: the label holder looks again
         least = range(params.n_estimators * params.trees_per_round(2))
         check_noised_trees(party, defences.column_privacy.trees, params, least)
-    if embeds and isinstance(params, SplitnnParams):
+    if embeds and not isinstance(params, TreeParams):
         policy.check_sensitivity(party, defences.sensitivity)
     if labelled:
         _check_labels(party, defences, policy, spec)
@@ -104,10 +103,7 @@ def _of_columns(party: str, defences: Defences, policy: Policy, spec: setup_pb2.
     """The features by which a party protects columns of which others learn."""
     used, params = {Feature(name) for name in defences.named(columns=True)}, params_of(spec)
     used |= {Feature.MIN_INSTANCE_SPACE} if policy.min_instance_space > 1 else set()
-    if isinstance(params, SplitnnParams):
-        bottom = params.bottom_of(party)
-        used |= {Feature.BATCH_NORM} if bottom.kind != "mlp" and bottom.norm == "batch" else set()
-    return used
+    return used | ({Feature.BATCH_NORM} if params.norms_batches(party) else set())
 
 
 def check_cells(context: StepContext, least: int, drawn: Rows) -> None:

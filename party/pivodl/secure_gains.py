@@ -4,7 +4,7 @@ A gain and its source make one number: 16 times the gain, plus what places a low
 that is enough. No two split parties of a node can have the same number but 0, since each source has one split party.
 
 The first split party of a node, in the order of the job, is its champion. In each turn the champion of every open node
-is compared with its next split party (`treetap.additive.paillier.comparison`), and all parties learn which of the two
+is compared with its next split party (`treetap.additive.sums.comparison`), and all parties learn which of the two
 stays. The last champion names its source, or none: gains below `least_gain`, which is public, lose to ending the node.
 
 All parties send the outcomes of every turn, if only that they have none, so that none is more than a turn ahead.
@@ -19,7 +19,7 @@ from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
 from party.pivodl.split_party import Opened, Winner
-from treetap.additive.paillier.comparison import GainComparison
+from treetap.additive.sums.comparison import GainComparison
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.protocols.pivodl import PLACES, RANK_BITS, stage_of

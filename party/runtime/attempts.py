@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from party.runtime.context import Role, StepContext
+from party.runtime.job_store import changed
 from party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, LEDGER, Kind, Ledger, stored_attempts
 from party.runtime.steps import StepCache
 from treetap.errors import ConfigError, DataError, OutOfOrder, Refused, UnknownJob
 from treetap.models.checksums import with_checksum
 from treetap.models.durable import write_whole
 from treetap.native import arithmetic
-from treetap.protocols.agreement import changed
 from treetap.wire.v2 import control_pb2
 
 log = logging.getLogger(__name__)

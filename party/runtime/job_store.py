@@ -44,7 +44,6 @@ from treetap.models.store import (
     read_names,
 )
 from treetap.names import NAME
-from treetap.protocols.agreement import changed
 
 if TYPE_CHECKING:
     from treetap.models.arrays import Array, Arrays
@@ -292,6 +291,14 @@ class JobStore:
     def _write_job(self, content: dict[str, Any]) -> None:
         make_folder(self.folder)
         write_whole(self.folder / JOB, json.dumps(with_checksum(content, JOB_SEED)).encode())
+
+
+def changed(job: str, before: str, now: str) -> str:
+    """The fault of an attempt at another job than the attempts before it. Digests: in hexadecimal."""
+    return (
+        f"job {job} is not the one that its first attempt began (digest {before[:12]}, now {now[:12]}): a job keeps "
+        "its parameters, its parties and its tables; submit a new one, or resume with the release that began it"
+    )
 
 
 def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path]:

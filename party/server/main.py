@@ -20,7 +20,7 @@ from party.server.threads import Threads
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic
 from treetap.process.fork_server import ForkServer
-from treetap.process.lifecycle import serve_until_stopped, sole_user
+from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
@@ -41,7 +41,7 @@ OF_WORKERS = (
     "treetap.additive.sums.key_holder",
     "treetap.additive.sums.tree_sums",
     "treetap.additive.sums.masked_sums",
-    "treetap.additive.paillier.comparison",
+    "treetap.additive.sums.comparison",
     "treetap.lattice.kernels",
     "treetap.psi.kernels",
 )
@@ -110,7 +110,7 @@ async def _serve(
     status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
-    forwarder = config.forwarder(address)
+    forwarder = forwarder_of(config, address)
     front = ScoringServers()
 
     async def again() -> None:

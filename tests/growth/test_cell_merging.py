@@ -30,9 +30,9 @@ from treetap.models.store import read_model
 from treetap.tables.config import TableConfig
 from treetap.trees import centralised
 from treetap.trees.binning import BinnedTable, bin_table
-from treetap.trees.centralised import CentralTrees
 from treetap.trees.centralised_forest import train_forest
 from treetap.trees.ensemble import Tree
+from treetap.trees.grower import CentralTrees
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2

@@ -6,7 +6,7 @@ import sys
 
 _CALLS = """
 import numpy as np
-from treetap.additive.paillier.comparison import bits_of
+from treetap.additive.sums.comparison import bits_of
 from treetap.native import curve, lattice, library, numbers
 
 class Kernels:

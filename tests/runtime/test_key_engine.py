@@ -81,7 +81,7 @@ WITH_SECRETS = {
     "treetap.additive.sums.key_holder": {"_take_key", "_prove", "_encrypt", "_open", "_open_numbers", "_forget"},
     "treetap.additive.paillier.key_proof": {"check_in_worker"},
     "treetap.additive.paillier.shared_sums": {"_encrypt", "_add", "_forget"},
-    "treetap.additive.paillier.comparison": {"_encrypt", "_blind", "_open"},
+    "treetap.additive.sums.comparison": {"_encrypt", "_blind", "_open"},
     "treetap.lattice.histogram_key_holder": {"_open_job", "_encrypt", "_keep", "_open", "_forget"},
     "treetap.lattice.kernels": {"_take_key", "_encrypt", "_open", "_forget"},
     "treetap.psi.kernels": {"blind", "raise_points"},

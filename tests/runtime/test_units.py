@@ -27,7 +27,7 @@ pytestmark = pytest.mark.second_tier
 T = TypeVar("T")
 MODULES = (
     "treetap.lattice.kernels",
-    "treetap.additive.paillier.comparison",
+    "treetap.additive.sums.comparison",
     "treetap.additive.sums.kernels",
     "treetap.additive.sums.key_holder",
     "treetap.additive.sums.masked_sums",

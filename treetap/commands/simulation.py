@@ -37,8 +37,8 @@ from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.labels import label_column, read_classes, read_labels, read_targets
 from treetap.tables.reading import Table
-from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
+from treetap.trees.grower import CentralTrees
 from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.metrics import finite
 from treetap.trees.params import BoostingParams, TreeParams

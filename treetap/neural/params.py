@@ -150,6 +150,10 @@ class SplitnnParams(EarlyStoppingParams, JobParams):
             return self.bottom[DEFAULT]
         raise ConfigError(f"bottom.{party}: is missing, and there is no bottom.{DEFAULT} for parties without one")
 
+    def norms_batches(self, party: str) -> bool:
+        bottom = self.bottom_of(party)
+        return bottom.kind != "mlp" and bottom.norm == "batch"
+
     def party_faults(self, first: str, others: Sequence[str]) -> list[str]:
         """See `JobParams`: also settings of no party's own model, and parties without settings."""
         parties, wrong = [name for name in (first, *others) if name], super().party_faults(first, others)

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from treetap.trees.pivodl_params import PivodlParams, leaves_of_job
+if TYPE_CHECKING:
+    from treetap.trees.pivodl_params import PivodlParams
 
 
 def rho_of(epsilon: float, delta: float) -> float:
@@ -54,7 +56,7 @@ class LeafWeightPrivacy:
         """That of a job; None without `epsilon`. As published one release per tree counts, which is no bound."""
         if params.epsilon is None:
             return None
-        leaves = leaves_of_job(params)
+        leaves = params.most_leaves
         releases = params.n_estimators if params.as_published else leaves
         return cls(params.epsilon, params.delta, params.clip, releases, leaves, params.learning_rate)
 

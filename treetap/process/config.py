@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from treetap.names import asked_at, on_loopback
+from treetap.names import on_loopback
 from treetap.process.secret import Secret
 from treetap.strict import Address, ProcessName, Strict, unshown
 from treetap.wire import ports
 from treetap.wire.roles import Role
 from treetap.wire.timeouts import LEAST_SILENCE_S
 from treetap.wire.tls import Insecure, TlsFiles, Transport
-
-if TYPE_CHECKING:
-    from treetap.wire.relay.forwarder import Forwarder
 
 #: A key `silence_s`: see `treetap.wire.timeouts`.
 Silence = Annotated[float, Field(ge=LEAST_SILENCE_S, le=3600)]
@@ -167,11 +164,3 @@ class Relayed(Process):
     def relay_address(self) -> ports.Address | None:
         """The relay, as it is dialled; None without one."""
         return None if self.relay is None else ports.Address(self.relay_name, self.relay, Role.RELAY)
-
-    def forwarder(self, own_port: str) -> Forwarder | None:
-        """The forwarder to this process from its relay; None without one. `own_port`: where its gRPC listens."""
-        if (relay := self.relay_address) is None or self.tls is None:
-            return None
-        from treetap.wire.relay.forwarder import Forwarder  # most processes have no relay
-
-        return Forwarder(relay, self._files(self.tls), asked_at(own_port))

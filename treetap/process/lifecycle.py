@@ -12,10 +12,17 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from treetap.errors import BadInput
 from treetap.models.durable import make_folder
+from treetap.names import asked_at
 from treetap.process.limits import collect_rarely, give_memory_back, has_terminal, import_numpy
+from treetap.wire.tls import Insecure
+
+if TYPE_CHECKING:
+    from treetap.process.config import Relayed
+    from treetap.wire.relay.forwarder import Forwarder
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +41,16 @@ def sole_user(folder: Path) -> Iterator[None]:
         except OSError:
             raise BadInput(f"state = {str(folder)!r}: another process uses this folder") from None
         yield
+
+
+def forwarder_of(config: Relayed, own_port: str) -> Forwarder | None:
+    """The forwarder to this process from its relay; None without one. `own_port`: where its gRPC listens."""
+    relay, transport = config.relay_address, config.transport()
+    if relay is None or isinstance(transport, Insecure):
+        return None
+    from treetap.wire.relay.forwarder import Forwarder  # most processes have no relay
+
+    return Forwarder(relay, transport, asked_at(own_port))
 
 
 async def serve_until_stopped(

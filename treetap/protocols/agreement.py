@@ -85,14 +85,6 @@ def check_peer(job: str, me: str, peer: str, mine: bytes, theirs: bytes) -> None
         )
 
 
-def changed(job: str, before: str, now: str) -> str:
-    """The fault of an attempt at another job than the attempts before it. Digests: in hexadecimal."""
-    return (
-        f"job {job} is not the one that its first attempt began (digest {before[:12]}, now {now[:12]}): a job keeps "
-        "its parameters, its parties and its tables; submit a new one, or resume with the release that began it"
-    )
-
-
 def _shown(digest: bytes) -> str:
     return digest.hex()[:12] or "none"
 

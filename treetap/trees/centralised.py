@@ -25,14 +25,13 @@ from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.boosting_rounds import TRAIN, VALIDATION, BoostingRounds, Start
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.cell_merging import bins_of
-from treetap.trees.ensemble import Ensemble, Split, Tree, route
-from treetap.trees.grower import Entry, grown
+from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.trees.grower import CentralTrees, Entry, grown
 from treetap.trees.growing_tree import GrowingTree, with_zeros
-from treetap.trees.local_values import RowsLeft, reached_values
 from treetap.trees.loss import check_sums, loss_for
 from treetap.trees.missing_party import scores_without
 from treetap.trees.noised_sums import NoisedParty
-from treetap.trees.params import BoostingParams, TreeParams
+from treetap.trees.params import BoostingParams
 from treetap.trees.withholding import NOTHING, Withholding
 
 Ints = npt.NDArray[np.int64]
@@ -40,30 +39,6 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Tables = Sequence[tuple[str, BinnedTable]]
 Labels = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class CentralTrees:
-    """A model trained on the joined table, with all parties' split tables.
-
-    `splits[owner][handle]` is the candidate, by the owner's own column, and its threshold, below which a record goes
-    left. `divisible` names, per tree, the nodes that the stopping rules would let split.
-    """
-
-    ensemble: Ensemble
-    params: TreeParams
-    splits: dict[str, list[Entry]]
-    divisible: tuple[frozenset[int], ...]
-
-    def entry(self, split: Split) -> Entry:
-        """Candidate and threshold of a split."""
-        return self.splits[split.owner][split.handle]
-
-    def scores(self, n: int, goes_left: RowsLeft) -> Floats:
-        """Scores (n, outputs) of n records."""
-        trees = self.ensemble.used_trees
-        values = (reached_values(tree, route(tree.splits, n, goes_left), goes_left) for tree in trees)
-        return self.ensemble.summed(values, n)
 
 
 @dataclass(frozen=True)

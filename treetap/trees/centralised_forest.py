@@ -19,11 +19,10 @@ from treetap.errors import DataError
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import Bools
 from treetap.trees.cell_merging import bins_of
-from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.forest_criterion import ForestCriterion, check_labels, targets
 from treetap.trees.forest_rounds import ForestRounds
-from treetap.trees.grower import Entry, grown
+from treetap.trees.grower import CentralTrees, Entry, grown
 from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.noised_sums import NoisedParty
 from treetap.trees.params import ForestParams

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.candidates import Candidate
-from treetap.trees.ensemble import Leaf, Tree
+from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
 from treetap.trees.growing_tree import GrowingTree
+from treetap.trees.local_values import RowsLeft, reached_values
+from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import Bins, goes_left, left_sums_of
 
 Ints = npt.NDArray[np.int64]
@@ -83,3 +85,27 @@ def give(values: Floats, rows: Mapping[int, Ints], leaves: Iterable[Leaf]) -> No
     """Set the values (N, outputs) of the records of each leaf, `rows` by node."""
     for leaf in leaves:
         values[rows[leaf.node]] = leaf.weights
+
+
+@dataclass(frozen=True)
+class CentralTrees:
+    """A model trained on the joined table, with all parties' split tables.
+
+    `splits[owner][handle]` is the candidate, by the owner's own column, and its threshold, below which a record goes
+    left. `divisible` names, per tree, the nodes that the stopping rules would let split.
+    """
+
+    ensemble: Ensemble
+    params: TreeParams
+    splits: dict[str, list[Entry]]
+    divisible: tuple[frozenset[int], ...]
+
+    def entry(self, split: Split) -> Entry:
+        """Candidate and threshold of a split."""
+        return self.splits[split.owner][split.handle]
+
+    def scores(self, n: int, goes_left: RowsLeft) -> Floats:
+        """Scores (n, outputs) of n records."""
+        trees = self.ensemble.used_trees
+        values = (reached_values(tree, route(tree.splits, n, goes_left), goes_left) for tree in trees)
+        return self.ensemble.summed(values, n)

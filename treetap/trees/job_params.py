@@ -90,6 +90,11 @@ class JobParams(ABC):
         """True if the model carries noise that no centralised model repeats."""
         return False
 
+    def norms_batches(self, party: str) -> bool:
+        """True if a party's part of a network normalises over the records of a batch."""
+        del party
+        return False
+
     def absence(self, party: str) -> float:
         """The probability that a party sits out."""
         return self.party_dropout.get(party, 0.0)

@@ -146,6 +146,11 @@ class PivodlParams(TreeParams):
         """Numbers that a leaf holds; every tree has all outputs."""
         return self.outputs(len(self.class_names))
 
+    @property
+    def most_leaves(self) -> int:
+        """Most leaves of all trees of a job: T · 2^depth."""
+        return self.n_estimators << self.max_depth
+
     def drawn(self, tree: int, records: int) -> Ints:
         """Ones (N,): every tree takes each record once."""
         del tree
@@ -197,8 +202,3 @@ class PivodlParams(TreeParams):
     def to_dict(self) -> dict[str, object]:
         """Plain JSON types; classes as a list."""
         return {**super().to_dict(), "classes": list(self.classes)}
-
-
-def leaves_of_job(params: PivodlParams) -> int:
-    """Most leaves of all trees of a job: T · 2^depth."""
-    return params.n_estimators << params.max_depth

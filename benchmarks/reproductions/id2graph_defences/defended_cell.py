@@ -25,8 +25,8 @@ from treetap.commands.frontier.trainings import repaired
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.registry import training as protocol_of
 from treetap.trees import metrics
-from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import ROOT, Ensemble, Split, route
+from treetap.trees.grower import CentralTrees
 from treetap.trees.local_values import Bools, Ints
 from treetap.trees.withholding import NOTHING, Withholding
 

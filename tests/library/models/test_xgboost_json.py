@@ -17,8 +17,8 @@ from treetap.models.own_split import OwnSplit
 from treetap.models.xgboost_json import Column, feature_names, threshold_of, xgboost_model
 from treetap.trees import centralised, centralised_forest
 from treetap.trees.binning import bin_table
-from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below
+from treetap.trees.grower import CentralTrees
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.shapley import Attributions, attributions
 

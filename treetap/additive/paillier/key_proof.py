@@ -14,7 +14,7 @@ that is 1 modulo 4, none of the four y'_i has a fourth root for half of all y_i.
 2^128 tries, each of which takes another w.
 
 Two prime factors may still be of any size. The verifier also refuses factors below 2^16: blinding by random units
-(`treetap.additive.paillier.comparison`) takes small numbers for units modulo n.
+(`treetap.additive.sums.comparison`) takes small numbers for units modulo n.
 
 A proof is w, the bits a_i, the bits b_i, all x_i and all z_i: numbers as long as n, big-endian, bits highest first.
 """

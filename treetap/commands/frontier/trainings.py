@@ -44,10 +44,9 @@ from treetap.tables.config import text_as
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
-from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import ROOT, Ensemble, Split, route
 from treetap.trees.grafting import NoisyModel
-from treetap.trees.grower import Entry
+from treetap.trees.grower import CentralTrees, Entry
 from treetap.trees.job_params import BINARY
 from treetap.trees.local_values import Bools, Floats, Ints
 from treetap.trees.params import TreeParams

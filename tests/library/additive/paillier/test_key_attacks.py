@@ -10,10 +10,10 @@ import pytest
 from gmpy2 import invert, mpz, powmod
 
 from tests.forged_proofs import Factored, last_prime, prime
-from treetap.additive.paillier.comparison import bits_of, blinded
 from treetap.additive.paillier.key_proof import check
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
+from treetap.additive.sums.comparison import bits_of, blinded
 from treetap.errors import Malformed
 
 JOB = b"a job, an attempt and a party"

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from treetap.additive.paillier.comparison import GainComparison, bits_of, blinded, champion_is_larger
 from treetap.additive.paillier.secret_key import SecretKey
+from treetap.additive.sums.comparison import GainComparison, bits_of, blinded, champion_is_larger
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
 from treetap.trees.slots import Slots
