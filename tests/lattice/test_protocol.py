@@ -14,7 +14,7 @@ from tests.campaign.cipher import quickly_trained
 from tests.crossing import BLOCK, CHAIN, HERE, LABEL_HOLDER, PARAMS, Crossed, N, crossing
 from tests.forest.test_protocol import TARGETS
 from tests.simulator import Federation, Message, run
-from tests.worlds import FOUR, HEADS, assert_oracles_scores, joined_model, lattice_tolerance, spec, world
+from tests.worlds import FOUR, assert_oracles_scores, joined_model, lattice_tolerance, spec, world
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
@@ -139,26 +139,6 @@ def _received(crossed: Crossed, to: str) -> list[list[bytes]]:
 
 def _columns(trees: list[dict[int, tuple[Any, ...]]]) -> int:
     return sum(node[0] == "split" and node[1] != LABEL_HOLDER for tree in trees for node in tree.values())
-
-
-def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
-    """Key, layout and records from the label holder to everybody; columns along the chain; sums from its last."""
-    kinds = defaultdict(set)
-    for sender, to, parcel in crossed.parcels:
-        if name_of(parcel) not in HEADS:
-            kinds[sender, to].add(name_of(parcel))
-    told = {"record_digest", "leaf_commitment", "lattice_key", "column_layout", "block_records"}
-    b, c, d = CHAIN
-    assert kinds == {
-        (LABEL_HOLDER, b): told | {"lattice_columns"},
-        (LABEL_HOLDER, c): told,
-        (LABEL_HOLDER, d): told,
-        (b, LABEL_HOLDER): {"record_digest"},
-        (c, LABEL_HOLDER): {"record_digest"},
-        (d, LABEL_HOLDER): {"record_digest", "lattice_sums"},
-        (b, c): {"lattice_columns"},
-        (c, d): {"lattice_columns"},
-    }
 
 
 def test_every_ciphertext_is_fresh_and_sizes_say_nothing(crossed: Crossed) -> None:

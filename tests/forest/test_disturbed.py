@@ -1,4 +1,4 @@
-"""A forest's steps out of order, its processes killed, its contents changed on the way.
+"""A forest's processes killed, its contents changed on the way.
 
 Growing a tree is what boosting does too, and is tested there at every message; here above all what a forest adds.
 """
@@ -15,14 +15,11 @@ import pytest
 
 from party.growth.expected_records import ExpectedRecords
 from tests.campaign.cipher import KeysMade, ciphers
-from tests.growth import test_order as growth
-from tests.growth.test_order import Answered, every_step_now
 from tests.oracle import OracleModel
-from tests.replay import Conducted, Replay, conducted, faultless
+from tests.replay import faultless
 from tests.runtime.test_kill_and_resume import REAL
 from tests.runtime.test_malformed import chunk
 from tests.simulator import COORDINATOR, Federation, Message, run
-from tests.step_tables import Asked
 from tests.tampered import Change
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.protocols.key_options import LATTICE, PAILLIER
@@ -50,49 +47,6 @@ JOBS = {
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
 #: Virtual seconds after which everybody who waited for a dead process has given up.
 GIVEN_UP_S = 200.0
-
-
-def feature_party_expects(last: Answered) -> list[Asked]:
-    """The transition table of a forest's feature party: the labels come once, between the key and the first tree."""
-    labels = {
-        "take_key": [("take_labels", 0, 0), ("publish", 0, 0)],
-        "take_labels": [("build_histograms", 0, 0)],
-    }
-    return labels.get(name_of(last[0])) or growth.feature_party_expects(last)
-
-
-def label_holder_expects(last: Answered) -> list[Asked]:
-    """The transition table of a forest's label holder, which shares the labels once."""
-    labels = {
-        "make_keys": [("share_labels", 0, 0), ("commit_leaves", 0, 0)],
-        "share_labels": [("begin_tree", 0, 0)],
-    }
-    return labels.get(name_of(last[0])) or growth.label_holder_expects(last)
-
-
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Conducted:
-    """The steps that a coordinator asks for in the training of a forest."""
-    return conducted(tmp_path_factory.mktemp("forest") / "federation", HERE, JOB)[0]
-
-
-def test_every_wrong_order_of_a_forest_is_refused(played: Conducted, tmp_path: Path) -> None:
-    """After each wave of steps every other step of the job is asked for; the forest is the oracle's all the same."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        replay = Replay(federation, played)
-        refused = 0
-        async for _ in replay.waves():
-            for party in PARTIES:
-                expects = label_holder_expects if party == LABEL_HOLDER else feature_party_expects
-                if replay.answers[party]:
-                    refused += await every_step_now(replay, party, expects)
-        assert refused > 300
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
 
 
 @pytest.mark.second_tier(but=1)
