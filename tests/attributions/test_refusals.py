@@ -5,49 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from coordinator.prediction import opening_of
 from party.eini.chain import ChainPlace
 from party.eini.entry_layout import ATTRIBUTIONS, MemberEntries, take_layout
-from tests.attributions.test_protocol import ALLOWED, FIRST, LABEL_HOLDER, LAST
+from tests.attributions.test_protocol import ALLOWED, FIRST, LABEL_HOLDER
 from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
-from treetap.errors import ConfigError
-from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.params import BoostingParams
 from treetap.trees.paths import Bools
 from treetap.wire.frame import filled
-from treetap.wire.v2 import attributions_pb2, exchange_pb2, setup_pb2
-
-
-@pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("party", [FIRST, LAST])
-def test_off_unless_every_policy_allows_it(party: str, tmp_path: Path) -> None:
-    """Whoever it is in the chain: refused at the opening, the rule named, no entry sent; scores alone come."""
-    policies = {name: rules for name, rules in ALLOWED.items() if name != party}
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies=policies)
-        await federation.train(JOB)
-        sent = len(federation.log)
-        status = await federation.predict(asked(attributions=True))
-        assert (status.state, status.attributions) == ("failed", "")
-        rule = rf"Refused: {party} does not send EXPLANATION to label-holder: its policy does not let"
-        assert re.search(rule, status.error), status.error
-        assert not {message.word for message in federation.log[sent:]} & {"leaf_entries", "attribution_entries"}
-        status = await federation.predict(predict_request(model="job", protocol="eini"))
-        assert (status.state, status.attributions) == ("finished", "")
-        await federation.close()
-
-    run(main())
+from treetap.wire.v2 import attributions_pb2, exchange_pb2
 
 
 @pytest.mark.parametrize(
@@ -133,21 +107,3 @@ def test_a_party_that_keeps_other_entries_than_for_the_score(tmp_path: Path, mon
         await federation.close()
 
     run(main())
-
-
-@pytest.mark.parametrize(
-    ("changes", "parties", "message"),
-    [
-        ({"protocol": "interactive"}, 3, "attributions and protocol 'interactive' do not .*; use protocol eini"),
-        ({}, 6, "attributions: 5 feature parties are too many, each doubles the entries of a leaf; at most 4"),
-        ({"explain_limit": 3}, 3, "explain-limit = 3: is an option of explain; leave it out, or ask for that"),
-    ],
-)
-def test_requests_that_nobody_could_do(changes: dict[str, Any], parties: int, message: str) -> None:
-    """Refused where the request is read, with what to use instead."""
-    names = [f"feature-{k}" for k in range(parties - 1)]
-    described = setup_pb2.JobSpec(aggregator="label-holder", feature_parties=names, key_bits=2048)
-    described.obfuscation, described.alignment = "standard", "psi"
-    put_params(described, BoostingParams())
-    with pytest.raises(ConfigError, match=message):
-        opening_of(asked(attributions=True, **changes), described, "submission", "word")

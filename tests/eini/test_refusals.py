@@ -15,7 +15,6 @@ from tests.published import write_job, write_trees
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
-from treetap.errors import ConfigError
 from treetap.models.store import read_model
 from treetap.protocols.eini import EiniOptions
 from treetap.protocols.prediction import predict_request
@@ -69,28 +68,6 @@ def test_shards_of_different_jobs_are_refused(case: str, protocol: str, tmp_path
     run(main())
 
 
-def test_what_a_policy_forbids(tmp_path: Path) -> None:
-    """A shorter key than a party takes, and sums that a party does not give away."""
-    policies = {
-        FIRST: {"min_key_bits": 1024},
-        LAST: {"emits": {"PREDICTION": []}},
-    }
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies=policies)
-        await federation.train(JOB)
-        for request, message in (
-            (asked("short", key_bits=512), r"feature-b takes no part .* key of 512 bits: .* min_key_bits = 1024"),
-            (asked("sums"), r"feature-c does not send PREDICTION to label-holder: its policy says"),
-        ):
-            status = await federation.predict(request)
-            assert status.state == "failed"
-            assert re.search(message, status.error), status.error
-        await federation.close()
-
-    run(main())
-
-
 def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """512 bits where every policy allows it: the right scores, and a warning."""
 
@@ -105,68 +82,6 @@ def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptu
 
     run(main())
     assert "uses a 512-bit key: it can be broken" in caplog.text
-
-
-@pytest.mark.second_tier(but=2)
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"protocol": "magic"}, "protocol = 'magic': must be one of interactive, eini, eini-lattice"),
-        ({"protocol": "eini", "form": "per-tree"}, "form and protocol 'eini' do not go together"),
-        ({"protocol": "eini", "key_bits": 1000}, "key_bits = 1000: must be 1024, 2048 or 3072"),
-        (
-            {"protocol": "eini-lattice", "form": "per-tree"},
-            "form and protocol 'eini-lattice' do not go together",
-        ),
-        (
-            {"protocol": "eini-lattice", "key_bits": 2048},
-            "key_bits and protocol 'eini-lattice' do not go together: a lattice key has the size",
-        ),
-        (
-            {"protocol": "eini-lattice", "away_policy": "degrade"},
-            "away = 'degrade' and protocol 'eini-lattice' do not go together",
-        ),
-        ({"protocol": "eini", "scheme": "magic"}, "scheme = 'magic': must be one of paillier, okamoto-uchiyama"),
-        (
-            {"protocol": "eini", "scheme": "okamoto-uchiyama", "key_bits": 512},
-            "key_bits = 512: must be 2048 or 3072 where scheme = 'okamoto-uchiyama' (1024 only for tests",
-        ),
-        (
-            {"protocol": "eini-lattice", "scheme": "paillier"},
-            "scheme and protocol 'eini-lattice' do not go together: it has a scheme of its own; leave it out",
-        ),
-        (
-            {"obfuscation": "standard"},
-            "obfuscation and protocol 'interactive' do not go together: an interactive prediction encrypts nothing",
-        ),
-        (
-            {"protocol": "eini", "scheme": "okamoto-uchiyama", "obfuscation": "half-length"},
-            "scheme 'okamoto-uchiyama' has none, since the proof that it rests on is for n = pq; use",
-        ),
-        (
-            {"scheme": "paillier"},
-            "scheme and protocol 'interactive' do not go together: an interactive prediction encrypts nothing",
-        ),
-        ({"form": "sideways"}, "form = 'sideways': must be one of batched, per-tree"),
-        (
-            {"key_bits": 2048},
-            "key_bits and protocol 'interactive' do not go together: an interactive prediction encrypts nothing",
-        ),
-    ],
-)
-def test_requests_that_nobody_could_do(request_: dict[str, Any], message: str, tmp_path: Path) -> None:
-    """Options that are not offered, and options of the other protocol, are refused before any party is asked."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        before = len(federation.log)
-        with pytest.raises(ConfigError, match=re.escape(message)):
-            await federation.predict(predict_request(model="job", **request_))
-        assert len(federation.log) == before
-        await federation.close()
-
-    run(main())
 
 
 def test_an_opening_of_before_there_was_a_choice_of_scheme_is_paillier() -> None:

@@ -9,7 +9,6 @@ import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2, reveals_pb2, setup_pb2
+from treetap.wire.v2 import exchange_pb2, setup_pb2
 
 pytestmark = pytest.mark.xdist_group("forest-steps")
 
@@ -137,50 +136,6 @@ def test_sums_over_another_draw_are_noticed(tmp_path: Path, monkeypatch: pytest.
         status = await federation.train(JOB)
         assert status.state == "failed"
         assert "do not have the sums that its owner offered" in status.error
-        await federation.close()
-
-    run(main())
-
-
-@pytest.mark.parametrize(
-    ("party", "policy", "named"),
-    [
-        (LABEL_HOLDER, {"emits": {"CIPHERTEXT": [FEATURE]}}, f"CIPHERTEXT to {OTHER}"),
-        (LABEL_HOLDER, {"emits": {"INSTANCE_SPACE": []}}, "emits.INSTANCE_SPACE = []"),
-        (OTHER, {"emits": {"CANDIDATE_SUM": []}}, "emits.CANDIDATE_SUM = []"),
-        (FEATURE, {"min_instance_space": 15}, "min_child_weight or min_samples_leaf"),
-    ],
-)
-def test_a_policy_forbids_what_a_forest_needs(party: str, policy: dict[str, Any], named: str, tmp_path: Path) -> None:
-    """Each class that a forest sends is refused by the party whose policy withholds it, by name."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={party: policy})
-        status = await federation.train(JOB)
-        assert status.state == "failed"
-        assert "Refused" in status.error
-        assert named in status.error
-        await federation.close()
-
-    run(main())
-
-
-SENT_BY_A_LABEL_HOLDER = {
-    *("CONTROL", "TOPOLOGY", "METRIC", "SIZE", "USAGE"),
-    *("CIPHERTEXT", "PUBLIC_KEY", "INSTANCE_SPACE", "BLINDED_ID"),
-}
-
-
-def test_a_policy_of_the_classes_of_a_forest_is_enough(tmp_path: Path) -> None:
-    """A forest sends no class beyond those of boosting: whoever allows just these takes part."""
-    emits = {
-        name: ["*"] if name in SENT_BY_A_LABEL_HOLDER else []
-        for name in (value.name for value in reveals_pb2.Disclosure.DESCRIPTOR.values if value.number)
-    }
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={LABEL_HOLDER: {"emits": emits}})
-        assert (await federation.train(JOB)).state == "finished"
         await federation.close()
 
     run(main())

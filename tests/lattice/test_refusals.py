@@ -118,17 +118,3 @@ def test_a_key_below_what_a_policy_demands(policy: str, said: str, party: str, t
 
     federation.tamper = heard
     run(main())
-
-
-def test_sums_that_a_policy_does_not_give_away(tmp_path: Path) -> None:
-    """What comes back is a prediction, and a party may keep it to itself."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={LAST: {"emits": {"PREDICTION": []}}})
-        await federation.train(JOB)
-        status = await federation.predict(asked("sums"))
-        assert status.state == "failed"
-        assert "feature-c does not send PREDICTION to label-holder: its policy says" in status.error
-        await federation.close()
-
-    run(main())

@@ -13,7 +13,6 @@ from tests.pivodl.federations import transparent
 from tests.pivodl.jobs import DEEP, fitting
 from tests.simulator import Message, run
 from tests.worlds import PARTIES, world
-from treetap.errors import ConfigError
 from treetap.protocols.prediction import predict_request
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
@@ -50,19 +49,6 @@ def test_a_party_that_drops_out_is_named(policy: str, word: str, tmp_path: Path)
         status = await federation.resume("p")
         assert (status.state, status.error) == ("finished", "")
         assert (scores_of(status.predictions) == expected).all()
-        await federation.close()
-
-    with transparent():
-        run(main())
-
-
-def test_no_sum_without_a_party(tmp_path: Path) -> None:
-    """Going on without a party is refused at once, with the reason."""
-
-    async def main() -> None:
-        federation = await trained(tmp_path, HERE, DEEP)
-        with pytest.raises(ConfigError, match=r"masks cancel only in the sum over all parties.*use retry"):
-            await federation.predict(predict_request(model="job", away_policy="degrade", away_deadline_s=5.0))
         await federation.close()
 
     with transparent():

@@ -15,7 +15,7 @@ from tests.pivodl.jobs import DEEP, fitting
 from tests.replay import ask
 from tests.simulator import run
 from tests.worlds import PARTIES, spec, world
-from treetap.errors import ConfigError, DataError
+from treetap.errors import DataError
 from treetap.models.store import read_job
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
@@ -91,40 +91,7 @@ def test_a_recipient_that_a_policy_does_not_name(tmp_path: Path) -> None:
         assert f"{C} does not send MASKED_SHARE to {B}: its policy says emits.MASKED_SHARE" in status.error
         _restarted(federation, C, emits={"MASKED_SHARE": [B]})
         assert len(scores_of((await predicted(federation, recipient=B)).predictions)) == len(HERE.new[0])
-        await federation.close()
-
-    with transparent():
-        run(main())
-
-
-#: Options → the error.
-OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
-    "another protocol": (
-        {"protocol": "interactive"},
-        "'interactive': does not predict with models of pivodl; use masked",
-    ),
-    "an encrypted one": ({"protocol": "eini"}, "'eini': does not predict with models of pivodl; use masked"),
-    "no party": ({"recipient": "nobody"}, r"recipient = 'nobody': is no party of model job \(label-holder, feature-b"),
-    "serving": ({"serve": True}, "serve and protocol 'masked' do not go together: every party"),
-    "explanations": ({"explain": True}, "explain and protocol 'masked' do not go together: no party knows all leaf"),
-    "attributions": ({"attributions": True}, "attributions and protocol 'masked' do not go together: no party"),
-    "weights": (
-        {"protocol": "masked", "prediction_weights": "blurred"},
-        "prediction_weights = 'blurred': must be one of exact, noised",
-    ),
-}
-
-
-def test_requests_that_no_federation_could_do(tmp_path: Path) -> None:
-    """They are refused at once; so are noised weights of a job without noise, by the first party that is asked."""
-
-    async def main() -> None:
-        federation = await trained(tmp_path, HERE, DEEP)
-        for asked, message in OPTIONS.values():
-            with pytest.raises(ConfigError, match=message):
-                await federation.predict(predict_request(model="job", **asked))
-        noised = predict_request("masked", model="job", prediction_weights="noised")
-        status = await federation.predict(noised)
+        status = await federation.predict(predict_request("masked", model="job", prediction_weights="noised"))
         assert (status.state, status.bad_input) == ("failed", True)
         assert "model job was trained without epsilon" in status.error
         await federation.close()
@@ -141,10 +108,6 @@ def test_models_of_a_label_holder_have_other_protocols(tmp_path: Path) -> None:
         job = spec(BoostingParams(n_estimators=1, max_depth=2, max_bin=4), obfuscation="standard")
         federation = federation_of(tmp_path, here, job_of(here, DEEP))
         assert (await federation.train(job)).state == "finished"
-        with pytest.raises(ConfigError, match="'masked': does not predict with models of boosting; use interactive or"):
-            await federation.predict(predict_request("masked", model="job"))
-        with pytest.raises(ConfigError, match=f"recipient = '{B}': the scores of a model of boosting go to its label"):
-            await federation.predict(predict_request(model="job", recipient=B))
         status = await federation.predict(predict_request(model="job", recipient=FIRST))
         assert status.state == "finished"
         opening = prediction_pb2.OpenModel(model="job", recipient=FIRST, feature_parties=[B, C], alignment="sorted-ids")

@@ -20,7 +20,6 @@ from tests.pivodl.federations import assert_central_model, centralised, job_of, 
 from tests.pivodl.jobs import SMALL, SPREAD, policies
 from tests.simulator import Message, run
 from tests.worlds import PARTIES, World, spread
-from treetap.errors import ConfigError
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of
@@ -145,43 +144,6 @@ def test_a_party_without_labels_is_allowed(tmp_path: Path) -> None:
     bare = {**tables, "train": tables["train"].drop_columns("y")}
     for each in (here, replace(here, tables={**here.tables, C: (columns, bare)})):
         assert _train(tmp_path / str(len(each.tables[C][1]["train"].column_names)), each, SMALL)[:2] == ("finished", "")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"epsilon": 0.0}, r"epsilon must be a number in \(0, "),
-        ({"epsilon": -1.0}, r"epsilon must be a number in \(0, "),
-        ({"delta": 0.0}, r"delta must be a number in \(0, 1\)"),
-        ({"clip": 0.0}, r"clip must be a number in \(0, "),
-        ({"label_scale": 0.0, "objective": "reg:squarederror"}, r"label_scale must be a number in \(0, "),
-        ({"instance_threshold": 0}, "instance_threshold must be a whole number"),
-        ({"party_dropout": {B: 0.5}}, "party_dropout must be empty"),
-        ({"subsample": 0.5}, "subsample must be 1"),
-        ({"objective": "multi:softprob"}, "classes must list 2 to 1024 names"),
-        ({"classes": ["a", "b", "c"]}, "classes must be two for binary:logistic"),
-        ({"as_published": "paper"}, "as_published must be true or false"),
-    ],
-)
-def test_parameters_out_of_range(changes: dict[str, Any], message: str) -> None:
-    """By name, with the range."""
-    with pytest.raises(ConfigError, match=message):
-        replace(SMALL, **changes).validate()
-
-
-@pytest.mark.parametrize(
-    ("params", "policy", "message"),
-    [
-        (SMALL, {"min_label_parties": 4}, "takes no part in a job of 3 parties that share labels"),
-        (SMALL, {"emits": {}}, "does not send AGGREGATE, BIN_ASSIGNMENT, LEAF_WEIGHT, MASKED_SHARE"),
-    ],
-)
-def test_policies_that_refuse(params: PivodlParams, policy: dict[str, Any], message: str, tmp_path: Path) -> None:
-    """No class of this protocol's own goes out unless the policy names it; the error has the lines to add."""
-    state, error, crossed = _train(tmp_path, SPREAD, params, **policy)
-    assert state == "failed"
-    assert message in error
-    assert crossed == set()
 
 
 @pytest.mark.second_tier(but=1)

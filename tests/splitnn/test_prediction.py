@@ -20,7 +20,6 @@ from tests.splitnn.jobs import PARAMS, spec
 from tests.splitnn.networks import federation
 from tests.splitnn.networks import oracle_scores as expected
 from tests.worlds import HEADS, PARTIES, World, world
-from treetap.errors import ConfigError
 from treetap.neural import trained
 from treetap.neural.params import Bottom, SplitnnParams
 from treetap.protocols.prediction import predict_request
@@ -253,43 +252,6 @@ def test_blocks_that_fit_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         rounds = {asked.round for _, _, asked in running.conducted[before:] if name_of(asked) == "embed_block"}
         assert rounds == {0, 1, 2}
         await running.close()
-
-    run(main())
-
-
-def test_what_cannot_be_asked(tmp_path: Path) -> None:
-    """Options of trees, other protocols and explanations are refused with the reason, before any party is asked."""
-
-    async def main() -> None:
-        running = federation(tmp_path, HERE)
-        assert (await running.train(spec(PARAMS))).state == "finished"
-        for options, fault in (
-            ({"protocol": "splitnn", "form": "batched"}, "a network has no levels to go down"),
-            ({"protocol": "splitnn", "key_bits": 2048}, "embeddings are not encrypted"),
-            ({"protocol": "interactive"}, "does not predict with models of splitnn; use splitnn"),
-            ({"explain": True}, "a network has no decision paths"),
-            ({"attributions": True}, "no feature has a share of an embedding"),
-        ):
-            with pytest.raises(ConfigError, match=fault):
-                running.jobs.predict(predict_request(model="job", **options))  # type: ignore[arg-type]
-        await running.close()
-
-    run(main())
-
-
-def test_a_policy_that_keeps_embeddings(tmp_path: Path) -> None:
-    """A party whose policy withholds EMBEDDING takes no part in predictions either; the error names the rule."""
-
-    async def main() -> None:
-        running = federation(tmp_path, HERE)
-        assert (await running.train(spec(PARAMS))).state == "finished"
-        policies = {B: {"emits": {"EMBEDDING": []}}}
-        await running.close()
-        later = federation(tmp_path, HERE, policies={**running.policies, **policies})
-        status = await later.predict(predict_request(model="job"))
-        assert status.state == "failed"
-        assert "feature-b does not send EMBEDDING to label-holder" in status.error
-        await later.close()
 
     run(main())
 
