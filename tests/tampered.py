@@ -1,60 +1,25 @@
-"""Parcels that are changed on their way, and what is to come of a prediction of which one is."""
+"""Changes of a content on its way."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from tests.replay import HERE, JOB, ORACLE
-from tests.simulator import Federation, run
-from tests.worlds import assert_oracles_scores
 from treetap.additive.paillier.secret_key import SecretKey
-from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2, jobs_pb2
 
-Change = Callable[[exchange_pb2.PeerMessage], None]
-#: Sender, receiver, kind of the parcel, what is changed in it, and the error that is to come of it.
-Lie = tuple[str, str, str, Change, str]
+Change = Callable[[Any], object]
 
 
-def longer_key(parcel: exchange_pb2.PeerMessage) -> None:
-    """Another key, of 2048 bits."""
-    parcel.setup.public_key.modulus = SecretKey.generate(2048).public.to_bytes()
+def edited(**changes: Callable[[Any], Any]) -> Change:
+    """Give fields what functions make of their contents."""
+
+    def change(content: Any) -> None:
+        with_fields(**{name: new(getattr(content, name)) for name, new in changes.items()})(content)
+
+    return change
 
 
-def assert_named(lie: Lie, folder: Path, asked: Callable[[str], jobs_pb2.PredictRequest], **exact: Any) -> None:
-    """An error that says what is wrong, no file; then, on an honest line, the right scores, as `exact` as they are."""
-    sender, receiver, kind, change, message = lie
-
-    async def main() -> None:
-        federation = Federation(folder, HERE.tables, silence_s=5.0)
-        await federation.train(JOB)
-        changed = []
-
-        def tamper(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if (by, to, name_of(parcel)) == (sender, receiver, kind) and not changed:
-                changed.append(kind)
-                change(parcel)
-            return parcel
-
-        federation.tamper = tamper
-        status = await federation.predict(asked("p"))
-        assert changed
-        assert status.state in ("failed", "interrupted")
-        assert re.search(message, status.error), status.error
-        for state in federation.states.values():
-            assert list((state / "predictions").iterdir()) == []
-            assert federation.node(state.parent.name)._sessions == {}
-        status = await federation.predict(asked("again"))
-        assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16, **exact)
-        await federation.close()
-
-    run(main())
-
-
-def with_fields(**fields: Any) -> Callable[[Any], None]:
+def with_fields(**fields: Any) -> Change:
     """Give fields other contents."""
 
     def change(content: Any) -> None:
@@ -66,3 +31,19 @@ def with_fields(**fields: Any) -> Callable[[Any], None]:
                 setattr(content, name, value)
 
     return change
+
+
+def within(*path: Any) -> Change:
+    """Change what lies in a content: fields and places of entries, and last the change."""
+
+    def change(content: Any) -> None:
+        for each in path[:-1]:
+            content = content[each] if isinstance(each, int) else getattr(content, each)
+        path[-1](content)
+
+    return change
+
+
+def key_of(bits: int) -> Change:
+    """Another key of some length."""
+    return lambda content: setattr(content, "modulus", SecretKey.generate(bits).public.to_bytes())

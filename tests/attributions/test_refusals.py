@@ -3,51 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from coordinator.prediction import opening_of
 from party.eini.chain import ChainPlace
 from party.eini.entry_layout import ATTRIBUTIONS, MemberEntries, take_layout
-from tests.attributions.test_protocol import ALLOWED, FIRST, LABEL_HOLDER, LAST, WIDTH
+from tests.attributions.test_protocol import ALLOWED, FIRST, LABEL_HOLDER
 from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
-from treetap.errors import ConfigError
-from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.params import BoostingParams
 from treetap.trees.paths import Bools
-from treetap.wire.frame import filled, name_of
-from treetap.wire.v2 import attributions_pb2, exchange_pb2, setup_pb2
-
-
-@pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("party", [FIRST, LAST])
-def test_off_unless_every_policy_allows_it(party: str, tmp_path: Path) -> None:
-    """Whoever it is in the chain: refused at the opening, the rule named, no entry sent; scores alone come."""
-    policies = {name: rules for name, rules in ALLOWED.items() if name != party}
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies=policies)
-        await federation.train(JOB)
-        sent = len(federation.log)
-        status = await federation.predict(asked(attributions=True))
-        assert (status.state, status.attributions) == ("failed", "")
-        rule = rf"Refused: {party} does not send EXPLANATION to label-holder: its policy does not let"
-        assert re.search(rule, status.error), status.error
-        assert not {message.word for message in federation.log[sent:]} & {"leaf_entries", "attribution_entries"}
-        status = await federation.predict(predict_request(model="job", protocol="eini"))
-        assert (status.state, status.attributions) == ("finished", "")
-        await federation.close()
-
-    run(main())
+from treetap.wire.frame import filled
+from treetap.wire.v2 import attributions_pb2, exchange_pb2
 
 
 @pytest.mark.parametrize(
@@ -133,147 +107,3 @@ def test_a_party_that_keeps_other_entries_than_for_the_score(tmp_path: Path, mon
         await federation.close()
 
     run(main())
-
-
-def fewer(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.attributions.attribution_entries.ciphertexts = (
-        parcel.protocol.attributions.attribution_entries.ciphertexts[:-WIDTH]
-    )
-
-
-def another_leaf(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.attributions.attribution_layout.trees[0].leaves[0] = 99
-
-
-def a_gap_behind(parcel: exchange_pb2.PeerMessage) -> None:
-    for tree in parcel.protocol.attributions.attribution_layout.trees:
-        tree.outgoing[:] = [5 + to for to in tree.outgoing]
-
-
-def a_tree_too_many(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.attributions.attribution_layout.trees[0].tree = 7
-
-
-def a_tree_twice(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.attributions.attribution_layout.trees.append(
-        parcel.protocol.attributions.attribution_layout.trees[0]
-    )
-
-
-def players_missing(parcel: exchange_pb2.PeerMessage) -> None:
-    for tree in parcel.protocol.attributions.attribution_layout.trees:
-        del tree.players[:]
-
-
-def no_players(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.attributions.attribution_layout.players = 0
-
-
-def players_of_no_tree(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.attributions.attribution_layout.players += 8
-
-
-def fewer_players_than_parties(parcel: exchange_pb2.PeerMessage) -> None:
-    for tree in parcel.protocol.attributions.attribution_layout.trees:
-        tree.players[:] = [0]
-    parcel.protocol.attributions.attribution_layout.players = 1
-
-
-def constants_in_the_middle(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.attributions.attribution_layout.constant.append(1)
-
-
-def columns_that_are_not_there(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.attributions.attribution_layout.trees[0].outputs[:] = [1]
-
-
-def no_sums(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.attributions.attribution_sums.ciphertexts = b""
-
-
-LIES: dict[str, tuple[str, str, Callable[[exchange_pb2.PeerMessage], None], str]] = {
-    "a truncated block": (LAST, "attribution_entries", fewer, r"feature-b, block 0: .* got \d+"),
-    "a leaf that is not there": (LAST, "attribution_layout", another_leaf, r"leaves that feature-c does not decide"),
-    "goals left out": (
-        FIRST,
-        "attribution_layout",
-        a_gap_behind,
-        r"the attributions that go on wrongly",
-    ),
-    "goals behind the end": (
-        LAST,
-        "attribution_layout",
-        a_gap_behind,
-        r"the attributions that go on wrongly",
-    ),
-    "a tree too many": (LAST, "attribution_layout", a_tree_too_many, r"feature-c: label-holder predicts with tree 7"),
-    "a tree twice": (LAST, "attribution_layout", a_tree_twice, r"label-holder has named tree 0 twice"),
-    "players missing": (LAST, "attribution_layout", players_missing, r"has sent wrong players of a tree, of \d"),
-    "no players": (FIRST, "attribution_layout", no_players, r"label-holder has announced 0 players"),
-    "players of no tree": (
-        LAST,
-        "attribution_layout",
-        players_of_no_tree,
-        r"\d+ players, not all of which have a tree",
-    ),
-    "fewer players than parties": (
-        *(LAST, "attribution_layout", fewer_players_than_parties),
-        r"announced 1 players, not all of which have a tree",
-    ),
-    "constants in the middle": (LAST, "attribution_layout", constants_in_the_middle, r"to the first of the chain only"),
-    "columns": (LAST, "attribution_layout", columns_that_are_not_there, r"has named columns of the score wrongly"),
-    "no sums": (LABEL_HOLDER, "attribution_sums", no_sums, r"candidates are \d ciphertexts of 256 bytes, got 0"),
-}
-
-
-def test_what_cannot_be_is_named(tmp_path: Path) -> None:
-    """One parcel changed on its way: an error that says what is wrong, and no file."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED, silence_s=5.0)
-        await federation.train(JOB)
-        for case, (receiver, kind, change, message) in LIES.items():
-            changed = []
-
-            def tamper(
-                _: str,
-                to: str,
-                parcel: exchange_pb2.PeerMessage,
-                receiver=receiver,
-                kind=kind,
-                change=change,
-                changed=changed,
-            ) -> exchange_pb2.PeerMessage:
-                if (to, name_of(parcel)) == (receiver, kind) and not changed:
-                    changed.append(kind)
-                    change(parcel)
-                return parcel
-
-            federation.tamper = tamper
-            status = await federation.predict(asked(attributions=True))
-            assert changed, case
-            assert status.state in ("failed", "interrupted"), case
-            assert re.search(message, status.error), f"{case}: {status.error}"
-            for state in federation.states.values():
-                assert list((state / "predictions").iterdir()) == []
-        await federation.close()
-
-    run(main())
-
-
-@pytest.mark.parametrize(
-    ("changes", "parties", "message"),
-    [
-        ({"protocol": "interactive"}, 3, "attributions and protocol 'interactive' do not .*; use protocol eini"),
-        ({}, 6, "attributions: 5 feature parties are too many, each doubles the entries of a leaf; at most 4"),
-        ({"explain_limit": 3}, 3, "explain-limit = 3: is an option of explain; leave it out, or ask for that"),
-    ],
-)
-def test_requests_that_nobody_could_do(changes: dict[str, Any], parties: int, message: str) -> None:
-    """Refused where the request is read, with what to use instead."""
-    names = [f"feature-{k}" for k in range(parties - 1)]
-    described = setup_pb2.JobSpec(aggregator="label-holder", feature_parties=names, key_bits=2048)
-    described.obfuscation, described.alignment = "standard", "psi"
-    put_params(described, BoostingParams())
-    with pytest.raises(ConfigError, match=message):
-        opening_of(asked(attributions=True, **changes), described, "submission", "word")

@@ -101,29 +101,6 @@ async def _trained(parties: Federation, params: BoostingParams, **changes: Any) 
     return "" if status.state == "finished" else status.error
 
 
-@pytest.mark.parametrize(
-    ("allowed", "fault"),
-    [
-        (PARTIES[:1], "feature-b does not send label-holder the sums over each category of column 'b0', .*above the"),
-        (PARTIES[1:], "label-holder does not partition the categories of feature-b, which would learn in what order"),
-    ],
-)
-def test_partitions_of_a_feature_party_need_both_policies(allowed: tuple[str, ...], fault: str, tmp_path: Path) -> None:
-    """The owner shows sums over each category, the label holder how labels order them: neither does so by default."""
-    here = categorical_world()
-    policies = {party: {"category_partitions": True} for party in allowed}
-
-    async def main() -> None:
-        parties = federation(tmp_path, here, policies)
-        error = await _trained(parties, BoostingParams(**BASE))
-        assert re.search(fault, error), error
-        assert "category_partitions = true" in error
-        # the owner knows before anything is sent; the label holder learns of partitions with the first sums
-        assert bool(_between_parties(parties)) == (PARTIES[1] in allowed)
-
-    run(main())
-
-
 def test_without_the_switch_categories_are_split_one_against_the_rest(tmp_path: Path) -> None:
     """With a max_cat_to_onehot above all of a feature party's categories no policy is asked."""
     here, params = categorical_world(missing=0.1), BoostingParams(**BASE, max_cat_to_onehot=8)

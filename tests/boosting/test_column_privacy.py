@@ -440,23 +440,6 @@ def test_of_noised_sums_audits_read_left_sets_alone(tmp_path: Path) -> None:
     assert {split.party for tree in opened.trees for split in tree.won} == {FEATURE, OTHER}
 
 
-def test_constraints_of_another_party_are_refused(tmp_path: Path) -> None:
-    """Bounds of weights would follow from noised sums."""
-    here = world(60, seed=3)
-
-    async def main() -> None:
-        constraints = {OTHER: {here.tables[OTHER][0][0]: 1}}
-        policies = {LABEL_HOLDER: {"noised_sums": True}}
-        federation = Federation(
-            tmp_path, here.tables, defences=_defences((500.0,)), policies=policies, constraints=constraints
-        )
-        status = await federation.train(_spec(BASE))
-        assert "column_privacy and monotone_constraints do not go together" in status.error
-        await federation.close()
-
-    run(main())
-
-
 def test_the_command_shows_what_is_spent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Attempts, and by table the ε that is spent and left."""
     own = {"column_privacy": WEAK.model_dump()}

@@ -14,17 +14,13 @@ from tests.blindness.comparison import PLAIN, RECORDS, Shown, between_parties, o
 from tests.blindness.observed import Crossed, observed
 from tests.blindness.test_trainings import training
 from tests.library.trees.tables import drawn_weights
-from tests.pivodl.jobs import PARAMS as PIVODL
-from tests.pivodl.jobs import policies
-from tests.simulator import Federation, run
-from tests.worlds import spec, spread, weighted, world
+from tests.worlds import spec, weighted, world
 from treetap.errors import ConfigError, Malformed
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.job_params import JobParams
 from treetap.trees.loss import UNIT, check_sums, loss_for
-from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
@@ -123,40 +119,3 @@ def test_messages_depend_on_weights_by_the_topology_alone(tmp_path: Path, monkey
 
 def _of(crossed: Crossed, classes: set[str]) -> tuple[str, str, str, Shown]:
     return crossed.sender, crossed.to, crossed.step, shown(crossed.message, classes)
-
-
-@pytest.mark.parametrize(
-    ("params", "fault"),
-    [
-        (replace(PARAMS, max_sample_weight=3.0), "is above max_sample_weight = 3 of the job: give the job a bound"),
-        (ForestParams(n_estimators=1), "weight and protocol 'forest' do not go together"),
-    ],
-)
-def test_a_job_that_has_no_such_weights_is_refused(params: JobParams, fault: str, tmp_path: Path) -> None:
-    """Before anything is sent: a weight above the job's bound, by its place, or a protocol without weights."""
-    here = weighted(HERE, drawn_weights(30, MOST))
-
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        failed = await federation.train(spec(params))
-        assert (failed.state, failed.bad_input) == ("failed", True)
-        assert fault in failed.error
-        assert ("weight column 'w'" in failed.error) == (params.largest_weight is not None)
-        assert "3.7" not in failed.error
-        await federation.close()
-
-    run(main())
-
-
-def test_spread_labels_have_no_weights(tmp_path: Path) -> None:
-    """A party of PIVODL with a column of weights takes no part."""
-    here, job = spread(weighted(HERE, drawn_weights(30, MOST)), np.arange(30) % 3), spec(PIVODL, 3)
-
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies=policies(job))
-        failed = await federation.train(job)
-        assert (failed.state, failed.bad_input) == ("failed", True)
-        assert "weight and protocol 'pivodl' do not go together: its thresholds" in failed.error
-        await federation.close()
-
-    run(main())

@@ -145,8 +145,8 @@ def begin(folder: Path, story: str) -> Federation:
     return federation
 
 
-async def play(federation: Federation, story: str) -> jobs_pb2.JobStatus:
-    """Carry out a story; returns the job's status after its end."""
+async def play(federation: Federation, story: str, job: str = "new") -> jobs_pb2.JobStatus:
+    """Carry out a story; returns the job's status after its end. `job`: what a prediction is called."""
     if story in PREVIEWS:
         return await federation.preview(answer=PREVIEWS[story])
     if story in TRAININGS:
@@ -154,7 +154,7 @@ async def play(federation: Federation, story: str) -> jobs_pb2.JobStatus:
     if story in SERVED:
         return await served_twice(federation, SERVED[story])
     given = {"protocol": story, **PREDICTIONS[story]}
-    return await federation.predict(asked("new", **given))
+    return await federation.predict(asked(job, **given))
 
 
 async def go_on(federation: Federation, story: str) -> jobs_pb2.JobStatus:
@@ -196,15 +196,17 @@ def right_answer(answer: serving_pb2.PredictedRecords) -> None:
             assert abs(each.scores[0] - EXACT[IDS.index(each.id)]) < tolerance("interactive"), "WRONG answer"
 
 
-def wrong(federation: Federation, story: str) -> str:
+def wrong(federation: Federation, story: str, job: str = "new") -> str:
     """The fault of the model, scores or rows that a story has made; empty if they are the oracle's.
+
+    `job`: what a prediction is called.
 
     Raises:
         TreetapError: a file cannot be read.
     """
     try:
         if training_of(story) == "splitnn":
-            _check_network(federation, story)
+            _check_network(federation, story, job)
         elif story == "noise on sums":  # drawn anew in each attempt: no oracle has it
             for state in federation.states.values():
                 assert len(read_model(state / "models" / "job")[1]) == PARAMS.n_estimators
@@ -215,7 +217,7 @@ def wrong(federation: Federation, story: str) -> str:
         elif story in PREDICTIONS:
             here, _, expected = TRAININGS[training_of(story)]
             within = {"eini-lattice": lattice_tolerance(ORACLE), "masked": 1e-8}.get(story, 1e-9)
-            path = federation.state(LABEL_HOLDER) / "predictions" / "new.parquet"  # a status has a party's word
+            path = federation.state(LABEL_HOLDER) / "predictions" / f"{job}.parquet"  # a status has a party's word
             assert_oracles_scores(str(path), expected, here.newcomers, len(here.y), within)
     except (AssertionError, OSError, KeyError, ValueError) as failure:
         return f"{type(failure).__name__} {' '.join(str(failure).split())[:200]}"
@@ -234,13 +236,13 @@ def _check_preview(federation: Federation, answer: str) -> None:
             assert sorted(written.column("id").to_pylist()) == sorted(COMMON)
 
 
-def _check_network(federation: Federation, story: str) -> None:
+def _check_network(federation: Federation, story: str, job: str) -> None:
     """Fail unless a network's weights, or its scores, are those of the same training in one graph."""
     from tests.splitnn.networks import assert_same_bits, oracle, oracle_scores, published
 
     if story in TRAININGS:
         assert_same_bits(published(federation.folder, HERE), oracle(federation.folder, HERE, NETWORK)[0].weights())
         return
-    table = pq.read_table(federation.state(LABEL_HOLDER) / "predictions" / "new.parquet")
+    table = pq.read_table(federation.state(LABEL_HOLDER) / "predictions" / f"{job}.parquet")
     expected = oracle_scores(federation.folder, HERE, NETWORK)[:, 0]
     assert table.column("score").to_pylist() == pytest.approx(expected.tolist(), abs=1e-6)

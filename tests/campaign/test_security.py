@@ -9,19 +9,13 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pool
 
-from party.protocols import PREDICTION, TRAINING
-from tests.campaign import certificate_matrix, fuzz, limits, raw_bytes, security, step_orders
+from tests.campaign import certificate_matrix, fuzz, limits, raw_bytes, security
 from tests.campaign.answering_servers import METHODS
 from tests.campaign.boundaries import changed, changes
 from tests.campaign.fuzz import carry_out
 from tests.campaign.fuzz_cases import STORIES, Place, cases, drawn, recorded
 from tests.campaign.fuzz_many import told
-from tests.campaign.small_jobs import PREVIEWS
-from tests.step_tables import table_at
-from tests.trainings import jobs_of
-from tests.worlds import PARTIES
 from treetap.errors import Malformed
-from treetap.protocols.registry import prediction
 from treetap.wire import callers
 from treetap.wire.frame import PATHS
 from treetap.wire.v2 import control_pb2, exchange_pb2
@@ -96,31 +90,6 @@ def test_requests_over_http_as_the_document_has_them(tmp_path: Path) -> None:
     print(found["cases"], found["kinds"])
     assert found["failing"] == []
     assert {"200", "422"} <= set(found["kinds"])
-
-
-def test_steps_at_moments_that_their_tables_do_not_have(tmp_path: Path) -> None:
-    """Some of all steps, in two jobs and two previews: each is refused as out of order, and what they make is right."""
-    found = step_orders.conduct(tmp_path, ("proofs of lists", "eini", *PREVIEWS), every=6)
-    print(found["cases"], found["kinds"])
-    assert found["failing"] == []
-    assert found["cases"] > 4000
-    assert set(found["kinds"]) == {"OutOfOrder"}
-
-
-def test_every_role_of_every_protocol_is_asked() -> None:
-    """The jobs have all protocols, so that a new one cannot be left out."""
-    pytest.importorskip("torch", reason="needs treetap[neural]")
-    tables = [step_orders.table_of(story, party) for story in step_orders.STORIES for party in PARTIES[:2]]
-    modules = {
-        f"{package}.{role}"
-        for name, package in TRAINING.items()
-        for role in getattr(jobs_of(name), "ROLES", ("label_holder", "feature_party"))
-    }
-    modules |= {
-        f"{package}.{role.partition('.')[0]}" for name, package in PREDICTION.items() for role in prediction(name).roles
-    }
-    for module in modules:
-        assert table_at(module.removeprefix("party.")) in tables, module
 
 
 def test_the_page_has_a_row_for_every_command() -> None:

@@ -23,54 +23,6 @@ LABELLED = TableConfig(path=Path("t.csv"), id="id", columns=["a"], label="y")
 WITHOUT_COLUMNS = LABELLED.model_copy(update={"columns": []})
 BOOSTING, NUMBERS = BoostingParams(), BoostingParams(objective="reg:squarederror")
 DP: dict[str, Any] = {"label_dp": {"epsilon": 1.0}}
-#: Parameters, own table, defences, what does not go together.
-REFUSED: dict[str, tuple[TreeParams, TableConfig, dict[str, Any], str]] = {
-    "numbers": (NUMBERS, LABELLED, DP, "label_dp and a regression"),
-    "numbers, limited": (NUMBERS, LABELLED, {"id_lmid": {"xi": 1.0}}, "id_lmid and a regression"),
-    "numbers, repaired": (
-        ForestParams(criterion="squared_error"),
-        LABELLED,
-        {**DP, "grafting": True, "refit": True},
-        "grafting and a regression",
-    ),
-    "draws counted where they may exceed the records": (
-        ForestParams(bootstrap=True),
-        LABELLED,
-        {"id_lmid": {"xi": 1.0, "counts": "paper"}},
-        "id_lmid with counts = 'paper' and bootstrap = true",
-    ),
-    "weights beside noisy labels": (
-        BOOSTING,
-        LABELLED.model_copy(update={"weight": "w"}),
-        DP,
-        "label_dp and weight",
-    ),
-    "stages without columns": (
-        BOOSTING,
-        WITHOUT_COLUMNS,
-        {"label_dp": {"epsilon": 1.0, "stages": 2}},
-        "label_dp with stages above 1 and a table without columns of features",
-    ),
-    "own trees without columns": (
-        BOOSTING,
-        WITHOUT_COLUMNS,
-        {"reduced_leakage": {"trees": 1}},
-        "reduced_leakage and a table without columns of features",
-    ),
-    "gradients of networks": (
-        BOOSTING,
-        LABELLED,
-        {"dimip": {FEATURE: 0.3}, "gradient": {"kind": "noise", "scale": 0.1}},
-        "gradient and protocol 'boosting'",
-    ),
-    "a gradient, in a forest": (
-        ForestParams(),
-        LABELLED,
-        {"gradient": {"kind": "compression", "share": 0.9}},
-        "gradient and protocol 'forest'",
-    ),
-    "labels of several parties": (PIVODL, LABELLED, DP, "label_dp and protocol 'pivodl'"),
-}
 ACCEPTED: list[tuple[TreeParams, TableConfig | None, dict[str, Any]]] = [
     (BOOSTING, WITHOUT_COLUMNS, DP),
     (BOOSTING, WITHOUT_COLUMNS, {"id_lmid": {"xi": 1.0}}),
@@ -82,19 +34,6 @@ ACCEPTED: list[tuple[TreeParams, TableConfig | None, dict[str, Any]]] = [
     (PIVODL, None, DP),
     (PIVODL, LABELLED, {}),
 ]
-
-
-@pytest.mark.parametrize(("params", "own", "defences", "says"), REFUSED.values(), ids=REFUSED)
-def test_a_defence_that_the_job_cannot_have_is_refused(
-    params: TreeParams, own: TableConfig, defences: dict[str, Any], says: str
-) -> None:
-    """By its name in the file; a feature party with the same file takes part."""
-    with pytest.raises(ConfigError) as refusal:
-        check_own(LABEL_HOLDER, Defences(**defences), Policy(), own, None, spec(params))
-    assert f"{says} do not go together: " in str(refusal.value)
-    if params is not PIVODL:
-        own = own.model_copy(update={"label": None, "weight": None})
-        check_own(FEATURE, Defences(**defences), Policy(label_budget=1.0), own, None, spec(params))
 
 
 @pytest.mark.parametrize(("params", "own", "defences"), ACCEPTED)

@@ -164,21 +164,6 @@ async def _killed_and_resumed(federation: Federation) -> None:
     assert (await federation.resume("killed")).state == "finished"
 
 
-def test_with_a_budget_a_job_that_uses_labels_as_they_are_is_refused(tmp_path: Path) -> None:
-    """Before anything but the opening has been done; without a budget it is not."""
-    here = world(30, (1, 1, 1), seed=5)
-
-    async def act(federation: Federation) -> None:
-        status = await federation.train(spec(BOOSTING))
-        assert status.state == "failed"
-        assert f"Refused: {LABEL_HOLDER} takes no part in a job that uses its labels as they are" in status.error
-        assert "label_budget = 2" in status.error
-        assert {message.word for message in federation.log} <= {"prepare", "leave"}
-
-    federated(tmp_path / "budget", here, None, act, budget=2.0)
-    federated(tmp_path / "none", here, None, trained(BOOSTING))
-
-
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("after", [None, LabelDp(epsilon=2.0)])
 def test_an_interrupted_job_goes_on_with_its_own_labels_or_not_at_all(after: LabelDp | None, tmp_path: Path) -> None:

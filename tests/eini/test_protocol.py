@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -128,25 +127,6 @@ def _entries(trees: list[dict[int, tuple[Any, ...]]], chain: list[str], own: str
             if (branches := _branches(tree, leaf, chain)) and (own is None or _branches(tree, leaf, [own])):
                 found.add((number, branches))
     return len(found) + 1
-
-
-def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
-    """Key, layout and records from the label holder to everybody; entries along the chain; sums from its last."""
-    kinds = defaultdict(set)
-    for sender, to, parcel in crossed.parcels:
-        kinds[sender, to].add(name_of(parcel))
-    told = {"record_digest", "public_key", "entry_layout", "block_records"}
-    b, c, d = CHAIN
-    assert kinds == {
-        (LABEL_HOLDER, b): told | {"constant_entries", "leaf_entries"},
-        (LABEL_HOLDER, c): told,
-        (LABEL_HOLDER, d): told,
-        (b, LABEL_HOLDER): {"record_digest"},
-        (c, LABEL_HOLDER): {"record_digest"},
-        (d, LABEL_HOLDER): {"record_digest", "leaf_sums"},
-        (b, c): {"leaf_entries"},
-        (c, d): {"leaf_entries"},
-    }
 
 
 def test_as_many_ciphertexts_as_entries_and_none_twice(crossed: Crossed) -> None:

@@ -21,7 +21,7 @@ from tests.defences import (
     test_repair,
     test_withholding,
 )
-from tests.forest.test_order import FEATURE, HERE, JOBS, LABEL_HOLDER, ON_LATTICE, OTHER
+from tests.forest.test_disturbed import FEATURE, HERE, JOBS, LABEL_HOLDER, ON_LATTICE, OTHER
 from tests.forest.test_protocol import SHAPES, TARGETS, case
 from tests.growth import test_cell_merging, test_eval_table
 from tests.lattice_ways import carry_out, instances, take_way

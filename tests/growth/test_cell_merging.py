@@ -13,21 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.defences.checks import check_own
 from party.defences.settings import Defences, IdLmid
 from party.growth.feature_party import FeaturePartyGrowth, OwnTree
 from party.growth.offered_candidates import OfferedCandidates
-from party.policy import Policy
 from tests.boosting.categories import categorical_world
 from tests.library.trees.repairs import by_number
-from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.commands.model.view import describe
-from treetap.errors import ConfigError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
-from treetap.tables.config import TableConfig
 from treetap.trees import centralised
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised_forest import train_forest
@@ -287,20 +282,6 @@ def test_what_cannot_keep_it_is_refused_before_a_sum_is_sent(case: str, tmp_path
         await federation.close()
 
     run(main())
-
-
-@pytest.mark.parametrize(
-    ("params", "fault"),
-    [
-        (PIVODL, "protocol 'pivodl'.*have the bins of their records"),
-        (replace(FOREST, binning="per-node"), "binning = 'per-node' do not go together: the bins of a node"),
-    ],
-)
-def test_jobs_without_it_are_refused_by_name(params: TreeParams, fault: str) -> None:
-    """A file that asks for it is not overlooked."""
-    table = TableConfig(path=Path("t.csv"), id="id", columns=["a"])
-    with pytest.raises(ConfigError, match=f"min_cell_records and {fault}"):
-        check_own(FEATURE, Defences(min_cell_records=3), Policy(), table, None, spec(params))
 
 
 def test_a_resumed_job_keeps_the_setting(tmp_path: Path) -> None:

@@ -12,17 +12,14 @@ import pyarrow as pa
 import pytest
 
 from attacks.view.view import read_view
-from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
+from party.defences.settings import Defences, IdLmid, ReducedLeakage
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.growth.evaluated import Evaluated, evaluated
-from tests.pivodl.small_job import JOB as SPREAD
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, joined_model, manifest, spec, world
-from treetap.commands.jobs.job_file import JobTableOfFederation
-from treetap.errors import BadInput, ConfigError
+from treetap.errors import BadInput
 from treetap.models.history import read_history
 from treetap.models.store import read_leakage
-from treetap.protocols.job_spec import check_spec
 from treetap.protocols.prediction import predict_request
 from treetap.trees.binning import bin_table
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
@@ -295,15 +292,10 @@ def test_columns_are_defended_with_all_records_that_a_tree_draws(tmp_path: Path)
         assert run(main()) == ""
 
 
-def test_noisy_labels_and_audits_are_refused(tmp_path: Path) -> None:
-    """Metrics by labels as they are would break the guarantee of noisy ones; an audit's sets are of the training."""
+def test_audits_are_refused(tmp_path: Path) -> None:
+    """An audit's sets are of the training."""
 
     async def main() -> None:
-        defences = {HOLDER: Defences(label_dp=LabelDp(epsilon=1.0))}
-        noisy = Federation(tmp_path / "noisy", TWO.here.tables, defences=defences)
-        status = await noisy.train(_job(BINARY))
-        assert "outside the guarantee, which is" in status.error
-        await noisy.close()
         recorded = Federation(tmp_path / "recorded", TWO.here.tables, record="received")
         assert (await recorded.train(_job(replace(BINARY, n_estimators=1)))).state == "finished"
         await recorded.close()
@@ -375,19 +367,3 @@ def test_refusals(case: str, tmp_path: Path) -> None:
         status = run(main())
     assert status.state == "failed"
     assert expected in status.error
-
-
-def test_protocols_without_eval_tables_say_why() -> None:
-    """A job is refused before it is sent, and by the coordinator."""
-    job = setup_pb2.JobSpec()
-    job.CopyFrom(SPREAD)
-    job.eval_table = "eval"
-    with pytest.raises(ConfigError, match="eval_table and protocol 'pivodl' do not go together: labels lie with"):
-        check_spec(job)
-    named = {"feature_parties": ["b"], "label_holder": "a", "eval_table": "eval"}
-    with pytest.raises(ValueError, match="an embedding of each of its records would go to the label holder"):
-        JobTableOfFederation.model_validate({"protocol": "splitnn", **named})
-    with pytest.raises(ValueError, match="validation_share and eval_table do not go together"):
-        JobTableOfFederation.model_validate({"validation_share": 0.2, "early_stopping_rounds": 3, **named})
-    asked = JobTableOfFederation.model_validate({"early_stopping_rounds": 3, **named})
-    assert asked.spec("a", ["b"], "train", asked.eval_table or "").eval_table == "eval"

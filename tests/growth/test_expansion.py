@@ -17,7 +17,6 @@ from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.errors import ConfigError
-from treetap.protocols.key_options import PAILLIER
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.expansion import ExpansionRules, Expansions
 from treetap.trees.growing_tree import GrowingTree
@@ -123,40 +122,12 @@ def _audited(folder: Path, params: BoostingParams, labels: np.ndarray) -> None:
             assert len(found.clusters) == len(labels)
 
 
-def test_a_label_holder_may_keep_the_order_to_itself(tmp_path: Path) -> None:
-    """Its policy refuses the order by default, whatever those of the others say; splits level by level pass."""
-    here = world(40, (1, 1, 1))
-
-    async def main() -> None:
-        policies = {LABEL_HOLDER: {"expansion_order": False}}
-        federation = Federation(tmp_path, here.tables, policies=policies)
-        refused = await federation.train(spec(BEST_FIRST, scheme=PAILLIER))
-        assert refused.state == "failed"
-        assert (
-            'takes no part in a job with grow_policy = "lossguide": its policy says expansion_order = false; if'
-            in refused.error
-        )
-        level_by_level = replace(BEST_FIRST, grow_policy="depthwise", n_estimators=1)
-        assert (await federation.train(spec(level_by_level, scheme=PAILLIER), "levels")).state == "finished"
-        await federation.close()
-
-    run(main())
-
-
 def test_withdrawn_leaves_are_not_counted_with_the_others() -> None:
     """A limit of leaves and ID-LMID are refused together, by the label holder and by the centralised trainer."""
     Withholding(own_trees=3).check_leaves(5)
     Withholding(xi=0.3).check_leaves(0)
     with pytest.raises(ConfigError, match="max_leaves = 5 and ID-LMID do not go together"):
         Withholding(xi=0.3).check_leaves(5)
-
-
-def test_a_tree_of_one_leaf_is_refused() -> None:
-    """XGBoost's max_leaves = 1 splits nothing."""
-    with pytest.raises(ConfigError, match="max_leaves must be 0, which is no limit, or at least 2"):
-        BoostingParams(max_leaves=1).validate()
-    with pytest.raises(ConfigError, match="grow_policy must be one of depthwise, lossguide"):
-        BoostingParams(grow_policy="leafwise").validate()
 
 
 def _order(rules: ExpansionRules, gains: Sequence[tuple[int, float]]) -> list[int]:

@@ -101,25 +101,6 @@ def test_jobs_that_no_party_could_do(params: Any, changes: dict[str, Any], messa
         check_spec(job_of(params, **changes))
 
 
-def test_a_policy_that_does_not_name_the_scheme(tmp_path: Path) -> None:
-    """A default one; the refusal has the line to write."""
-    status, kinds = refusal(tmp_path, job_of(), policies={OTHER: {"schemes": ["paillier"]}})
-    assert "feature-c takes no part in a job under scheme 'lattice'" in status.error
-    assert 'write schemes = ["paillier", "lattice"] above the tables of feature-c\'s policy file' in status.error
-    assert "candidate_count" not in kinds
-
-
-@pytest.mark.parametrize("party", [LABEL_HOLDER, OTHER])
-def test_a_policy_that_wants_more_secrecy(party: str, tmp_path: Path) -> None:
-    """The ring is the same for all jobs, so that it is refused when the job is opened, by either role."""
-    status, kinds = refusal(tmp_path, job_of(), policies={party: {"min_lattice_bits": 135}})
-    assert (
-        f"{party} takes no part in a job on the histogram lattice with some 134 bits of secrecy: its policy says "
-        "min_lattice_bits = 135"
-    ) in status.error
-    assert "candidate_count" not in kinds
-
-
 def test_sets_are_hidden_as_a_party_demands(tmp_path: Path) -> None:
     """All parties compute the sizes that hide by the most bits which one of them asks for; 134 bits of secrecy pass."""
 

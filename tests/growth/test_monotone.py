@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from attacks.view.view import read_view
-from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
+from party.defences.settings import Defences, IdLmid, ReducedLeakage
 from tests.boosting.categories import categorical_world
 from tests.oracle import OracleModel, OracleSplit, oracle_predict, oracle_train
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.errors import Malformed
 from treetap.protocols.prediction import predict_request
-from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
 
@@ -179,46 +179,6 @@ def test_partitions_of_categories_beside_constraints(tmp_path: Path) -> None:
         trained = await federation.train(spec(params))
         assert (trained.state, trained.error) == ("finished", "")
         assert_oracles_model(federation.states, oracle)
-        await federation.close()
-
-    run(main())
-
-
-REFUSED: dict[str, tuple[TreeParams, dict[str, Any], str]] = {
-    "forest": (
-        ForestParams(n_estimators=1),
-        {},
-        "monotone_constraints and protocol 'forest' do not go together: they bound the weights of boosted trees",
-    ),
-    "vector leaves": (
-        replace(BASE, objective="multi:softprob", multi_strategy="multi_output_tree"),
-        {},
-        "monotone_constraints and multi_strategy = 'multi_output_tree' do not go together",
-    ),
-    "policy": (
-        BASE,
-        {"policies": {FEATURE: {"emits": {"MONOTONE_DIRECTION": []}}}},
-        "feature-b does not send MONOTONE_DIRECTION to label-holder",
-    ),
-    "repairs": (
-        BASE,
-        {"defences": {LABEL_HOLDER: Defences(label_dp=LabelDp(epsilon=4.0), refit=True)}},
-        "feature-b: refit and monotone_constraints do not go together",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_has_no_constraints_refuses_them_by_name(case: str, tmp_path: Path) -> None:
-    """Forests, leaves of several weights, repaired leaves, and a party whose policy keeps directions to itself."""
-    params, more, said = REFUSED[case]
-    here = world(40, (1, 1, 1))
-
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, constraints={FEATURE: {"b0": 1}}, **more)
-        refused = await federation.train(spec(params))
-        assert refused.state == "failed"
-        assert said in refused.error
         await federation.close()
 
     run(main())

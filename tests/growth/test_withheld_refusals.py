@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +14,8 @@ from party.growth.messages import child_messages
 from tests.growth.test_withheld import PADDED, SMALL, job_of
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, joined_model, manifest, world
-from treetap.errors import ConfigError, Malformed
+from treetap.errors import Malformed
 from treetap.models.store import read_leakage
-from treetap.protocols.job_spec import check_spec
-from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.expansion import ExpansionRules
@@ -35,62 +32,6 @@ HERE = world(60, (1, 2, 2), missing=0.1)
 N = len(HERE.y)
 ORACLE = HERE.oracle(SMALL)
 WITH_DATA = {"encrypted_words", "candidate_sums"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "job", "message"),
-    [
-        ({"instance_spaces": "hidden"}, {}, "instance_spaces must be one of sent, withheld, not 'hidden'"),
-        ({"instance_spaces": "sent", "pad_trees": True}, {}, 'pad_trees = true .* set instance_spaces = "withheld"'),
-        ({"pad_trees": 1}, {}, "pad_trees must be true or false, not 1"),
-        ({"pad_trees": True, "max_depth": 12}, {}, "max_depth = 12: must be at most 11 with pad_trees"),
-        ({}, {"scheme": PAILLIER, "key_bits": 1024, "obfuscation": "standard"}, "use scheme = 'lattice'"),
-    ],
-)
-def test_jobs_that_no_party_could_do(changes: dict[str, Any], job: dict[str, Any], message: str) -> None:
-    """Every process refuses them by the names of a job file."""
-    check_spec(job_of(SMALL))
-    check_spec(job_of(PADDED))
-    made = job_of(SMALL)
-    params = replace(SMALL, **changes)
-    with pytest.raises(ConfigError, match=message):  # noqa: PT012 - a value that a message cannot hold
-        params.validate()
-        made = job_of(params)
-        for name, value in job.items():
-            setattr(made, name, value)
-        check_spec(made)
-
-
-POLICIES: dict[str, tuple[dict[str, Any], str]] = {
-    "the default": (
-        {"withheld_spaces": False},
-        'feature-b takes no part in a job with instance_spaces = "withheld": its policy says withheld_spaces = false; '
-        "if it should, write withheld_spaces = true above the tables of feature-b's policy file and send "
-        "feature-b SIGHUP",
-    ),
-    "sets of some size": (
-        {"min_instance_space": 2},
-        "feature-b takes no part in this job by its policy: min_instance_space and instance_spaces = 'withheld' do not "
-        "go together: a feature party does not know how few records a sum or a left set is about",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", POLICIES)
-def test_policies_that_cannot_be_kept(case: str, tmp_path: Path) -> None:
-    """The feature party that has one refuses the job at `prepare`; the same policy binds no label holder."""
-    policy, message = POLICIES[case]
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: policy, LABEL_HOLDER: policy})
-        status = await federation.train(job_of(SMALL))
-        assert status.state == "failed"
-        assert message in status.error
-        assert "label-holder takes no part" not in status.error
-        assert not {each.word for each in federation.log} & {*WITH_DATA, "record_digest"}
-        await federation.close()
-
-    run(main())
 
 
 Change = Callable[[Sequence[int]], Sequence[int]]

@@ -141,25 +141,6 @@ def _columns(trees: list[dict[int, tuple[Any, ...]]]) -> int:
     return sum(node[0] == "split" and node[1] != LABEL_HOLDER for tree in trees for node in tree.values())
 
 
-def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
-    """Key, layout and records from the label holder to everybody; columns along the chain; sums from its last."""
-    kinds = defaultdict(set)
-    for sender, to, parcel in crossed.parcels:
-        kinds[sender, to].add(name_of(parcel))
-    told = {"record_digest", "lattice_key", "column_layout", "block_records"}
-    b, c, d = CHAIN
-    assert kinds == {
-        (LABEL_HOLDER, b): told | {"lattice_columns"},
-        (LABEL_HOLDER, c): told,
-        (LABEL_HOLDER, d): told,
-        (b, LABEL_HOLDER): {"record_digest"},
-        (c, LABEL_HOLDER): {"record_digest"},
-        (d, LABEL_HOLDER): {"record_digest", "lattice_sums"},
-        (b, c): {"lattice_columns"},
-        (c, d): {"lattice_columns"},
-    }
-
-
 def test_every_ciphertext_is_fresh_and_sizes_say_nothing(crossed: Crossed) -> None:
     """On each hop as many as there are pages, none seen before, each of the size that the parameters give."""
     parameters = Parameters.choose(PARAMS.n_estimators, _columns(crossed.trees), 3)

@@ -22,10 +22,9 @@ from tests.lattice_ways import take_way
 from tests.oracle import OracleSplit
 from tests.replay import HERE, JOB, ORACLE, PARAMS, faultless
 from tests.simulator import COORDINATOR, Federation, Message, run
-from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec
+from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
-from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import PATHS
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import setup_pb2
@@ -173,39 +172,6 @@ def _killed_at(log: list[Message], victim: str, tmp_path: Path, job: setup_pb2.J
                 failure.add_note(f"{victim} killed, {where}")
                 raise
     assert "interrupted" in states
-
-
-@pytest.mark.second_tier
-@pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
-def test_a_killed_prediction_is_resumed(victim: str, tmp_path: Path) -> None:
-    """At every message of a prediction too: its file comes whole or not at all, and right after resuming."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        request = predict_request(model="job", job="faultless", block=4)
-        before = len(federation.log)
-        assert (await federation.predict(request)).state == "finished"
-        for offset in range(len(federation.log) - before):
-            job = f"p{offset}"
-            hook = Assassin(federation, victim, len(federation.log) + offset, offset % 3 == 0, offset % 2 == 0)
-            hook._asked.update(PARTIES)
-            federation.hook = hook
-            status = await federation.predict(predict_request(model="job", job=job, block=4))
-            if not federation.alive(victim):
-                await asyncio.sleep(GIVEN_UP_S)
-                federation.start(victim)
-            assert hook.done
-            if status.state != "finished":
-                assert status.state == "interrupted"
-                status = await federation.resume(job)
-            assert (status.state, status.error) == ("finished", "")
-            assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16)
-            assert len(list((federation.state(PARTIES[0]) / "predictions").glob(f"{job}*"))) == 1
-        await federation.close()
-
-    with ciphers(KeysMade(), transparent=victim != PARTIES[0]):
-        run(main())
 
 
 def test_logs_go_on_after_a_kill(tmp_path: Path) -> None:

@@ -7,12 +7,15 @@ import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from party.protocols import role_for_training
 from party.runtime.attempts import MOST, Attempts
+from party.runtime.context import Role
 from party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, Ledger
-from tests.replay import HERE, JOB, ORACLE
+from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, DataError, OutOfOrder
@@ -146,6 +149,55 @@ def test_another_submission_neither_ends_nor_takes_over_a_job(tmp_path: Path) ->
                 await _ask(federation, party, other)
         assert (await federation.jobs.wait("job")).state == "finished"
         assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def test_an_opening_that_comes_twice_opens_once(
+    jobs: tuple[Conducted, Conducted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two copies of an attempt's first step, while the last attempt's session is being closed, find one session."""
+    opened = []
+
+    def counted(*args: Any) -> Role:
+        opened.append(args)
+        return role_for_training(*args)
+
+    monkeypatch.setattr("party.opening.role_for_training", counted)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        await Replay(federation, jobs[0]).to(before="make_keys")
+        waiting = asyncio.ensure_future(ask(federation, VICTIM, with_word("take_key")))
+        await asyncio.sleep(0.1)
+        opened.clear()
+        prepare = with_word("prepare", attempt=2)
+        first, second = await asyncio.gather(*(ask(federation, VICTIM, prepare) for _ in range(2)))
+        assert first == second
+        assert len(opened) == 1
+        await asyncio.gather(waiting, return_exceptions=True)
+        await federation.close()
+
+    run(main())
+
+
+def test_a_new_attempt_ends_the_old_one(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+    """A step that waits is ended by the next attempt's opening, and the party works for the new attempt alone."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        replay = Replay(federation, jobs[0])
+        await replay.to(before="make_keys")
+        take = with_word("take_key")
+        waiting = asyncio.ensure_future(ask(federation, VICTIM, take))
+        await asyncio.sleep(0.1)
+        prepared = await ask(federation, VICTIM, with_word("prepare", attempt=2))
+        assert prepared.setup.prepared == setup_pb2.Prepared(aligned_attempt=1)
+        (ended,) = await asyncio.gather(waiting, return_exceptions=True)
+        assert "feature-b left the job or was stopped while this step was under way" in str(ended)
+        with pytest.raises(OutOfOrder, match="attempt 1 of job job is over: attempt 2 has begun"):
+            await ask(federation, VICTIM, take)
         await federation.close()
 
     run(main())

@@ -17,11 +17,10 @@ from tests.simulator import Federation, Message, run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.worlds import PARTIES, manifest, spec, world
-from treetap.errors import ConfigError, Refused
+from treetap.errors import Refused
 from treetap.neural import own_step
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams
 from treetap.tables.config import TableConfig
-from treetap.trees.job_params import JobParams
 from treetap.trees.params import BoostingParams
 
 pytestmark = pytest.mark.second_tier
@@ -110,41 +109,6 @@ def test_the_partys_log_and_manifest_say_what_the_noise_covers(
     assert f"ε = {found['epsilon']:.4g} at" in line
     other = manifest(tmp_path / OTHER / "state")
     assert (other["sensitivity"], other["sensitivity_norm"], other["projections"]) == (0.3, "batch", 1)
-
-
-#: Parameters, the party's columns, defences, what is said.
-REFUSED: dict[str, tuple[JobParams, list[str], dict[str, Any], str]] = {
-    "trees": (
-        BoostingParams(),
-        ["a"],
-        {"sensitivity": 0.1},
-        "sensitivity and protocol 'boosting' do not go together: it has no such defence of columns; train a split",
-    ),
-    "batch normalisation": (
-        CONVOLUTIONS,
-        ["a"],
-        {"dp_sgd": {"clip": 1.0, "noise": 0.1}},
-        "dp_sgd and norm = 'batch' do not go together: a record has no gradient of its own",
-    ),
-    "no columns": (
-        PARAMS,
-        [],
-        {"sensitivity": 0.1},
-        "sensitivity and a table without columns of features do not go together: there is nothing to protect",
-    ),
-}
-
-
-@pytest.mark.parametrize(("params", "columns", "defences", "says"), REFUSED.values(), ids=REFUSED)
-def test_a_defence_that_the_job_cannot_have_is_refused(
-    params: JobParams, columns: list[str], defences: dict[str, Any], says: str
-) -> None:
-    """At the feature party alone: a label holder with the same file sends no embedding."""
-    own, given = TABLE.model_copy(update={"columns": columns}), Defences.model_validate(defences)
-    with pytest.raises(ConfigError) as refusal:
-        check_own(FEATURE, given, Policy(), own, None, spec(params))
-    assert says in str(refusal.value)
-    check_own(HOLDER, given, Policy(), own, None, spec(params))
 
 
 def test_other_defences_are_accepted() -> None:

@@ -15,12 +15,11 @@ import pytest
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from party.splitnn import scoring_label_holder
-from tests.simulator import Faults, run
+from tests.simulator import Message, run
 from tests.splitnn.jobs import PARAMS, spec
 from tests.splitnn.networks import federation
 from tests.splitnn.networks import oracle_scores as expected
 from tests.worlds import PARTIES, World, world
-from treetap.errors import ConfigError
 from treetap.neural import trained
 from treetap.neural.params import Bottom, SplitnnParams
 from treetap.protocols.prediction import predict_request
@@ -145,20 +144,38 @@ def test_a_party_that_dies_between_blocks(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_bad_network(tmp_path: Path) -> None:
-    """Lost, doubled and late messages change no score."""
+def test_killed_for_good_at_any_message_it_goes_on(tmp_path: Path) -> None:
+    """By degrade every record has the score of all parties, or that without the killed one and its share."""
+    kinds = set()
 
     async def main() -> None:
         running = federation(tmp_path, HERE)
         assert (await running.train(spec(PARAMS))).state == "finished"
-        exact = expected(tmp_path, HERE, PARAMS)
-        running.faults = Faults(drop=0.05, lose_reply=0.05, double=0.2, delay_s=0.3, late_s=3.0, seed=7)
-        asked = predict_request(model="job", away_policy="retry", block=2)
-        assert np.abs(scores_of(await running.predict(asked), 2) - exact).max() < 1e-6
-        running.faults = Faults()
+        whole, without = (expected(tmp_path, HERE, PARAMS, *away)[:, 0] for away in ((), (B,)))
+        before = len(running.log)
+        asked = {"model": "job", "block": 4, "away_policy": "degrade", "away_deadline_s": 5.0}
+        assert (await running.predict(predict_request(**asked))).state == "finished"
+        for offset in range(0, len(running.log) - before, 2):
+            at = len(running.log) + offset
+
+            def hook(message: Message, at: int = at) -> None:
+                if message.number == at and not message.served:
+                    running.kill(B)
+
+            running.hook = hook
+            status = await running.predict(predict_request(job=f"p{offset}", **asked))
+            assert (status.state, status.error) == ("finished", "")
+            table = pq.read_table(status.predictions)
+            guessed, scores = (table.column(name).to_numpy() for name in ("guessed", "score"))
+            assert set(guessed) <= {0.0, 0.5}
+            assert np.abs(scores - np.where(guessed == 0.0, whole, without)).max() < 1e-6
+            kinds.update((float(share), list(status.away) == [B]) for share in guessed)
+            running.hook = None
+            running.start(B)
         await running.close()
 
     run(main())
+    assert kinds == {(0.0, True), (0.0, False), (0.5, True)}
 
 
 def test_one_round_and_no_more(tmp_path: Path) -> None:
@@ -235,43 +252,6 @@ def test_blocks_that_fit_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         rounds = {asked.round for _, _, asked in running.conducted[before:] if name_of(asked) == "embed_block"}
         assert rounds == {0, 1, 2}
         await running.close()
-
-    run(main())
-
-
-def test_what_cannot_be_asked(tmp_path: Path) -> None:
-    """Options of trees, other protocols and explanations are refused with the reason, before any party is asked."""
-
-    async def main() -> None:
-        running = federation(tmp_path, HERE)
-        assert (await running.train(spec(PARAMS))).state == "finished"
-        for options, fault in (
-            ({"protocol": "splitnn", "form": "batched"}, "a network has no levels to go down"),
-            ({"protocol": "splitnn", "key_bits": 2048}, "embeddings are not encrypted"),
-            ({"protocol": "interactive"}, "does not predict with models of splitnn; use splitnn"),
-            ({"explain": True}, "a network has no decision paths"),
-            ({"attributions": True}, "no feature has a share of an embedding"),
-        ):
-            with pytest.raises(ConfigError, match=fault):
-                running.jobs.predict(predict_request(model="job", **options))  # type: ignore[arg-type]
-        await running.close()
-
-    run(main())
-
-
-def test_a_policy_that_keeps_embeddings(tmp_path: Path) -> None:
-    """A party whose policy withholds EMBEDDING takes no part in predictions either; the error names the rule."""
-
-    async def main() -> None:
-        running = federation(tmp_path, HERE)
-        assert (await running.train(spec(PARAMS))).state == "finished"
-        policies = {B: {"emits": {"EMBEDDING": []}}}
-        await running.close()
-        later = federation(tmp_path, HERE, policies={**running.policies, **policies})
-        status = await later.predict(predict_request(model="job"))
-        assert status.state == "failed"
-        assert "feature-b does not send EMBEDDING to label-holder" in status.error
-        await later.close()
 
     run(main())
 

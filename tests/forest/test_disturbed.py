@@ -1,4 +1,4 @@
-"""A forest's steps out of order, its processes killed, its contents changed on the way.
+"""A forest's processes killed, its contents changed on the way.
 
 Growing a tree is what boosting does too, and is tested there at every message; here above all what a forest adds.
 """
@@ -9,27 +9,22 @@ import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from party.growth.expected_records import ExpectedRecords
 from tests.campaign.cipher import KeysMade, ciphers
-from tests.growth import test_order as growth
-from tests.growth.test_order import Answered, every_step_now
 from tests.oracle import OracleModel
-from tests.replay import Conducted, Replay, conducted, faultless
+from tests.replay import faultless
 from tests.runtime.test_kill_and_resume import REAL
 from tests.runtime.test_malformed import chunk
 from tests.simulator import COORDINATOR, Federation, Message, run
-from tests.step_tables import Asked
-from tests.tampered import Change
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2, reveals_pb2, setup_pb2
+from treetap.wire.v2 import exchange_pb2, setup_pb2
 
 pytestmark = pytest.mark.xdist_group("forest-steps")
 
@@ -47,52 +42,8 @@ JOBS = {
     "by queries": (ON_LATTICE, ORACLE),
     "by sets": (spec(PER_NODE, scheme=LATTICE), HERE.oracle(PER_NODE)),
 }
-WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
 #: Virtual seconds after which everybody who waited for a dead process has given up.
 GIVEN_UP_S = 200.0
-
-
-def feature_party_expects(last: Answered) -> list[Asked]:
-    """The transition table of a forest's feature party: the labels come once, between the key and the first tree."""
-    labels = {
-        "take_key": [("take_labels", 0, 0), ("publish", 0, 0)],
-        "take_labels": [("build_histograms", 0, 0)],
-    }
-    return labels.get(name_of(last[0])) or growth.feature_party_expects(last)
-
-
-def label_holder_expects(last: Answered) -> list[Asked]:
-    """The transition table of a forest's label holder, which shares the labels once."""
-    labels = {
-        "make_keys": [("share_labels", 0, 0), ("publish", 0, 0)],
-        "share_labels": [("begin_tree", 0, 0)],
-    }
-    return labels.get(name_of(last[0])) or growth.label_holder_expects(last)
-
-
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Conducted:
-    """The steps that a coordinator asks for in the training of a forest."""
-    return conducted(tmp_path_factory.mktemp("forest") / "federation", HERE, JOB)[0]
-
-
-def test_every_wrong_order_of_a_forest_is_refused(played: Conducted, tmp_path: Path) -> None:
-    """After each wave of steps every other step of the job is asked for; the forest is the oracle's all the same."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        replay = Replay(federation, played)
-        refused = 0
-        async for _ in replay.waves():
-            for party in PARTIES:
-                expects = label_holder_expects if party == LABEL_HOLDER else feature_party_expects
-                if replay.answers[party]:
-                    refused += await every_step_now(replay, party, expects)
-        assert refused > 300
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
 
 
 @pytest.mark.second_tier(but=1)
@@ -166,75 +117,6 @@ def test_a_resumed_forest_shares_its_labels_once_per_attempt(name: str, words_of
     run(main())
 
 
-def labels_skip(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.forest.encrypted_labels.first = 1
-
-
-def labels_fewer(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.forest.encrypted_labels.count -= 1
-    parcel.protocol.forest.encrypted_labels.ciphertexts = parcel.protocol.forest.encrypted_labels.ciphertexts[:-WIDTH]
-
-
-def labels_more(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.forest.encrypted_labels.count += 1
-    parcel.protocol.forest.encrypted_labels.ciphertexts += parcel.protocol.forest.encrypted_labels.ciphertexts[:WIDTH]
-
-
-def labels_miscounted(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.forest.encrypted_labels.count -= 1
-
-
-def labels_zero(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.forest.encrypted_labels.ciphertexts = (
-        bytes(WIDTH) + parcel.protocol.forest.encrypted_labels.ciphertexts[WIDTH:]
-    )
-
-
-def drawn_twice_only(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.growth.sampled_records.times = 2
-
-
-def drawn_never(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.growth.sampled_records.chunks[0].CopyFrom(chunk())
-
-
-def other_draw(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.growth.sampled_records.chunks[0].CopyFrom(chunk(0, 1, 2))
-
-
-@pytest.mark.second_tier(but=2)
-@pytest.mark.parametrize(
-    ("kind", "change", "message"),
-    [
-        ("encrypted_labels", labels_skip, "label-holder sent encrypted labels out of place"),
-        ("encrypted_labels", labels_fewer, "sent encrypted labels of 15 of 16 records"),
-        ("encrypted_labels", labels_more, "not the ciphertexts of records that are still to come"),
-        ("encrypted_labels", labels_miscounted, "out of place"),
-        ("encrypted_labels", labels_zero, "Malformed"),
-        ("sampled_records", drawn_twice_only, "records drawn 2 times that were not drawn 1 times"),
-        ("sampled_records", drawn_never, "records drawn 1 times that were not drawn 0 times"),
-    ],
-)
-def test_contents_that_cannot_be(kind: str, change: Change, message: str, tmp_path: Path) -> None:
-    """The job fails with an error that says what was wrong."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-
-        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if to == FEATURE and name_of(parcel) == kind:
-                change(parcel)
-            return parcel
-
-        federation.tamper = tamper
-        status = await federation.train(JOB)
-        assert status.state == "failed"
-        assert message in status.error
-        await federation.close()
-
-    run(main())
-
-
 def test_sums_over_another_draw_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A party that sums other records than were drawn offers sums that its children do not have: never a wrong tree.
 
@@ -247,57 +129,13 @@ def test_sums_over_another_draw_are_noticed(tmp_path: Path, monkeypatch: pytest.
 
         def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
             if to == FEATURE and name_of(parcel) == "sampled_records":
-                other_draw(parcel)
+                parcel.growth.sampled_records.chunks[0].CopyFrom(chunk(0, 1, 2))
             return parcel
 
         federation.tamper = tamper
         status = await federation.train(JOB)
         assert status.state == "failed"
         assert "do not have the sums that its owner offered" in status.error
-        await federation.close()
-
-    run(main())
-
-
-@pytest.mark.parametrize(
-    ("party", "policy", "named"),
-    [
-        (LABEL_HOLDER, {"emits": {"CIPHERTEXT": [FEATURE]}}, f"CIPHERTEXT to {OTHER}"),
-        (LABEL_HOLDER, {"emits": {"INSTANCE_SPACE": []}}, "emits.INSTANCE_SPACE = []"),
-        (OTHER, {"emits": {"CANDIDATE_SUM": []}}, "emits.CANDIDATE_SUM = []"),
-        (FEATURE, {"min_instance_space": 15}, "min_child_weight or min_samples_leaf"),
-    ],
-)
-def test_a_policy_forbids_what_a_forest_needs(party: str, policy: dict[str, Any], named: str, tmp_path: Path) -> None:
-    """Each class that a forest sends is refused by the party whose policy withholds it, by name."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={party: policy})
-        status = await federation.train(JOB)
-        assert status.state == "failed"
-        assert "Refused" in status.error
-        assert named in status.error
-        await federation.close()
-
-    run(main())
-
-
-SENT_BY_A_LABEL_HOLDER = {
-    *("CONTROL", "TOPOLOGY", "METRIC", "SIZE", "USAGE"),
-    *("CIPHERTEXT", "PUBLIC_KEY", "INSTANCE_SPACE", "BLINDED_ID"),
-}
-
-
-def test_a_policy_of_the_classes_of_a_forest_is_enough(tmp_path: Path) -> None:
-    """A forest sends no class beyond those of boosting: whoever allows just these takes part."""
-    emits = {
-        name: ["*"] if name in SENT_BY_A_LABEL_HOLDER else []
-        for name in (value.name for value in reveals_pb2.Disclosure.DESCRIPTOR.values if value.number)
-    }
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={LABEL_HOLDER: {"emits": emits}})
-        assert (await federation.train(JOB)).state == "finished"
         await federation.close()
 
     run(main())
