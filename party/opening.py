@@ -31,14 +31,14 @@ from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
 from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused, TreetapError
-from treetap.protocols.agreement import Opening, attempt_digest, job_digest
+from treetap.protocols.agreement import attempt_digest, job_digest
 from treetap.protocols.job_spec import check_spec, continued_from, params_of, rows_of_training, sent_in_training
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.libraries import require_library
 from treetap.protocols.messages import Members, MessageRow, members_of
 from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
-from treetap.wire.frame import content_of, filled
+from treetap.wire.frame import Opening, content_of, filled
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import alignment_pb2, control_pb2, prediction_pb2, setup_pb2

@@ -99,6 +99,7 @@ REMOVED: tuple[Removed, ...] = (
     Removed("Policy", "require_key_proofs", "leave it out: every key of Paillier's has a proof, and a lattice no key"),
     Removed("Parameters", "gradient_bits", "leave it out: sums are exact"),
     Removed("Policy", "max_gradient_bits", "leave it out; a feature party's column_privacy bounds what sums tell"),
+    Removed(BASE, "scheme = 'okamoto-uchiyama'", "train a base model under 'paillier' or 'lattice'"),
     Removed(BASE, "gradient_bits", "train a base model without it"),
     Removed("PartyConfig", "gradients", _ATTACK),
     Removed("PartyTable", "gradients", _ATTACK),

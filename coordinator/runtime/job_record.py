@@ -19,6 +19,8 @@ Event: TypeAlias = dict[str, Any]
 CANCELLED = "cancelled by an operator"
 #: Most characters of an error in a list of jobs.
 LISTED_ERROR = 400
+#: Earlier versions of the protocol by whose models this one predicts: it has all fields that say how.
+WITH_MODELS = (7,)
 #: Errors of reading a line that says nothing.
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, DecodeError)
 
@@ -105,9 +107,14 @@ def submission_of(job: str, events: Sequence[Event]) -> Submitted:
     return Submitted(job, line["kind"], line["submission"], content, signed, line.get("trace", ""))
 
 
-def other_version(line: Event) -> str:
-    """The reason why a submission cannot be read, and the remedy; empty for one of this version."""
+def other_version(job: str, events: Sequence[Event]) -> str:
+    """The reason why a job cannot be read, and the remedy; empty for one of this version, and for a finished training
+    of one in `WITH_MODELS`.
+    """
+    line = events[0]
     if line["wire"] == PROTOCOL_VERSION:
+        return ""
+    if line["wire"] in WITH_MODELS and line["kind"] == "train" and status_of(job, events).state == "finished":
         return ""
     return (
         f"was begun in version {line['wire']} of the protocol, and this release reads version {PROTOCOL_VERSION} "

@@ -334,7 +334,7 @@ def _stamp(file: os.stat_result) -> Stamp:
 def _understand(path: Path, job: str, lines: Lines) -> None:
     """Raise `DataError` for lines that are whole, but none that this release understands."""
     try:
-        if other := other_version(lines.events[0]):
+        if other := other_version(job, lines.events):
             raise DataError(f"{path}: {other}")
         if status_of(job, lines.events).job != job or not isinstance(lines.events[0]["unix_nanos"], int):
             raise ValueError

@@ -15,7 +15,7 @@ from treetap.errors import Malformed, Silent, Unreachable
 from treetap.names import NAME
 from treetap.process.together import together
 from treetap.wire.disclosure import ByteCounts, bytes_by_class
-from treetap.wire.frame import content_of, filled, name_of
+from treetap.wire.frame import Opening, content_of, filled, name_of
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
@@ -23,7 +23,6 @@ from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
 if TYPE_CHECKING:
     from coordinator.runtime.metrics import CoordinatorMetrics
     from treetap.process.spans import StepSpan
-    from treetap.protocols.agreement import Opening
 
 log = logging.getLogger(__name__)
 #: Seconds to wait for a party when a job is over.

@@ -12,9 +12,10 @@ from party.approvals.ledger import Approvals
 from party.config import PartyConfig
 from party.policy import Policy
 from treetap.errors import Malformed, Refused
-from treetap.protocols.agreement import Opening, job_document, statement
+from treetap.protocols.agreement import job_document, statement
 from treetap.protocols.job_spec import continued_from
 from treetap.protocols.messages import Members, MessageRow
+from treetap.wire.frame import Opening
 from treetap.wire.roles import Role
 from treetap.wire.signatures import verified
 from treetap.wire.tls import Insecure, Transport

@@ -19,9 +19,10 @@ from tests.campaign.small_jobs import TRAININGS
 from tests.replay import JOB, PARAMS
 from tests.simulator import NOWHERE
 from tests.worlds import PARTIES, spec
-from treetap.protocols.agreement import Opening, job_document
+from treetap.protocols.agreement import job_document
 from treetap.protocols.key_options import LATTICE
 from treetap.wire.disclosure import CLASSES
+from treetap.wire.frame import Opening
 from treetap.wire.v2 import alignment_pb2, setup_pb2
 
 LABEL_HOLDER, B, C = PARTIES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -14,13 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from attacks.view.view import read_view
+from coordinator.runtime.journal import lines_of, no_lines
 from party.defences.settings import Defences, LabelDp, ReducedLeakage
 from tests.blindness.observed import Observed
 from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import evaluated
 from tests.oracle import OracleModel, oracle_train
+from tests.published import write_manifest
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, manifest, spec, weighted, world
+from treetap.commands.model.view import describe
 from treetap.errors import ConfigError, UnknownJob
 from treetap.models.history import read_history
 from treetap.models.keyed_ids import KEY
@@ -301,6 +306,60 @@ def test_jobs_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -> None
         await federation.close()
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("entries", "params", "scheme"),
+    [
+        ({}, {"gradient_bits": 5}, "paillier"),
+        ({"reverse_sum": {"records_of_a_tree": 40}}, {"gradient_bits": None}, "paillier"),
+        ({}, {}, "okamoto-uchiyama"),
+    ],
+)
+def test_models_of_what_was_taken_out_predict_and_are_not_continued(
+    entries: dict[str, Any], params: dict[str, Any], scheme: str, tmp_path: Path
+) -> None:
+    """A manifest and a journal as version 7 of the protocol left them: shown and scored by; refused by name."""
+    oracle = HERE.oracle(PARAMS)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        assert (await federation.train(_job(PARAMS, obfuscation="standard"), "before")).state == "finished"
+        folder = federation.state(LABEL_HOLDER) / "models" / "before"
+        old = json.loads((folder / "manifest.json").read_text())
+        write_manifest(folder, {**old, **entries, "params": {**old["params"], **params}})
+        federation.kill(COORDINATOR)
+        _of_version_7(tmp_path / COORDINATOR / "journal" / "before.jsonl", "before", scheme)
+        federation.start(COORDINATOR)
+        for protocol in ("interactive", "eini"):
+            predicted = await federation.predict(predict_request(protocol, model="before"))
+            assert (predicted.state, predicted.error) == ("finished", "")
+            assert_oracles_scores(predicted.predictions, oracle, HERE.newcomers, len(HERE.y), 1e-8)
+        assert describe(folder)["params"] == {**old["params"], **params}
+        if scheme != "paillier":
+            with pytest.raises(ConfigError, match="'before': scheme = 'okamoto-uchiyama' was taken out: train a base"):
+                await federation.train(_job(PARAMS, base_model="before"))
+        else:
+            failed = await federation.train(_job(PARAMS, base_model="before"))
+            assert (failed.state, failed.bad_input) == ("failed", True)
+            name = "reverse_sum" if entries else "gradient_bits"
+            assert f"base_model = 'before': {name} was taken out: train a base model" in failed.error
+        await federation.close()
+
+    run(main())
+
+
+def _of_version_7(path: Path, job: str, scheme: str) -> None:
+    """Write a job's journal as version 7 of the protocol wrote it, of a training under this scheme."""
+    state, written = no_lines(job), b""
+    for event in lines_of(path, job, path.read_bytes()).events:
+        if event["event"] == "submitted":
+            made = setup_pb2.JobSpec.FromString(base64.b64decode(event["spec"]))
+            made.scheme = scheme
+            event |= {"wire": 7, "spec": base64.b64encode(made.SerializeToString()).decode()}
+        line, state = state.with_line(event)
+        written += line
+    path.write_bytes(written)
 
 
 def test_label_dp_covers_the_base_model_too(tmp_path: Path) -> None:

@@ -13,17 +13,16 @@ import math
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import Any
 
 from google.protobuf.message import Message
 
 from treetap.errors import Malformed, Refused
 from treetap.protocols.prediction import options_of
 from treetap.protocols.registry import prediction_name, training_name
+from treetap.wire.frame import Opening
 from treetap.wire.v2 import alignment_pb2, prediction_pb2, setup_pb2
 
-#: The content of a step that opens a job.
-Opening: TypeAlias = setup_pb2.Prepare | prediction_pb2.OpenModel | alignment_pb2.OpenPreview
 #: Fields of an opening that are no part of the job: parsed on their own, of one attempt at it, or its signature.
 _APART = frozenset({"parameters", "peers", "away", "signed"})
 _PURPOSE = b"treetap job\n"  # no other signature of the same key is of bytes that begin so

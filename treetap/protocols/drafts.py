@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 from google.protobuf.message import Message
 
 from treetap.errors import Refused
-from treetap.protocols.agreement import Opening
+from treetap.wire.frame import Opening
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 Request: TypeAlias = jobs_pb2.SubmitRequest | jobs_pb2.PredictRequest | jobs_pb2.AlignRequest

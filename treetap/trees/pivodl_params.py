@@ -164,19 +164,17 @@ class PivodlParams(TreeParams):
             ranges["base_score"] = Range(0, 1, open_low=True, open_high=True)
         wrong = not_a_choice(self, _CHOICES)
         in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
-        wrong += out_of_range(self, in_order) + self.common_faults() + self._unsupported() + self._classes()
-        if not isinstance(self.as_published, bool):
-            wrong.append(f"as_published must be true or false, not {self.as_published!r}")
-        if wrong:
-            raise ConfigError("pivodl parameters: " + "; ".join(wrong))
-
-    def _unsupported(self) -> list[str]:
-        """Faults of parameters of other trees that this protocol does without."""
-        return [
+        wrong += out_of_range(self, in_order) + self.common_faults()
+        wrong += [
             f"{name} must be 1: every tree of PIVODL takes all records and all columns"
             for name in ("subsample", "colsample_bytree")
             if getattr(self, name) != 1
         ]
+        wrong += self._classes()
+        if not isinstance(self.as_published, bool):
+            wrong.append(f"as_published must be true or false, not {self.as_published!r}")
+        if wrong:
+            raise ConfigError("pivodl parameters: " + "; ".join(wrong))
 
     def _classes(self) -> list[str]:
         names = list(self.classes)

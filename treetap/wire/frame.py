@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from treetap.errors import Malformed
-from treetap.wire.v2 import control_pb2, exchange_pb2
+from treetap.wire.v2 import alignment_pb2, control_pb2, exchange_pb2, prediction_pb2, setup_pb2
 
+#: The content of a step that opens a job.
+Opening: TypeAlias = setup_pb2.Prepare | prediction_pb2.OpenModel | alignment_pb2.OpenPreview
 #: The fields that lead to a content, from the outermost.
 Path = tuple[str, ...]
 Frame = TypeVar("Frame", control_pb2.StepRequest, control_pb2.StepResult, exchange_pb2.PeerMessage)
