@@ -47,7 +47,8 @@ class Attempts:
             raise DataError(f"{file}: cannot be read: {failure.strerror}; start this party again when it can") from None
         if head is None and (self._known or lines):
             log.warning(
-                "%s: does not say how many lines %s had, as an earlier version wrote none: it counts as whole with %d",
+                "%s: is missing or of an earlier version, and does not say how many lines %s had: it counts as whole "
+                "with %d",
                 *(self._path, ledger.path, lines),
             )
 

@@ -245,7 +245,9 @@ def stored_attempts(state: Path) -> tuple[dict[str, tuple[int, bool, str]], Head
         known = {key: (int(number), bool(left), str(digest)) for key, (number, left, digest) in held.items()}
         return known, None if head is None else (int(head[0]), str(head[1]))
     except (DataError, IndexError, TypeError, ValueError):  # a back-up would be stale
-        raise DataError(f"{path}: is damaged; remove it; late copies of requests are then not known") from None
+        raise DataError(
+            f"{path}: is damaged; remove it; late copies of requests, and what {LEDGER} had, are then not known"
+        ) from None
 
 
 def utc(seconds: float) -> str:

@@ -175,7 +175,7 @@ def test_what_is_planted_in_a_defence_is_found(what: str, tmp_path: Path, monkey
 def test_noise_that_is_drawn_again_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that forgets what it has released sends a second value when a tree is grown again."""
     monkeypatch.setattr(NoiseLedger, "_known", lambda self: {})
-    fault = {"kind": "kill", "who": "label-holder", "at": 167, "served": False, "back_s": 0.0}
+    fault = {"kind": "kill", "who": "label-holder", "at": 155, "served": False, "back_s": 0.0}
     plan = Plan(3, "pivodl-noise", "train", {"draws": 0}, faults=(fault,))
     findings = carry_out(plan, tmp_path / "x").findings
     assert any(" 2 weights of leaf " in finding for finding in findings), findings

@@ -265,7 +265,9 @@ def test_attempts_of_an_earlier_version_say_nothing_of_the_ledger(
     path = tmp_path / ATTEMPTS
     path.write_text(json.dumps(with_checksum({"credit/one": [1, True, "d"]}, ATTEMPTS_SEED)))
     known = Attempts(Ledger(tmp_path))
-    assert f"{path}: does not say how many lines {tmp_path / LEDGER} had" in caplog.text
+    assert f"{path}: is missing or of an earlier version, and does not say how many lines {tmp_path / LEDGER} had" in (
+        caplog.text
+    )
     known.opened("scores", "two", 1, "d")
     caplog.clear()
     Attempts(Ledger(tmp_path))

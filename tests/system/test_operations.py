@@ -207,13 +207,15 @@ def test_a_partys_steps_and_queue(party: str, federation: LocalFederation) -> No
 
 @pytest.mark.parametrize("party", PARTIES)
 def test_what_came_in_was_sent(party: str, federation: LocalFederation) -> None:
-    """By class, from each other party."""
+    """By class, from each other party: all but what came once its tree was stored here."""
     _, measured = _scrape(federation, party)
     for peer in {*PARTIES} - {party}:
         _, there = _scrape(federation, peer)
         sent = {key[1]: size for key, size in there.items() if (key[0], key[2:]) == (SENT, (party,))}
         came = {key[1]: size for key, size in measured.items() if (key[0], key[2:]) == (CAME_IN, (peer,))}
-        assert came == sent
+        assert came.keys() == sent.keys()
+        assert 0.9 * sum(sent.values()) < sum(came.values())
+        assert all(came[name] <= sent[name] for name in sent)
 
 
 def test_the_coordinators_jobs(federation: LocalFederation) -> None:

@@ -24,8 +24,6 @@ from treetap.wire.v2.serving_pb2 import PredictedRecords, PredictRecords
 
 _ASKED = {message.DESCRIPTOR.full_name: message for message in (PredictRecords, PredictedRecords)}
 _OF_JOBS = (Kind.TRAINING, Kind.PREDICTION, Kind.PREVIEW)
-#: What a forgetting is of: no table, partner or job alone.
-_NO_JOB = Occasion(table="", parties=(), coordinator="", job="", attempt=0)
 
 
 @dataclass
@@ -81,7 +79,8 @@ def forget(party: PartyConfig, ids: Ids, *, dry: bool, transcripts: bool) -> For
     asked = dict(_asked(case))
     outcome.removed = sorted(asked) if transcripts else []
     if not dry:
-        note = Charge(Kind.FORGOTTEN, _NO_JOB, len(ids), {"transcripts": outcome.removed})
+        of_no_job = Occasion(table="", parties=(), coordinator="", job="", attempt=0)
+        note = Charge(Kind.FORGOTTEN, of_no_job, len(ids), {"transcripts": outcome.removed})
         ledger_of(party.state).enter(note)
         for job in outcome.removed:
             remove_folder(party.state / TRANSCRIPTS / job)
