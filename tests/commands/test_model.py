@@ -23,6 +23,7 @@ from treetap.commands.model.view import describe, find
 from treetap.errors import BadInput
 from treetap.models.store import MODEL_FORMAT, read_model
 from treetap.wire.disclosure import CLASSES
+from treetap.wire.tap_file import HEADER
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import boosting_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
@@ -167,7 +168,7 @@ def test_classes_are_told_in_the_words_of_the_protos() -> None:
 
 
 def test_a_kept_transcript_is_counted(tmp_path: Path) -> None:
-    """Without one the card says so; with one, messages and bytes by direction, peer and class are in it."""
+    """Without one, or with one of another version, the card says so; else it has messages by peer and class."""
     assert card(BANK, names=False)["disclosure"]["transcript"] is None
     assert "kept no transcript" in page(card(BANK, names=False))
     model = Path(shutil.copytree(BANK, tmp_path / "models" / "experiment"))
@@ -186,6 +187,9 @@ def test_a_kept_transcript_is_counted(tmp_path: Path) -> None:
     }
     assert rows["sent", "telco", "CIPHERTEXT"]["bytes"] >= 16
     assert "kept no transcript" not in page(found)
+    tap = tmp_path / "transcripts" / "experiment" / "000001.tap"
+    tap.write_bytes(tap.read_bytes().replace(HEADER, b"treetap transcript 4\n"))
+    assert card(model, names=False)["disclosure"]["transcript"] is None  # of a version whose messages are others
 
 
 @pytest.mark.parametrize("closed", [".", "manifest.json", "trees.jsonl"])

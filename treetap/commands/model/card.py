@@ -9,6 +9,7 @@ contains settings that all parties know and the layers of the top, no weight and
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +30,7 @@ from treetap.wire.tap_file import files_of
 from treetap.wire.transcript import summarise
 from treetap.wire.v2 import alignment_pb2, protocols_pb2, setup_pb2
 
+log = logging.getLogger(__name__)
 Json = dict[str, Any]
 CARD_VERSION = 2
 
@@ -144,8 +146,9 @@ def _transcript(folder: Path, model: str) -> list[Json] | None:
             return None
         try:
             rows = summarise(path)["rows"]
-        except Malformed as damage:  # of a file on this machine, not of a message
-            raise BadInput(str(damage)) from None
+        except Malformed as fault:  # damaged, or of an earlier version, whose models are exported all the same
+            log.warning("messages are not counted: %s", fault)
+            return None
     totals: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
         if row["kind"] in ("received", "sent"):
