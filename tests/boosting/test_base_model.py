@@ -337,13 +337,13 @@ def test_models_of_what_was_taken_out_predict_and_are_not_continued(
             assert_oracles_scores(predicted.predictions, oracle, HERE.newcomers, len(HERE.y), 1e-8)
         assert describe(folder)["params"] == {**old["params"], **params}
         if scheme != "paillier":
-            with pytest.raises(ConfigError, match="'before': scheme = 'okamoto-uchiyama' was taken out: train a base"):
+            with pytest.raises(ConfigError, match="'before': scheme = 'okamoto-uchiyama' was taken out: continue from"):
                 await federation.train(_job(PARAMS, base_model="before"))
         else:
             failed = await federation.train(_job(PARAMS, base_model="before"))
             assert (failed.state, failed.bad_input) == ("failed", True)
             name = "reverse_sum" if entries else "gradient_bits"
-            assert f"base_model = 'before': {name} was taken out: train a base model" in failed.error
+            assert f"base_model = 'before': {name} was taken out: continue from a model" in failed.error
         await federation.close()
 
     run(main())

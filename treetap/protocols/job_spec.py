@@ -14,7 +14,7 @@ from treetap.protocols.exclusions import TRAININGS, Exclusion, Feature, broken
 from treetap.protocols.key_options import KEY_FIELDS, LATTICE, KeyKind, bin_faults, key_faults
 from treetap.protocols.messages import JOB, MessageRow, Sent, all_report, label_holder_reports, members_of, sent_by
 from treetap.protocols.registry import TRAINING, training, training_name
-from treetap.removed import BASE, removed
+from treetap.removed import MODEL, removed
 from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.job_params import REGRESSIONS, JobParams
 from treetap.trees.params import BoostingParams, TreeParams
@@ -141,7 +141,7 @@ def check_continuation(spec: setup_pb2.JobSpec, protocol: str, members: Sequence
     """
     if protocol != training_name(spec):
         raise ConfigError(f"base_model = {spec.base_model!r}: was trained by {protocol}, not by {training_name(spec)}")
-    if (gone := removed([BASE], f"scheme = {scheme!r}")) is not None:
+    if (gone := removed([MODEL], f"scheme = {scheme!r}")) is not None:
         raise ConfigError(f"base_model = {spec.base_model!r}: {gone.name} {gone}")
     if members[0] != spec.aggregator or sorted(members[1:]) != sorted(spec.feature_parties):
         raise ConfigError(
