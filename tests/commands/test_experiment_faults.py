@@ -71,48 +71,139 @@ def test_a_table_that_is_not_there(refused: Refused, tmp_path: Path) -> None:
         treetap.experiment({**content, "party": parties}, workdir=tmp_path / "work")
 
 
-def test_a_class_to_look_for_that_is_none(refused: Refused, tmp_path: Path) -> None:
-    """It is refused with the names of the classes, of a frontier too; a regression has none."""
-    table(tmp_path)
-    message = f"{tmp_path / 't.csv'}: label column 'y' has no class 'yes', which positive of [data] names"
-    assert refused('positive = "yes"') == f"{message}; its classes are '0', '1'"
-    assert "has no class 'True'" in refused("positive = true")
-    assert "a regression has none ('y')" in refused("positive = 1", job='objective = "reg:squarederror"')
+def spread(north: str = "label_share = 0.5", south: str = "label_share = 0.5", east: str = "") -> str:
+    """Three parties with a column each, whose labels are spread."""
+    given = (("north", "a", north), ("south", "b", south), ("east", "c", east))
+    return "".join(f'[[party]]\nname = "{name}"\ncolumns = ["{column}"]\n{rest}\n' for name, column, rest in given)
 
 
-def test_a_class_that_only_test_rows_would_have(refused: Refused, tmp_path: Path) -> None:
-    """A class of one row, which goes to the held-out rows, is named with its number of rows."""
-    table(tmp_path, changed(5, 3, "rare"))
-    message = refused("test_share = 0.6", job='objective = "multi:softprob"')
-    assert (
-        "t.csv: label column 'y': class 'rare' has too few rows, 1: with test_share = 0.6 no row remains to train on"
-        in message
-    )
+def own(lines: str) -> dict[str, str]:
+    """The parties, of whom the last has further lines."""
+    return {"parties": PARTIES.replace('["b"]', f'["b"]\n{lines}')}
 
 
-def test_a_regression_whose_training_rows_are_all_alike(refused: Refused, tmp_path: Path) -> None:
-    """The last seed's draw, too, is looked at before the first seed's run."""
-    table(tmp_path, [(*row[:3], "7" if i else "8") for i, row in enumerate(ROWS)])
-    message = refused(f"test_share = 0.5\nseed = {list(range(20))}", job='objective = "reg:squarederror"')
-    assert "draws training rows of one target only" in message
+def numbers(*cells: str) -> dict[str, str]:
+    """A regression by cells."""
+    return {"data": "\n".join(cells), "job": 'objective = "reg:squarederror"'}
 
 
-@pytest.mark.parametrize(
-    ("seed", "says"),
-    [
-        ("-1", "data.seed: a seed is a whole number from 0 (it is -1)"),
-        ("[0, -1]", "data.seed: a seed is a whole number from 0"),
-        ("[]", "data.seed: names no seed"),
-        ("[1, 2, 1]", "data.seed: names a seed twice"),
-        (str(2**63 - 1), "data.seed and job.seed add up to more than 2^63 - 1"),
-    ],
-)
-def test_seeds_that_are_none(seed: str, says: str, refused: Refused, tmp_path: Path) -> None:
-    """A negative, a missing, a repeated and a too large seed are told by key."""
-    table(tmp_path)
-    message = refused(f"seed = {seed}", job="seed = 1")
-    assert message.startswith(f"{tmp_path / 'exp.toml'}: ")
-    assert says in message
+SPREAD = 'protocol = "pivodl"\n'
+TEXT_IN_A, TEXT_IN_B = changed(0, 1, "x"), changed(0, 2, "x")
+ALIKE = [(*row[:3], "7" if i else "8") for i, row in enumerate(ROWS)]
+DATES = [(row[0], "2024-01-01", "2024-01-02", row[3]) for row in ROWS]
+CONSTANT = [(row[0], row[1], "7", row[3]) for row in ROWS]
+DRAWN = [(*row, f"text {row[0]}", row[1]) for row in ROWS]
+#: Rows, the file's parts, and what the refusal says.
+FAULTS: list[tuple[list[tuple[str, ...]], dict[str, str], str]] = [
+    (ROWS, {"data": 'positive = "yes"'}, "t.csv: label column 'y' has no class 'yes', which positive of [data] names"),
+    (ROWS, {"data": "positive = true"}, "has no class 'True'"),
+    (ROWS, numbers("positive = 1"), "a regression has none ('y')"),
+    (
+        changed(5, 3, "rare"),
+        {"data": "test_share = 0.6", "job": 'objective = "multi:softprob"'},
+        "t.csv: label column 'y': class 'rare' has too few rows, 1: with test_share = 0.6 no row remains to train on",
+    ),
+    # the last seed's draw, too, is looked at before the first seed's run
+    (ALIKE, numbers("test_share = 0.5", f"seed = {list(range(20))}"), "draws training rows of one target only"),
+    (ROWS, {"data": "seed = -1"}, "data.seed: a seed is a whole number from 0 (it is -1)"),
+    (ROWS, {"data": "seed = [0, -1]"}, "data.seed: a seed is a whole number from 0"),
+    (ROWS, {"data": "seed = []"}, "data.seed: names no seed"),
+    (ROWS, {"data": "seed = [1, 2, 1]"}, "data.seed: names a seed twice"),
+    (ROWS, {"data": f"seed = {2**63 - 1}", "job": "seed = 1"}, "data.seed and job.seed add up to more than 2^63 - 1"),
+    *(
+        (ROWS, {"parties": PARTIES.replace("lab", name)}, "party.[2].name: another part of the experiment has this")
+        for name in ("coordinator", "operator", "certs", "ca")
+    ),
+    (ROWS, {"parties": PARTIES.replace('["b"]', '["b", "b"]')}, "party.[2]: names a column twice"),
+    (TEXT_IN_A, {"data": 'encode = { c = "days" }'}, "t.csv: has no column 'c'"),
+    (TEXT_IN_A, {"data": 'encode = { AA = "days" }'}, "t.csv: has no column 'AA'; did you mean 'a'?"),
+    (TEXT_IN_A, {"data": 'encode = { y = "days" }'}, "encode of [data] names column 'y', which is the label"),
+    (TEXT_IN_A, {"data": 'encode = { a = "day" }'}, "data.encode: 'day' is no encoding"),
+    (TEXT_IN_A, {"data": 'encode = { a = "days" }'}, "t.csv: line 2, column 'a': the cell is not a date"),
+    (TEXT_IN_B, own('encode = { a = "days" }'), "party.[2]: encode names 'a', which is none of the party's columns"),
+    (TEXT_IN_B, own('encode = { b = "days" }'), "t.csv: line 2, column 'b': the cell is not a date"),
+    # a party's own `encode` takes the place of that of [data]
+    (
+        DATES,
+        {"data": 'encode = "ordinal"', **own('encode = "days"')},
+        "t.csv: column 'a' holds date32[day], not numbers",
+    ),
+    (TEXT_IN_A, {"data": "monotone_constraints = { c = 1 }"}, "t.csv: has no column 'c'"),
+    (TEXT_IN_A, {"data": "monotone_constraints = { y = 1 }"}, "monotone_constraints of [data] names column 'y'"),
+    (TEXT_IN_A, {"data": "monotone_constraints = { a = 0 }"}, "must be 1 (increasing) or -1 (decreasing), not 0"),
+    (TEXT_IN_B, own("monotone_constraints = { a = 1 }"), "party.[2]: monotone_constraints names 'a'"),
+    *(
+        (TEXT_IN_B, parts, "t.csv: monotone_constraints names column 'b', whose categories have no order")
+        for encode in ("categorical", "one-hot")
+        for parts in (
+            {"data": f'encode = "{encode}"\nmonotone_constraints = {{ b = 1 }}'},
+            {"data": f'encode = "{encode}"', **own("monotone_constraints = { b = -1 }")},
+        )
+    ),
+    (TEXT_IN_B, own("cuts = { a = [1] }"), "party.[2]: cuts names 'a', which is none of the feature columns"),
+    (TEXT_IN_B, own("cuts = { b = [2, 1] }"), "has the cut 1 behind 2"),
+    (TEXT_IN_B, own(f"cuts = {{ b = {list(range(40))} }}"), "[[party]] lab: cuts of column 'b' make 41 bins"),
+    (TEXT_IN_B, {"data": 'encode = "ordinal"', **own("cuts = { b = [1] }")}, "t.csv: cuts names column 'b', which is"),
+    # where each party needs a column, dropping the last one is refused too
+    (
+        CONSTANT,
+        {
+            "data": "drop_constant = true",
+            "parties": PARTIES.replace("labels = true", "label_share = 1.0"),
+            "job": f"{SPREAD}instance_threshold = 1\n",
+        },
+        "these columns hold no two values: of lab column 'b' is constant: give it another",
+    ),
+    # of columns drawn at random, those of every seed are looked at
+    (
+        [("who", "a", "b", "y", "c", "d"), *DRAWN],
+        {
+            "data": f'id = "who"\nseed = {list(range(12))}',
+            "parties": PARTIES.replace('columns = ["b"]', "share = 0.5"),
+        },
+        "t.csv: column 'c' holds another text in each record",
+    ),
+    # ... and one that nobody gets may hold text
+    (
+        [("who", "a", "b", "y", "c", "d"), *DRAWN],
+        {"data": 'id = "who"\ntest_share = 0.001'},
+        "too few for a test share",
+    ),
+    ([("treetap_id", "a", "b", "y"), *ROWS], {}, "t.csv: column 'treetap_id' has the name of an experiment's own ids"),
+    *(
+        ([("treetap_id", "a", "b", "y"), *ROWS], {"data": f"{data}\ntest_share = 0.001"}, "too few for a test share")
+        for data in ('id = "treetap_id"', 'drop = ["treetap_id"]')
+    ),
+    *(
+        (ROWS, {"parties": parties, "job": SPREAD + job}, says)
+        for parties, job, says in (
+            (spread(north="label_share = 0.4"), "", "label_share of all parties add up to 0.9, not 1"),
+            (spread(east="label_share = 0.1"), "", "label_share of all parties add up to 1.1, not 1"),
+            (spread(north="", south=""), "", "no party has labels: give label_share or label_rows"),
+            (spread(east="labels = true"), "", "labels = true is not for protocol 'pivodl'"),
+            (spread(east='label_share = 0.5\nlabel_rows = "e.txt"'), "", "give either label_share = 0.x or label_rows"),
+            (spread(north='label_rows = "n.txt"', south=""), "", "files of ids: name the id column in [data]"),
+            (spread(), "epsilon = 0\n", "epsilon must be a number"),
+            (spread(), "[predict]\nprotocols = ['eini']\n", "eini: does not predict by models of protocol 'pivodl'"),
+            (spread().replace('["c"]', "[]"), "", "east: a party of protocol 'pivodl' has at least one column"),
+        )
+    ),
+    (
+        ROWS,
+        {"parties": PARTIES.replace("labels = true", "labels = true\nlabel_share = 1")},
+        "are not for protocol 'boosting'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rows", "parts", "says"), FAULTS, ids=range(len(FAULTS)))
+def test_a_fault_is_refused_by_key_or_column(
+    rows: list[tuple[str, ...]], parts: dict[str, str], says: str, refused: Refused, tmp_path: Path
+) -> None:
+    """Of the file, or of its table, before a process starts."""
+    header, content = (",".join(rows[0]), rows[1:]) if rows[0][1] == "a" else ("who,a,b,y", rows)
+    table(tmp_path, content, header)
+    assert says in refused(**parts)
 
 
 def test_a_protocol_whose_library_is_not_there(
@@ -126,71 +217,6 @@ def test_a_protocol_whose_library_is_not_there(
     assert "TREETAP_NATIVE=1" in message
 
 
-@pytest.mark.parametrize("name", ["coordinator", "operator", "certs", "ca"])
-def test_names_that_the_federation_has_itself(name: str, refused: Refused, tmp_path: Path) -> None:
-    """A party cannot be called as the processes and folders that an experiment adds."""
-    table(tmp_path)
-    message = refused(parties=PARTIES.replace("lab", name))
-    assert "party.[2].name: another part of the experiment has this name" in message
-
-
-def test_a_column_given_to_one_party_twice(refused: Refused, tmp_path: Path) -> None:
-    """A list of columns with a repetition is refused by the experiment's file, not by a party's configuration."""
-    table(tmp_path)
-    assert "party.[2]: names a column twice" in refused(parties=PARTIES.replace('["b"]', '["b", "b"]'))
-
-
-@pytest.mark.parametrize(
-    ("data", "party", "says"),
-    [
-        ('encode = { c = "days" }', "", "t.csv: has no column 'c'"),
-        ('encode = { AA = "days" }', "", "t.csv: has no column 'AA'; did you mean 'a'?"),
-        ('encode = { y = "days" }', "", "encode of [data] names column 'y', which is the label, the weight"),
-        ('encode = { a = "day" }', "", "data.encode: 'day' is no encoding"),
-        ('encode = { a = "days" }', "", "t.csv: line 2, column 'a': the cell is not a date"),
-        ("", 'encode = { a = "days" }', "party.[2]: encode names 'a', which is none of the party's columns"),
-        ("", 'encode = { b = "days" }', "t.csv: line 2, column 'b': the cell is not a date"),
-        ("monotone_constraints = { c = 1 }", "", "t.csv: has no column 'c'"),
-        ("monotone_constraints = { y = 1 }", "", "monotone_constraints of [data] names column 'y', which is the label"),
-        (
-            "monotone_constraints = { a = 0 }",
-            "",
-            "must be 1 (increasing) or -1 (decreasing), not 0; leave out a column",
-        ),
-        ("", "cuts = { a = [1] }", "party.[2]: cuts names 'a', which is none of the feature columns"),
-        ("", "cuts = { b = [2, 1] }", "has the cut 1 behind 2"),
-        (
-            "",
-            f"cuts = {{ b = {list(range(40))} }}",
-            "[[party]] lab: cuts of column 'b' make 41 bins, and max_bin of the",
-        ),
-        ('encode = "ordinal"', "cuts = { b = [1] }", "t.csv: cuts names column 'b', which is encoded as 'ordinal'"),
-        ("", "monotone_constraints = { a = 1 }", "party.[2]: monotone_constraints names 'a', which is none of the"),
-    ],
-)
-def test_encodings_that_do_not_fit(data: str, party: str, says: str, refused: Refused, tmp_path: Path) -> None:
-    """An encoding of a column that is not there, that no party may have, or that cannot be read by it."""
-    table(tmp_path, changed(0, 2 if party else 1, "x"))
-    assert says in refused(data, PARTIES.replace('["b"]', f'["b"]\n{party}'))
-
-
-@pytest.mark.parametrize("encode", ["categorical", "one-hot"])
-def test_constraints_of_categories(encode: str, refused: Refused, tmp_path: Path) -> None:
-    """Categories have no order: their constraint is refused before a party would, of [data] and of a party."""
-    table(tmp_path, changed(0, 2, "x"))
-    says = "t.csv: monotone_constraints names column 'b', whose categories have no order: leave it out"
-    own = PARTIES.replace('["b"]', '["b"]\nmonotone_constraints = { b = -1 }')
-    assert says in refused(f'encode = "{encode}"\nmonotone_constraints = {{ b = 1 }}')
-    assert says in refused(f'encode = "{encode}"', own)
-
-
-def test_dates_of_a_party_that_encodes_by_itself(refused: Refused, tmp_path: Path) -> None:
-    """A party's own `encode` takes the place of that of `[data]`, which encodes the other parties' columns."""
-    table(tmp_path, [(row[0], "2024-01-01", "2024-01-02", row[3]) for row in ROWS])
-    says = "t.csv: column 'a' holds date32[day], not numbers; count dates in days, by encode = { a = \"days\" }"
-    assert says in refused('encode = "ordinal"', PARTIES.replace('["b"]', '["b"]\nencode = "days"'))
-
-
 def test_constant_columns_are_told_all_at_once(refused: Refused, tmp_path: Path) -> None:
     """Those of all parties, as each would find them among its training rows; one value beside missing ones is none."""
     rows = [(row[0], "7", row[2], "", "5" if i else "", row[3]) for i, row in enumerate(ROWS)]
@@ -201,15 +227,6 @@ def test_constant_columns_are_told_all_at_once(refused: Refused, tmp_path: Path)
     assert "of clinic column 'a' is constant; of lab " in message
     assert "column 'c' has no value at all" in message
     assert message.endswith(": set drop_constant = true in [data], or drop them")
-
-
-def test_a_party_whose_columns_are_all_constant(refused: Refused, tmp_path: Path) -> None:
-    """Where each party needs a column, dropping the last one is refused too."""
-    table(tmp_path, [(row[0], row[1], "7", row[3]) for row in ROWS])
-    parties = PARTIES.replace("labels = true", "label_share = 1.0")
-    job = 'protocol = "pivodl"\ninstance_threshold = 1\n'
-    says = "these columns hold no two values: of lab column 'b' is constant: give it another"
-    assert says in refused("drop_constant = true", parties, job)
 
 
 @pytest.mark.second_tier
@@ -239,14 +256,6 @@ def test_labels_that_are_bytes(refused: Refused, tmp_path: Path) -> None:
     assert "label column 'y': holds binary; classes are" in refused(table="t.parquet")
 
 
-def test_the_name_of_the_experiments_own_ids(refused: Refused, tmp_path: Path) -> None:
-    """A column `treetap_id` would stand where ids go: it is refused, unless it is the ids or nobody's."""
-    table(tmp_path, header="treetap_id,a,b,y")
-    assert "t.csv: column 'treetap_id' has the name of an experiment's own ids; rename it or drop it" in refused()
-    for data in ('id = "treetap_id"\n', 'drop = ["treetap_id"]\n'):
-        assert "too few for a test share" in refused(data + "test_share = 0.001")
-
-
 @pytest.mark.parametrize("row", range(0, 20, 3))
 def test_every_cell_of_every_row_is_looked_at(row: int, refused: Refused, tmp_path: Path) -> None:
     """A fault has the file's own line wherever the row goes, to training or to the held-out rows."""
@@ -265,16 +274,6 @@ def test_every_cell_of_every_row_is_looked_at(row: int, refused: Refused, tmp_pa
     assert f"column 'a' holds numbers, but not in 1 of its 20 different texts, first in line {row + 2}: " in refused()
     table(tmp_path, changed(row, 3, ""))
     assert f"t.csv: label column 'y': the label at line {row + 2} is missing" in refused()
-
-
-def test_a_column_that_only_the_last_seed_draws(refused: Refused, tmp_path: Path) -> None:
-    """Of columns drawn at random, those of every seed are looked at, and one that nobody gets may hold text."""
-    table(tmp_path, [(*row, f"text {row[0]}", row[1]) for row in ROWS], header="who,a,b,y,c,d")
-    other = PARTIES.replace('columns = ["b"]', "share = 0.5")
-    assert "t.csv: column 'c' holds another text in each record" in refused(
-        f'id = "who"\nseed = {list(range(12))}', parties=other
-    )
-    assert "too few for a test share" in refused('id = "who"\ntest_share = 0.001')
 
 
 def test_folders_that_cannot_be_the_working_folder(
@@ -306,44 +305,6 @@ def test_a_wrong_key_size_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--key-bits 99: must be 1024"):
         demo.run(demo.Asked(as_json=True, workdir=tmp_path / "work", key_bits=99))
     assert not (tmp_path / "work").exists()
-
-
-def spread(north: str = "label_share = 0.5", south: str = "label_share = 0.5", east: str = "") -> str:
-    """Three parties with a column each, whose labels are spread."""
-    given = (("north", "a", north), ("south", "b", south), ("east", "c", east))
-    return "".join(f'[[party]]\nname = "{name}"\ncolumns = ["{column}"]\n{rest}\n' for name, column, rest in given)
-
-
-PIVODL = 'protocol = "pivodl"\n'
-
-
-@pytest.mark.parametrize(
-    ("parties", "job", "fault"),
-    [
-        (
-            spread(north="label_share = 0.4"),
-            "",
-            "label_share of all parties add up to 0.9, not 1: one party labels each",
-        ),
-        (spread(east="label_share = 0.1"), "", "label_share of all parties add up to 1.1, not 1"),
-        (spread(north="", south=""), "", "no party has labels: give label_share or label_rows"),
-        (spread(east="labels = true"), "", "labels = true is not for protocol 'pivodl'"),
-        (spread(east='label_share = 0.5\nlabel_rows = "e.txt"'), "", "give either label_share = 0.x or label_rows"),
-        (
-            spread(north='label_rows = "n.txt"', south=""),
-            "",
-            "label_rows has files of ids: name the id column in [data]",
-        ),
-        (spread(), "epsilon = 0\n", "epsilon must be a number"),
-        (spread(), "[predict]\nprotocols = ['eini']\n", "eini: does not predict by models of protocol 'pivodl'"),
-        (spread().replace('["c"]', "[]"), "", "east: a party of protocol 'pivodl' has at least one column"),
-        (PARTIES.replace("labels = true", "labels = true\nlabel_share = 1"), "", "are not for protocol 'boosting'"),
-    ],
-)
-def test_ownership_of_labels(refused: Refused, tmp_path: Path, parties: str, job: str, fault: str) -> None:
-    """Shares that leave a row without a label or give it two, and no label anywhere, are faults of the file."""
-    table(tmp_path)
-    assert fault in refused(parties=parties, job=job if "boosting" in fault else PIVODL + job)
 
 
 def test_predictions_that_would_show_withheld_instance_spaces(refused: Refused, tmp_path: Path) -> None:
@@ -379,7 +340,7 @@ def test_files_of_label_owners(refused: Refused, tmp_path: Path, north: range, s
     for name, rows in (("north", north), ("south", south)):
         (tmp_path / f"{name}.txt").write_text("".join(f"r{i}\n" for i in rows))
     parties = spread('label_rows = "north.txt"', 'label_rows = "south.txt"')
-    said = refused('id = "who"', parties=parties, job=PIVODL)
+    said = refused('id = "who"', parties=parties, job=SPREAD)
     assert fault in said
     assert "r11" not in said
 
@@ -387,7 +348,7 @@ def test_files_of_label_owners(refused: Refused, tmp_path: Path, north: range, s
 def test_classes_of_a_job_that_the_table_exceeds(refused: Refused, tmp_path: Path) -> None:
     """A class that the job does not list is named before a party finds it."""
     table(tmp_path, [(*row[:3], "1", row[3]) for row in ROWS], "who,a,b,c,y")
-    said = refused('id = "who"', parties=spread(), job=PIVODL + 'classes = ["0", "yes"]')
+    said = refused('id = "who"', parties=spread(), job=SPREAD + 'classes = ["0", "yes"]')
     assert "label column 'y' has a class '1' that is none of job.classes (0, yes)" in said
 
 

@@ -110,31 +110,53 @@ def test_wrong_usage(words: list[str]) -> None:
     assert "Traceback" not in outcome.err
 
 
+_SIGNED = ("certs", "issue", "--role", "party", "--ca", "{certs}")
+_NOT_THERE = "absent.toml: there is no such file"
+_NO_NAME = ": a name has lower-case letters, digits and inner hyphens, at most 63"
+
+
 @pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize(
-    "words",
+    ("words", "says"),
     [
-        ["party", "--config", "absent.toml"],
-        ["coordinator", "--config", "absent.toml"],
-        ["experiment", "absent.toml"],
-        ["frontier", "absent.toml"],
-        ["train", "absent.toml"],
-        ["status", "--operator", "absent.toml"],
-        ["predict", "model", "--operator", "absent.toml"],
-        ["transcript", "absent.toml"],
-        ["certs", "issue", "bank", "--role", "party", "--ca", "absent.toml"],
+        (["party", "--config", "absent.toml"], _NOT_THERE),
+        (["certs", "issue", "bank", "--role", "party", "--ca", "absent.toml"], "absent.toml"),
+        (["transcript", "absent.toml"], "absent.toml"),
+        (["coordinator", "--config", "absent.toml"], _NOT_THERE),
+        (["experiment", "absent.toml"], _NOT_THERE),
+        (["frontier", "absent.toml"], _NOT_THERE),
+        (["train", "absent.toml"], _NOT_THERE),
+        (["status", "--operator", "absent.toml"], _NOT_THERE),
+        (["predict", "model", "--operator", "absent.toml"], _NOT_THERE),
+        (["train", "absent.toml", "--check", "--detach"], "--check, --detach: "),
+        (["party", "--config", "party.toml", "--log-level", "loud"], "--log-level loud: must be one of debug, info"),
+        (["transcript", "000001.tap"], "000001.tap: byte 0: not a treetap transcript"),
+        # no coordinator listens at the address of operator.toml
+        (["status", "../evil"], f"'../evil' cannot be a job{_NO_NAME}"),
+        (["cancel", "../evil"], f"'../evil' cannot be a job{_NO_NAME}"),
+        (["cancel", ""], f"'' cannot be a job{_NO_NAME}"),
+        (["resume", "Evil"], f"'Evil' cannot be a job{_NO_NAME}"),
+        (["predict", "a/b"], f"'a/b' cannot be a model{_NO_NAME}"),
+        (["predict", "model", "--name", "a b"], f"'a b' cannot be a job{_NO_NAME}"),
+        ([*_SIGNED, "Bank"], "name 'Bank'"),
+        ([*_SIGNED, "ca"], "name 'ca'"),
+        *(
+            ([*_SIGNED, kind], f"name '{kind}': in policies it means a kind")
+            for kind in ("parties", "clients", "coordinators")
+        ),
+        ([*_SIGNED, "bank2", "--days", "0"], "for 0 days"),
+        ([*_SIGNED, "bank2", "--host", "not a host"], "host 'not a host'"),
+        ([*_SIGNED, "bank2", "--host", "bank.party.treetap.internal"], "treetap.internal is reserved for names of"),
     ],
 )
-def test_a_missing_file(words: list[str], tmp_path: Path) -> None:
-    """Every command that reads a file says which one is not there."""
-    message = refused(treetap(*words, folder=tmp_path))
-    assert "absent.toml" in message
-    assert "no such" in message
-
-
-def test_a_check_begins_no_job_to_detach_from() -> None:
-    """Neither option is left out without a word."""
-    assert "--check, --detach: " in refused(treetap("train", "absent.toml", "--check", "--detach"))
+def test_what_cannot_be_is_refused(words: list[str], says: str, tmp_path: Path, certs: Path) -> None:
+    """Status 2 and a message that names the file, the option or the name; nothing is written."""
+    write(tmp_path / "operator.toml", {"coordinator": "127.0.0.1:1", "tls": _tls(certs, "operator")})
+    write(tmp_path / "party.toml", _party(certs))
+    (tmp_path / "000001.tap").write_text("something else")
+    before = sorted([*certs.iterdir(), *tmp_path.iterdir()])
+    assert says in refused(treetap(*(word.replace("{certs}", str(certs)) for word in words), folder=tmp_path))
+    assert sorted([*certs.iterdir(), *tmp_path.iterdir()]) == before
 
 
 def test_every_fault_of_a_party_file(tmp_path: Path, certs: Path) -> None:
@@ -171,33 +193,16 @@ def test_every_fault_of_a_job_file(tmp_path: Path) -> None:
         assert field in message
 
 
-@pytest.mark.parametrize("kind", ["party", "coordinator"])
-def test_a_port_in_use(kind: str, tmp_path: Path, certs: Path) -> None:
-    """A second server on a port ends with 2 and the address, instead of sharing it; its workers end too."""
+@pytest.mark.parametrize(("kind", "key"), [("party", "listen"), ("coordinator", "listen"), ("party", "serve.listen")])
+def test_a_port_in_use(kind: str, key: str, tmp_path: Path, certs: Path) -> None:
+    """A second server on a port ends with 2 and key and address, instead of sharing it; its workers end too."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         make = _party if kind == "party" else _coordinator
-        file = write(tmp_path / "c.toml", make(certs, listen=address))
+        lines = {"listen": address} if key == "listen" else {"serve": {"clients": ["app"], "listen": address}}
+        file = write(tmp_path / "c.toml", make(certs, **lines))
         message = refused(treetap(kind, "--config", file, "--log-level", "error"))
-    assert message == f"listen = '{address}': cannot listen there: Address already in use\n"
-
-
-def test_a_port_for_clients_that_is_in_use(tmp_path: Path, certs: Path) -> None:
-    """The key that is named is the one to change."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        file = write(tmp_path / "c.toml", _party(certs, serve={"clients": ["app"], "listen": address}))
-        message = refused(treetap("party", "--config", file, "--log-level", "error"))
-    assert message == f"serve.listen = '{address}': cannot listen there: Address already in use\n"
-
-
-def test_what_help_says_of_serving() -> None:
-    """The table's name is there whole, and the three protocols are named with what one of them needs."""
-    said = " ".join(treetap("serve", "--help").out.replace("│", " ").split())
-    assert "table [serve]: docs/serving.md" in said
-    assert "eini-lattice" in said
-    assert "every party has the native kernels" in said
-    assert "3 to 3600" in said
+    assert message == f"{key} = '{address}': cannot listen there: Address already in use\n"
 
 
 def test_an_address_that_is_not_here(tmp_path: Path, certs: Path) -> None:
@@ -226,13 +231,6 @@ def test_certificates_that_do_not_fit(tmp_path: Path, certs: Path) -> None:
     mixed = _tls(certs, "bank") | {"key": str(certs / "operator.key")}
     file = write(tmp_path / "c.toml", _party(certs, tls=mixed))
     assert "operator.key: this key does not belong to the certificate" in refused(treetap("party", "--config", file))
-
-
-def test_an_unknown_log_level(tmp_path: Path, certs: Path) -> None:
-    """The message lists the levels."""
-    file = write(tmp_path / "c.toml", _party(certs))
-    message = refused(treetap("party", "--config", file, "--log-level", "loud"))
-    assert message == "--log-level loud: must be one of debug, info, warning, error\n"
 
 
 @pytest.mark.second_tier(but=1)
@@ -289,25 +287,6 @@ def test_what_goes_back_with_a_signed_request(tmp_path: Path) -> None:
     assert "shop.crt: send it back, with ca/ca.crt\n" in treetap(*words, folder=tmp_path).out
 
 
-@pytest.mark.second_tier(but=4)
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["Bank"], "name 'Bank'"),
-        (["ca"], "name 'ca'"),
-        *(([kind], f"name '{kind}': in policies it means a kind") for kind in ("parties", "clients", "coordinators")),
-        (["bank2", "--days", "0"], "for 0 days"),
-        (["bank2", "--host", "not a host"], "host 'not a host'"),
-        (["bank2", "--host", "bank.party.treetap.internal"], "treetap.internal is reserved for names of roles"),
-    ],
-)
-def test_certificates_that_cannot_be(words: list[str], expected: str, certs: Path) -> None:
-    """Names, days and hosts that no certificate can have are refused, and nothing is written."""
-    before = sorted(certs.iterdir())
-    assert expected in refused(treetap("certs", "issue", "--role", "party", *words, "--ca", certs))
-    assert sorted(certs.iterdir()) == before
-
-
 def test_a_demo_that_cannot_be(tmp_path: Path) -> None:
     """A key size that nobody should use and a folder with something in it are refused before anything starts."""
     for words, fault in (
@@ -322,34 +301,6 @@ def test_a_demo_that_cannot_be(tmp_path: Path) -> None:
     report = tmp_path / "mine" / "page.html"
     assert f"--report {report}: cannot be written: " in refused(treetap("demo", "--report", report))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
-@pytest.mark.second_tier(but=3)
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (["status", "../evil"], "../evil"),
-        (["cancel", "../evil"], "../evil"),
-        (["cancel", ""], ""),
-        (["resume", "Evil"], "Evil"),
-        (["predict", "a/b"], "a/b"),
-        (["predict", "model", "--name", "a b"], "a b"),
-    ],
-)
-def test_what_cannot_be_a_job(words: list[str], name: str, tmp_path: Path, certs: Path) -> None:
-    """A name that no job can have is told before anybody is asked: no coordinator listens here."""
-    write(tmp_path / "operator.toml", {"coordinator": "127.0.0.1:1", "tls": _tls(certs, "operator")})
-    message = refused(treetap(*words, folder=tmp_path))
-    what = "model" if words[:2] == ["predict", name] else "job"
-    rule = "a name has lower-case letters, digits and inner hyphens, at most 63"
-    assert message == f"{name!r} cannot be a {what}: {rule}\n"
-
-
-def test_something_that_is_no_transcript(tmp_path: Path) -> None:
-    """A file of another kind is refused with the byte where it stops being one."""
-    path = tmp_path / "000001.tap"
-    path.write_text("something else")
-    assert f"{path}: byte 0: not a treetap transcript" in refused(treetap("transcript", path))
 
 
 def test_the_guide_shows_a_file_of_each_kind(tmp_path: Path) -> None:
