@@ -1,4 +1,4 @@
-"""A secret that a file names instead of containing it: where a passphrase or a key comes from.
+"""A secret that a file names instead of containing it: where a passphrase or a header comes from.
 
 Neither arguments nor the environment hold one: other processes of a host can read those. No message shows a secret, nor
 any byte of what was read in its place.
