@@ -32,8 +32,8 @@ def forget(
     """Forget persons: take their records out of this party's state folder, and name what that does not reach.
 
     Reached are predictions, previews, scores, the link of transcripts to rows of the table, hashes of ids, counts of
-    queries and of cells, and noisy labels. Not reached, and named: models, partners, back-ups, your own tables. Of
-    several id columns an id is the text of each after its length in bytes and a colon: 1:a2:bc.
+    queries, and noisy labels. Not reached, and named: models, partners, back-ups, your own tables. Of several id
+    columns an id is the text of each after its length in bytes and a colon: 1:a2:bc.
 
     Stop the party and end its unfinished jobs first. After an interruption run the same command again. The ledger notes
     how many ids, when, and which transcripts went; nothing more.
