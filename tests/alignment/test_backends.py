@@ -68,7 +68,6 @@ def test_parties_with_the_kernels_meet_one_with_libsodium(names: tuple[arithmeti
         federation.hook = look
         status = await federation.train(job(len(names)))
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
 
     run(main())
     assert sorted(found[0]) == common

@@ -64,7 +64,6 @@ async def test_a_prediction_has_a_rule_of_its_own(mode: str, tmp_path: Path) -> 
     federation.start(PARTIES[1])
     status = await federation.predict(predict_request(model="job", table="new"))
     assert f"{PARTIES[1]} takes no part: its policy says min_prediction_records = 2" in status.error
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)

@@ -55,7 +55,6 @@ async def test_a_start_deletes_rows_of_which_a_kill_has_left_a_part(tmp_path: Pa
     assert list(whole.parent.iterdir()) == [whole]
     whole.unlink()
     assert (await federation.preview(answer="records", job="p2")).state == "finished"
-    await federation.close()
 
 
 def _keyed(rows: list[list[tuple[str, str]]]) -> Tables:
@@ -89,4 +88,3 @@ async def test_several_key_columns_are_one_id_each_after_its_length(tmp_path: Pa
     scores = predicted.column("prediction").to_pylist()
     assert sorted(keys) == sorted(rows[0])
     assert [key for key, score in zip(keys, scores, strict=True) if score is None] == [("a", "bc")]
-    await federation.close()

@@ -33,7 +33,6 @@ async def test_a_preview_that_no_federation_could_do(asked: dict[str, Any], faul
     with pytest.raises(ConfigError, match=fault):
         federation.jobs.align(jobs_pb2.AlignRequest(job="p", **asked))
     assert federation.log == []
-    await federation.close()
 
 
 async def test_a_table_that_a_job_would_refuse(tmp_path: Path) -> None:
@@ -49,7 +48,6 @@ async def test_a_table_that_a_job_would_refuse(tmp_path: Path) -> None:
     assert (status.state, status.bad_input) == ("failed", True)
     assert "has no table 'tran'" in status.error
     assert not any(ledger_of(state).previews() for state in federation.states.values())
-    await federation.close()
 
 
 async def test_a_preview_that_breaks_down_is_asked_anew_and_not_resumed(tmp_path: Path) -> None:
@@ -82,7 +80,6 @@ async def test_a_preview_that_breaks_down_is_asked_anew_and_not_resumed(tmp_path
     for state in federation.states.values():
         assert list((state / "jobs").iterdir()) == []
         assert not (state / "previews").exists()
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=2)
@@ -96,7 +93,6 @@ async def test_a_bad_network_charges_once(seed: int, tmp_path: Path) -> None:
     status = await federation.preview()
     assert (status.state, status.error, status.common.records) == ("finished", "", len(common))
     assert [len(ledger_of(state).previews()) for state in federation.states.values()] == [1] * len(ids)
-    await federation.close()
 
 
 async def test_a_party_with_too_many_jobs_has_a_preview_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +110,6 @@ async def test_a_party_with_too_many_jobs_has_a_preview_wait(tmp_path: Path, mon
     status = await federation.preview()
     assert (status.state, status.attempt, status.common.records) == ("finished", 2, 8)
     assert [len(ledger_of(state).previews()) for state in federation.states.values()] == [1, 1]
-    await federation.close()
 
 
 def test_progress_on_long_lists() -> None:
@@ -150,7 +145,6 @@ def test_a_preview_is_cancelled_as_a_job_is(tmp_path: Path) -> None:
         assert status.state == "cancelled"
         assert (await ended[0]).state == "cancelled"
         assert not any(federation.node(name)._sessions for name in NAMES[:2])
-        await federation.close()
 
     run(main())
 
@@ -163,4 +157,3 @@ async def test_no_column_but_the_ids_is_read(tmp_path: Path) -> None:
 
     federation = Federation(tmp_path, own, policies=COUNTS)
     assert (await federation.preview()).common.records == 2
-    await federation.close()

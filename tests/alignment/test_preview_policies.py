@@ -168,4 +168,3 @@ async def test_a_damaged_account_is_no_empty_one(tmp_path: Path) -> None:
     assert (status.state, status.bad_input) == ("failed", True)
     assert f"{path}" in status.error
     assert "damaged" in status.error
-    await federation.close()

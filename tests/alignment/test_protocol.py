@@ -90,7 +90,6 @@ def intersect(folder: Path, ids: list[list[str]], seed: int = 0) -> list[list[st
         federation.hook = look
         status = await federation.train(job(len(ids)))
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
 
     run(main())
     return found
@@ -137,7 +136,6 @@ async def test_nothing_in_common_ends_the_job(parties: int, tmp_path: Path) -> N
     assert "no record is common to all parties" in status.error
     for state in federation.states.values():
         assert list((state / "jobs").iterdir()) == []
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -247,7 +245,6 @@ def _killed_and_resumed(folder: Path, number: int, victim: str) -> None:
             assert status.state == "interrupted", status.error
             assert (await federation.resume()).state == "finished"
         assert_oracles_model(federation.states, _rows(replay.HERE, order).oracle(SAMPLED))
-        await federation.close()
 
     with ciphers(KeysMade(), transparent=number % 5 != 0):
         run(main())
@@ -300,7 +297,6 @@ async def test_predictions_of_records_that_somebody_lacks_are_empty(tmp_path: Pa
     assert (nothing.state, nothing.bad_input) == ("failed", True)
     assert "none of the records to predict is common to all parties" in nothing.error
     assert gone not in nothing.error
-    await federation.close()
 
 
 async def test_a_table_with_other_ids_is_not_taken_for_the_aligned_one(tmp_path: Path) -> None:
@@ -325,7 +321,6 @@ async def test_a_table_with_other_ids_is_not_taken_for_the_aligned_one(tmp_path:
     pq.write_table(table, path)
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, replay.HERE.oracle(replay.PARAMS))
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -413,7 +408,6 @@ def test_labels_are_those_of_the_common_records(objective: str, tmp_path: Path) 
         if status.state == "finished":
             manifest = json.loads((federation.state(NAMES[0]) / "models" / "job" / "manifest.json").read_text())
             assert manifest["classes"] == ([] if objective == "reg:squarederror" else ["4", "7"])
-        await federation.close()
 
     def two(value: str) -> int:
         return 5 if value == "x0" and objective == "multi:softprob" else 4 if value < "c06" else 7

@@ -75,7 +75,6 @@ async def test_a_job_waits_for_two_parties_people_and_ends_right(
         if sender in (B, C):
             said = " ".join(line for line in the_one(federation, sender).words if _sends(line, receiver))
             assert [name for name in classes if CLASSES[name].tells not in said] == []
-    await federation.close()
 
 
 def _sends(line: str, receiver: str) -> bool:
@@ -126,7 +125,6 @@ async def test_an_approval_ends_with_its_job(
         assert (asked.last.approver, asked.last.way) == (COORDINATOR, "end of the job")
         with pytest.raises(BadInput, match="has ended here; have its operator submit a new one"):
             approve(federation, party)
-    await federation.close()
 
 
 @pytest.mark.parametrize("story", ["boosting", "interactive", "preview of a count"])
@@ -143,7 +141,6 @@ async def test_a_refusal_ends_the_job_with_its_reason(
     assert (status.state, status.bad_input) == ("failed", True)
     assert status.error == f"{B} has refused job {asked.job}: not\\x1b[2J this table (by {ANN})"
     _assert_nothing_held(federation)
-    await federation.close()
 
 
 async def test_a_wait_survives_both_restarts(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
@@ -169,7 +166,6 @@ async def test_a_wait_survives_both_restarts(tmp_path: Path, certificates: dict[
     assert status.state == "finished"
     assert status.attempt == 2
     assert wrong(federation, "boosting") == ""
-    await federation.close()
 
 
 async def test_an_interrupted_job_resumes_without_another_approval(
@@ -198,7 +194,6 @@ async def test_an_interrupted_job_resumes_without_another_approval(
     assert approvals(federation, B).state(the_one(federation, B)) == "expired"
     approvals(federation, B).clock = held  # as if the clock had been wrong: the approval holds again
     assert (await federation.jobs.wait("job")).state == "finished"
-    await federation.close()
 
 
 async def test_other_jobs_go_on_and_a_wait_has_an_end(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
@@ -218,4 +213,3 @@ async def test_other_jobs_go_on_and_a_wait_has_an_end(tmp_path: Path, certificat
     assert len(lines) == 4  # submitted, attempt, waiting, ended: no line a question
     assert (await federation.jobs.cancel("job")).state == "cancelled"
     assert approvals(federation, B).listed() == []
-    await federation.close()

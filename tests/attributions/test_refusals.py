@@ -79,7 +79,6 @@ async def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
         federation.kill(party)
         federation.start(party)
     assert (await federation.predict(asked(attributions=True))).state == "finished"
-    await federation.close()
 
 
 async def test_a_party_that_keeps_other_entries_than_for_the_score(
@@ -102,4 +101,3 @@ async def test_a_party_that_keeps_other_entries_than_for_the_score(
     for state in federation.states.values():
         assert list((state / "predictions").iterdir()) == []
     assert (await federation.predict(asked("truth", attributions=True))).state == "finished"
-    await federation.close()

@@ -113,7 +113,6 @@ def test_no_secret_is_in_a_file_or_a_message_and_workers_forget(tmp_path: Path) 
         assert (await federation.train(JOB)).state == "finished"
         for party in PARTIES:
             assert federation.remembered(party) == {}
-        await federation.close()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))

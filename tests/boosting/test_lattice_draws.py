@@ -203,4 +203,3 @@ async def test_the_ninth_attempt_is_refused(refuses: str, tmp_path: Path, monkey
     said = {message.word for message in federation.log[before:]} & {"candidate_count", "candidate_sums"}
     assert said == ({"candidate_count"} if refuses == "feature-b" else set())
     assert "attempt 9 of a job on a lattice: sums are hidden in 8 attempts together" in status.error
-    await federation.close()

@@ -66,7 +66,6 @@ def _train(
         status = await federation.train(spec(params, len(here.blocks), scheme=LATTICE))
         assert (status.state, status.error) == ("finished", "")
         assert_oracles_model(federation.states, here.oracle(params))
-        await federation.close()
 
     with pytest.MonkeyPatch.context() as patch:
         chosen = take_way(patch, way)

@@ -261,7 +261,6 @@ async def test_false_contents_are_named_and_not_kept(
     assert re.search(message, status.error), status.error
     assert status.seconds < 100
     await resumes(federation)
-    await federation.close()
 
 
 async def test_transforms_that_are_not_exact_enough_end_the_attempt_by_name(
@@ -277,4 +276,3 @@ async def test_transforms_that_are_not_exact_enough_end_the_attempt_by_name(
     assert status.state == "interrupted"
     assert re.search("label-holder: encrypted histograms, encrypt: a limb is .* from a whole number", status.error)
     await resumes(federation)
-    await federation.close()

@@ -48,7 +48,6 @@ async def test_contents_of_another_time_are_no_sums(
     assert status.state == "failed"
     assert re.search(f"Malformed: .*{NO_SUM}", status.error), status.error
     await resumes(federation)
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -74,7 +73,6 @@ async def test_nodes_whose_records_are_not_known_are_not_summed(
     assert (status.state, sent) == ("failed", [])
     assert "OutOfOrder: the records of node 2 of tree 0 are not known at this party" in status.error
     await resumes(federation)
-    await federation.close()
 
 
 async def test_words_of_more_nodes_than_are_built(tmp_path: Path) -> None:
@@ -100,7 +98,6 @@ async def test_words_of_more_nodes_than_are_built(tmp_path: Path) -> None:
     assert "Malformed: label-holder sent words of more nodes than are built in tree 0" in status.error
     await asyncio.gather(*further, return_exceptions=True)
     await resumes(federation)
-    await federation.close()
 
 
 async def test_words_that_come_again_with_other_content_are_a_conflict(tmp_path: Path) -> None:

@@ -88,4 +88,3 @@ async def test_the_manifest_tells_the_importance_of_parties_in_the_trees_that_ar
         assert row["weight"] == len(own)
         assert row["gain"] == pytest.approx(sum(split.gain for split in own) / len(own), rel=1e-7)
         assert row["cover"] == pytest.approx(sum(split.cover for split in own) / len(own), rel=1e-7)
-    await federation.close()

@@ -69,7 +69,6 @@ def test_the_federation_finds_the_oracles_model_of_the_same_cuts(
         trained = await federation.train(spec(PARAMS, 2))
         assert (trained.state, trained.error) == ("finished", "")
         assert_oracles_model({name: federation.state(name) for name in here.tables}, oracle)
-        await federation.close()
 
     run(main())
 
@@ -88,7 +87,6 @@ async def test_a_damaged_row_group_ends_the_job_before_a_message(tmp_path: Path)
     assert failed.state == "failed"
     assert "row group 2 of 3, column 'b1' cannot be decoded; is the Parquet file damaged?" in failed.error
     assert {message.sender for message in federation.log} & {message.to for message in federation.log} == set()
-    await federation.close()
 
 
 @pytest.mark.second_tier

@@ -63,7 +63,6 @@ async def test_after_early_stopping_the_best_round_is_reported(tmp_path: Path, m
     assert line in _shown(monkeypatch, status).splitlines()
     assert progress_view.status_dict(status)["used_trees"] == oracle.best_round + 1
     assert "trees used" not in _shown(monkeypatch, jobs_pb2.JobStatus(kind="train", stored_trees=3, used_trees=3))
-    await federation.close()
 
 
 @pytest.mark.second_tier
@@ -84,7 +83,6 @@ async def test_a_resumed_job_reports_the_published_model(word: str, tmp_path: Pa
     federation.start("coordinator")
     assert (federation.state(LABEL_HOLDER) / "models" / "job").is_dir()
     _assert_model_s(await federation.resume(), federation)
-    await federation.close()
 
 
 async def test_trees_are_counted_once_they_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +114,6 @@ async def test_trees_are_counted_once_they_are_stored(tmp_path: Path, monkeypatc
     federation.start(PARTIES[1])
     status = await federation.resume()
     assert (status.state, status.stored_trees, status.used_trees) == ("finished", 3, 3)
-    await federation.close()
 
 
 async def test_steps_of_predictions_are_no_trees(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -88,7 +88,6 @@ async def test_a_job_is_approved_on_a_page_and_seen_to_its_end(
     assert "boosting feature party" in (await ann.get("/models")).words
     assert "feature-b" in (await ann.get("/certificates")).words
     assert "job " in (await ann.get("/transcripts")).words
-    await federation.close()
 
 
 async def test_the_second_of_two_approvers_hears_what_the_first_decided(
@@ -116,7 +115,6 @@ async def test_the_second_of_two_approvers_hears_what_the_first_decided(
     (verdict,) = the_one(federation, B).verdicts
     assert (verdict.approver, verdict.decision) == (BEN, "refused")
     assert (await playing).state == "failed"
-    await federation.close()
 
 
 async def test_another_job_than_was_shown_is_not_approved(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
@@ -140,7 +138,6 @@ async def test_another_job_than_was_shown_is_not_approved(tmp_path: Path, certif
     assert "job job is not the one that was shown (digest 000000000000" in told.words
     assert federation.node(B).approvals.state(the_one(federation, B)) == "waiting"
     playing.cancel()
-    await federation.close()
 
 
 async def test_only_the_policys_approvers_are_shown_anything(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
@@ -157,4 +154,3 @@ async def test_only_the_policys_approvers_are_shown_anything(tmp_path: Path, cer
     federation.node(B).go_by(config.under(config.policy.model_copy(update={"approval": "none", "approvers": []})))
     with pytest.raises(Refused, match="ann is no approver"):
         await overview.show(ANN, overview_pb2.AskedView(view="running"))
-    await federation.close()

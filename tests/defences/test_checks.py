@@ -94,4 +94,3 @@ async def test_a_job_that_is_refused_does_no_step(params: TreeParams, tmp_path: 
     assert (status.state, status.bad_input) == ("failed", True)
     assert f"{party}: {next(iter(asked))}" in status.error
     assert {message.word for message in federation.log} <= {"prepare", "leave"}
-    await federation.close()

@@ -53,7 +53,6 @@ async def test_paths_too_few_to_hide(party: str, fault: str, protocol: str, tmp_
     assert not {"leaf_entries", "leaf_sums", "lattice_columns", "lattice_sums"} & set(kinds)
     status = await federation.predict(predict_request(model="job"))
     assert status.state == "finished"
-    await federation.close()
 
 
 def _layout(outputs: list[tuple[int, ...]]) -> exchange_pb2.PeerMessage:
@@ -103,6 +102,5 @@ def test_paths_enough_to_hide(tmp_path: Path) -> None:
         status = await federation.predict(asked("many"))
         assert (status.state, status.error) == ("finished", "")
         assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, 40)
-        await federation.close()
 
     run(main())

@@ -53,7 +53,6 @@ def test_degrade_in_the_middle(tmp_path: Path) -> None:
         assert table.column("guessed").to_pylist() == pytest.approx([0.0, 0.0, *guessed[2:]], abs=1e-12)
         assert max(guessed[2:]) > 0
         assert blocks_of(federation, "p", 2) == [0, 1]
-        await federation.close()
 
     run(main())
 
@@ -78,7 +77,6 @@ def test_degrade_from_the_start(away: list[str], tmp_path: Path) -> None:
         assert table.column("guessed").to_pylist() == pytest.approx(expected, abs=1e-12)
         made = [count.name for each in status.accounts for count in each.account.ciphertexts if count.count]
         assert bool(made) != alone
-        await federation.close()
 
     run(main())
 
@@ -107,4 +105,3 @@ async def test_exact_scores_stay_when_only_the_file_was_left(protocol: str, tmp_
     assert (status.scored, status.records) == (N, N)
     assert table.column("score").to_pylist() == pytest.approx(EXACT, abs=1e-9)
     assert table.column("guessed").to_pylist() == [0.0] * N
-    await federation.close()

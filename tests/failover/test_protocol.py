@@ -88,7 +88,6 @@ def test_degrade_in_the_middle(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         assert sum("goes on without feature-b, which does not answer" in text for text in caplog.messages) == 2
         assert list((federation.state(LABEL_HOLDER) / "jobs").iterdir()) == []
         assert list(federation.jobs.status("p")[0].away) == [B]
-        await federation.close()
 
     run(main())
 
@@ -113,7 +112,6 @@ def test_degrade_from_the_start(away: list[str], alignment: str, tmp_path: Path)
             assert table.column("score").to_pylist() == pytest.approx([s for (s,) in scores], abs=1e-9)
             assert table.column("guessed").to_pylist() == pytest.approx(shares, abs=1e-12)
         assert table.column("id").to_pylist() == [f"r{16 + i:05d}" for i in range(N)]
-        await federation.close()
 
     run(main())
 
@@ -177,7 +175,6 @@ async def test_retry_goes_on_with_the_records_without_a_score(protocol: str, tmp
         assert (list(status.away), status.attempt) == ([], 2)
         assert blocks_of(federation, job, 1) == [0, 1]
         assert blocks_of(federation, job, 2) == [0, 1]
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -201,7 +198,6 @@ async def test_who_is_away_is_said_and_resuming_goes_on(policy: str, tmp_path: P
     assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16)
     assert blocks_of(federation, "p", status.attempt) == [0]
     assert list((federation.state(LABEL_HOLDER) / "jobs").iterdir()) == []
-    await federation.close()
 
 
 async def test_a_table_that_changed_is_not_mixed_with_scores_of_the_old_one(tmp_path: Path) -> None:
@@ -221,7 +217,6 @@ async def test_a_table_that_changed_is_not_mixed_with_scores_of_the_old_one(tmp_
     assert "is not the table of which records have been predicted in an earlier attempt" in status.error
     await federation.jobs.cancel("p")
     assert list((federation.state(LABEL_HOLDER) / "jobs").iterdir()) == []
-    await federation.close()
 
 
 async def test_a_label_holder_that_is_away_ends_it(tmp_path: Path) -> None:
@@ -234,4 +229,3 @@ async def test_a_label_holder_that_is_away_ends_it(tmp_path: Path) -> None:
     assert status.state == "interrupted"
     assert "label-holder did not answer for 12 s" in status.error
     assert list(status.away) == []
-    await federation.close()

@@ -111,7 +111,6 @@ async def test_a_resumed_forest_shares_its_labels_once_per_attempt(name: str, wo
     parts = 1 if job is JOB else 2  # words of records, and of zeros
     assert words.count(words_of) / parts == words.count("public_key") == 2
     assert_oracles_model(federation.states, oracle)
-    await federation.close()
 
 
 async def test_sums_over_another_draw_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +131,6 @@ async def test_sums_over_another_draw_are_noticed(tmp_path: Path, monkeypatch: p
     status = await federation.train(JOB)
     assert status.state == "failed"
     assert "do not have the sums that its owner offered" in status.error
-    await federation.close()
 
 
 @pytest.mark.parametrize(
@@ -154,4 +152,3 @@ async def test_classes_that_fit_no_plaintext(
     assert (status.state, status.bad_input) == ("failed", True)
     assert re.search(said, status.error), status.error
     assert not any(message.word == "record_digest" for message in federation.log)
-    await federation.close()

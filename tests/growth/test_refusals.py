@@ -63,7 +63,6 @@ def test_winning_places_say_nothing_of_candidates(tmp_path: Path) -> None:
             federation.tamper = keep
             assert (await federation.train(spec(params, obfuscation="standard"), job)).state == "finished"
             found.append(_places(federation, job, bins, told))
-        await federation.close()
 
     run(main())
     one, two = found
@@ -108,7 +107,6 @@ def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp_path:
         federation.hook = look
         assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
         assert [workers.held(party) for party in PARTIES] == [set()] * 3
-        await federation.close()
 
     run(main())
     assert seen["choose_splits"] == {LABEL_HOLDER: {"owner"}}
@@ -140,7 +138,6 @@ async def test_workers_forget_a_job_that_does_not_finish(end: str, tmp_path: Pat
     assert during == [{"owner"}, {"sums"}, {"sums"}]
     assert status.state == end
     assert [workers.held(party) for party in PARTIES[:2]] == [set()] * 2
-    await federation.close()
 
 
 def _trained(folder: Path, here: Any, params: BoostingParams) -> list[tuple[str, PeerMessage]]:
@@ -157,7 +154,6 @@ def _trained(folder: Path, here: Any, params: BoostingParams) -> list[tuple[str,
         trained = await federation.train(spec(params))
         assert (trained.state, trained.error) == ("finished", "")
         assert_oracles_model(federation.states, here.oracle(params))
-        await federation.close()
 
     run(main())
     return parcels

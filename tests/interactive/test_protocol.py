@@ -52,7 +52,6 @@ async def test_what_a_round_asks_about(form: str, tmp_path: Path) -> None:
         assert all(len(trees) == 1 for trees in walked)
         order = [min(trees) for trees in walked]
         assert order == sorted(order)
-    await federation.close()
 
 
 def test_stages_follow_from_the_shape_of_the_trees() -> None:

@@ -50,7 +50,6 @@ async def test_without_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         )
         assert sent == []
         assert (await federation.predict(asked("q", protocol="interactive"))).state == "finished"
-    await federation.close()
 
 
 @pytest.mark.second_tier
@@ -69,7 +68,6 @@ def test_paths_enough_to_hide(tmp_path: Path) -> None:
         assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
         paillier = await federation.predict(asked("q", protocol="eini"))
         assert "takes no part" in paillier.error
-        await federation.close()
 
     run(main())
 
@@ -111,4 +109,3 @@ async def test_a_key_below_what_a_policy_demands(policy: str, said: str, party: 
         f"{party} takes no part in a job {said} {policy} = {math.floor(bits) + 1}; .* by eini", status.error
     )
     assert not {name_of(parcel) for parcel in parcels} & {"lattice_columns", "lattice_sums"}
-    await federation.close()

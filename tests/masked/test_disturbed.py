@@ -49,7 +49,6 @@ async def test_a_party_that_drops_out_is_named(policy: str, word: str, tmp_path:
         status = await federation.resume("p")
         assert (status.state, status.error) == ("finished", "")
         assert (scores_of(status.predictions) == expected).all()
-        await federation.close()
 
 
 async def test_an_attempt_has_masks_of_its_own(tmp_path: Path) -> None:
@@ -79,4 +78,3 @@ async def test_an_attempt_has_masks_of_its_own(tmp_path: Path) -> None:
         for sender in (RECIPIENT, LAST):
             first, second = (np.frombuffer(shares[sender, attempt], dtype="<u8") for attempt in (1, 2))
             assert not np.isin(first, second).any()
-        await federation.close()

@@ -91,4 +91,3 @@ async def test_a_kill_draws_no_second_noise(served: bool, tmp_path: Path, monkey
                 noised = sent.pop(sources[leaf >> 1], b"")
                 assert len(set(sent.values())) <= 1
                 assert noised not in sent.values()
-        await federation.close()

@@ -28,7 +28,6 @@ def _train(folder: Path, here: World, params: PivodlParams, faults: Faults | Non
         assert (status.state, status.error) == ("finished", "")
         assert_central_model(federation.states, model)
         assert_oracles_model(federation.states, oracle(here, params))
-        await federation.close()
 
     run(main())
     return sum(len(tree.splits) for tree in model.trees)
@@ -88,4 +87,3 @@ async def test_private_set_intersection_aligns_the_records(tmp_path: Path) -> No
         assert_central_model(federation.states, model)
         for state in federation.states.values():
             assert manifest(state)["params"]["instance_threshold"] == params.instance_threshold
-        await federation.close()

@@ -186,7 +186,6 @@ async def test_every_policy_must_allow_the_papers_steps(party: str, tmp_path: Pa
         status = await federation.resume()
         assert (status.state, status.error) == ("finished", "")
         assert_central_model(federation.states, centralised(SPREAD, params))
-        await federation.close()
 
 
 def _opens_all(self: Divisions, child: int, rows: Any) -> bool:

@@ -79,7 +79,6 @@ async def test_killed_at_a_message_it_is_resumed(story: str, turn: int, tmp_path
                 status = await federation.resume(job)
         assert killed
         _assert_same(federation, story, status, whole)
-    await federation.close()
 
 
 @pytest.mark.parametrize("story", [pytest.param(name, marks=pytest.mark.second_tier(but=3)) for name in STORIES])
@@ -92,4 +91,3 @@ async def test_a_bad_network_changes_nothing(story: str, tmp_path: Path) -> None
     federation.faults = Faults(seed=3, drop=0.1, lose_reply=0.1, double=0.1, delay_s=0.5, late_s=3.0)
     for number in range(2):
         _assert_same(federation, story, await play(federation, story, f"p{number}"), whole)
-    await federation.close()

@@ -194,4 +194,3 @@ async def test_a_subset_and_a_served_model_are_not_evaluated(tmp_path: Path) -> 
         for more, said in (({"records_file": "some.txt"}, "would tell the label of one"), ({"serve": True}, "served")):
             with pytest.raises(ConfigError, match=said):
                 await federation.predict(_asked(**more))
-        await federation.close()

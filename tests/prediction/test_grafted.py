@@ -64,7 +64,6 @@ def test_every_way_gives_a_record_the_value_of_its_subtree(model: str, change: C
             assert (status.state, status.error) == ("finished", ""), way
             within = 1e-3 if way == "eini-lattice" else 1e-9
             np.testing.assert_allclose(_scores(status.predictions), expected, rtol=0, atol=within, err_msg=way)
-        await federation.close()
 
     run(main())
 
@@ -87,7 +86,6 @@ async def test_explanations_say_which_values_the_label_holder_decides_alone(tmp_
             assert len(path["conditions"]) == path["leaf"].bit_length() - 1 + covered
             said += covered
     assert said > 12
-    await federation.close()
 
 
 def _refit_only(folder: Path) -> None:
@@ -134,7 +132,6 @@ async def test_what_would_show_private_values_is_refused_before_any_work(case: s
         "leave",
         "account",
     }
-    await federation.close()
 
 
 def _other_shape(lines: list[dict[str, Any]]) -> None:
@@ -174,7 +171,6 @@ async def test_repaired_trees_that_are_not_of_this_model_are_named(
     status = await federation.predict(predict_request(model="job"))
     assert status.state == "failed"
     assert reason in status.error
-    await federation.close()
 
 
 @pytest.mark.parametrize("way", WAYS)

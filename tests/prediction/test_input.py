@@ -92,7 +92,6 @@ async def test_a_prediction_on_bad_input_fails_and_leaves_the_model(case: str, t
         assert list((state / "jobs").iterdir()) == []
         with pytest.raises(UnknownJob, match="holds no job 'p'"):
             await ask(federation, party, with_word("account", job="p"))
-    await federation.close()
 
 
 async def test_a_prediction_needs_a_finished_training(tmp_path: Path) -> None:
@@ -110,7 +109,6 @@ async def test_a_prediction_needs_a_finished_training(tmp_path: Path) -> None:
         await federation.predict(predict_request(model="job", job="p"))
     with pytest.raises(ConfigError, match="'No name' is not a name for a job"):
         await federation.predict(predict_request(model="job", job="No name"))
-    await federation.close()
 
 
 async def test_a_party_that_lost_its_shard_says_so(tmp_path: Path) -> None:
@@ -122,4 +120,3 @@ async def test_a_party_that_lost_its_shard_says_so(tmp_path: Path) -> None:
     status = await federation.predict(predict_request(model="job", job="p"))
     assert status.state != "finished"
     assert re.search(r"there is no model 'job' in .*feature-c", status.error), status.error
-    await federation.close()

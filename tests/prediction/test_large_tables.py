@@ -60,7 +60,6 @@ async def test_streamed_tables_have_the_same_predictions(
         files.append(pq.read_table(status.predictions))
     assert files[0].equals(files[1])
     assert files[0].equals(files[2])
-    await federation.close()
 
 
 async def test_streamed_tables_and_masked_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +71,6 @@ async def test_streamed_tables_and_masked_sums(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setattr(streamed_reading, "STREAMED", 0)
         status = await predicted(federation, block=7)
         assert (scores_of(status.predictions) == implied_scores(federation.states, here)).all()
-        await federation.close()
 
 
 def test_a_damaged_row_group_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +91,5 @@ def test_a_damaged_row_group_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         status = await federation.predict(predict_request(model="job", table="predict"))
         assert (status.state, status.bad_input, status.predictions) == ("failed", True, "")
         assert f"row group 2 of 3, column {columns[-1]!r}" in status.error
-        await federation.close()
 
     run(main())

@@ -75,4 +75,3 @@ async def test_sources_of_all_kinds_give_the_oracles_model(tmp_path: Path) -> No
     request = predict_request(model="job", table="train", records_file="ids.jsonl", block=3)
     predicted = await federation.predict(request)
     assert (predicted.state, predicted.error, predicted.records) == ("finished", "", 2)
-    await federation.close()

@@ -111,7 +111,6 @@ async def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_
         assert fault in str(refusal.value)
     with pytest.raises(ConfigError, match="format and serve do not go together: a served model writes no file"):
         federation.jobs.predict(predict_request(model="job", format="csv", serve=True))
-    await federation.close()
 
 
 async def test_a_class_in_json(tmp_path: Path) -> None:
@@ -122,7 +121,6 @@ async def test_a_class_in_json(tmp_path: Path) -> None:
     folder = federation.state(LABEL_HOLDER) / "models" / "job"
     assert manifest(federation.state(LABEL_HOLDER))["class_type"] == "int8"
     assert describe(folder)["classes"] == [-5, 7]
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -135,7 +133,6 @@ async def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None
     status = await federation.predict(predict_request(model="job"))
     assert (status.state, status.bad_input) == ("failed", True)
     assert f"the id column is called {column!r}, as a column of the predictions is" in status.error
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -164,7 +161,6 @@ async def test_answers_to_clients(labels: pa.DataType, told: Any, classes: list[
         assert type(row["prediction"]) is type(classes[0])
     described = model_reply(federation.node(LABEL_HOLDER).served_models.describe("app", ""))
     assert [(type(value), value) for value in described.classes] == [(type(value), value) for value in classes]
-    await federation.close()
 
 
 def test_attributions(tmp_path: Path) -> None:

@@ -103,7 +103,6 @@ async def test_a_forbidden_address_is_refused_before_it_is_called(tmp_path: Path
     assert status.state == "failed"
     assert "feature-b does not call" in status.error
     assert "feature-b" not in called
-    await federation.close()
 
 
 #: What a dialer finds at addresses that are no peer's, as it says, and the seconds that it takes.

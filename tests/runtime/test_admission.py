@@ -71,7 +71,6 @@ async def test_who_asks_for_which_job_is_checked_for_every_word(
                 await ask(federation, party, with_word(name, job="other"))
             with pytest.raises(UnknownJob, match="attempt 2 of job job has not been prepared here"):
                 await ask(federation, party, with_word(name, attempt=2))
-    await federation.close()
 
 
 async def test_what_is_no_name_of_a_job_is_not_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -108,7 +107,6 @@ async def test_a_word_of_another_role_is_refused(party: str, jobs: tuple[Conduct
         for name in set(WORDS) - own:
             with pytest.raises(OutOfOrder, match=f"{party} does not do {name} in job {job}"):
                 await ask(federation, party, with_word(name, job=job))
-    await federation.close()
 
 
 async def test_a_step_without_content_and_a_job_of_others_are_refused(tmp_path: Path) -> None:
@@ -122,4 +120,3 @@ async def test_a_step_without_content_and_a_job_of_others_are_refused(tmp_path: 
     request.setup.prepare.spec.feature_parties.append(PARTIES[2])
     with pytest.raises(Refused, match=f"{FEATURE} is not a party of job job"):
         await ask(federation, FEATURE, request)
-    await federation.close()

@@ -113,7 +113,6 @@ async def test_a_cut_line_is_named_and_heals(
     federation.hook = None
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
-    await federation.close()
 
 
 async def test_an_asleep_party_is_noticed_by_its_silence(tmp_path: Path) -> None:
@@ -136,4 +135,3 @@ async def test_an_asleep_party_is_noticed_by_its_silence(tmp_path: Path) -> None
     assert status.seconds < 30
     asleep.step = awake  # type: ignore[method-assign]
     assert (await federation.resume()).state == "finished"
-    await federation.close()

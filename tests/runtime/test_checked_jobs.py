@@ -66,7 +66,6 @@ async def test_a_job_that_could_begin_leaves_no_trace(name: str, tmp_path: Path)
     assert not any(federation.node(party)._sessions for party in PARTIES)
     assert list(federation.jobs.status("")) == []
     assert (await federation.train(job)).state == "finished"
-    await federation.close()
 
 
 @pytest.mark.parametrize("waits_for", [{"approval": "manual", "approvers": ["ann"]}, {"operators": ["operator"]}])
@@ -90,7 +89,6 @@ async def test_a_job_that_would_wait_for_people_is_said_to(
     assert [answer.error for answer in answers] == [""] * 3
     assert sorted(prepared) == sorted(set(PARTIES) - {FEATURE})
     assert federation.node(FEATURE).approvals.listed() == []
-    await federation.close()
 
 
 async def test_all_refusals_come_together(tmp_path: Path) -> None:
@@ -112,7 +110,6 @@ async def test_all_refusals_come_together(tmp_path: Path) -> None:
     assert "parquet" not in answers[FEATURE]
     assert OTHER in answers[OTHER]
     assert "train.parquet" in answers[OTHER]
-    await federation.close()
 
 
 async def test_a_coordinator_that_is_not_obeyed_checks_nothing(tmp_path: Path) -> None:
@@ -122,7 +119,6 @@ async def test_a_coordinator_that_is_not_obeyed_checks_nothing(tmp_path: Path) -
     answers = await _checked(federation)
     assert answers[FEATURE].startswith(f"coordinator is not a coordinator that {FEATURE} obeys")
     assert {answers[LABEL_HOLDER], answers[OTHER]} == {""}
-    await federation.close()
 
 
 async def test_a_party_that_is_away_is_one_answer_of_several(tmp_path: Path) -> None:
@@ -137,7 +133,6 @@ async def test_a_party_that_is_away_is_one_answer_of_several(tmp_path: Path) -> 
     assert {answers[LABEL_HOLDER], answers[FEATURE]} == {""}
     with pytest.raises(ConfigError, match="knows no party"):
         await _checked(federation, _with_party("nobody"))
-    await federation.close()
 
 
 def _with_party(name: str) -> setup_pb2.JobSpec:
@@ -159,7 +154,6 @@ async def test_noisy_labels_are_neither_drawn_nor_charged(budget: float, refused
     assert ("label_budget = 0.5" in answers[LABEL_HOLDER]) is refused
     assert bool(answers[LABEL_HOLDER]) is refused
     assert _held(federation) == before
-    await federation.close()
 
 
 def test_one_check_at_a_time_and_none_without_room(tmp_path: Path) -> None:
@@ -191,7 +185,6 @@ def test_one_check_at_a_time_and_none_without_room(tmp_path: Path) -> None:
         assert (await federation.train(JOB)).state == "finished"
         assert said == [f"{OTHER} has 1 jobs under way (most_jobs = 1 in its file)"]
         assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
 
     run(main())
 
@@ -217,7 +210,6 @@ def test_a_name_that_a_party_has_for_another_job_is_said(tmp_path: Path) -> None
         after = await _checked(federation, by="second")
         for party in PARTIES:
             assert f"{party}: there are files of another job of this name" in after[party]
-        await federation.close()
 
     run(main())
 
@@ -233,4 +225,3 @@ async def test_the_table_of_a_check_is_let_go(
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: policy})
     await _checked(federation)
     assert len(looks) == len(PARTIES)
-    await federation.close()

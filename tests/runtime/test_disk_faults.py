@@ -42,7 +42,6 @@ async def test_a_full_disk_while_a_job_opens(party: str, tmp_path: Path) -> None
     assert status.error == f"{party}: prepare: No space left on device: {file}; then: treetap resume job"
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
-    await federation.close()
 
 
 async def test_a_transcript_that_cannot_be_written(tmp_path: Path) -> None:
@@ -59,7 +58,6 @@ async def test_a_transcript_that_cannot_be_written(tmp_path: Path) -> None:
     assert status.error.partition(": ")[0] in PARTIES
     assert ": prepare: No space left on device: 000001.log; then: treetap resume job" in status.error
     assert (await federation.resume()).state == "finished"
-    await federation.close()
 
 
 async def test_files_that_cannot_be_deleted(tmp_path: Path) -> None:
@@ -75,4 +73,3 @@ async def test_files_that_cannot_be_deleted(tmp_path: Path) -> None:
     assert f"{party} did not confirm it and may still hold files: treetap cancel job repeats it" in status.error
     assert (await federation.jobs.cancel("job")).error == "cancelled by an operator"
     assert [list((state / "jobs").iterdir()) for state in federation.states.values()] == [[], [], []]
-    await federation.close()

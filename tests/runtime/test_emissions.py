@@ -137,7 +137,6 @@ def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
         _assert_declared(declared, federation.real, drawn=one_role)
-        await federation.close()
 
     run(main())
 
@@ -160,7 +159,6 @@ async def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) ->
     assert (status.state, status.error) == ("finished", "")
     declared = sent_in_prediction(federation.opening(), COORDINATOR)
     _assert_declared(declared, federation.real, {"split_names": {"FEATURE_NAME", "TOPOLOGY"}})
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -177,7 +175,6 @@ async def test_a_served_model_sends_what_it_declares(protocol: str, tmp_path: Pa
         await ask_as_client(federation, *IDS, client=CLIENT)
     await asyncio.sleep(1)  # clients are answered before the coordinator is
     _assert_declared(sent_in_prediction(federation.opening(), COORDINATOR), federation.real)
-    await federation.close()
 
 
 def test_every_protocol_is_watched_here() -> None:

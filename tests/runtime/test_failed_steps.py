@@ -61,7 +61,6 @@ async def test_after_a_failure_the_attempt_is_over_at_that_party(
     assert (await ask(federation, LABEL_HOLDER, prepare)).setup.prepared.aligned_attempt == 1
     await ask(federation, LABEL_HOLDER, with_word("leave", attempt=2))
     assert federation.node(LABEL_HOLDER)._sessions == {}
-    await federation.close()
 
 
 async def test_a_job_whose_step_failed_can_be_resumed(tmp_path: Path) -> None:
@@ -75,7 +74,6 @@ async def test_a_job_whose_step_failed_can_be_resumed(tmp_path: Path) -> None:
     federation.tamper = None
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
-    await federation.close()
 
 
 async def test_a_failure_whose_answer_was_lost_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,4 +95,3 @@ async def test_a_failure_whose_answer_was_lost_is_told_again(tmp_path: Path, mon
     assert failed == ["job"]
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
-    await federation.close()

@@ -61,4 +61,3 @@ async def test_a_round_trip_of_600_ms_trains_and_predicts(
         for form in ("batched", "per-tree"):
             status = await federation.predict(predict_request(model="job", job=form, form=form))
             assert status.state == "finished", status.error
-        await federation.close()

@@ -58,7 +58,6 @@ async def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> 
     federation.kill(COORDINATOR)
     federation.start(COORDINATOR)
     assert [each.state for each in federation.jobs.status("")] == ["cancelled"]
-    await federation.close()
 
 
 async def test_a_job_that_publishes_is_not_cancelled(tmp_path: Path) -> None:
@@ -79,7 +78,6 @@ async def test_a_job_that_publishes_is_not_cancelled(tmp_path: Path) -> None:
     for party, state in federation.states.items():
         assert [path.name for path in (state / "models").iterdir()] == (["job"] if party in published else [])
         assert list((state / "jobs").iterdir()) == []
-    await federation.close()
 
 
 async def test_a_job_that_is_being_cancelled_is_not_resumed(tmp_path: Path) -> None:
@@ -94,7 +92,6 @@ async def test_a_job_that_is_being_cancelled_is_not_resumed(tmp_path: Path) -> N
             federation.jobs.resume("job")
         await asyncio.sleep(0)
     assert (await cancelling).state == "cancelled"
-    await federation.close()
 
 
 async def test_bad_input_on_the_way_back_costs_no_tree(tmp_path: Path) -> None:
@@ -122,7 +119,6 @@ async def test_bad_input_on_the_way_back_costs_no_tree(tmp_path: Path) -> None:
     assert_oracles_model(federation.states, ORACLE)
     begun = [r.round for kind, _, r in federation.conducted if kind == "begin" and name_of(r) == "begin_tree"]
     assert begun.count(0) == 1
-    await federation.close()
 
 
 async def test_a_name_that_is_used_twice_mixes_nothing(tmp_path: Path) -> None:
@@ -138,7 +134,6 @@ async def test_a_name_that_is_used_twice_mixes_nothing(tmp_path: Path) -> None:
     assert "there are files of another job of this name" in status.error
     assert_oracles_model(federation.states, ORACLE)
     assert (await federation.train(JOB, "other")).state == "finished"
-    await federation.close()
 
 
 async def test_a_party_that_left_the_configuration_does_not_keep_its_jobs_alive(tmp_path: Path) -> None:
@@ -150,7 +145,6 @@ async def test_a_party_that_left_the_configuration_does_not_keep_its_jobs_alive(
     del federation.jobs._parties.addresses[PARTIES[2]]
     assert (await federation.jobs.cancel("job")).state == "cancelled"
     assert list((federation.state(PARTIES[0]) / "jobs").iterdir()) == []
-    await federation.close()
 
 
 async def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +170,6 @@ async def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pyt
     assert [status.state for status in federation.jobs.status("job")] == ["interrupted"]
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
-    await federation.close()
 
 
 @pytest.mark.parametrize("name", ["../evil", "", "a b", "Ä"])
@@ -194,7 +187,6 @@ async def test_names_that_are_none_reach_no_file(name: str, tmp_path: Path) -> N
         with pytest.raises(UnknownJob):
             federation.jobs.status(name)
     assert (tmp_path / COORDINATOR / "evil.jsonl").read_bytes() == before
-    await federation.close()
 
 
 async def test_a_damaged_journal_hides_its_own_job_only(tmp_path: Path) -> None:
@@ -231,7 +223,6 @@ async def test_a_damaged_journal_hides_its_own_job_only(tmp_path: Path) -> None:
         value = federation.jobs._metrics.registry.get_sample_value
         assert value("treetap_jobs", {"state": "damaged"}) == 3
     assert not (journal / "draft.jsonl.part").exists()
-    await federation.close()
 
 
 async def test_cancelling_waits_for_nobody_who_is_away(tmp_path: Path) -> None:
@@ -253,7 +244,6 @@ async def test_cancelling_waits_for_nobody_who_is_away(tmp_path: Path) -> None:
     known[PARTIES[1]] = address
     assert (await federation.jobs.cancel("job")).state == "cancelled"
     assert list((federation.state(PARTIES[1]) / "jobs").iterdir()) == []
-    await federation.close()
 
 
 async def test_a_finished_job_stays_finished(tmp_path: Path) -> None:
@@ -277,7 +267,6 @@ async def test_a_finished_job_stays_finished(tmp_path: Path) -> None:
     with pytest.raises(UnknownJob, match="there is no job 'none'"):
         await federation.jobs.cancel("none")
     assert_oracles_model(federation.states, ORACLE)
-    await federation.close()
 
 
 async def test_a_running_job_cannot_be_resumed_beside_itself(tmp_path: Path) -> None:
@@ -293,7 +282,6 @@ async def test_a_running_job_cannot_be_resumed_beside_itself(tmp_path: Path) -> 
     assert (first.state, second.state) == ("finished", "finished")
     for job in ("job", "second"):
         assert_oracles_model(federation.states, ORACLE, job)
-    await federation.close()
 
 
 async def test_a_watcher_sees_the_job_from_phase_to_phase_until_its_end(tmp_path: Path) -> None:
@@ -312,7 +300,6 @@ async def test_a_watcher_sees_the_job_from_phase_to_phase_until_its_end(tmp_path
     assert trees == sorted(trees)
     assert trees[-1] == 2
     assert {row.name for row in seen[-1].phases} == set(phases)
-    await federation.close()
 
 
 async def test_a_slow_watcher_is_told_the_end(tmp_path: Path) -> None:
@@ -325,7 +312,6 @@ async def test_a_slow_watcher_is_told_the_end(tmp_path: Path) -> None:
     await federation.jobs.wait("job")
     assert first.state == "running"
     assert [status.state async for status in watching] == ["finished"]
-    await federation.close()
 
 
 @pytest.mark.second_tier

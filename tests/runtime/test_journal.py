@@ -68,7 +68,6 @@ async def test_a_whole_job_reads_no_file(tmp_path: Path) -> None:
     federation.kill(COORDINATOR)
     federation.start(COORDINATOR)
     assert [status.state for status in federation.jobs.status("")] == ["finished"]
-    await federation.close()
 
 
 def test_what_others_do_to_a_file_counts(tmp_path: Path) -> None:

@@ -77,7 +77,6 @@ async def test_a_stolen_coordinator_key_and_a_second_certificate_open_no_table(s
             with pytest.raises(Refused, match=re.escape(f'peers = [..., "{second}"]')):
                 await ask(federation, FEATURE, request)
     assert list((federation.state(FEATURE) / "jobs").iterdir()) == []
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=2)
@@ -107,7 +106,6 @@ async def test_a_party_that_names_nobody_refuses_every_job_with_the_lines_to_add
     _restart(federation, party, named)
     again = federation.predict(predict_request(model="job")) if kind == "prediction" else federation.resume()
     assert (await again).state == "finished"
-    await federation.close()
 
 
 def _restart(federation: Federation, party: str, policy: dict[str, Any]) -> None:

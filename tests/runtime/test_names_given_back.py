@@ -71,7 +71,6 @@ async def test_a_refused_job_is_submitted_again_under_its_name(tmp_path: Path) -
     assert {record.attempt for record in recorded} == {1, 2, 3, 4}
     with pytest.raises(ConfigError, match=r"a job 'job' already \(finished\); choose another name$"):
         await federation.train(JOB)
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -94,7 +93,6 @@ async def test_the_first_stored_tree_binds_the_name(round_: int, tmp_path: Path)
     else:
         assert (await federation.train(JOB)).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
-    await federation.close()
 
 
 async def test_a_party_that_does_not_confirm_keeps_the_name(tmp_path: Path) -> None:
@@ -119,7 +117,6 @@ async def test_a_party_that_does_not_confirm_keeps_the_name(tmp_path: Path) -> N
         await federation.train(JOB)
     federation.jobs.prune(["job"], 0, dry_run=False)
     assert (await federation.train(JOB)).state == "finished"
-    await federation.close()
 
 
 async def test_a_job_that_was_put_off_is_still_at_its_first_try(tmp_path: Path) -> None:
@@ -141,7 +138,6 @@ async def test_a_job_that_was_put_off_is_still_at_its_first_try(tmp_path: Path) 
     assert status.attempt > 1
     assert (status.state, status.released) == ("failed", True)
     await federation.jobs.wait("one")
-    await federation.close()
 
 
 async def test_a_name_is_free_only_while_the_job_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +157,6 @@ async def test_a_name_is_free_only_while_the_job_is_over(tmp_path: Path, monkeyp
     assert (await federation.jobs.cancel("job")).state == "cancelled"
     with pytest.raises(ConfigError, match=r"a job 'job' already \(cancelled\)"):
         await federation.train(JOB)
-    await federation.close()
 
 
 def _refused(path: Path, _: bytes) -> None:
@@ -177,7 +172,6 @@ async def test_nonces_that_are_open_bind_a_job_of_pivodl(kind: str, released: bo
     failed = await federation.train(small_job.JOB)
     assert (failed.state, failed.released) == ("failed", released)
     assert _no_files(federation) is released
-    await federation.close()
 
 
 async def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) -> None:
@@ -195,7 +189,6 @@ async def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) 
         assert (refused.state, refused.bad_input, refused.released) == ("failed", False, True)
     _relent(federation)
     assert (await federation.predict(predict_request(model="job", job="p"))).state == "finished"
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -231,4 +224,3 @@ async def test_a_job_that_waits_in_its_midst_keeps_its_trees(by: str, tmp_path: 
     _relent(federation)
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
-    await federation.close()

@@ -46,7 +46,6 @@ async def test_an_opening_that_fails_says_where(tmp_path: Path) -> None:
         assert (failed.state, failed.bad_input) == ("failed", True)
         assert failed.error == f"{party}: there is no model 'job' in {models}; bring a back-up of it back"
         away.rename(models)
-    await federation.close()
 
 
 async def test_a_step_that_is_interrupted_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,4 +74,3 @@ async def test_a_step_that_is_interrupted_says_where(tmp_path: Path, monkeypatch
         "interrupted",
         "a cannot reach e; details are in the log of a; then: treetap resume other",
     )
-    await federation.close()

@@ -110,7 +110,6 @@ async def test_each_class_to_each_receiver_is_asked_for_at_the_opening(name: str
         else:
             with pytest.raises(DataError, match="there is no model 'nothing'"):
                 await ask(federation, party, request)
-    await federation.close()
 
 
 def _classes(*contents: str) -> list[tuple[str, str]]:
@@ -134,7 +133,6 @@ async def test_accounts_and_farewells_are_asked_for_too(content: str, disclosure
     if word == "leave":
         with pytest.raises(Refused, match=f"{FEATURE} does not send {disclosure} to coordinator: its policy"):
             await ask(federation, FEATURE, with_word(word, job="of-nobody"))
-    await federation.close()
 
 
 @pytest.mark.parametrize("word", ["prepare", "compare_digests", "leave"])
@@ -152,4 +150,3 @@ async def test_progress_is_asked_for_too(word: str, tmp_path: Path) -> None:
         async with node._opening.setdefault("job", asyncio.Lock()):
             with pytest.raises(Refused, match=f"{LABEL_HOLDER} does not send {disclosure} to coordinator"):
                 await anext(node.step(COORDINATOR, with_word(word)))
-    await federation.close()

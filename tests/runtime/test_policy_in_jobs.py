@@ -138,7 +138,6 @@ async def test_a_step_that_breaks_a_rule_is_refused_by_its_name(name: str, tmp_p
     if not options.keys() & {"defences", "constraints"} and training_name(job) != "splitnn":
         params: Any = params_of(job)
         assert_oracles_model(federation.states, here.oracle(params) if here.categories else oracle(here, params))
-    await federation.close()
 
 
 def test_every_key_has_a_rule() -> None:
@@ -156,4 +155,3 @@ async def test_a_coordinator_that_the_policy_does_not_name_is_not_obeyed(tmp_pat
     status = await federation.train(JOB)
     assert status.state == "failed"
     assert f"coordinator is not a coordinator that {FEATURE} obeys" in status.error
-    await federation.close()

@@ -155,7 +155,6 @@ async def test_what_is_forgotten_is_gone(tmp_path: Path) -> None:
     assert (await federation.predict(predict_request(model="job", job="scores"))).state == "finished"
     assert jobs.prune(["job", "scores"], 0, dry_run=False) == ["job", "scores"]
     assert jobs.status("") == []
-    await federation.close()
 
 
 async def test_a_coordinator_forgets_by_itself(caplog: pytest.LogCaptureFixture) -> None:

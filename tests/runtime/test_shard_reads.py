@@ -133,7 +133,6 @@ async def test_a_shard_that_lost_trees_is_told_before_any_is_grown(tmp_path: Pat
     shard.write_bytes(whole)
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, HERE.oracle(params))
-    await federation.close()
 
 
 def test_handles_go_on_from_the_stored_trees() -> None:

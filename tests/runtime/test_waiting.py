@@ -51,7 +51,6 @@ async def test_two_jobs_are_under_way_and_the_others_wait_in_order(tmp_path: Pat
     assert [status.state for status in ended] == ["finished"] * 6
     assert [status.attempt for status in ended] == [1] * 6
     assert (most, began) == (2, names)
-    await federation.close()
 
 
 async def test_watchers_of_a_waiting_job_see_it_begin_and_end(tmp_path: Path) -> None:
@@ -64,7 +63,6 @@ async def test_watchers_of_a_waiting_job_see_it_begin_and_end(tmp_path: Path) ->
     assert seen[0] == "waiting"
     assert seen[-1] == "finished"
     assert list(dict.fromkeys(seen)) == ["waiting", "running", "finished"]
-    await federation.close()
 
 
 async def test_a_waiting_job_is_cancelled_without_any_party(tmp_path: Path) -> None:
@@ -78,7 +76,6 @@ async def test_a_waiting_job_is_cancelled_without_any_party(tmp_path: Path) -> N
     assert (await federation.jobs.wait("four")).state == "finished"
     cancelled = federation.jobs.status("three")[0]
     assert (cancelled.state, cancelled.attempt) == ("cancelled", 0)
-    await federation.close()
 
 
 async def test_a_job_waits_no_longer_than_it_may(tmp_path: Path) -> None:
@@ -105,7 +102,6 @@ async def test_a_job_waits_no_longer_than_it_may(tmp_path: Path) -> None:
     await federation.jobs.cancel("one")
     federation.jobs.resume("two")
     assert (await federation.jobs.wait("two")).state == "finished"
-    await federation.close()
 
 
 async def test_the_queue_outlives_the_coordinator(tmp_path: Path) -> None:
@@ -129,7 +125,6 @@ async def test_the_queue_outlives_the_coordinator(tmp_path: Path) -> None:
         assert (await federation.jobs.wait(name)).state == "finished"
     federation.jobs.resume("one")
     assert (await federation.jobs.wait("one")).state == "finished"
-    await federation.close()
 
 
 async def test_served_models_do_not_count(tmp_path: Path) -> None:
@@ -145,7 +140,6 @@ async def test_served_models_do_not_count(tmp_path: Path) -> None:
     for name in ("one", "two"):
         assert (await federation.jobs.wait(name)).state == "finished"
     await federation.jobs.cancel("served")
-    await federation.close()
 
 
 async def test_a_party_that_is_busy_puts_a_job_off(tmp_path: Path) -> None:
@@ -170,7 +164,6 @@ async def test_a_party_that_is_busy_puts_a_job_off(tmp_path: Path) -> None:
     assert status.state == "finished"
     assert status.attempt > 1
     assert federation.jobs.status("one")[0].state == "finished"
-    await federation.close()
 
 
 def test_turns_go_round_by_operator() -> None:

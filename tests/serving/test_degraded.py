@@ -318,7 +318,6 @@ async def test_only_models_that_were_trained_without_each_party_now_and_then(
     status = await federation.jobs.wait("s")
     assert (status.state, status.bad_input) == ("failed", True)
     assert "label-holder: away = 'degrade': model job was trained without party_dropout of feature-b" in status.error
-    await federation.close()
 
 
 async def test_trees_are_not_served_without_a_party(tmp_path: Path) -> None:
@@ -330,4 +329,3 @@ async def test_trees_are_not_served_without_a_party(tmp_path: Path) -> None:
         asked = predict_request(protocol, model="job", serve=True, away_policy="degrade")
         with pytest.raises(ConfigError, match=r"trees send a record both ways .* clients would get guesses; use ret"):
             federation.jobs.predict(asked)
-    await federation.close()

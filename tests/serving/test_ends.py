@@ -371,4 +371,3 @@ async def test_preparing_is_not_serving(tmp_path: Path) -> None:
     federation.jobs.predict(predict_request(model="job", job="s", serve=True))
     await phase(federation, "s", "serve")
     assert set(seen) == {"model job is being prepared; ask again later"}
-    await federation.close()

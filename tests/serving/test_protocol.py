@@ -105,7 +105,6 @@ async def test_classes_and_values(objective: str, tmp_path: Path) -> None:
         assert found.label == str(row["prediction"])
         assert list(found.scores) == [row[f"score_{name}"] for name in described.classes]
         assert list(found.probabilities) == [row[f"probability_{name}"] for name in described.classes]
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -133,7 +132,6 @@ async def test_ids_that_cannot_be_predicted_do_not_fail_a_round(way: str, tmp_pa
     assert unknown.status == serving_pb2.UNKNOWN_ID
     assert rounds(federation) == before == 1
     assert federation.node(LABEL_HOLDER).served_models.describe("app").records == 5
-    await federation.close()
 
 
 async def test_a_request_of_more_records_than_a_block_takes_several_rounds(tmp_path: Path) -> None:
@@ -262,7 +260,6 @@ async def test_a_policy_that_lets_nobody_be_answered(tmp_path: Path) -> None:
     status = await federation.predict(predict_request(model="job", serve=True))
     assert (status.state, status.bad_input) == ("failed", True)
     assert "label-holder's policy sends PREDICTION to none of serve.clients (app)" in status.error
-    await federation.close()
 
 
 async def test_what_nobody_can_serve(tmp_path: Path) -> None:
@@ -279,7 +276,6 @@ async def test_what_nobody_can_serve(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=fault):
             federation.jobs.predict(predict_request(model="job", serve=True, **wrong))  # type: ignore[arg-type]
-    await federation.close()
 
 
 async def test_what_is_told_to_whom(tmp_path: Path) -> None:

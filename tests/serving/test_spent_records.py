@@ -106,4 +106,3 @@ async def test_splits_of_one_party_below_each_other(way: str, tmp_path: Path) ->
     assert [each.party for each in second] == [C] * len(ids)
     (status,) = federation.jobs.status("s")
     assert (status.state, status.error) == ("running", "")
-    await federation.close()

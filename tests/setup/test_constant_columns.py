@@ -64,7 +64,6 @@ async def test_they_are_dropped(tmp_path: Path) -> None:
     assert "dropped_columns" not in manifest(federation.state("feature-c"))
     predicted = await federation.predict(predict_request(model="job", protocol="interactive"))
     assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -88,7 +87,6 @@ async def test_one_value_among_the_common_records_alone(drop: bool, tmp_path: Pa
         assert manifest(federation.state(OWNER))["columns"] == ["b0", "b1", "late"]
     else:
         assert "column 'late' is constant: leave it out, or set drop_constant" in status.error
-    await federation.close()
 
 
 @pytest.mark.parametrize(

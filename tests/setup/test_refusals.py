@@ -116,7 +116,6 @@ async def test_a_table_that_cannot_be_used_fails_the_job(case: str, tmp_path: Pa
     assert not re.search(r"r000|x1|blue|yes|inf\b", status.error)
     _assert_nothing_left(federation)
     await _assert_left(federation, "job")
-    await federation.close()
 
 
 def _without(config: dict[str, TableConfig], **changes: Any) -> dict[str, TableConfig]:
@@ -157,7 +156,6 @@ async def test_a_configuration_without_the_table_fails_the_job(case: str, tmp_pa
     assert re.search(message, status.error), status.error
     _assert_nothing_left(federation)
     await _assert_left(federation, "job")
-    await federation.close()
 
 
 async def test_a_failed_job_can_be_tried_again_with_better_input(tmp_path: Path) -> None:
@@ -172,7 +170,6 @@ async def test_a_failed_job_can_be_tried_again_with_better_input(tmp_path: Path)
     federation.start(FEATURE)
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
-    await federation.close()
 
 
 @pytest.mark.second_tier
@@ -191,7 +188,6 @@ async def test_more_classes_than_a_plaintext_holds_are_told_before_the_alignment
     await _assert_left(federation, "job")
     other = replace(params, multi_strategy="one_output_per_tree")
     assert (await federation.train(spec(other, obfuscation="standard"), "other")).state == "finished"
-    await federation.close()
 
 
 SPECS: dict[str, tuple[dict[str, Any], str]] = {
@@ -219,7 +215,6 @@ async def test_a_job_that_nobody_could_do_is_not_accepted(case: str, tmp_path: P
         await federation.train(spec(PARAMS, **changes))
     assert federation.log == []
     assert federation.jobs.status("") == []
-    await federation.close()
 
 
 @pytest.mark.parametrize("case", [case for case in SPECS if "unknown party" not in case])
@@ -234,7 +229,6 @@ async def test_a_party_checks_the_job_itself(case: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         await ask(federation, member, request)
     _assert_nothing_left(federation)
-    await federation.close()
 
 
 async def test_every_parameter_out_of_range_is_named(tmp_path: Path) -> None:
@@ -246,7 +240,6 @@ async def test_every_parameter_out_of_range_is_named(tmp_path: Path) -> None:
         federation.jobs.submit(jobs_pb2.SubmitRequest(spec=spec(params, key_bits=7)))
     for name in ("key_bits", "max_depth", "subsample", "objective", "learning_rate"):
         assert name in str(caught.value)
-    await federation.close()
 
 
 async def test_a_sample_without_records_is_a_tree_without_splits(tmp_path: Path) -> None:
@@ -256,7 +249,6 @@ async def test_a_sample_without_records_is_a_tree_without_splits(tmp_path: Path)
     params = replace(PARAMS, subsample=1e-9)
     assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
     assert_oracles_model(federation.states, HERE.oracle(params))
-    await federation.close()
 
 
 async def test_a_fault_that_shows_late_leaves_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,4 +266,3 @@ async def test_a_fault_that_shows_late_leaves_nothing_either(tmp_path: Path, mon
     assert "make_keys" in {message.word for message in federation.log}
     _assert_nothing_left(federation)
     await _assert_left(federation, "job")
-    await federation.close()

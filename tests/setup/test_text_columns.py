@@ -60,7 +60,6 @@ async def test_text_is_trained_on_and_predicted_with(encode: Encode, params: Tre
     stored = manifest(federation.state("feature-b"))
     assert stored["categories"]["b0"]["values"] == WORDS[:3]
     assert stored["source_columns"] == ["b0", "b1"]
-    await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -82,7 +81,6 @@ async def test_what_the_cells_show_is_kept_with_the_model(partitions: bool, tmp_
         oracle = shown.oracle(BOOSTING)
         assert_oracles_model(federation.states, oracle)
         assert_oracles_scores(predicted.predictions, oracle, shown.newcomers, len(here.y))
-    await federation.close()
 
 
 async def test_without_the_setting_the_message_names_it(tmp_path: Path) -> None:
@@ -94,4 +92,3 @@ async def test_without_the_setting_the_message_names_it(tmp_path: Path) -> None:
     assert (status.state, status.bad_input) == ("failed", True)
     assert "column 'b0' holds text; write in the table's settings:\n" in status.error
     assert 'encode = { b0 = "one-hot" }' in status.error
-    await federation.close()

@@ -143,7 +143,6 @@ async def test_a_bad_network_changes_no_bit(network: dict[str, float], tmp_path:
         status = await running.resume()
     assert (status.state, status.error) == ("finished", "")
     _assert_whole(running, here, MANY_BLOCKS)
-    await running.close()
 
 
 @pytest.mark.parametrize(("rows", "width", "batch"), [(40_000, 1, 2), (5000, 4, 12), (700, 3000, 64)])
@@ -180,7 +179,6 @@ async def test_a_suspended_party_is_named_in_time(frozen: str, word: str, tmp_pa
     await asyncio.sleep(60.0)
     assert (await running.resume()).state == "finished"
     _assert_whole(running, TWO, TINY)
-    await running.close()
 
 
 def test_who_sits_out_waits_as_long_as_the_others_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +248,6 @@ async def test_work_that_goes_on_in_a_thread_leaves_nothing(
     assert (status.state, status.error) == ("finished", "")
     network, _ = oracle(tmp_path, TWO, TINY)
     assert_same_bits(published(tmp_path, TWO, status.job), network.weights())
-    await running.close()
 
 
 async def test_an_attempt_begins_while_work_of_the_one_before_goes_on(
@@ -275,4 +272,3 @@ async def test_an_attempt_begins_while_work_of_the_one_before_goes_on(
     status = await running.resume()
     assert (status.state, status.error) == ("finished", "")
     _assert_whole(running, TWO, TINY)
-    await running.close()

@@ -59,7 +59,6 @@ async def test_trees_refuse_images_by_name(protocol: str, tmp_path: Path) -> Non
     assert (status.state, status.bad_input, status.stored_trees) == ("failed", True, 0)
     assert status.error.startswith(f"{B}: ")
     assert "train.parquet: column 'b1' holds tensors of shape 3 x 4, and trees split at numbers" in status.error
-    await federation.close()
 
 
 async def test_a_model_of_trees_is_asked_about_no_images(tmp_path: Path) -> None:
@@ -70,7 +69,6 @@ async def test_a_model_of_trees_is_asked_about_no_images(tmp_path: Path) -> None
     status = await federation.predict(predict_request(model="job"))
     said = "column 'b1' holds tensors of shape 3 x 4, and no tensors when it was trained on"
     assert (status.state, status.error.endswith(said)) == ("failed", True)
-    await federation.close()
 
 
 @pytest.mark.parametrize(
@@ -98,4 +96,3 @@ async def test_a_later_table_of_a_network_has_the_same_shape(
     status = await federation.predict(predict_request(model="job"))
     assert status.state == ("finished" if said is None else "failed")
     assert said is None or said in status.error
-    await federation.close()

@@ -103,7 +103,6 @@ def test_a_job_goes_on_with_the_defences_of_its_time(case: str, tmp_path: Path) 
         assert (await running.train(spec(LONGER))).state == "interrupted"
         status = await running.resume()
         assert (status.state, running.hook) == ("finished", None), status.error
-        await running.close()
 
     run(main())
     for number, own in enumerate((before, after)):

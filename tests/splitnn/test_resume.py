@@ -94,7 +94,6 @@ async def test_a_feature_party_that_is_an_epoch_ahead_goes_back(tmp_path: Path) 
     assert sorted(set(asked)) == [0, 2, 3]  # 0: of the steps around the epochs
     network, _ = oracle(tmp_path, TWO, LONGER)
     assert_same_bits(published(tmp_path, TWO), network.weights())
-    await running.close()
 
 
 def _lost(party: str, name: str) -> Callable[[Federation], None]:
@@ -179,7 +178,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         running = federation(folder, TWO)
         status = await running.train(spec(replace(LONGER, reproducible=False), parties=2))
         assert status.state == "finished"
-        await running.close()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(network_job, "new_key", _keys(1))
@@ -209,7 +207,6 @@ async def test_lost_and_damaged_files_are_named(
         status = await running.resume()
     assert (status.state, status.error) == ("finished", "")
     assert_same_bits(published(tmp_path, TWO), published(undisturbed, TWO))
-    await running.close()
 
 
 async def test_with_other_keys_the_network_is_another(
@@ -248,4 +245,3 @@ async def test_early_stopping_goes_on(tmp_path: Path) -> None:
     assert stops > status.stored_trees
     assert_same_bits(published(tmp_path, here), network.weights())
     assert len(manifest(running.state(HOLDER))["history"]) == status.stored_trees
-    await running.close()

@@ -116,7 +116,6 @@ async def test_degrade_only_with_dropout_of_every_party(tmp_path: Path, monkeypa
     status = await running.jobs.wait("s")
     assert (status.state, status.bad_input) == ("failed", True)
     assert "label-holder: away = 'degrade': model job was trained without party_dropout of feature-c" in status.error
-    await running.close()
 
 
 async def test_a_network_and_trees_at_once(tmp_path: Path) -> None:
@@ -152,4 +151,3 @@ async def test_a_record_of_which_no_query_is_left_goes_on_as_zeros(tmp_path: Pat
         found = await running.node(HOLDER).served_models.predict(CLIENT, request, None)
         assert [each.party for each in found.predictions] == said
     assert running.jobs.status("s")[0].state == "running"
-    await running.close()

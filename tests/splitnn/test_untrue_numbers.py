@@ -104,7 +104,6 @@ async def test_the_error_names_sender_epoch_and_batch(what: str, kind: str, tmp_
     assert status.state == "failed"
     assert f"{sender} sent {kind} of epoch 1, batch 2 {says}" in status.error
     assert not (federation.state(receiver) / "models" / "job").exists()
-    await federation.close()
 
 
 def _huge(body: Any) -> None:

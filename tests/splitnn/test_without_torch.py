@@ -28,4 +28,3 @@ async def test_a_training_is_refused_with_the_remedy(tmp_path: Path, monkeypatch
         assert not list(tmp_path.glob("*/state/jobs/network"))
         trees = BoostingParams(n_estimators=1, max_depth=2, max_bin=4)
         assert (await federation.train(spec(trees, 2), "trees")).state == "finished"
-    await federation.close()

@@ -58,7 +58,6 @@ async def test_a_resumed_job_keeps_its_trace_and_another_job_has_its_own(tmp_pat
     assert [len(other) for other in others] == [16]
     assert {request.trace for request in _requests(federation, opening=False)} == {b""}
     assert bytes_by_class(control_pb2.StepRequest(trace=trace)) == {"CONTROL": 18}
-    await federation.close()
 
 
 @pytest.mark.parametrize("trace", [bytes(15), bytes(17), bytes(1_000_000)], ids=["short", "long", "longest"])
@@ -71,7 +70,6 @@ async def test_a_trace_of_another_length_is_refused(trace: bytes, tmp_path: Path
     with pytest.raises(Malformed, match=rf"a trace id has 16 bytes, not {len(trace)}$"):
         _ = [event async for event in federation.node(PARTIES[0]).step(COORDINATOR, request)]
     assert not federation.node(PARTIES[0])._sessions
-    await federation.close()
 
 
 def test_lines_of_json_have_the_trace_beside_the_job(
