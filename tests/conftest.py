@@ -6,6 +6,7 @@ import compileall
 import contextlib
 import gc
 import importlib
+import inspect
 import os
 import shutil
 import signal
@@ -127,6 +128,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         # What is wrong with a file is said when it is collected.
         with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Carry out a test that is a coroutine, under virtual time."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    from tests.virtual_time import run
+
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -27,7 +27,7 @@ from party.node import PartyNode
 from party.policy import Policy
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
-from tests.virtual_time import Deadlock, run
+from tests.virtual_time import AT_END, Deadlock, run
 from treetap.errors import Unreachable
 from treetap.process.config import TlsConfig
 from treetap.protocols.drafts import named
@@ -163,7 +163,7 @@ def _ignored(ended: asyncio.Task[Any]) -> None:
 
 
 class Federation:
-    """Parties and a coordinator on one virtual network; make it inside `run`.
+    """Parties and a coordinator on one virtual network; made inside `run`, it is closed at its end.
 
     `tables`: party → (columns, {table name: pyarrow table}); the first column has the ids, or all do whose names begin
     with `key`; `y` is the label, `w` the weight.
@@ -210,6 +210,8 @@ class Federation:
         self._processes: dict[str, Process] = {}
         for name in [*self.configs, *coordinators]:
             self.start(name)
+        if (ends := AT_END.get()) is not None:
+            ends.append(self.close)
 
     # --- processes
 
@@ -217,7 +219,7 @@ class Federation:
         """Start a process on what its disk holds."""
         process = Process(name)
         process.within(lambda: self._begin(process))
-        self._processes[name] = process
+        self._processes[name], self._closed = process, False
 
     def _begin(self, process: Process) -> None:
         name, dialer = process.name, SimDialer(self, process)
@@ -331,7 +333,10 @@ class Federation:
         return self._processes[self.coordinators[0]].within(lambda: what(self.jobs))
 
     async def close(self) -> None:
-        """End everything in good order."""
+        """End everything in good order, once."""
+        if self._closed:
+            return
+        self._closed = True
         for process in self._processes.values():
             if process.jobs is not None and process.alive:
                 await process.jobs.close()

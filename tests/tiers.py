@@ -72,7 +72,7 @@ def left_out(path: Path, tier: str) -> list[str]:
     marks = [each.value for each in module.body if isinstance(each, ast.Assign) and _is_mark(each)]
     if not any(f"mark.{each}" in ast.unparse(value) for value in marks for each in markers):
         return []
-    functions = (each for each in ast.walk(module) if isinstance(each, ast.FunctionDef))
+    functions = (each for each in ast.walk(module) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
     return [each.name for each in functions if each.name.startswith("test_")]
 
 

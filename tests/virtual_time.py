@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -48,7 +49,20 @@ class _Jump(selectors.SelectSelector):
         return ready
 
 
+#: What is to end with the loop that runs, in order.
+AT_END: ContextVar[list[Callable[[], Awaitable[None]]] | None] = ContextVar("AT_END", default=None)
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` under virtual time."""
+    """`asyncio.run` under virtual time; after `main`, and if that succeeds, what is in `AT_END` is done."""
+
+    async def whole() -> T:
+        ends: list[Callable[[], Awaitable[None]]] = []
+        AT_END.set(ends)
+        found = await main
+        for end in ends:
+            await end()
+        return found
+
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(main)
+        return runner.run(whole())

@@ -50,24 +50,20 @@ def test_a_training_has_thirty_common_records_unless_a_policy_says_otherwise(
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("mode", ["psi", "sorted-ids"])
-def test_a_prediction_has_a_rule_of_its_own(mode: str, tmp_path: Path) -> None:
+async def test_a_prediction_has_a_rule_of_its_own(mode: str, tmp_path: Path) -> None:
     """One record may be predicted under the default policy; a party may want more."""
     asked = job(3)
     asked.alignment = mode
 
-    async def main() -> None:
-        federation = _federation(tmp_path, 30, 1, dict.fromkeys(PARTIES, DEFAULT))
-        assert (await federation.train(asked)).state == "finished"
-        assert (await federation.predict(predict_request(model="job", table="new"))).state == "finished"
-        federation.kill(PARTIES[1])
-        federation.policies[PARTIES[1]] = {**DEFAULT, "min_prediction_records": 2}
-        federation.configs[PARTIES[1]] = federation.configs[PARTIES[1]].under(federation.policy(PARTIES[1]))
-        federation.start(PARTIES[1])
-        status = await federation.predict(predict_request(model="job", table="new"))
-        assert f"{PARTIES[1]} takes no part: its policy says min_prediction_records = 2" in status.error
-        await federation.close()
-
-    run(main())
+    federation = _federation(tmp_path, 30, 1, dict.fromkeys(PARTIES, DEFAULT))
+    assert (await federation.train(asked)).state == "finished"
+    assert (await federation.predict(predict_request(model="job", table="new"))).state == "finished"
+    federation.kill(PARTIES[1])
+    federation.policies[PARTIES[1]] = {**DEFAULT, "min_prediction_records": 2}
+    federation.configs[PARTIES[1]] = federation.configs[PARTIES[1]].under(federation.policy(PARTIES[1]))
+    federation.start(PARTIES[1])
+    status = await federation.predict(predict_request(model="job", table="new"))
+    assert f"{PARTIES[1]} takes no part: its policy says min_prediction_records = 2" in status.error
 
 
 @pytest.mark.second_tier(but=1)

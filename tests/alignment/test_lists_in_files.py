@@ -10,7 +10,7 @@ import pytest
 from party.alignment import lists as work
 from party.runtime.context import Scratch
 from tests.alignment.test_protocol import NAMES, intersect, job, tables
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from treetap.psi import lists
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
@@ -45,30 +45,27 @@ def test_lists_of_many_blocks(parties: int, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("parties", [2, 3])
-def test_nothing_is_left_of_an_alignment_that_fails(parties: int, tmp_path: Path) -> None:
+async def test_nothing_is_left_of_an_alignment_that_fails(parties: int, tmp_path: Path) -> None:
     """A party that has received a spoilt list closes its files with the attempt, and so do the others."""
     ids = [[f"i{number}" for number in range(12)]] * parties
     seen: list[int] = []
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(ids))
+    federation = Federation(tmp_path, tables(ids))
 
-        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if name_of(parcel) == "blinded_ids" and parcel.stage == 3:
-                seen.append(len(_open_files(tmp_path)))
-                parcel.alignment.blinded_ids.points = bytes(32) + parcel.alignment.blinded_ids.points[32:]
-            return parcel
+    def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) == "blinded_ids" and parcel.stage == 3:
+            seen.append(len(_open_files(tmp_path)))
+            parcel.alignment.blinded_ids.points = bytes(32) + parcel.alignment.blinded_ids.points[32:]
+        return parcel
 
-        federation.tamper = tamper
-        status = await federation.train(job(parties))
-        assert status.state == "failed"
-        assert "not a point of the group" in status.error
-        assert _open_files(tmp_path) == []
-        for name in NAMES[:parties]:
-            assert not [path for path in federation.state(name).iterdir() if path.name.startswith("tmp")]
-        await federation.close()
-
-    run(main())
+    federation.tamper = tamper
+    status = await federation.train(job(parties))
+    assert status.state == "failed"
+    assert "not a point of the group" in status.error
+    assert _open_files(tmp_path) == []
+    for name in NAMES[:parties]:
+        assert not [path for path in federation.state(name).iterdir() if path.name.startswith("tmp")]
+    await federation.close()
     assert min(seen) >= parties
 
 

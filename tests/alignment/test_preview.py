@@ -12,7 +12,7 @@ import pytest
 
 from tests.alignment.previews import COUNTS, ROWS, asked, drawn_ids
 from tests.alignment.test_protocol import NAMES, PARAMS, Tables, job, tables
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from treetap.protocols.prediction import predict_request
 
 
@@ -41,24 +41,20 @@ def test_records_are_the_own_rows_in_a_file_at_each_party(parties: int, tmp_path
         assert {whole[place] for place in rows} == common
 
 
-def test_a_start_deletes_rows_of_which_a_kill_has_left_a_part(tmp_path: Path) -> None:
+async def test_a_start_deletes_rows_of_which_a_kill_has_left_a_part(tmp_path: Path) -> None:
     """As of every file; whole ones stay until the party deletes them, and may be deleted at any time."""
     ids = [["a", "b"], ["a", "c"]]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(ids), policies=ROWS)
-        (row, _) = (await federation.preview(answer="records")).rows
-        whole = Path(row.path)
-        draft = whole.with_name("q.csv.part")
-        draft.write_text("row,id\n0,a\n")
-        federation.kill(row.party)
-        federation.start(row.party)
-        assert list(whole.parent.iterdir()) == [whole]
-        whole.unlink()
-        assert (await federation.preview(answer="records", job="p2")).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, tables(ids), policies=ROWS)
+    (row, _) = (await federation.preview(answer="records")).rows
+    whole = Path(row.path)
+    draft = whole.with_name("q.csv.part")
+    draft.write_text("row,id\n0,a\n")
+    federation.kill(row.party)
+    federation.start(row.party)
+    assert list(whole.parent.iterdir()) == [whole]
+    whole.unlink()
+    assert (await federation.preview(answer="records", job="p2")).state == "finished"
 
 
 def _keyed(rows: list[list[tuple[str, str]]]) -> Tables:
@@ -73,28 +69,22 @@ def _keyed(rows: list[list[tuple[str, str]]]) -> Tables:
     return made
 
 
-def test_several_key_columns_are_one_id_each_after_its_length(tmp_path: Path) -> None:
+async def test_several_key_columns_are_one_id_each_after_its_length(tmp_path: Path) -> None:
     """`a` and `bc` are not `ab` and `c`, nor `bc` and `a`: in a count, in rows, in a training and its predictions."""
     common = [(f"n{number}", f"{number % 3}") for number in range(40)]
     rows = [[*common, ("a", "bc")], [("ab", "c"), ("bc", "a"), *reversed(common)], [("abc", "x"), *common]]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, _keyed(rows), policies=ROWS)
-        assert (await federation.preview(job="p1")).common.records == 40
-        status = await federation.preview(job="p2", answer="records")
-        written = pacsv.read_csv(
-            status.rows[0].path, convert_options=pacsv.ConvertOptions(column_types={"key2": "string"})
-        )
-        assert written.column_names == ["row", f"key-{NAMES[0]}", "key2"]
-        assert list(zip(*written.to_pydict().values(), strict=True)) == [(row, *key) for row, key in enumerate(common)]
-        status = await federation.train(job(3, replace(PARAMS, max_bin=4)))
-        assert (status.state, status.error) == ("finished", "")
-        predicted = pq.read_table((await federation.predict(predict_request(model="job", explain=True))).predictions)
-        assert predicted.column_names[:2] == [f"key-{NAMES[0]}", "key2"]
-        keys = list(zip(*predicted.select([0, 1]).to_pydict().values(), strict=True))
-        scores = predicted.column("prediction").to_pylist()
-        assert sorted(keys) == sorted(rows[0])
-        assert [key for key, score in zip(keys, scores, strict=True) if score is None] == [("a", "bc")]
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, _keyed(rows), policies=ROWS)
+    assert (await federation.preview(job="p1")).common.records == 40
+    status = await federation.preview(job="p2", answer="records")
+    written = pacsv.read_csv(status.rows[0].path, convert_options=pacsv.ConvertOptions(column_types={"key2": "string"}))
+    assert written.column_names == ["row", f"key-{NAMES[0]}", "key2"]
+    assert list(zip(*written.to_pydict().values(), strict=True)) == [(row, *key) for row, key in enumerate(common)]
+    status = await federation.train(job(3, replace(PARAMS, max_bin=4)))
+    assert (status.state, status.error) == ("finished", "")
+    predicted = pq.read_table((await federation.predict(predict_request(model="job", explain=True))).predictions)
+    assert predicted.column_names[:2] == [f"key-{NAMES[0]}", "key2"]
+    keys = list(zip(*predicted.select([0, 1]).to_pydict().values(), strict=True))
+    scores = predicted.column("prediction").to_pylist()
+    assert sorted(keys) == sorted(rows[0])
+    assert [key for key, score in zip(keys, scores, strict=True) if score is None] == [("a", "bc")]

@@ -28,108 +28,88 @@ from treetap.wire.v2 import control_pb2, jobs_pb2
         ({"parties": NAMES[:2], "answer": "counts"}, "answer = 'counts': must be one of count, records"),
     ],
 )
-def test_a_preview_that_no_federation_could_do(asked: dict[str, Any], fault: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        federation = Federation(tmp_path, tables([["a"], ["a"]]), policies=COUNTS)
-        with pytest.raises(ConfigError, match=fault):
-            federation.jobs.align(jobs_pb2.AlignRequest(job="p", **asked))
-        assert federation.log == []
-        await federation.close()
-
-    run(main())
+async def test_a_preview_that_no_federation_could_do(asked: dict[str, Any], fault: str, tmp_path: Path) -> None:
+    federation = Federation(tmp_path, tables([["a"], ["a"]]), policies=COUNTS)
+    with pytest.raises(ConfigError, match=fault):
+        federation.jobs.align(jobs_pb2.AlignRequest(job="p", **asked))
+    assert federation.log == []
 
 
-def test_a_table_that_a_job_would_refuse(tmp_path: Path) -> None:
+async def test_a_table_that_a_job_would_refuse(tmp_path: Path) -> None:
     """An id that is there twice, and a table that is not there, are named before any preview is charged."""
     ids = [["a", "b", "b"], ["a", "c"]]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(ids), policies=COUNTS)
-        status = await federation.preview(job="p1")
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert f"{NAMES[0]}: " in status.error
-        assert "the id is there already" in status.error
-        status = await federation.preview(job="p2", table="tran")
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert "has no table 'tran'" in status.error
-        assert not any(ledger_of(state).previews() for state in federation.states.values())
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, tables(ids), policies=COUNTS)
+    status = await federation.preview(job="p1")
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert f"{NAMES[0]}: " in status.error
+    assert "the id is there already" in status.error
+    status = await federation.preview(job="p2", table="tran")
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert "has no table 'tran'" in status.error
+    assert not any(ledger_of(state).previews() for state in federation.states.values())
 
 
-def test_a_preview_that_breaks_down_is_asked_anew_and_not_resumed(tmp_path: Path) -> None:
+async def test_a_preview_that_breaks_down_is_asked_anew_and_not_resumed(tmp_path: Path) -> None:
     """A party's loss and the coordinator's end it; nothing of it stays with the parties but the charge."""
     ids = [[f"c{number}" for number in range(8)]] * 2
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(ids), policies=COUNTS, silence_s=5.0)
-        federation.hook = lambda message: federation.kill(NAMES[1]) if message.word == "relay_ids" else None
-        status = await federation.preview(job="p1")
-        assert (status.state, status.bad_input) == ("failed", False)
-        assert status.error.endswith("then: treetap align, as a new preview")
-        federation.hook = None
-        federation.start(NAMES[1])
-        with pytest.raises(Conflict, match="p1 is a preview, which is not resumed"):
-            federation.jobs.resume("p1")
-        assert federation.jobs.prune(["p1"], 0, dry_run=True) == ["p1"]
+    federation = Federation(tmp_path, tables(ids), policies=COUNTS, silence_s=5.0)
+    federation.hook = lambda message: federation.kill(NAMES[1]) if message.word == "relay_ids" else None
+    status = await federation.preview(job="p1")
+    assert (status.state, status.bad_input) == ("failed", False)
+    assert status.error.endswith("then: treetap align, as a new preview")
+    federation.hook = None
+    federation.start(NAMES[1])
+    with pytest.raises(Conflict, match="p1 is a preview, which is not resumed"):
+        federation.jobs.resume("p1")
+    assert federation.jobs.prune(["p1"], 0, dry_run=True) == ["p1"]
 
-        def stop(message: Message) -> None:
-            if message.word == "relay_ids":
-                federation.hook = None
-                federation.kill(COORDINATOR)
+    def stop(message: Message) -> None:
+        if message.word == "relay_ids":
+            federation.hook = None
+            federation.kill(COORDINATOR)
 
-        federation.hook = stop
-        await federation.preview(job="p2")
-        federation.start(COORDINATOR)
-        (status,) = federation.jobs.status("p2")
-        assert (status.kind, status.state) == ("align", "failed")
-        assert status.error == "the coordinator stopped; go on with: treetap align, as a new preview"
-        assert (await federation.preview(job="p3")).state == "finished"
-        for state in federation.states.values():
-            assert list((state / "jobs").iterdir()) == []
-            assert not (state / "previews").exists()
-        await federation.close()
-
-    run(main())
+    federation.hook = stop
+    await federation.preview(job="p2")
+    federation.start(COORDINATOR)
+    (status,) = federation.jobs.status("p2")
+    assert (status.kind, status.state) == ("align", "failed")
+    assert status.error == "the coordinator stopped; go on with: treetap align, as a new preview"
+    assert (await federation.preview(job="p3")).state == "finished"
+    for state in federation.states.values():
+        assert list((state / "jobs").iterdir()) == []
+        assert not (state / "previews").exists()
 
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("seed", range(8))
-def test_a_bad_network_charges_once(seed: int, tmp_path: Path) -> None:
+async def test_a_bad_network_charges_once(seed: int, tmp_path: Path) -> None:
     """Requests are lost, doubled and late: the count is the same, and a step that is repeated is no second preview."""
     ids, common = drawn_ids(2 + seed % 2, seed)
 
-    async def main() -> None:
-        faults = Faults(drop=0.1, lose_reply=0.1, double=0.3, delay_s=0.5, late_s=3.0, seed=seed)
-        federation = Federation(tmp_path, tables(ids), policies=COUNTS, faults=faults)
-        status = await federation.preview()
-        assert (status.state, status.error, status.common.records) == ("finished", "", len(common))
-        assert [len(ledger_of(state).previews()) for state in federation.states.values()] == [1] * len(ids)
-        await federation.close()
-
-    run(main())
+    faults = Faults(drop=0.1, lose_reply=0.1, double=0.3, delay_s=0.5, late_s=3.0, seed=seed)
+    federation = Federation(tmp_path, tables(ids), policies=COUNTS, faults=faults)
+    status = await federation.preview()
+    assert (status.state, status.error, status.common.records) == ("finished", "", len(common))
+    assert [len(ledger_of(state).previews()) for state in federation.states.values()] == [1] * len(ids)
 
 
-def test_a_party_with_too_many_jobs_has_a_preview_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_party_with_too_many_jobs_has_a_preview_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is put off as a job is, and charged once, when it begins."""
     ids = [[f"c{number}" for number in range(8)]] * 2
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(ids), policies=COUNTS)
-        refusals = [Overloaded(f"{NAMES[1]} has 2 jobs under way")]
+    federation = Federation(tmp_path, tables(ids), policies=COUNTS)
+    refusals = [Overloaded(f"{NAMES[1]} has 2 jobs under way")]
 
-        def full() -> None:
-            if refusals:
-                raise refusals.pop()
+    def full() -> None:
+        if refusals:
+            raise refusals.pop()
 
-        monkeypatch.setattr(federation.node(NAMES[1]), "_check_room", full)
-        status = await federation.preview()
-        assert (status.state, status.attempt, status.common.records) == ("finished", 2, 8)
-        assert [len(ledger_of(state).previews()) for state in federation.states.values()] == [1, 1]
-        await federation.close()
-
-    run(main())
+    monkeypatch.setattr(federation.node(NAMES[1]), "_check_room", full)
+    status = await federation.preview()
+    assert (status.state, status.attempt, status.common.records) == ("finished", 2, 8)
+    assert [len(ledger_of(state).previews()) for state in federation.states.values()] == [1, 1]
 
 
 def test_progress_on_long_lists() -> None:
@@ -165,20 +145,15 @@ def test_a_preview_is_cancelled_as_a_job_is(tmp_path: Path) -> None:
         assert status.state == "cancelled"
         assert (await ended[0]).state == "cancelled"
         assert not any(federation.node(name)._sessions for name in NAMES[:2])
-        await federation.close()
 
     run(main())
 
 
-def test_no_column_but_the_ids_is_read(tmp_path: Path) -> None:
+async def test_no_column_but_the_ids_is_read(tmp_path: Path) -> None:
     """A column that a training could not use does not matter, nor does a label of one class."""
     own = tables([["a", "b", "c"], ["b", "c", "d"]])
     columns, content = own[NAMES[1]]
     content["train"] = content["train"].set_column(1, columns[0], pa.array([b"\xff", None, b""]))
 
-    async def main() -> None:
-        federation = Federation(tmp_path, own, policies=COUNTS)
-        assert (await federation.preview()).common.records == 2
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, own, policies=COUNTS)
+    assert (await federation.preview()).common.records == 2

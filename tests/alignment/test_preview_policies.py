@@ -122,56 +122,49 @@ def test_rows_below_the_greatest_minimum_show_no_number(
     assert {"least_count", "blinded_ids"} <= {step for _, _, step, _ in between_parties(enough)}
 
 
-def test_previews_with_a_partner_are_limited_a_day(
+async def test_previews_with_a_partner_are_limited_a_day(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither a restart nor a preview that failed gives one back, and other partners have their own; a day does."""
     ids = [[f"c{number}" for number in range(5)]] * 3
     two, began = {"preview": "count", "previews_per_day": 2}, time.time()
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(ids), policies={**COUNTS, NAMES[1]: two})
+    federation = Federation(tmp_path, tables(ids), policies={**COUNTS, NAMES[1]: two})
 
-        async def asked(name: str, *parties: str) -> jobs_pb2.JobStatus:
-            return await federation.preview(*parties, job=name)
+    async def asked(name: str, *parties: str) -> jobs_pb2.JobStatus:
+        return await federation.preview(*parties, job=name)
 
-        assert (await asked("p1", *NAMES[:2])).state == "finished"
-        federation.hook = lambda message: federation.kill(NAMES[0]) if message.word == "blinded_ids" else None
-        assert (await asked("p2", *NAMES[:2])).state == "failed"
-        federation.hook = None
-        federation.start(NAMES[0])
-        federation.kill(NAMES[1])
-        federation.start(NAMES[1])
-        before = len(federation.log)
-        status = await asked("p3", NAMES[1], NAMES[0])
-        assert (status.state, status.bad_input) == ("failed", True)
-        said = f"{NAMES[1]} takes no part: the previews_per_day of its policy are used up; its log says until when"
-        assert status.error == f"Refused: {said}"  # not how many, when and with whom: others may have asked for them
-        assert f"previews_per_day = 2, and in 24 hours there were as many with {NAMES[0]}" in caplog.text
-        assert "blinded_ids" not in {message.word for message in federation.log[before:]}
-        assert (await asked("p4", *NAMES[:3])).error == status.error
-        assert (await asked("p5", *NAMES[1:3])).state == "finished"
-        monkeypatch.setattr(time, "time", lambda: began + DAY_S + 60)
-        assert (await asked("p6", *NAMES[:2])).state == "finished"
-        await federation.close()
-
-    run(main())
+    assert (await asked("p1", *NAMES[:2])).state == "finished"
+    federation.hook = lambda message: federation.kill(NAMES[0]) if message.word == "blinded_ids" else None
+    assert (await asked("p2", *NAMES[:2])).state == "failed"
+    federation.hook = None
+    federation.start(NAMES[0])
+    federation.kill(NAMES[1])
+    federation.start(NAMES[1])
+    before = len(federation.log)
+    status = await asked("p3", NAMES[1], NAMES[0])
+    assert (status.state, status.bad_input) == ("failed", True)
+    said = f"{NAMES[1]} takes no part: the previews_per_day of its policy are used up; its log says until when"
+    assert status.error == f"Refused: {said}"  # not how many, when and with whom: others may have asked for them
+    assert f"previews_per_day = 2, and in 24 hours there were as many with {NAMES[0]}" in caplog.text
+    assert "blinded_ids" not in {message.word for message in federation.log[before:]}
+    assert (await asked("p4", *NAMES[:3])).error == status.error
+    assert (await asked("p5", *NAMES[1:3])).state == "finished"
+    monkeypatch.setattr(time, "time", lambda: began + DAY_S + 60)
+    assert (await asked("p6", *NAMES[:2])).state == "finished"
+    await federation.close()
     assert Policy().previews_per_day == 5
 
 
-def test_a_damaged_account_is_no_empty_one(tmp_path: Path) -> None:
+async def test_a_damaged_account_is_no_empty_one(tmp_path: Path) -> None:
     """A party whose account was changed by hand takes part in no preview."""
     ids = [["a", "b"], ["a", "c"]]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(ids), policies=COUNTS)
-        assert (await federation.preview(job="p1")).state == "finished"
-        path = ledger_of(federation.state(NAMES[1])).path
-        path.write_text(path.read_text().replace('"count"', '"no one"'))
-        status = await federation.preview(job="p2")
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert f"{path}" in status.error
-        assert "damaged" in status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, tables(ids), policies=COUNTS)
+    assert (await federation.preview(job="p1")).state == "finished"
+    path = ledger_of(federation.state(NAMES[1])).path
+    path.write_text(path.read_text().replace('"count"', '"no one"'))
+    status = await federation.preview(job="p2")
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert f"{path}" in status.error
+    assert "damaged" in status.error

@@ -339,37 +339,34 @@ def test_an_alignment_without_proofs_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("proven", [False, True])
-def test_a_resumed_job_goes_on_with_a_proven_alignment_alone(proven: bool, tmp_path: Path) -> None:
+async def test_a_resumed_job_goes_on_with_a_proven_alignment_alone(proven: bool, tmp_path: Path) -> None:
     """Once a policy asks. Without, as with an alignment that was proven, records and their order stay."""
     proofs: list[str] = []
     orders: list[list[list[str]]] = []
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(IDS), policies=ASKS if proven else {})
+    federation = Federation(tmp_path, tables(IDS), policies=ASKS if proven else {})
 
-        def note(sender: str, _to: str, parcel: Parcel) -> Parcel:
-            proofs.extend([sender] * len(parcel.alignment.sum_of_list.proofs))
-            return parcel
+    def note(sender: str, _to: str, parcel: Parcel) -> Parcel:
+        proofs.extend([sender] * len(parcel.alignment.sum_of_list.proofs))
+        return parcel
 
-        def hook(message: Message) -> None:
-            if message.word == "bin":
-                orders.append(aligned(federation))
-                if len(orders) == 1:
-                    federation.kill(OTHER)
+    def hook(message: Message) -> None:
+        if message.word == "bin":
+            orders.append(aligned(federation))
+            if len(orders) == 1:
+                federation.kill(OTHER)
 
-        federation.tamper, federation.hook = note, hook
-        assert (await federation.train(job(2))).state == "interrupted"
-        _ask(federation, not proven)
+    federation.tamper, federation.hook = note, hook
+    assert (await federation.train(job(2))).state == "interrupted"
+    _ask(federation, not proven)
+    status = await federation.resume()
+    if not proven:
+        assert status.state == "interrupted"
+        assert "job job was aligned without a proof to clinic; take that line out of the policy" in status.error
+        _ask(federation, False)
         status = await federation.resume()
-        if not proven:
-            assert status.state == "interrupted"
-            assert "job job was aligned without a proof to clinic; take that line out of the policy" in status.error
-            _ask(federation, False)
-            status = await federation.resume()
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
-
-    run(main())
+    assert (status.state, status.error) == ("finished", "")
+    await federation.close()
     assert len(orders) > 1
     assert all(order == orders[0] for order in orders)
     assert sorted(proofs) == (sorted(NAMES[:2]) if proven else [])
@@ -395,24 +392,21 @@ def test_previews(tmp_path: Path) -> None:
     assert "there is no proof, as it is by a count" in status.error
 
 
-def test_predictions_have_proofs_too(tmp_path: Path) -> None:
+async def test_predictions_have_proofs_too(tmp_path: Path) -> None:
     """Each alignment has its own."""
     proofs: Counter[str] = Counter()
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(IDS), policies=ASKS)
+    federation = Federation(tmp_path, tables(IDS), policies=ASKS)
 
-        def note(sender: str, _to: str, parcel: Parcel) -> Parcel:
-            proofs[parcel.job] += len(parcel.alignment.sum_of_list.proofs)
-            return parcel
+    def note(sender: str, _to: str, parcel: Parcel) -> Parcel:
+        proofs[parcel.job] += len(parcel.alignment.sum_of_list.proofs)
+        return parcel
 
-        federation.tamper = note
-        assert (await federation.train(job(2))).state == "finished"
-        status = await federation.predict(predict_request(model="job"))
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
-
-    run(main())
+    federation.tamper = note
+    assert (await federation.train(job(2))).state == "finished"
+    status = await federation.predict(predict_request(model="job"))
+    assert (status.state, status.error) == ("finished", "")
+    await federation.close()
     assert sorted(proofs.values()) == [2, 2]
 
 

@@ -90,7 +90,6 @@ def intersect(folder: Path, ids: list[list[str]], seed: int = 0) -> list[list[st
         federation.hook = look
         status = await federation.train(job(len(ids)))
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
 
     run(main())
     return found
@@ -127,41 +126,34 @@ def test_the_common_order_is_drawn_anew_and_tells_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("parties", [2, 3])
-def test_nothing_in_common_ends_the_job(parties: int, tmp_path: Path) -> None:
+async def test_nothing_in_common_ends_the_job(parties: int, tmp_path: Path) -> None:
     """No common record, though every two of three parties share some: bad input, and nothing is left."""
     ids = [["a", "b", "x"], ["b", "c", "y"], ["a", "c", "z"]] if parties == 3 else [["a", "b"], ["c", "d"]]
 
-    async def main() -> None:
-        federation = Federation(tmp_path / "federation", tables(ids))
-        status = await federation.train(job(parties))
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert "no record is common to all parties" in status.error
-        for state in federation.states.values():
-            assert list((state / "jobs").iterdir()) == []
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path / "federation", tables(ids))
+    status = await federation.train(job(parties))
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert "no record is common to all parties" in status.error
+    for state in federation.states.values():
+        assert list((state / "jobs").iterdir()) == []
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("parties", [2, 3])
-def test_transcripts_hold_no_id(parties: int, tmp_path: Path) -> None:
+async def test_transcripts_hold_no_id(parties: int, tmp_path: Path) -> None:
     """Nothing that a party receives or sends while records are aligned has an id in clear, common or not."""
     ids = [[f"person-{number}" for number in range(10 * place, 10 * place + 25)] for place in range(parties)]
 
-    async def main() -> None:
-        federation = Federation(tmp_path / "federation", tables(ids), record="both")
-        assert (await federation.train(job(parties))).state == "finished"
-        await federation.close()
-        everybody = {value.encode() for own in ids for value in own}
-        for state in federation.states.values():
-            messages = b"\n".join(record.message for record in TranscriptReader(state / "transcripts" / "job"))
-            assert b"person-" not in messages
-            assert not any(value in messages for value in everybody)
-            hashed = [group().hash_points(uniform_bytes(value)) for value in everybody]
-            assert not any(point in messages for point in hashed)
-
-    run(main())
+    federation = Federation(tmp_path / "federation", tables(ids), record="both")
+    assert (await federation.train(job(parties))).state == "finished"
+    await federation.close()
+    everybody = {value.encode() for own in ids for value in own}
+    for state in federation.states.values():
+        messages = b"\n".join(record.message for record in TranscriptReader(state / "transcripts" / "job"))
+        assert b"person-" not in messages
+        assert not any(value in messages for value in everybody)
+        hashed = [group().hash_points(uniform_bytes(value)) for value in everybody]
+        assert not any(point in messages for point in hashed)
 
 
 def test_in_a_ring_nobody_sees_which_two_parties_share_an_id(tmp_path: Path) -> None:
@@ -253,7 +245,6 @@ def _killed_and_resumed(folder: Path, number: int, victim: str) -> None:
             assert status.state == "interrupted", status.error
             assert (await federation.resume()).state == "finished"
         assert_oracles_model(federation.states, _rows(replay.HERE, order).oracle(SAMPLED))
-        await federation.close()
 
     with ciphers(KeysMade(), transparent=number % 5 != 0):
         run(main())
@@ -282,64 +273,54 @@ def test_killed_at_messages_of_the_alignment(tmp_path: Path) -> None:
             raise
 
 
-def test_predictions_of_records_that_somebody_lacks_are_empty(tmp_path: Path) -> None:
+async def test_predictions_of_records_that_somebody_lacks_are_empty(tmp_path: Path) -> None:
     """Every record that was asked for has a row; where the parties could not answer together its cells are empty."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path / "federation", replay.HERE.tables)
-        job = spec(replay.PARAMS, obfuscation="standard", alignment="psi")
-        assert (await federation.train(job)).state == "finished"
-        whole = pq.read_table((await federation.predict(predict_request(model="job"))).predictions)
-        path = federation.folder / PARTIES[1] / "predict.parquet"
-        table = pq.read_table(path)
-        gone = sorted(table.column("id").to_pylist())[1]
-        pq.write_table(table.filter(pc.not_equal(table.column("id"), gone)), path)
-        part = pq.read_table((await federation.predict(predict_request(model="job"))).predictions)
-        assert part.column("id").to_pylist() == whole.column("id").to_pylist()
-        place = whole.column("id").to_pylist().index(gone)
-        for name in whole.column_names[1:]:
-            expected = whole.column(name).to_pylist()
-            expected[place] = None
-            assert part.column(name).to_pylist() == expected
-        (federation.folder / PARTIES[0] / "one.txt").write_text(gone + "\n")
-        request = predict_request(model="job", records_file="one.txt")
-        nothing = await federation.predict(request)
-        assert (nothing.state, nothing.bad_input) == ("failed", True)
-        assert "none of the records to predict is common to all parties" in nothing.error
-        assert gone not in nothing.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path / "federation", replay.HERE.tables)
+    job = spec(replay.PARAMS, obfuscation="standard", alignment="psi")
+    assert (await federation.train(job)).state == "finished"
+    whole = pq.read_table((await federation.predict(predict_request(model="job"))).predictions)
+    path = federation.folder / PARTIES[1] / "predict.parquet"
+    table = pq.read_table(path)
+    gone = sorted(table.column("id").to_pylist())[1]
+    pq.write_table(table.filter(pc.not_equal(table.column("id"), gone)), path)
+    part = pq.read_table((await federation.predict(predict_request(model="job"))).predictions)
+    assert part.column("id").to_pylist() == whole.column("id").to_pylist()
+    place = whole.column("id").to_pylist().index(gone)
+    for name in whole.column_names[1:]:
+        expected = whole.column(name).to_pylist()
+        expected[place] = None
+        assert part.column(name).to_pylist() == expected
+    (federation.folder / PARTIES[0] / "one.txt").write_text(gone + "\n")
+    request = predict_request(model="job", records_file="one.txt")
+    nothing = await federation.predict(request)
+    assert (nothing.state, nothing.bad_input) == ("failed", True)
+    assert "none of the records to predict is common to all parties" in nothing.error
+    assert gone not in nothing.error
 
 
-def test_a_table_with_other_ids_is_not_taken_for_the_aligned_one(tmp_path: Path) -> None:
+async def test_a_table_with_other_ids_is_not_taken_for_the_aligned_one(tmp_path: Path) -> None:
     """Between alignment and the first tree the table has changed: the resume says so."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path / "federation", replay.HERE.tables)
+    federation = Federation(tmp_path / "federation", replay.HERE.tables)
 
-        def hook(message: Message) -> None:
-            if message.word == "make_keys":
-                federation.hook = None
-                federation.kill(PARTIES[1])
+    def hook(message: Message) -> None:
+        if message.word == "make_keys":
+            federation.hook = None
+            federation.kill(PARTIES[1])
 
-        federation.hook = hook
-        assert (
-            await federation.train(spec(replay.PARAMS, obfuscation="standard", alignment="psi"))
-        ).state == "interrupted"
-        path = federation.folder / PARTIES[1] / "train.parquet"
-        table = pq.read_table(path)
-        pq.write_table(table.slice(1), path)
-        federation.start(PARTIES[1])
-        status = await federation.resume()
-        assert (status.state, status.bad_input) == ("interrupted", True)
-        assert "holds other ids than when job job was aligned" in status.error
-        pq.write_table(table, path)
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, replay.HERE.oracle(replay.PARAMS))
-        await federation.close()
-
-    run(main())
+    federation.hook = hook
+    assert (await federation.train(spec(replay.PARAMS, obfuscation="standard", alignment="psi"))).state == "interrupted"
+    path = federation.folder / PARTIES[1] / "train.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+    federation.start(PARTIES[1])
+    status = await federation.resume()
+    assert (status.state, status.bad_input) == ("interrupted", True)
+    assert "holds other ids than when job job was aligned" in status.error
+    pq.write_table(table, path)
+    assert (await federation.resume()).state == "finished"
+    assert_oracles_model(federation.states, replay.HERE.oracle(replay.PARAMS))
 
 
 @pytest.mark.second_tier(but=1)
@@ -427,7 +408,6 @@ def test_labels_are_those_of_the_common_records(objective: str, tmp_path: Path) 
         if status.state == "finished":
             manifest = json.loads((federation.state(NAMES[0]) / "models" / "job" / "manifest.json").read_text())
             assert manifest["classes"] == ([] if objective == "reg:squarederror" else ["4", "7"])
-        await federation.close()
 
     def two(value: str) -> int:
         return 5 if value == "x0" and objective == "multi:softprob" else 4 if value < "c06" else 7

@@ -11,8 +11,8 @@ import pytest
 from party.node import PartyNode
 from party.runtime.attempts import Session
 from tests.approvals.people import ANN, LABEL_HOLDER, MANUAL, B, C, approvals, approve, begin, certify, the_one, waiting
-from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, play, trained, training_of, wrong
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, play, training_of, wrong
+from tests.simulator import COORDINATOR, Federation, Message
 from treetap.errors import BadInput
 from treetap.wire.disclosure import CLASSES, bytes_by_class
 from treetap.wire.frame import filled, name_of
@@ -43,45 +43,38 @@ def _assert_nothing_held(federation: Federation) -> None:
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("story", STORIES)
-def test_a_job_waits_for_two_parties_people_and_ends_right(
+async def test_a_job_waits_for_two_parties_people_and_ends_right(
     story: str, tmp_path: Path, certificates: dict[str, TlsFiles]
 ) -> None:
     """It has no session anywhere while it waits, and its result is that of a job that did not wait.
 
     All that can be read of what a party then sends to another stood in the words that its people were shown.
     """
-    if story not in (*TRAININGS, *PREVIEWS):
-        trained(training_of(story))
+    federation = begin(tmp_path, story, certificates, dict.fromkeys((B, C), MANUAL))
+    sent: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
-    async def main() -> None:
-        federation = begin(tmp_path, story, certificates, dict.fromkeys((B, C), MANUAL))
-        sent: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    def seen(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        sent[sender, receiver] |= {name for name in bytes_by_class(parcel) if CLASSES[name].kind == "open"}
+        return parcel
 
-        def seen(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            sent[sender, receiver] |= {name for name in bytes_by_class(parcel) if CLASSES[name].kind == "open"}
-            return parcel
-
-        federation.tamper = seen
-        playing = asyncio.ensure_future(play(federation, story))
-        await waiting(federation, _job(story), B, C)
-        _assert_nothing_held(federation)
-        words = the_one(federation, B).words
-        assert words[0] == f"Coordinator {COORDINATOR} asks for job {_job(story)}, which no operator has signed."
-        approve(federation, B)
-        await waiting(federation, _job(story), C)
-        approve(federation, C)
-        status = await playing
-        assert status.state == ("cancelled" if story == "serving" else "finished"), status.error
-        ended = "approved" if story in TRAININGS else "ended"
-        assert approvals(federation, B).state(the_one(federation, B)) == ended
-        assert wrong(federation, story) == ""
-        for (sender, receiver), classes in sent.items():
-            if sender in (B, C):
-                said = " ".join(line for line in the_one(federation, sender).words if _sends(line, receiver))
-                assert [name for name in classes if CLASSES[name].tells not in said] == []
-        await federation.close()
-
-    run(main())
+    federation.tamper = seen
+    playing = asyncio.ensure_future(play(federation, story))
+    await waiting(federation, _job(story), B, C)
+    _assert_nothing_held(federation)
+    words = the_one(federation, B).words
+    assert words[0] == f"Coordinator {COORDINATOR} asks for job {_job(story)}, which no operator has signed."
+    approve(federation, B)
+    await waiting(federation, _job(story), C)
+    approve(federation, C)
+    status = await playing
+    assert status.state == ("cancelled" if story == "serving" else "finished"), status.error
+    ended = "approved" if story in TRAININGS else "ended"
+    assert approvals(federation, B).state(the_one(federation, B)) == ended
+    assert wrong(federation, story) == ""
+    for (sender, receiver), classes in sent.items():
+        if sender in (B, C):
+            said = " ".join(line for line in the_one(federation, sender).words if _sends(line, receiver))
+            assert [name for name in classes if CLASSES[name].tells not in said] == []
 
 
 def _sends(line: str, receiver: str) -> bool:
@@ -90,7 +83,7 @@ def _sends(line: str, receiver: str) -> bool:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("story", ["boosting", "interactive", "preview of a count", "eini", "preview of records"])
-def test_an_approval_ends_with_its_job(
+async def test_an_approval_ends_with_its_job(
     story: str, tmp_path: Path, certificates: dict[str, TlsFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A further attempt at a job that is finished, or was discarded, opens at no party whose people approved it.
@@ -110,135 +103,113 @@ def test_an_approval_ends_with_its_job(
         return await opens(federation.node(party), COORDINATOR, request, name_of(request))
 
     monkeypatch.setattr(PartyNode, "_open", seen)
-    if story not in (*TRAININGS, *PREVIEWS):
-        trained(training_of(story))
-
-    async def main() -> None:
-        federation = begin(tmp_path, story, certificates, dict.fromkeys((LABEL_HOLDER, B), MANUAL))
-        playing = asyncio.ensure_future(play(federation, story))
-        await waiting(federation, _job(story), LABEL_HOLDER, B)
-        approve(federation, LABEL_HOLDER)
-        approve(federation, B)
-        assert (await playing).state == "finished"
-        for party in (LABEL_HOLDER, B):
-            federation.kill(party)
-            federation.start(party)
-            if story in TRAININGS:
-                session = await again(federation, party)
-                federation.node(party)._sessions.clear()
-                leave = setup_pb2.Leave(submission=session.submission, discard=True)
-                request = control_pb2.StepRequest(job="job", attempt=session.context.attempt)
-                await federation.node(party)._leave(COORDINATOR, filled(request, "leave", leave))
-            with pytest.raises(BadInput, match=f"^job {_job(story)} has ended here; submit a new job"):
-                await again(federation, party)
-            asked = the_one(federation, party)
-            assert asked.last is not None
-            assert (asked.last.approver, asked.last.way) == (COORDINATOR, "end of the job")
-            with pytest.raises(BadInput, match="has ended here; have its operator submit a new one"):
-                approve(federation, party)
-        await federation.close()
-
-    run(main())
+    federation = begin(tmp_path, story, certificates, dict.fromkeys((LABEL_HOLDER, B), MANUAL))
+    playing = asyncio.ensure_future(play(federation, story))
+    await waiting(federation, _job(story), LABEL_HOLDER, B)
+    approve(federation, LABEL_HOLDER)
+    approve(federation, B)
+    assert (await playing).state == "finished"
+    for party in (LABEL_HOLDER, B):
+        federation.kill(party)
+        federation.start(party)
+        if story in TRAININGS:
+            session = await again(federation, party)
+            federation.node(party)._sessions.clear()
+            leave = setup_pb2.Leave(submission=session.submission, discard=True)
+            request = control_pb2.StepRequest(job="job", attempt=session.context.attempt)
+            await federation.node(party)._leave(COORDINATOR, filled(request, "leave", leave))
+        with pytest.raises(BadInput, match=f"^job {_job(story)} has ended here; submit a new job"):
+            await again(federation, party)
+        asked = the_one(federation, party)
+        assert asked.last is not None
+        assert (asked.last.approver, asked.last.way) == (COORDINATOR, "end of the job")
+        with pytest.raises(BadInput, match="has ended here; have its operator submit a new one"):
+            approve(federation, party)
 
 
 @pytest.mark.parametrize("story", ["boosting", "interactive", "preview of a count"])
-def test_a_refusal_ends_the_job_with_its_reason(story: str, tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
+async def test_a_refusal_ends_the_job_with_its_reason(
+    story: str, tmp_path: Path, certificates: dict[str, TlsFiles]
+) -> None:
     """It is the input of a person: exit status 2."""
-    if story not in (*TRAININGS, *PREVIEWS):
-        trained(training_of(story))
-
-    async def main() -> None:
-        federation = begin(tmp_path, story, certificates, {B: MANUAL})
-        playing = asyncio.ensure_future(play(federation, story))
-        await waiting(federation, _job(story), B)
-        asked = the_one(federation, B)
-        approvals(federation, B).decide(ANN, asked.job, asked.digest, days=None, why="not\x1b[2J this table")
-        status = await playing
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert status.error == f"{B} has refused job {asked.job}: not\\x1b[2J this table (by {ANN})"
-        _assert_nothing_held(federation)
-        await federation.close()
-
-    run(main())
+    federation = begin(tmp_path, story, certificates, {B: MANUAL})
+    playing = asyncio.ensure_future(play(federation, story))
+    await waiting(federation, _job(story), B)
+    asked = the_one(federation, B)
+    approvals(federation, B).decide(ANN, asked.job, asked.digest, days=None, why="not\x1b[2J this table")
+    status = await playing
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert status.error == f"{B} has refused job {asked.job}: not\\x1b[2J this table (by {ANN})"
+    _assert_nothing_held(federation)
 
 
-def test_a_wait_survives_both_restarts(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
+async def test_a_wait_survives_both_restarts(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
     """The journal and the party's state have the job; a resume after an approval needs no second one."""
 
-    async def main() -> None:
-        federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
-        playing = asyncio.ensure_future(play(federation, "boosting"))
-        await waiting(federation, "job", B)
-        playing.cancel()
-        digest = the_one(federation, B).digest
-        for name in (COORDINATOR, B):
-            federation.kill(name)
-            federation.start(name)
-        federation.process(COORDINATOR).within(federation.jobs.go_on)
-        await waiting(federation, "job", B)
-        assert the_one(federation, B).digest == digest
-        federation.kill(B)
-        await asyncio.sleep(200)  # the party is away for a while
-        assert federation.jobs.status("job")[0].state == "waiting"
-        federation.start(B)
-        approve(federation, B)
-        status = await federation.jobs.wait("job")
-        assert status.state == "finished"
-        assert status.attempt == 2
-        assert wrong(federation, "boosting") == ""
-        await federation.close()
-
-    run(main())
+    federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
+    playing = asyncio.ensure_future(play(federation, "boosting"))
+    await waiting(federation, "job", B)
+    playing.cancel()
+    digest = the_one(federation, B).digest
+    for name in (COORDINATOR, B):
+        federation.kill(name)
+        federation.start(name)
+    federation.process(COORDINATOR).within(federation.jobs.go_on)
+    await waiting(federation, "job", B)
+    assert the_one(federation, B).digest == digest
+    federation.kill(B)
+    await asyncio.sleep(200)  # the party is away for a while
+    assert federation.jobs.status("job")[0].state == "waiting"
+    federation.start(B)
+    approve(federation, B)
+    status = await federation.jobs.wait("job")
+    assert status.state == "finished"
+    assert status.attempt == 2
+    assert wrong(federation, "boosting") == ""
 
 
-def test_an_interrupted_job_resumes_without_another_approval(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
+async def test_an_interrupted_job_resumes_without_another_approval(
+    tmp_path: Path, certificates: dict[str, TlsFiles]
+) -> None:
     """Its digest is the same; once the approval has expired, it waits again."""
 
-    async def main() -> None:
-        federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
-        playing = asyncio.ensure_future(play(federation, "boosting"))
-        await waiting(federation, "job", B)
-        approve(federation, B)
+    federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
+    playing = asyncio.ensure_future(play(federation, "boosting"))
+    await waiting(federation, "job", B)
+    approve(federation, B)
 
-        def kill(message: Message) -> None:
-            if message.word == "candidate_sums" and federation.alive(C):
-                federation.kill(C)
+    def kill(message: Message) -> None:
+        if message.word == "candidate_sums" and federation.alive(C):
+            federation.kill(C)
 
-        federation.hook = kill
-        assert (await playing).state == "interrupted"
-        federation.hook = None
-        federation.start(C)
-        held = approvals(federation, B).clock
-        later = held() + 8 * 86_400
-        approvals(federation, B).clock = lambda: later
-        federation._told(lambda jobs: jobs.resume("job"))
-        await waiting(federation, "job", B)
-        assert approvals(federation, B).state(the_one(federation, B)) == "expired"
-        approvals(federation, B).clock = held  # as if the clock had been wrong: the approval holds again
-        assert (await federation.jobs.wait("job")).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation.hook = kill
+    assert (await playing).state == "interrupted"
+    federation.hook = None
+    federation.start(C)
+    held = approvals(federation, B).clock
+    later = held() + 8 * 86_400
+    approvals(federation, B).clock = lambda: later
+    federation._told(lambda jobs: jobs.resume("job"))
+    await waiting(federation, "job", B)
+    assert approvals(federation, B).state(the_one(federation, B)) == "expired"
+    approvals(federation, B).clock = held  # as if the clock had been wrong: the approval holds again
+    assert (await federation.jobs.wait("job")).state == "finished"
 
 
-def test_other_jobs_go_on_and_a_wait_has_an_end(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
+async def test_other_jobs_go_on_and_a_wait_has_an_end(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
     """A job that waits for people has no place among those under way; after the days of the file it is interrupted."""
 
-    async def main() -> None:
-        federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
-        federation.jobs._approval_days = 0.1
-        playing = asyncio.ensure_future(play(federation, "boosting"))
-        await waiting(federation, "job", B)
-        with_c = await federation.preview(LABEL_HOLDER, C)
-        assert "preview" in with_c.error  # it began, and the policy has its word
-        await asyncio.sleep(0.1 * 86_400)
-        status = await playing
-        assert status.state == "interrupted"
-        assert status.error.startswith(f"has waited 0.1 days for people: waiting for approval of {B}; then")
-        lines = (tmp_path / COORDINATOR / "journal" / "job.jsonl").read_text().splitlines()
-        assert len(lines) == 4  # submitted, attempt, waiting, ended: no line a question
-        assert (await federation.jobs.cancel("job")).state == "cancelled"
-        assert approvals(federation, B).listed() == []
-        await federation.close()
-
-    run(main())
+    federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
+    federation.jobs._approval_days = 0.1
+    playing = asyncio.ensure_future(play(federation, "boosting"))
+    await waiting(federation, "job", B)
+    with_c = await federation.preview(LABEL_HOLDER, C)
+    assert "preview" in with_c.error  # it began, and the policy has its word
+    await asyncio.sleep(0.1 * 86_400)
+    status = await playing
+    assert status.state == "interrupted"
+    assert status.error.startswith(f"has waited 0.1 days for people: waiting for approval of {B}; then")
+    lines = (tmp_path / COORDINATOR / "journal" / "job.jsonl").read_text().splitlines()
+    assert len(lines) == 4  # submitted, attempt, waiting, ended: no line a question
+    assert (await federation.jobs.cancel("job")).state == "cancelled"
+    assert approvals(federation, B).listed() == []

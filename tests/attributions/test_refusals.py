@@ -53,7 +53,7 @@ def test_a_feature_partys_own_bound(players: list[set[int]], spare: float) -> No
 
 
 @pytest.mark.second_tier
-def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
+async def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
     """Where trees hide the paths behind scores, min_candidate_bits lets those pass and refuses attributions."""
     here = world(40, (0, 4), fresh=3)
     params = BoostingParams(n_estimators=30, max_depth=3, max_bin=8, min_child_weight=0.0, reg_lambda=0.1)
@@ -62,30 +62,28 @@ def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
         FIRST: r"its own splits of this model leave -\d+\.\d bits beyond those of a sum and of the attributions to 1",
     }
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies={FIRST: dict(ALLOWED[FIRST])})
-        assert (await quickly_trained(federation, spec(params, 2, obfuscation="standard"))).state == "finished"
-        for party, fault in faults.items():
-            policy = federation.policy(party).model_copy(update={"min_candidate_bits": 2.0})
-            before, federation.configs[party] = federation.configs[party], federation.configs[party].under(policy)
-            federation.kill(party)
-            federation.start(party)
-            status = await federation.predict(asked(attributions=True))
-            assert status.state == "failed"
-            rule = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
-            assert re.search(rule, status.error), status.error
-            status = await federation.predict(predict_request(model="job", protocol="eini"))
-            assert (status.state, status.error) == ("finished", "")
-            federation.configs[party] = before
-            federation.kill(party)
-            federation.start(party)
-        assert (await federation.predict(asked(attributions=True))).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies={FIRST: dict(ALLOWED[FIRST])})
+    assert (await quickly_trained(federation, spec(params, 2, obfuscation="standard"))).state == "finished"
+    for party, fault in faults.items():
+        policy = federation.policy(party).model_copy(update={"min_candidate_bits": 2.0})
+        before, federation.configs[party] = federation.configs[party], federation.configs[party].under(policy)
+        federation.kill(party)
+        federation.start(party)
+        status = await federation.predict(asked(attributions=True))
+        assert status.state == "failed"
+        rule = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
+        assert re.search(rule, status.error), status.error
+        status = await federation.predict(predict_request(model="job", protocol="eini"))
+        assert (status.state, status.error) == ("finished", "")
+        federation.configs[party] = before
+        federation.kill(party)
+        federation.start(party)
+    assert (await federation.predict(asked(attributions=True))).state == "finished"
 
 
-def test_a_party_that_keeps_other_entries_than_for_the_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_party_that_keeps_other_entries_than_for_the_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Values that do not add up to the scores are no attributions: the chain is named, nothing is written."""
     honest = MemberEntries.masks
 
@@ -93,17 +91,13 @@ def test_a_party_that_keeps_other_entries_than_for_the_score(tmp_path: Path, mon
         masks = honest(self, goes_left, n)
         return np.ones_like(masks) if self.players else masks
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
-        await federation.train(JOB)
-        with monkeypatch.context() as lying:
-            lying.setattr(MemberEntries, "masks", everything)
-            status = await federation.predict(asked("lie", attributions=True))
-        assert status.state == "failed"
-        assert re.search(r"Malformed: .*block 0: the attributions do not add up .*feature-b, feature-c", status.error)
-        for state in federation.states.values():
-            assert list((state / "predictions").iterdir()) == []
-        assert (await federation.predict(asked("truth", attributions=True))).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+    await federation.train(JOB)
+    with monkeypatch.context() as lying:
+        lying.setattr(MemberEntries, "masks", everything)
+        status = await federation.predict(asked("lie", attributions=True))
+    assert status.state == "failed"
+    assert re.search(r"Malformed: .*block 0: the attributions do not add up .*feature-b, feature-c", status.error)
+    for state in federation.states.values():
+        assert list((state / "predictions").iterdir()) == []
+    assert (await federation.predict(asked("truth", attributions=True))).state == "finished"

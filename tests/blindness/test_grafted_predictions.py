@@ -55,7 +55,6 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     async def main() -> None:
         federation = Federation(folder / "trained", HERE.tables)
         assert (await federation.train(JOB)).state == "finished"
-        await federation.close()
 
     run(main())
     for name, change in MODELS.items():

@@ -122,7 +122,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def main() -> None:
         federation = Federation(folder, HERE.tables)
         assert (await federation.train(JOB)).state == "finished"
-        await federation.close()
 
     run(main())
     return folder

@@ -32,13 +32,21 @@ def _fields(parcel: exchange_pb2.PeerMessage) -> list[bytes]:
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("victim", "way"), [(victim, way) for victim in (LABEL_HOLDER, FEATURE) for way in Way])
-def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Path) -> None:
+async def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Path) -> None:
     """Killed in a tree: no nonce, word or half of the first attempt comes again in the second, nor a half of a tree."""
     by_attempt: defaultdict[int, set[bytes]] = defaultdict(set)
     halves: dict[tuple[int, str, int, int], bytes] = {}
     seeds: list[bytes] = []
 
-    async def main() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        token_bytes = lattice_values.secrets.token_bytes
+
+        def drawn(size: int) -> bytes:
+            seeds.append(token_bytes(size))
+            return seeds[-1]
+
+        patch.setattr("party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))
+        take_way(patch, way)
         federation = Federation(tmp_path, HERE.tables)
 
         def seen(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
@@ -59,17 +67,6 @@ def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Path) -> 
         assert (await federation.resume()).state == "finished"
         assert_oracles_model(federation.states, ORACLE)
         await federation.close()
-
-    with pytest.MonkeyPatch.context() as patch:
-        token_bytes = lattice_values.secrets.token_bytes
-
-        def drawn(size: int) -> bytes:
-            seeds.append(token_bytes(size))
-            return seeds[-1]
-
-        patch.setattr("party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))
-        take_way(patch, way)
-        run(main())
     assert set(by_attempt) == {1, 2}
     assert all(len(contents) > 10 for contents in by_attempt.values())
     assert not by_attempt[1] & by_attempt[2]
@@ -78,7 +75,7 @@ def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("way", Way)
-def test_a_repeat_within_an_attempt_is_the_same_bytes(
+async def test_a_repeat_within_an_attempt_is_the_same_bytes(
     way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lost answers and copies: a parcel that is sent again is what was sent, never words encrypted again."""
@@ -90,16 +87,13 @@ def test_a_repeat_within_an_attempt_is_the_same_bytes(
         contents[where].append(parcel.SerializeToString(deterministic=True))
         return parcel
 
-    async def main() -> None:
-        faults = Faults(drop=0.1, lose_reply=0.15, double=0.2, delay_s=0.3, late_s=2.0, seed=4)
-        federation = Federation(tmp_path, HERE.tables, faults=faults)
-        federation.tamper = seen
-        status = await federation.train(JOB)
-        assert (status.state, status.error) == ("finished", "")
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    faults = Faults(drop=0.1, lose_reply=0.15, double=0.2, delay_s=0.3, late_s=2.0, seed=4)
+    federation = Federation(tmp_path, HERE.tables, faults=faults)
+    federation.tamper = seen
+    status = await federation.train(JOB)
+    assert (status.state, status.error) == ("finished", "")
+    assert_oracles_model(federation.states, ORACLE)
+    await federation.close()
     assert all(len(set(each)) == 1 for each in contents.values())
     again = {where[3] for where, sent in contents.items() if len(sent) > 1}
     assert again >= {"encrypted_words", "candidate_sums", "seed_nonce", "seed_commitment"}
@@ -119,7 +113,6 @@ def test_no_secret_is_in_a_file_or_a_message_and_workers_forget(tmp_path: Path) 
         assert (await federation.train(JOB)).state == "finished"
         for party in PARTIES:
             assert federation.remembered(party) == {}
-        await federation.close()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))

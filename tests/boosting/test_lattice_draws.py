@@ -16,7 +16,7 @@ from party.growth.lattice_values import Query, WordsOfNodes
 from party.growth.offered_candidates import Offer
 from tests.lattice_ways import take_way
 from tests.many_workers import ManyWorkers
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import assert_oracles_model, spec, world
 from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice import histogram_key_holder, histogram_parameters, histogram_scheme, histogram_sets, histogram_sums
@@ -74,7 +74,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("way", "told"), [(Way.QUERIES, 420), (Way.SETS, 420), (Way.SETS, 8)])
-def test_no_draw_is_used_twice(
+async def test_no_draw_is_used_twice(
     way: Way, told: int, watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A block of a query is encrypted once, a mask hides once and serves four queries, a flood is of one answer.
@@ -99,15 +99,12 @@ def test_no_draw_is_used_twice(
     monkeypatch.setattr(histogram_parameters, "MOST_TOLD", told)
     take_way(monkeypatch, way)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, engine=lambda _: ManyWorkers(2))
-        federation.tamper = seen
-        status = await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE))
-        assert (status.state, status.error) == ("finished", "")
-        assert_oracles_model(federation.states, HERE.oracle(PARAMS))
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, engine=lambda _: ManyWorkers(2))
+    federation.tamper = seen
+    status = await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE))
+    assert (status.state, status.error) == ("finished", "")
+    assert_oracles_model(federation.states, HERE.oracle(PARAMS))
+    await federation.close()
     for draws in (watched.blocks, watched.masks, watched.floods):
         assert len(draws) >= 4
         assert not [draw for draw, times in Counter(draws).items() if times > 1]
@@ -126,7 +123,7 @@ def test_no_draw_is_used_twice(
     assert len(queries) * 2 == len(watched.blocks)  # one block of records, and one of zeros
 
 
-def test_a_querys_seed_is_forgotten_when_all_sums_are_opened(
+async def test_a_querys_seed_is_forgotten_when_all_sums_are_opened(
     watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not at the end of the tree: after each opening, the label holder keeps seeds that a party's sums still need."""
@@ -143,13 +140,10 @@ def test_a_querys_seed_is_forgotten_when_all_sums_are_opened(
 
     monkeypatch.setattr(WordsOfNodes, "open_offer", noted)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        job = spec(replace(PARAMS, n_estimators=1), len(HERE.blocks), scheme=LATTICE)
-        assert (await federation.train(job)).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    job = spec(replace(PARAMS, n_estimators=1), len(HERE.blocks), scheme=LATTICE)
+    assert (await federation.train(job)).state == "finished"
+    await federation.close()
     assert len(kept) > 2
     assert all(left[-1] == 0 for left in kept.values())
     assert any(left[0] for left in kept.values())
@@ -183,7 +177,7 @@ def test_the_end_of_an_attempt_forgets_what_others_sums_still_need(end: str, mon
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("refuses", ["label-holder", "feature-b"])
-def test_the_ninth_attempt_is_refused(refuses: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_ninth_attempt_is_refused(refuses: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever ended those before: each party counts by itself, a feature party before it sends a sum."""
     if refuses != "label-holder":
         counted = lattice_values.parameters_of
@@ -196,20 +190,16 @@ def test_the_ninth_attempt_is_refused(refuses: str, tmp_path: Path, monkeypatch:
             parcel.setup.seed_nonce.nonce = b""
         return parcel
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.tamper = cut
-        status = await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE))
-        for _ in range(7):
-            assert "the nonce of feature-c is not the one" in status.error
-            status = await federation.resume()
+    federation = Federation(tmp_path, HERE.tables)
+    federation.tamper = cut
+    status = await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE))
+    for _ in range(7):
         assert "the nonce of feature-c is not the one" in status.error
-        federation.tamper, before = None, len(federation.log)
         status = await federation.resume()
-        assert status.state == "failed"
-        said = {message.word for message in federation.log[before:]} & {"candidate_count", "candidate_sums"}
-        assert said == ({"candidate_count"} if refuses == "feature-b" else set())
-        assert "attempt 9 of a job on a lattice: sums are hidden in 8 attempts together" in status.error
-        await federation.close()
-
-    run(main())
+    assert "the nonce of feature-c is not the one" in status.error
+    federation.tamper, before = None, len(federation.log)
+    status = await federation.resume()
+    assert status.state == "failed"
+    said = {message.word for message in federation.log[before:]} & {"candidate_count", "candidate_sums"}
+    assert said == ({"candidate_count"} if refuses == "feature-b" else set())
+    assert "attempt 9 of a job on a lattice: sums are hidden in 8 attempts together" in status.error

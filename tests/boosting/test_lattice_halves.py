@@ -66,7 +66,6 @@ def _train(
         status = await federation.train(spec(params, len(here.blocks), scheme=LATTICE))
         assert (status.state, status.error) == ("finished", "")
         assert_oracles_model(federation.states, here.oracle(params))
-        await federation.close()
 
     with pytest.MonkeyPatch.context() as patch:
         chosen = take_way(patch, way)
@@ -150,11 +149,12 @@ def test_candidates_are_linked_over_trees_by_kept_halves_alone(
     assert len(halves.orders) == (1 if keeping else 2)
 
 
-def test_a_resumed_job_draws_kept_halves_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_resumed_job_draws_kept_halves_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second attempt sends its own, once."""
     halves = Halves(monkeypatch)
 
-    async def main() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        take_way(patch, Way.QUERIES)
         federation = Federation(tmp_path, HERE.tables, policies={FEATURE: JOB, OTHER: JOB})
         federation.tamper = halves
 
@@ -169,10 +169,6 @@ def test_a_resumed_job_draws_kept_halves_anew(tmp_path: Path, monkeypatch: pytes
         assert (await federation.resume()).state == "finished"
         assert_oracles_model(federation.states, HERE.oracle(PARAMS))
         await federation.close()
-
-    with pytest.MonkeyPatch.context() as patch:
-        take_way(patch, Way.QUERIES)
-        run(main())
     by_attempt = {attempt: data for (attempt, party, _), data in halves.sent.items() if party == FEATURE}
     assert len([key for key in halves.sent if key[1] == FEATURE]) == 2
     assert set(by_attempt) == {1, 2}
@@ -214,7 +210,7 @@ def test_halves_of_a_node_are_sent_before_the_next_ones_are_made(
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("place", [0, 16, 24])
 @pytest.mark.parametrize("field", ["ciphertexts", "second_halves"])
-def test_a_refused_opening_ends_the_attempt_and_says_nothing_of_where(
+async def test_a_refused_opening_ends_the_attempt_and_says_nothing_of_where(
     field: str, place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some numbers are changed: nothing is opened under the same secrets after that, and no text names a half."""
@@ -228,33 +224,30 @@ def test_a_refused_opening_ends_the_attempt_and_says_nothing_of_where(
     monkeypatch.setattr(HistogramKeyHolder, "open", noted)
     chosen = take_way(monkeypatch, Way.SETS)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    federation = Federation(tmp_path, HERE.tables)
 
-        def changed(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            sums = parcel.growth.candidate_sums
-            if (sender, parcel.round, parcel.stage) == (FEATURE, 0, 1) and (data := bytearray(getattr(sums, field))):
-                data[place : place + 16] = bytes(byte ^ 0xFF for byte in data[place : place + 16])
-                setattr(sums, field, bytes(data))
-            return parcel
+    def changed(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        sums = parcel.growth.candidate_sums
+        if (sender, parcel.round, parcel.stage) == (FEATURE, 0, 1) and (data := bytearray(getattr(sums, field))):
+            data[place : place + 16] = bytes(byte ^ 0xFF for byte in data[place : place + 16])
+            setattr(sums, field, bytes(data))
+        return parcel
 
-        federation.tamper = changed
-        status = await federation.train(spec(PARAMS, scheme=LATTICE))
-        assert status.state == "failed"
-        assert re.fullmatch(
-            r"Malformed: feature-b has offered what is no sum over its columns: (a sum has more noise "
-            r"than sums of words can have|a plaintext .* has bits left above the last slot|sums of node [23] are such "
-            r"that no records of it can have them)",
-            status.error,
-        ), status.error
-        (query,) = {query for _, query in opened}  # that of the tree: the changed sums were the last ones
-        assert opened[-1][0] == FEATURE
-        federation.tamper, before = None, len(opened)
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, HERE.oracle(PARAMS))
-        assert [query] * before == [query for _, query in opened[:before]]
-        assert query not in {query for _, query in opened[before:]}
-        await federation.close()
-
-    run(main())
+    federation.tamper = changed
+    status = await federation.train(spec(PARAMS, scheme=LATTICE))
+    assert status.state == "failed"
+    assert re.fullmatch(
+        r"Malformed: feature-b has offered what is no sum over its columns: (a sum has more noise "
+        r"than sums of words can have|a plaintext .* has bits left above the last slot|sums of node [23] are such "
+        r"that no records of it can have them)",
+        status.error,
+    ), status.error
+    (query,) = {query for _, query in opened}  # that of the tree: the changed sums were the last ones
+    assert opened[-1][0] == FEATURE
+    federation.tamper, before = None, len(opened)
+    assert (await federation.resume()).state == "finished"
+    assert_oracles_model(federation.states, HERE.oracle(PARAMS))
+    assert [query] * before == [query for _, query in opened[:before]]
+    assert query not in {query for _, query in opened[before:]}
+    await federation.close()
     assert set(chosen) == {Way.SETS}

@@ -12,7 +12,7 @@ import pytest
 from tests.boosting.lattice_jobs import JOB, NO_SUM, N, flipped, resumes
 from tests.lattice_ways import take_way
 from tests.replay import HERE
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.tampered import with_fields
 from tests.worlds import PARTIES
 from treetap.lattice.histogram_ways import Way
@@ -245,42 +245,34 @@ class Line:
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("case", "way"), [(case, way) for case in FALSE for way in Way if (case, way) != HARMLESS])
-def test_false_contents_are_named_and_not_kept(
+async def test_false_contents_are_named_and_not_kept(
     case: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One parcel changed on its way: the party is named at once, none hangs, and resuming gives the oracle's model."""
     *which, change, message = FALSE[case]
     take_way(monkeypatch, way)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, silence_s=1000.0)
-        line = federation.tamper = Line(*which, change)  # type: ignore[arg-type]
-        status = await federation.train(JOB)
-        assert line.changed
-        assert status.state == "failed"
-        assert status.error.startswith("Malformed: "), status.error
-        assert re.search(message, status.error), status.error
-        assert status.seconds < 100
-        await resumes(federation)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, silence_s=1000.0)
+    line = federation.tamper = Line(*which, change)  # type: ignore[arg-type]
+    status = await federation.train(JOB)
+    assert line.changed
+    assert status.state == "failed"
+    assert status.error.startswith("Malformed: "), status.error
+    assert re.search(message, status.error), status.error
+    assert status.seconds < 100
+    await resumes(federation)
 
 
-def test_transforms_that_are_not_exact_enough_end_the_attempt_by_name(
+async def test_transforms_that_are_not_exact_enough_end_the_attempt_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operator reads at which party a limb was too far from a whole number, and can resume."""
     self_test()  # made of the same products, once
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        with monkeypatch.context() as patch:
-            patch.setattr(histograms, "FARTHEST", 1e-12)
-            status = await federation.train(JOB)
-        assert status.state == "interrupted"
-        assert re.search("label-holder: encrypted histograms, encrypt: a limb is .* from a whole number", status.error)
-        await resumes(federation)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    with monkeypatch.context() as patch:
+        patch.setattr(histograms, "FARTHEST", 1e-12)
+        status = await federation.train(JOB)
+    assert status.state == "interrupted"
+    assert re.search("label-holder: encrypted histograms, encrypt: a limb is .* from a whole number", status.error)
+    await resumes(federation)

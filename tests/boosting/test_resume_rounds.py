@@ -8,7 +8,7 @@ import pytest
 
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.oracle import OracleSplit
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message
 from tests.worlds import PARTIES, assert_oracles_model, manifest, spec, world
 from treetap.models.store import TREES
 from treetap.trees.params import BoostingParams
@@ -40,11 +40,11 @@ def test_the_job_stops_early_after_some_better_rounds() -> None:
 
 @pytest.mark.second_tier
 @pytest.mark.parametrize("victim", PARTIES[:2])
-def test_killed_before_every_tree_and_before_publishing(victim: str, tmp_path: Path) -> None:
+async def test_killed_before_every_tree_and_before_publishing(victim: str, tmp_path: Path) -> None:
     """Scores of the round's start, best round and the decision to stop outlive the process that made them."""
     killed: set[tuple[str, int]] = set()
 
-    async def main() -> None:
+    with ciphers(KeysMade(), transparent=victim != LABEL_HOLDER):
         federation = Federation(tmp_path, HERE.tables)
 
         def kill(message: Message) -> None:
@@ -66,32 +66,25 @@ def test_killed_before_every_tree_and_before_publishing(victim: str, tmp_path: P
         assert_oracles_model(federation.states, ORACLE)
         assert manifest(federation.state(LABEL_HOLDER))["best_round"] == ORACLE.best_round
         await federation.close()
-
-    with ciphers(KeysMade(), transparent=victim != LABEL_HOLDER):
-        run(main())
     assert {("begin_tree", tree) for tree in range(len(ORACLE))} <= killed
     assert ("publish", len(ORACLE)) in killed
 
 
 @pytest.mark.second_tier
-def test_the_manifest_tells_the_importance_of_parties_in_the_trees_that_are_used(tmp_path: Path) -> None:
+async def test_the_manifest_tells_the_importance_of_parties_in_the_trees_that_are_used(tmp_path: Path) -> None:
     """Number of splits, mean gain and mean cover up to the best round; what was grown after it does not count."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
-        found = manifest(federation.state(LABEL_HOLDER))["importance_by_party"]
-        assert ORACLE.best_round is not None
-        used = ORACLE[: (ORACLE.best_round + 1) * 3]
-        splits = [node for tree in used for node in tree.nodes.values() if isinstance(node, OracleSplit)]
-        assert len(splits) < sum(isinstance(node, OracleSplit) for tree in ORACLE for node in tree.nodes.values())
-        assert set(found) == set(PARTIES)
-        for party, row in found.items():
-            own = [split for split in splits if split.owner == party]
-            assert len(own) > 1
-            assert row["weight"] == len(own)
-            assert row["gain"] == pytest.approx(sum(split.gain for split in own) / len(own), rel=1e-7)
-            assert row["cover"] == pytest.approx(sum(split.cover for split in own) / len(own), rel=1e-7)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
+    found = manifest(federation.state(LABEL_HOLDER))["importance_by_party"]
+    assert ORACLE.best_round is not None
+    used = ORACLE[: (ORACLE.best_round + 1) * 3]
+    splits = [node for tree in used for node in tree.nodes.values() if isinstance(node, OracleSplit)]
+    assert len(splits) < sum(isinstance(node, OracleSplit) for tree in ORACLE for node in tree.nodes.values())
+    assert set(found) == set(PARTIES)
+    for party, row in found.items():
+        own = [split for split in splits if split.owner == party]
+        assert len(own) > 1
+        assert row["weight"] == len(own)
+        assert row["gain"] == pytest.approx(sum(split.gain for split in own) / len(own), rel=1e-7)
+        assert row["cover"] == pytest.approx(sum(split.cover for split in own) / len(own), rel=1e-7)

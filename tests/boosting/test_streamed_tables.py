@@ -69,29 +69,24 @@ def test_the_federation_finds_the_oracles_model_of_the_same_cuts(
         trained = await federation.train(spec(PARAMS, 2))
         assert (trained.state, trained.error) == ("finished", "")
         assert_oracles_model({name: federation.state(name) for name in here.tables}, oracle)
-        await federation.close()
 
     run(main())
 
 
-def test_a_damaged_row_group_ends_the_job_before_a_message(tmp_path: Path) -> None:
+async def test_a_damaged_row_group_ends_the_job_before_a_message(tmp_path: Path) -> None:
     """The feature party's file is named by row group and column, and no party has sent another one anything."""
     here = world(n=N, dims=(2, 2))
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        table = federation.configs["feature-b"].table("train")
-        assert table is not None
-        path = Path(str(table.path))
-        pq.write_table(here.tables["feature-b"][1]["train"], path, row_group_size=60)
-        damage(path, 1, 2)
-        failed = await federation.train(spec(PARAMS, 2))
-        assert failed.state == "failed"
-        assert "row group 2 of 3, column 'b1' cannot be decoded; is the Parquet file damaged?" in failed.error
-        assert {message.sender for message in federation.log} & {message.to for message in federation.log} == set()
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    table = federation.configs["feature-b"].table("train")
+    assert table is not None
+    path = Path(str(table.path))
+    pq.write_table(here.tables["feature-b"][1]["train"], path, row_group_size=60)
+    damage(path, 1, 2)
+    failed = await federation.train(spec(PARAMS, 2))
+    assert failed.state == "failed"
+    assert "row group 2 of 3, column 'b1' cannot be decoded; is the Parquet file damaged?" in failed.error
+    assert {message.sender for message in federation.log} & {message.to for message in federation.log} == set()
 
 
 @pytest.mark.second_tier

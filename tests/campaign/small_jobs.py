@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
@@ -127,7 +128,8 @@ def trained(story: str = "boosting") -> Path:
         assert (await federation.train(TRAININGS[story][1])).state == "finished"
         await federation.close()
 
-    run(main())
+    with ThreadPoolExecutor(1) as apart:  # here a loop may run already
+        apart.submit(run, main()).result()
     return folder
 
 

@@ -19,7 +19,7 @@ from party.alignment.steps import ALIGNMENT, alignment_steps
 from party.prediction.steps import NAMES, table_for
 from party.protocols import PREDICTION, TRAINING
 from party.runtime.step_order import StepTable, describe, id_of
-from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, trained, training_of, wrong
+from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, wrong
 from tests.replay import CLOSING, Conducted, Replay, ask, with_word
 from tests.simulator import Federation, run
 from tests.step_tables import Asked, Line, TableReader, table_at
@@ -195,8 +195,6 @@ def conduct(folder: Path, stories: tuple[str, ...] = STORIES, every: int = 1) ->
     words, kinds, findings = WORDS[::every], Counter[str](), list[str]()
     moments = 0
     for story in stories:
-        if story not in TRAININGS:
-            trained(training_of(story))
         events = _conducted(folder / f"{story}-first", story)
 
         async def again(story: str = story, events: Conducted = events) -> None:

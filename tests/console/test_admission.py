@@ -12,7 +12,6 @@ pytest.importorskip("aiohttp", reason="the console needs the extra console")
 from aiohttp import web
 
 from tests.console.asking import HOST, ORIGIN, Browser, Given, a_job, console, entered
-from tests.simulator import run
 from treetap.commands.approvals.client import ConsoleConfig
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.console import listening
@@ -42,144 +41,124 @@ class Clock:
         return self.now
 
 
-def test_a_token_opens_one_session_within_its_time() -> None:
+async def test_a_token_opens_one_session_within_its_time() -> None:
     """Once, for 60 s; no other text opens one, and no page is shown without."""
 
-    async def main() -> None:
-        clock = Clock()
-        made = console(Given([a_job()]), Sessions(clock))
-        stranger, token = Browser(made), made.sessions.token()
-        assert len(token) == 32
-        for path in PATHS:
-            turned = await stranger.get(path)
-            assert (turned.status, turned.headers["Location"], turned.text) == (303, "/enter", "")
-        for wrong in ("", token[:-1], token + "0", token.upper() + "\x00", "é" * 1000):
-            said = await stranger.enter(wrong)
-            assert (said.status, stranger.cookies) == (403, {})
-            assert "This token opens nothing" in said.words
-        assert (await stranger.enter(f" {token}\r\n")).status == 303
-        assert (await Browser(made).enter(token)).status == 403
-        late = made.sessions.token()
-        clock.now = TOKEN_S + 0.1
-        assert (await Browser(made).enter(late)).status == 403
-
-    run(main())
+    clock = Clock()
+    made = console(Given([a_job()]), Sessions(clock))
+    stranger, token = Browser(made), made.sessions.token()
+    assert len(token) == 32
+    for path in PATHS:
+        turned = await stranger.get(path)
+        assert (turned.status, turned.headers["Location"], turned.text) == (303, "/enter", "")
+    for wrong in ("", token[:-1], token + "0", token.upper() + "\x00", "é" * 1000):
+        said = await stranger.enter(wrong)
+        assert (said.status, stranger.cookies) == (403, {})
+        assert "This token opens nothing" in said.words
+    assert (await stranger.enter(f" {token}\r\n")).status == 303
+    assert (await Browser(made).enter(token)).status == 403
+    late = made.sessions.token()
+    clock.now = TOKEN_S + 0.1
+    assert (await Browser(made).enter(late)).status == 403
 
 
-def test_a_cookie_has_the_names_of_its_console_and_a_secret() -> None:
+async def test_a_cookie_has_the_names_of_its_console_and_a_secret() -> None:
     """So that two consoles of a host do not end each other's sessions; the secret has 256 bits."""
 
-    async def main() -> None:
-        for approver in ("ann", "ben"):
-            browser = await entered(console(Given(), approver=approver))
-            assert [(name, len(secret)) for name, secret in browser.cookies.items()] == [
-                (f"treetap-telco-{approver}", 64)
-            ]
-
-    run(main())
+    for approver in ("ann", "ben"):
+        browser = await entered(console(Given(), approver=approver))
+        assert [(name, len(secret)) for name, secret in browser.cookies.items()] == [(f"treetap-telco-{approver}", 64)]
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_attributes_of_the_cookie(secured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_attributes_of_the_cookie(secured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """No script reads it and no other site's page sends it; over TLS it never goes in plain text."""
     told: list[dict[str, object]] = []
     monkeypatch.setattr(web.Response, "set_cookie", lambda self, name, value, **how: told.append({"name": name, **how}))
 
-    async def main() -> None:
-        made = console(Given())
-        made._secured, made._scheme = secured, "https" if secured else "http"
-        token = made.sessions.token()
-        await Browser(made).post("/enter", {"token": token}, Origin=ORIGIN.replace("http", made._scheme))
-
-    run(main())
+    made = console(Given())
+    made._secured, made._scheme = secured, "https" if secured else "http"
+    token = made.sessions.token()
+    await Browser(made).post("/enter", {"token": token}, Origin=ORIGIN.replace("http", made._scheme))
     (cookie,) = told
     assert (cookie["httponly"], cookie["samesite"], cookie["secure"], cookie["path"]) == (True, "Strict", secured, "/")
 
 
-def test_a_session_ends_when_idle_and_by_hand() -> None:
+async def test_a_session_ends_when_idle_and_by_hand() -> None:
     """After 15 minutes without a request; a page that refreshes itself keeps none. It cannot be used again."""
 
-    async def main() -> None:
-        clock = Clock()
-        made = console(Given([a_job()]), Sessions(clock))
-        ann, other = await entered(made), await entered(made)
-        for _ in range(3):
-            clock.now += IDLE_S
-            assert (await ann.get("/")).status == 200
-        assert (await other.get("/")).status == 303
-        for _ in range(3):
-            clock.now += IDLE_S / 3
-            assert (await ann.get("/running?every=10")).headers["Refresh"] == "10"
-        clock.now += 1
-        assert (await ann.get("/running?every=10")).status == 303
-        ann = await entered(made)
-        kept = dict(ann.cookies)
-        left = await ann.post("/leave", (await ann.get("/")).fields("/leave"))
-        assert (left.status, left.headers["Location"]) == (303, "/enter")
-        ann.cookies = kept
-        assert (await ann.get("/")).status == 303
-        told = await ann.post("/decision/confirmed", {"form": "?"})
-        assert (told.status, "There is no session" in told.words) == (403, True)
-
-    run(main())
+    clock = Clock()
+    made = console(Given([a_job()]), Sessions(clock))
+    ann, other = await entered(made), await entered(made)
+    for _ in range(3):
+        clock.now += IDLE_S
+        assert (await ann.get("/")).status == 200
+    assert (await other.get("/")).status == 303
+    for _ in range(3):
+        clock.now += IDLE_S / 3
+        assert (await ann.get("/running?every=10")).headers["Refresh"] == "10"
+    clock.now += 1
+    assert (await ann.get("/running?every=10")).status == 303
+    ann = await entered(made)
+    kept = dict(ann.cookies)
+    left = await ann.post("/leave", (await ann.get("/")).fields("/leave"))
+    assert (left.status, left.headers["Location"]) == (303, "/enter")
+    ann.cookies = kept
+    assert (await ann.get("/")).status == 303
+    told = await ann.post("/decision/confirmed", {"form": "?"})
+    assert (told.status, "There is no session" in told.words) == (403, True)
 
 
-def test_forms_are_of_their_own_session() -> None:
+async def test_forms_are_of_their_own_session() -> None:
     """Another session's token of forms, none, and a part of one decide nothing, ever."""
 
-    async def main() -> None:
-        party = Given([a_job()])
-        made = console(party)
-        ann, other = await entered(made), await entered(made)
-        fields = (await other.get(JOB)).fields("/decision")
-        own = (await ann.get(JOB)).fields("/decision")
-        assert fields["form"] != own["form"]
-        for path in POSTS:
-            for form in (fields["form"], "", own["form"][:-1], "é"):
-                told = await ann.post(path, {**own, "form": form})
-                assert (told.status, "This form is of another session" in told.words) == (403, True)
-            bare = {name: value for name, value in own.items() if name != "form"}
-            assert (await ann.post(path, bare)).status == 403
-        assert (party.decided, party.ended) == ([], [])
-        assert (await ann.post("/decision", own)).status == 200
-
-    run(main())
+    party = Given([a_job()])
+    made = console(party)
+    ann, other = await entered(made), await entered(made)
+    fields = (await other.get(JOB)).fields("/decision")
+    own = (await ann.get(JOB)).fields("/decision")
+    assert fields["form"] != own["form"]
+    for path in POSTS:
+        for form in (fields["form"], "", own["form"][:-1], "é"):
+            told = await ann.post(path, {**own, "form": form})
+            assert (told.status, "This form is of another session" in told.words) == (403, True)
+        bare = {name: value for name, value in own.items() if name != "form"}
+        assert (await ann.post(path, bare)).status == 403
+    assert (party.decided, party.ended) == ([], [])
+    assert (await ann.post("/decision", own)).status == 200
 
 
-def test_only_what_a_page_has_asked_about_is_decided() -> None:
+async def test_only_what_a_page_has_asked_about_is_decided() -> None:
     """A form that confirms names the fields that were shown: no page skips the question, or has another answered."""
 
-    async def main() -> None:
-        party = Given([a_job()], [approvals_pb2.StandingApproval(name=name) for name in ("weekly", "daily")])
-        made = console(party)
-        ann, other = await entered(made), await entered(made)
-        own = (await ann.get(JOB)).fields("/decision")
-        asked = (await ann.post("/decision", own)).fields("/decision/confirmed")
-        elsewhere = (await other.post("/decision", (await other.get(JOB)).fields("/decision"))).fields(
-            "/decision/confirmed"
-        )
-        ends = (await ann.get("/")).fields("/standing")
-        ending = (await ann.post("/standing", {**ends, "name": "weekly"})).fields("/standing/confirmed")
-        for path, fields in (
-            ("/decision/confirmed", own),
-            ("/decision/confirmed", {**asked, "days": "366"}),
-            ("/decision/confirmed", {**asked, "decision": "refuse"}),
-            ("/decision/confirmed", {**asked, "shown": elsewhere["shown"]}),
-            ("/decision/confirmed", {**asked, "shown": "é"}),
-            ("/standing/confirmed", {**ending, "name": "daily"}),
-            ("/standing/confirmed", {**ends, "name": "weekly"}),
-        ):
-            told = await ann.post(path, fields)
-            assert (told.status, "No page has asked about this" in told.words) == (403, True)
-        assert (party.decided, party.ended) == ([], [])
-        assert (await ann.post("/decision/confirmed", asked)).status == 303
-        assert (await ann.post("/standing/confirmed", ending)).status == 303
-        assert ([one.days for one in party.decided], party.ended) == ([30.0], ["weekly"])
-
-    run(main())
+    party = Given([a_job()], [approvals_pb2.StandingApproval(name=name) for name in ("weekly", "daily")])
+    made = console(party)
+    ann, other = await entered(made), await entered(made)
+    own = (await ann.get(JOB)).fields("/decision")
+    asked = (await ann.post("/decision", own)).fields("/decision/confirmed")
+    elsewhere = (await other.post("/decision", (await other.get(JOB)).fields("/decision"))).fields(
+        "/decision/confirmed"
+    )
+    ends = (await ann.get("/")).fields("/standing")
+    ending = (await ann.post("/standing", {**ends, "name": "weekly"})).fields("/standing/confirmed")
+    for path, fields in (
+        ("/decision/confirmed", own),
+        ("/decision/confirmed", {**asked, "days": "366"}),
+        ("/decision/confirmed", {**asked, "decision": "refuse"}),
+        ("/decision/confirmed", {**asked, "shown": elsewhere["shown"]}),
+        ("/decision/confirmed", {**asked, "shown": "é"}),
+        ("/standing/confirmed", {**ending, "name": "daily"}),
+        ("/standing/confirmed", {**ends, "name": "weekly"}),
+    ):
+        told = await ann.post(path, fields)
+        assert (told.status, "No page has asked about this" in told.words) == (403, True)
+    assert (party.decided, party.ended) == ([], [])
+    assert (await ann.post("/decision/confirmed", asked)).status == 303
+    assert (await ann.post("/standing/confirmed", ending)).status == 303
+    assert ([one.days for one in party.decided], party.ended) == ([30.0], ["weekly"])
 
 
-def test_a_new_token_ends_the_session_that_a_browser_had() -> None:
+async def test_a_new_token_ends_the_session_that_a_browser_had() -> None:
     """So that it leaves no session behind; a page that is asked for while its session ends is still made."""
 
     class Leaving(Given):
@@ -190,16 +169,13 @@ def test_a_new_token_ends_the_session_that_a_browser_had() -> None:
     made = console(Leaving([a_job()], [approvals_pb2.StandingApproval(name="weekly")]))
     ann = Browser(made)
 
-    async def main() -> None:
-        await ann.enter()
-        before = dict(ann.cookies)
-        await ann.enter()
-        assert (await Browser(made, before).get(JOB)).status == 303
-        assert (await ann.get(JOB)).status == 200
-        assert "weekly" in (await ann.get("/")).words
-        assert (await ann.get(JOB)).status == 303
-
-    run(main())
+    await ann.enter()
+    before = dict(ann.cookies)
+    await ann.enter()
+    assert (await Browser(made, before).get(JOB)).status == 303
+    assert (await ann.get(JOB)).status == 200
+    assert "weekly" in (await ann.get("/")).words
+    assert (await ann.get(JOB)).status == 303
 
 
 def test_seconds_go_on_while_a_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,91 +228,79 @@ def test_a_passphrase_that_is_away_is_asked_for_again(tmp_path: Path, monkeypatc
     assert secured() is not before
 
 
-def test_names_that_a_console_answers_to() -> None:
+async def test_names_that_a_console_answers_to() -> None:
     """Those of the file, addresses of IPv6 among them, and loopback's where it listens there."""
     near = hosts_of(ConsoleConfig(listen="[::1]:8437", hosts=["Telco.example.", "2001:db8::1"]))
     assert near == {"::1", "127.0.0.1", "localhost", "telco.example", "2001:db8::1"}
     far = ConsoleConfig(listen="0.0.0.0:1", certificate=Path("own.crt"), key=Path("own.key"), hosts=["2001:db8::1"])
     assert hosts_of(far) == {"0.0.0.0", "2001:db8::1"}
 
-    async def main() -> None:
-        made = Console(Given(), "ann", "telco", Sessions(), near, secured=False)
-        for host, status in (("[::1]:8437", 303), ("[2001:DB8::1]", 303), (":8437", 421), ("::1", 421)):
-            assert (await Browser(made).get("/", Host=host)).status == status
-
-    run(main())
+    made = Console(Given(), "ann", "telco", Sessions(), near, secured=False)
+    for host, status in (("[::1]:8437", 303), ("[2001:DB8::1]", 303), (":8437", 421), ("::1", 421)):
+        assert (await Browser(made).get("/", Host=host)).status == status
 
 
-def test_other_hosts_and_origins_are_refused() -> None:
+async def test_other_hosts_and_origins_are_refused() -> None:
     """A name that was led here by DNS, a form of another page or of none, a script of another origin."""
 
-    async def main() -> None:
-        party = Given([a_job()])
-        made = console(party)
-        ann = await entered(made)
-        own = (await ann.get(JOB)).fields("/decision")
-        for host in ("evil.example:8437", "evil.example", "127.0.0.1.evil.example", "[::2]:8437", ""):
-            for told in (await ann.get("/", Host=host), await ann.post("/decision", own, Host=host)):
-                assert (told.status, told.text) == (421, "This host is not served here")
-        for origin in (
-            "http://evil.example",
-            "null",
-            f"https://{HOST}",
-            "http://127.0.0.1:9999",
-            "http://localhost:8437",
-        ):
-            assert (await ann.post("/decision/confirmed", own, Origin=origin)).status == 403
-            assert (await ann.get("/", Origin=origin)).status == 403
-        assert (await ann.post("/decision/confirmed", own, Origin="")).status == 403
-        assert party.decided == []
-        assert (await ann.get("/", Host="localhost:9000")).status == 200  # forwarded by ssh
-
-    run(main())
+    party = Given([a_job()])
+    made = console(party)
+    ann = await entered(made)
+    own = (await ann.get(JOB)).fields("/decision")
+    for host in ("evil.example:8437", "evil.example", "127.0.0.1.evil.example", "[::2]:8437", ""):
+        for told in (await ann.get("/", Host=host), await ann.post("/decision", own, Host=host)):
+            assert (told.status, told.text) == (421, "This host is not served here")
+    for origin in (
+        "http://evil.example",
+        "null",
+        f"https://{HOST}",
+        "http://127.0.0.1:9999",
+        "http://localhost:8437",
+    ):
+        assert (await ann.post("/decision/confirmed", own, Origin=origin)).status == 403
+        assert (await ann.get("/", Origin=origin)).status == 403
+    assert (await ann.post("/decision/confirmed", own, Origin="")).status == 403
+    assert party.decided == []
+    assert (await ann.get("/", Host="localhost:9000")).status == 200  # forwarded by ssh
 
 
-def test_bodies_are_forms_of_a_bounded_size() -> None:
+async def test_bodies_are_forms_of_a_bounded_size() -> None:
     """Other types, too many bytes or fields, and bytes that are no text are refused."""
 
-    async def main() -> None:
-        made = console(Given([a_job()]))
-        ann = await entered(made)
-        own = (await ann.get(JOB)).fields("/decision")
-        for kind in ("multipart/form-data; boundary=x", "application/json", "text/plain"):
-            assert (await ann.post("/decision", own, **{"Content-Type": kind})).status == 415
-        assert (await ann.post("/decision", {**own, "why": "x" * MOST_FORM})).status == 413
-        assert (await ann.post("/decision", {**own, **{str(k): "" for k in range(MOST_FIELDS)}})).status == 400
-        assert (await ann._ask("POST", "/decision", b"\xff\xfe", _FORM)).status == 400
-        for broken in ({"seen": "x"}, {"seen": "-1"}, {"days": "soon"}, {"decision": "both"}, {"sha256": "zz"}):
-            told = await ann.post("/decision", {**own, **broken})
-            assert (told.status, "this form is none of the console's" in told.words) == (400, True)
-        for method in ("PUT", "DELETE", "OPTIONS", "TRACE"):
-            assert (await ann._ask(method, "/", b"", {"Origin": ORIGIN})).status == 405
-        assert (await ann.get("/no-such-page")).status == 404
-
-    run(main())
+    made = console(Given([a_job()]))
+    ann = await entered(made)
+    own = (await ann.get(JOB)).fields("/decision")
+    for kind in ("multipart/form-data; boundary=x", "application/json", "text/plain"):
+        assert (await ann.post("/decision", own, **{"Content-Type": kind})).status == 415
+    assert (await ann.post("/decision", {**own, "why": "x" * MOST_FORM})).status == 413
+    assert (await ann.post("/decision", {**own, **{str(k): "" for k in range(MOST_FIELDS)}})).status == 400
+    assert (await ann._ask("POST", "/decision", b"\xff\xfe", _FORM)).status == 400
+    for broken in ({"seen": "x"}, {"seen": "-1"}, {"days": "soon"}, {"decision": "both"}, {"sha256": "zz"}):
+        told = await ann.post("/decision", {**own, **broken})
+        assert (told.status, "this form is none of the console's" in told.words) == (400, True)
+    for method in ("PUT", "DELETE", "OPTIONS", "TRACE"):
+        assert (await ann._ask(method, "/", b"", {"Origin": ORIGIN})).status == 405
+    assert (await ann.get("/no-such-page")).status == 404
 
 
 _FORM = {"Origin": ORIGIN, "Content-Type": "application/x-www-form-urlencoded"}
 
 
-def test_every_answer_has_its_rules_and_no_script() -> None:
+async def test_every_answer_has_its_rules_and_no_script() -> None:
     """Pages, their style, redirections and refusals: nothing is run, framed, kept or loaded from elsewhere."""
 
-    async def main() -> None:
-        made = console(Given([a_job()]))
-        ann = await entered(made)
-        answers = [await ann.get(path) for path in (*PATHS, "/style.css", "/enter", "/nowhere")]
-        answers += [await Browser(made).get("/"), await ann.get("/", Host="evil"), await ann.post("/leave", {})]
-        for answer in answers:
-            rules = answer.headers["Content-Security-Policy"].split("; ")
-            assert {"default-src 'none'", "form-action 'self'", "frame-ancestors 'none'", "base-uri 'none'"} <= {*rules}
-            assert "script" not in answer.headers["Content-Security-Policy"]
-            assert "unsafe" not in answer.headers["Content-Security-Policy"]
-            assert (answer.headers["X-Frame-Options"], answer.headers["Cache-Control"]) == ("DENY", "no-store")
-            for word in ("<script", " style=", " onclick=", "http-equiv"):
-                assert word not in answer.text
-
-    run(main())
+    made = console(Given([a_job()]))
+    ann = await entered(made)
+    answers = [await ann.get(path) for path in (*PATHS, "/style.css", "/enter", "/nowhere")]
+    answers += [await Browser(made).get("/"), await ann.get("/", Host="evil"), await ann.post("/leave", {})]
+    for answer in answers:
+        rules = answer.headers["Content-Security-Policy"].split("; ")
+        assert {"default-src 'none'", "form-action 'self'", "frame-ancestors 'none'", "base-uri 'none'"} <= {*rules}
+        assert "script" not in answer.headers["Content-Security-Policy"]
+        assert "unsafe" not in answer.headers["Content-Security-Policy"]
+        assert (answer.headers["X-Frame-Options"], answer.headers["Cache-Control"]) == ("DENY", "no-store")
+        for word in ("<script", " style=", " onclick=", "http-equiv"):
+            assert word not in answer.text
 
 
 def test_few_sessions_and_tokens_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_hostile_texts_in_every_field_are_seen_and_do_nothing(number: float) -> 
     assert "characters more)" in whole
 
 
-def test_hostile_texts_in_questions_and_errors() -> None:
+async def test_hostile_texts_in_questions_and_errors() -> None:
     """The page that asks again, and an error's, show them likewise; the reason that goes on is what was shown."""
 
     class Refusing(Given):
@@ -92,36 +92,30 @@ def test_hostile_texts_in_questions_and_errors() -> None:
             self.decided.append(decision)
             raise Refused(HOSTILE)
 
-    async def main() -> None:
-        party = Refusing([a_job()], [approvals_pb2.StandingApproval(name=HOSTILE, text=HOSTILE)])
-        browser = await entered(console(party))
-        fields = (await browser.get(JOB)).fields("/decision")
-        asked = await browser.post("/decision", {**fields, "decision": "refuse", "why": HOSTILE[:2000]})
-        told = await browser.post("/decision/confirmed", asked.fields("/decision/confirmed"))
-        for page in (asked, told):
-            assert "<script" not in page.text
-            assert "&lt;script&gt;alert(1)" in page.text
-            assert r"\u202e" in page.text
-        assert told.status == 403
-        assert party.decided[0].why.isprintable()
-        assert party.decided[0].why.startswith("<script>alert(1)")
-
-    run(main())
+    party = Refusing([a_job()], [approvals_pb2.StandingApproval(name=HOSTILE, text=HOSTILE)])
+    browser = await entered(console(party))
+    fields = (await browser.get(JOB)).fields("/decision")
+    asked = await browser.post("/decision", {**fields, "decision": "refuse", "why": HOSTILE[:2000]})
+    told = await browser.post("/decision/confirmed", asked.fields("/decision/confirmed"))
+    for page in (asked, told):
+        assert "<script" not in page.text
+        assert "&lt;script&gt;alert(1)" in page.text
+        assert r"\u202e" in page.text
+    assert told.status == 403
+    assert party.decided[0].why.isprintable()
+    assert party.decided[0].why.startswith("<script>alert(1)")
 
 
-def test_pages_of_an_empty_party_say_so() -> None:
+async def test_pages_of_an_empty_party_say_so() -> None:
     """Each has a sentence in the place of a table."""
 
-    async def main() -> None:
-        browser = await entered(console(Given()))
-        said = {path: (await browser.get(path)).words for path in PATHS if path != JOB}
-        assert "No job waits." in said["/"]
-        for view, shown in VIEWS.items():
-            for table in shown.tables(overview_pb2.View()):
-                assert table.empty in said[f"/{view}"]
-        assert (await browser.get(JOB)).status == 404
-
-    run(main())
+    browser = await entered(console(Given()))
+    said = {path: (await browser.get(path)).words for path in PATHS if path != JOB}
+    assert "No job waits." in said["/"]
+    for view, shown in VIEWS.items():
+        for table in shown.tables(overview_pb2.View()):
+            assert table.empty in said[f"/{view}"]
+    assert (await browser.get(JOB)).status == 404
 
 
 @pytest.mark.parametrize(
@@ -134,7 +128,7 @@ def test_pages_of_an_empty_party_say_so() -> None:
         (RuntimeError("a secret path"), 500, "This is a defect of the console"),
     ],
 )
-def test_a_party_that_fails_gives_pages_that_say_so(error: Exception, status: int, says: str) -> None:
+async def test_a_party_that_fails_gives_pages_that_say_so(error: Exception, status: int, says: str) -> None:
     """With its reason; of a defect its kind alone. The session stays."""
 
     class Failing(Given):
@@ -144,17 +138,14 @@ def test_a_party_that_fails_gives_pages_that_say_so(error: Exception, status: in
         async def view(self, name: str, page: int = 0) -> overview_pb2.View:
             raise error
 
-    async def main() -> None:
-        browser = await entered(console(Failing()))
-        for path in PATHS:
-            page = await browser.get(path)
-            assert (page.status, says in page.words) == (status, True)
-            assert (str(error) in page.words) is not isinstance(error, RuntimeError)
-
-    run(main())
+    browser = await entered(console(Failing()))
+    for path in PATHS:
+        page = await browser.get(path)
+        assert (page.status, says in page.words) == (status, True)
+        assert (str(error) in page.words) is not isinstance(error, RuntimeError)
 
 
-def test_a_party_that_is_silent_is_waited_for_within_a_deadline() -> None:
+async def test_a_party_that_is_silent_is_waited_for_within_a_deadline() -> None:
     """The page comes within 25 s."""
 
     class Silent(Given):
@@ -162,29 +153,23 @@ def test_a_party_that_is_silent_is_waited_for_within_a_deadline() -> None:
             await asyncio.sleep(1e6)
             raise AssertionError
 
-    async def main() -> None:
-        browser, begun = await entered(console(Silent())), asyncio.get_running_loop().time()
-        page = await browser.get("/running")
-        assert (page.status, "The party does not answer" in page.words) == (504, True)
-        assert asyncio.get_running_loop().time() - begun == pytest.approx(ANSWER_S)
-
-    run(main())
+    browser, begun = await entered(console(Silent())), asyncio.get_running_loop().time()
+    page = await browser.get("/running")
+    assert (page.status, "The party does not answer" in page.words) == (504, True)
+    assert asyncio.get_running_loop().time() - begun == pytest.approx(ANSWER_S)
 
 
-def test_a_document_that_is_cut_is_said_to_be() -> None:
+async def test_a_document_that_is_cut_is_said_to_be() -> None:
     """By the party, or since it has more lines than a page shows; a whole one is not."""
 
-    async def main() -> None:
-        for document, cut in (
-            ("{}", False),
-            (json.dumps({"names": ["x" * 90] * 2000})[:100_000], True),
-            (json.dumps({"numbers": [1] * 30_000}), True),
-            ('{"a":' * 10_000, True),
-        ):
-            browser = await entered(console(Given([a_job(document=document)])))
-            assert ("Only its beginning is shown" in (await browser.get(JOB)).words) is cut
-
-    run(main())
+    for document, cut in (
+        ("{}", False),
+        (json.dumps({"names": ["x" * 90] * 2000})[:100_000], True),
+        (json.dumps({"numbers": [1] * 30_000}), True),
+        ('{"a":' * 10_000, True),
+    ):
+        browser = await entered(console(Given([a_job(document=document)])))
+        assert ("Only its beginning is shown" in (await browser.get(JOB)).words) is cut
 
 
 def test_amounts_have_units_and_all_their_digits() -> None:
@@ -198,39 +183,33 @@ def test_amounts_have_units_and_all_their_digits() -> None:
     assert list(limits.rows[0][2:]) == ["1,234,567 in 24 hours", "2,000,000", "765,433"]
 
 
-def test_standing_approvals_are_ended_after_asking_again() -> None:
+async def test_standing_approvals_are_ended_after_asking_again() -> None:
     """One that is not there is not."""
 
-    async def main() -> None:
-        kept = approvals_pb2.StandingApproval(name="weekly", approver="ann", count=3, used=1, until=2e9)
-        party = Given([], [kept, approvals_pb2.StandingApproval(name="old", revoked="ben")])
-        browser = await entered(console(party))
-        page = await browser.get("/")
-        assert "weekly by ann: 1 of 3 jobs, until 2033-05-18 03:33 UTC" in page.words
-        assert page.text.count('action="/standing"') == 1
-        asked = await browser.post("/standing", page.fields("/standing"))
-        assert ("End standing approval weekly ?" in asked.words, party.ended) == (True, [])
-        assert (await browser.post("/standing/confirmed", asked.fields("/standing/confirmed"))).status == 303
-        assert party.ended == ["weekly"]
-        none = await browser.post("/standing", {**page.fields("/standing"), "name": "none"})
-        assert none.status == 404
-
-    run(main())
+    kept = approvals_pb2.StandingApproval(name="weekly", approver="ann", count=3, used=1, until=2e9)
+    party = Given([], [kept, approvals_pb2.StandingApproval(name="old", revoked="ben")])
+    browser = await entered(console(party))
+    page = await browser.get("/")
+    assert "weekly by ann: 1 of 3 jobs, until 2033-05-18 03:33 UTC" in page.words
+    assert page.text.count('action="/standing"') == 1
+    asked = await browser.post("/standing", page.fields("/standing"))
+    assert ("End standing approval weekly ?" in asked.words, party.ended) == (True, [])
+    assert (await browser.post("/standing/confirmed", asked.fields("/standing/confirmed"))).status == 303
+    assert party.ended == ["weekly"]
+    none = await browser.post("/standing", {**page.fields("/standing"), "name": "none"})
+    assert none.status == 404
 
 
-def test_long_lists_have_pages() -> None:
+async def test_long_lists_have_pages() -> None:
     """Of decided jobs 50 each; a number that is none is the first."""
 
-    async def main() -> None:
-        party = Given([a_job(state="refused", job=f"job-{number}") for number in range(120)])
-        browser = await entered(console(party))
-        for asked, wanted in (("", "job-119"), ("?page=1", "job-69"), ("?page=2", "job-19"), ("?page=-1", "job-119")):
-            page = await browser.get(f"/{asked}")
-            assert page.words.partition("Decided, or open by the policy ")[2].startswith(f"{wanted} refused")
-        assert "Further" in (await browser.get("/")).words
-        assert "Further" not in (await browser.get("/?page=2")).words
-
-    run(main())
+    party = Given([a_job(state="refused", job=f"job-{number}") for number in range(120)])
+    browser = await entered(console(party))
+    for asked, wanted in (("", "job-119"), ("?page=1", "job-69"), ("?page=2", "job-19"), ("?page=-1", "job-119")):
+        page = await browser.get(f"/{asked}")
+        assert page.words.partition("Decided, or open by the policy ")[2].startswith(f"{wanted} refused")
+    assert "Further" in (await browser.get("/")).words
+    assert "Further" not in (await browser.get("/?page=2")).words
 
 
 def test_figures_in_words() -> None:

@@ -80,7 +80,7 @@ def test_noisy_labels_of_one_class_end_the_job_with_what_to_change(
 
 
 @pytest.mark.parametrize("params", [BoostingParams(n_estimators=1, max_depth=2), PIVODL], ids=["one", "several"])
-def test_a_job_that_is_refused_does_no_step(params: TreeParams, tmp_path: Path) -> None:
+async def test_a_job_that_is_refused_does_no_step(params: TreeParams, tmp_path: Path) -> None:
     """The error names the wrong input, and the file that has it."""
     here = world(30, (1, 1, 1), seed=5)
     job, party = spec(params), LABEL_HOLDER
@@ -88,13 +88,9 @@ def test_a_job_that_is_refused_does_no_step(params: TreeParams, tmp_path: Path) 
     if params is PIVODL:
         here, party, asked = spread(here, [i % 3 for i in range(30)]), OTHER, DP
 
-    async def main() -> None:
-        lines = policies(job) if params is PIVODL else None
-        federation = Federation(tmp_path, here.tables, policies=lines, defences={party: Defences(**asked)})
-        status = await federation.train(job)
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert f"{party}: {next(iter(asked))}" in status.error
-        assert {message.word for message in federation.log} <= {"prepare", "leave"}
-        await federation.close()
-
-    run(main())
+    lines = policies(job) if params is PIVODL else None
+    federation = Federation(tmp_path, here.tables, policies=lines, defences={party: Defences(**asked)})
+    status = await federation.train(job)
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert f"{party}: {next(iter(asked))}" in status.error
+    assert {message.word for message in federation.log} <= {"prepare", "leave"}

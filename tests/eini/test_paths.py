@@ -35,28 +35,24 @@ LABEL_HOLDER, FIRST, LAST = PARTIES
         (LAST, r"its own splits of this model leave -\d+\.\d bits beyond those of a sum; a model of more"),
     ],
 )
-def test_paths_too_few_to_hide(party: str, fault: str, protocol: str, tmp_path: Path) -> None:
+async def test_paths_too_few_to_hide(party: str, fault: str, protocol: str, tmp_path: Path) -> None:
     """Any party's policy ends the prediction before an entry is sent; an interactive one is not its matter."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={party: {"min_candidate_bits": 40}})
-        await federation.train(JOB)
-        kinds = []
+    federation = Federation(tmp_path, HERE.tables, policies={party: {"min_candidate_bits": 40}})
+    await federation.train(JOB)
+    kinds = []
 
-        def keep(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            kinds.append(name_of(parcel))
-            return parcel
+    def keep(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        kinds.append(name_of(parcel))
+        return parcel
 
-        federation.tamper = keep
-        status = await federation.predict(predict_request(model="job", job="few", protocol=protocol))
-        assert status.state == "failed"
-        assert re.search(rf"{party} takes no part: its policy says min_candidate_bits = 40, and {fault}", status.error)
-        assert not {"leaf_entries", "leaf_sums", "lattice_columns", "lattice_sums"} & set(kinds)
-        status = await federation.predict(predict_request(model="job"))
-        assert status.state == "finished"
-        await federation.close()
-
-    run(main())
+    federation.tamper = keep
+    status = await federation.predict(predict_request(model="job", job="few", protocol=protocol))
+    assert status.state == "failed"
+    assert re.search(rf"{party} takes no part: its policy says min_candidate_bits = 40, and {fault}", status.error)
+    assert not {"leaf_entries", "leaf_sums", "lattice_columns", "lattice_sums"} & set(kinds)
+    status = await federation.predict(predict_request(model="job"))
+    assert status.state == "finished"
 
 
 def _layout(outputs: list[tuple[int, ...]]) -> exchange_pb2.PeerMessage:
@@ -106,6 +102,5 @@ def test_paths_enough_to_hide(tmp_path: Path) -> None:
         status = await federation.predict(asked("many"))
         assert (status.state, status.error) == ("finished", "")
         assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, 40)
-        await federation.close()
 
     run(main())

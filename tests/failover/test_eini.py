@@ -53,7 +53,6 @@ def test_degrade_in_the_middle(tmp_path: Path) -> None:
         assert table.column("guessed").to_pylist() == pytest.approx([0.0, 0.0, *guessed[2:]], abs=1e-12)
         assert max(guessed[2:]) > 0
         assert blocks_of(federation, "p", 2) == [0, 1]
-        await federation.close()
 
     run(main())
 
@@ -78,36 +77,31 @@ def test_degrade_from_the_start(away: list[str], tmp_path: Path) -> None:
         assert table.column("guessed").to_pylist() == pytest.approx(expected, abs=1e-12)
         made = [count.name for each in status.accounts for count in each.account.ciphertexts if count.count]
         assert bool(made) != alone
-        await federation.close()
 
     run(main())
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["interactive", "eini"])
-def test_exact_scores_stay_when_only_the_file_was_left(protocol: str, tmp_path: Path) -> None:
+async def test_exact_scores_stay_when_only_the_file_was_left(protocol: str, tmp_path: Path) -> None:
     """All blocks were scored when the label holder died and a party went away: no score of theirs becomes a guess."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        died = []
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    died = []
 
-        def hook(message: Message) -> None:
-            if not died and message.word == "write_predictions" and not message.served:
-                died.append(message)
-                federation.kill(LABEL_HOLDER)
-                federation.kill(B)
-                federation.start(LABEL_HOLDER)
+    def hook(message: Message) -> None:
+        if not died and message.word == "write_predictions" and not message.served:
+            died.append(message)
+            federation.kill(LABEL_HOLDER)
+            federation.kill(B)
+            federation.start(LABEL_HOLDER)
 
-        federation.hook = hook
-        status = await federation.predict(request("p", "degrade", protocol=protocol))
-        assert died
-        table = written(status)
-        assert list(status.away) == [B]
-        assert (status.scored, status.records) == (N, N)
-        assert table.column("score").to_pylist() == pytest.approx(EXACT, abs=1e-9)
-        assert table.column("guessed").to_pylist() == [0.0] * N
-        await federation.close()
-
-    run(main())
+    federation.hook = hook
+    status = await federation.predict(request("p", "degrade", protocol=protocol))
+    assert died
+    table = written(status)
+    assert list(status.away) == [B]
+    assert (status.scored, status.records) == (N, N)
+    assert table.column("score").to_pylist() == pytest.approx(EXACT, abs=1e-9)
+    assert table.column("guessed").to_pylist() == [0.0] * N

@@ -88,7 +88,6 @@ def test_degrade_in_the_middle(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         assert sum("goes on without feature-b, which does not answer" in text for text in caplog.messages) == 2
         assert list((federation.state(LABEL_HOLDER) / "jobs").iterdir()) == []
         assert list(federation.jobs.status("p")[0].away) == [B]
-        await federation.close()
 
     run(main())
 
@@ -113,140 +112,120 @@ def test_degrade_from_the_start(away: list[str], alignment: str, tmp_path: Path)
             assert table.column("score").to_pylist() == pytest.approx([s for (s,) in scores], abs=1e-9)
             assert table.column("guessed").to_pylist() == pytest.approx(shares, abs=1e-12)
         assert table.column("id").to_pylist() == [f"r{16 + i:05d}" for i in range(N)]
-        await federation.close()
 
     run(main())
 
 
 @pytest.mark.second_tier
-def test_degrade_whenever_it_happens(tmp_path: Path) -> None:
+async def test_degrade_whenever_it_happens(tmp_path: Path) -> None:
     """Killed for good at every message: every record has its exact score, or the one without the party, and says so."""
     scores, shares = oracle_without(ORACLE, HERE.newcomers, {B})
     kinds = set()
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        before = len(federation.log)
-        table = written(await federation.predict(request("whole", "degrade")))
-        assert table.column("guessed").to_pylist() == [0.0] * N
-        for offset in range(len(federation.log) - before):
-            at = len(federation.log) + offset
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    before = len(federation.log)
+    table = written(await federation.predict(request("whole", "degrade")))
+    assert table.column("guessed").to_pylist() == [0.0] * N
+    for offset in range(len(federation.log) - before):
+        at = len(federation.log) + offset
 
-            def hook(message: Message, at: int = at) -> None:
-                if message.number == at and not message.served:
-                    federation.kill(B)
+        def hook(message: Message, at: int = at) -> None:
+            if message.number == at and not message.served:
+                federation.kill(B)
 
-            federation.hook = hook
-            status = await federation.predict(request(f"p{offset}", "degrade"))
-            table = written(status)
-            rows = zip(table.column("score").to_pylist(), table.column("guessed").to_pylist(), strict=True)
-            for k, (score, guessed) in enumerate(rows):
-                exact = guessed == 0.0
-                kinds.add((exact, list(status.away) == [B]))
-                assert score == pytest.approx(EXACT[k] if exact else scores[k][0], abs=1e-9)
-                assert guessed == pytest.approx(0.0 if exact else shares[k], abs=1e-12)
-            federation.hook = None
-            federation.start(B)
-        await federation.close()
-
-    run(main())
+        federation.hook = hook
+        status = await federation.predict(request(f"p{offset}", "degrade"))
+        table = written(status)
+        rows = zip(table.column("score").to_pylist(), table.column("guessed").to_pylist(), strict=True)
+        for k, (score, guessed) in enumerate(rows):
+            exact = guessed == 0.0
+            kinds.add((exact, list(status.away) == [B]))
+            assert score == pytest.approx(EXACT[k] if exact else scores[k][0], abs=1e-9)
+            assert guessed == pytest.approx(0.0 if exact else shares[k], abs=1e-12)
+        federation.hook = None
+        federation.start(B)
+    await federation.close()
     assert kinds == {(True, True), (True, False), (False, True)}
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["interactive", "eini", "eini-lattice"])
-def test_retry_goes_on_with_the_records_without_a_score(protocol: str, tmp_path: Path) -> None:
+async def test_retry_goes_on_with_the_records_without_a_score(protocol: str, tmp_path: Path) -> None:
     """A party that is back within its deadline, restarted without the job, is asked again; no block is done twice."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        word = "answer_directions" if protocol == "interactive" else "mask_block"
-        within = lattice_tolerance(ORACLE) if protocol == "eini-lattice" else 1e-9
-        for job, pause in (("at-once", 0.0), ("later", 15.0)):
-            done = killing(federation, B, word, 1, back=not pause)
-            asked = request(job, "retry", protocol=protocol, key_bits=1024 if protocol == "eini" else 0)
-            predicting = asyncio.ensure_future(federation.predict(asked))
-            while pause and not done:
-                await asyncio.sleep(0.5)
-            await asyncio.sleep(pause)
-            if pause:
-                federation.start(B)
-            status = await predicting
-            assert done
-            table = written(status)
-            assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16, within)
-            assert "guessed" not in table.column_names
-            assert (list(status.away), status.attempt) == ([], 2)
-            assert blocks_of(federation, job, 1) == [0, 1]
-            assert blocks_of(federation, job, 2) == [0, 1]
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    word = "answer_directions" if protocol == "interactive" else "mask_block"
+    within = lattice_tolerance(ORACLE) if protocol == "eini-lattice" else 1e-9
+    for job, pause in (("at-once", 0.0), ("later", 15.0)):
+        done = killing(federation, B, word, 1, back=not pause)
+        asked = request(job, "retry", protocol=protocol, key_bits=1024 if protocol == "eini" else 0)
+        predicting = asyncio.ensure_future(federation.predict(asked))
+        while pause and not done:
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(pause)
+        if pause:
+            federation.start(B)
+        status = await predicting
+        assert done
+        table = written(status)
+        assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16, within)
+        assert "guessed" not in table.column_names
+        assert (list(status.away), status.attempt) == ([], 2)
+        assert blocks_of(federation, job, 1) == [0, 1]
+        assert blocks_of(federation, job, 2) == [0, 1]
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("policy", ["fail", "retry"])
-def test_who_is_away_is_said_and_resuming_goes_on(policy: str, tmp_path: Path) -> None:
+async def test_who_is_away_is_said_and_resuming_goes_on(policy: str, tmp_path: Path) -> None:
     """Without the party for longer than its deadline the prediction is interrupted, by its name; scored blocks stay."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        killing(federation, B, "answer_directions", 2, back=False)
-        status = await federation.predict(request("p", policy))
-        assert status.state == "interrupted"
-        assert B in status.error
-        assert C not in status.error
-        assert "treetap resume p" in status.error
-        assert ("feature-b did not answer for 12 s" in status.error) == (policy == "retry")
-        assert len(list((federation.state(LABEL_HOLDER) / "jobs" / "p").glob("block-*"))) == 2
-        await asyncio.sleep(200)
-        federation.start(B)
-        status = await federation.resume("p")
-        assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16)
-        assert blocks_of(federation, "p", status.attempt) == [0]
-        assert list((federation.state(LABEL_HOLDER) / "jobs").iterdir()) == []
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    killing(federation, B, "answer_directions", 2, back=False)
+    status = await federation.predict(request("p", policy))
+    assert status.state == "interrupted"
+    assert B in status.error
+    assert C not in status.error
+    assert "treetap resume p" in status.error
+    assert ("feature-b did not answer for 12 s" in status.error) == (policy == "retry")
+    assert len(list((federation.state(LABEL_HOLDER) / "jobs" / "p").glob("block-*"))) == 2
+    await asyncio.sleep(200)
+    federation.start(B)
+    status = await federation.resume("p")
+    assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16)
+    assert blocks_of(federation, "p", status.attempt) == [0]
+    assert list((federation.state(LABEL_HOLDER) / "jobs").iterdir()) == []
 
 
-def test_a_table_that_changed_is_not_mixed_with_scores_of_the_old_one(tmp_path: Path) -> None:
+async def test_a_table_that_changed_is_not_mixed_with_scores_of_the_old_one(tmp_path: Path) -> None:
     """Resuming asks for the table back; cancelling drops the scores."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        killing(federation, B, "answer_directions", 1, back=False)
-        assert (await federation.predict(request("p", "fail"))).state == "interrupted"
-        federation.start(B)
-        path = tmp_path / LABEL_HOLDER / "predict.parquet"
-        table = pq.read_table(path)
-        place = table.column_names.index("r0")
-        pq.write_table(table.set_column(place, "r0", pa.array(np.zeros(len(table)))), path)
-        status = await federation.resume("p")
-        assert status.state == "interrupted"
-        assert "is not the table of which records have been predicted in an earlier attempt" in status.error
-        await federation.jobs.cancel("p")
-        assert list((federation.state(LABEL_HOLDER) / "jobs").iterdir()) == []
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    killing(federation, B, "answer_directions", 1, back=False)
+    assert (await federation.predict(request("p", "fail"))).state == "interrupted"
+    federation.start(B)
+    path = tmp_path / LABEL_HOLDER / "predict.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index("r0")
+    pq.write_table(table.set_column(place, "r0", pa.array(np.zeros(len(table)))), path)
+    status = await federation.resume("p")
+    assert status.state == "interrupted"
+    assert "is not the table of which records have been predicted in an earlier attempt" in status.error
+    await federation.jobs.cancel("p")
+    assert list((federation.state(LABEL_HOLDER) / "jobs").iterdir()) == []
 
 
-def test_a_label_holder_that_is_away_ends_it(tmp_path: Path) -> None:
+async def test_a_label_holder_that_is_away_ends_it(tmp_path: Path) -> None:
     """Nobody else has the weights."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        killing(federation, LABEL_HOLDER, "ask_directions", 1, back=False)
-        status = await federation.predict(request("p", "degrade"))
-        assert status.state == "interrupted"
-        assert "label-holder did not answer for 12 s" in status.error
-        assert list(status.away) == []
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    killing(federation, LABEL_HOLDER, "ask_directions", 1, back=False)
+    status = await federation.predict(request("p", "degrade"))
+    assert status.state == "interrupted"
+    assert "label-holder did not answer for 12 s" in status.error
+    assert list(status.away) == []

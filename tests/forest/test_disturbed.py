@@ -90,55 +90,47 @@ def test_killed_and_resumed(victim: str, job: setup_pb2.JobSpec, oracle: OracleM
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("name", "words_of"), [("with a key", "encrypted_labels"), ("by sets", "encrypted_words")])
-def test_a_resumed_forest_shares_its_labels_once_per_attempt(name: str, words_of: str, tmp_path: Path) -> None:
+async def test_a_resumed_forest_shares_its_labels_once_per_attempt(name: str, words_of: str, tmp_path: Path) -> None:
     """Interrupted in its second tree a job shares the labels again, to all, and grows the second tree alone."""
     job, oracle = JOBS[name]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    federation = Federation(tmp_path, HERE.tables)
 
-        def kill(message: Message) -> None:
-            if message.word == "begin_tree" and federation.jobs.status("job")[0].round == 2:
-                federation.hook = None
-                federation.kill(FEATURE)
-                federation.start(FEATURE)
+    def kill(message: Message) -> None:
+        if message.word == "begin_tree" and federation.jobs.status("job")[0].round == 2:
+            federation.hook = None
+            federation.kill(FEATURE)
+            federation.start(FEATURE)
 
-        federation.hook = kill
-        assert (await federation.train(job)).state == "interrupted"
-        before = len(federation.log)
-        assert (await federation.resume()).state == "finished"
-        words = [message.word for message in federation.log[before:]]
-        assert (words.count("share_labels"), words.count("take_labels"), words.count("begin_tree")) == (1, 2, 1)
-        parts = 1 if job is JOB else 2  # words of records, and of zeros
-        assert words.count(words_of) / parts == words.count("public_key") == 2
-        assert_oracles_model(federation.states, oracle)
-        await federation.close()
-
-    run(main())
+    federation.hook = kill
+    assert (await federation.train(job)).state == "interrupted"
+    before = len(federation.log)
+    assert (await federation.resume()).state == "finished"
+    words = [message.word for message in federation.log[before:]]
+    assert (words.count("share_labels"), words.count("take_labels"), words.count("begin_tree")) == (1, 2, 1)
+    parts = 1 if job is JOB else 2  # words of records, and of zeros
+    assert words.count(words_of) / parts == words.count("public_key") == 2
+    assert_oracles_model(federation.states, oracle)
 
 
-def test_sums_over_another_draw_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sums_over_another_draw_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A party that sums other records than were drawn offers sums that its children do not have: never a wrong tree.
 
     It does not compare the draw, as an honest one would.
     """
     monkeypatch.setattr(ExpectedRecords, "check_draw", lambda *_: None)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    federation = Federation(tmp_path, HERE.tables)
 
-        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if to == FEATURE and name_of(parcel) == "sampled_records":
-                parcel.growth.sampled_records.chunks[0].CopyFrom(chunk(0, 1, 2))
-            return parcel
+    def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if to == FEATURE and name_of(parcel) == "sampled_records":
+            parcel.growth.sampled_records.chunks[0].CopyFrom(chunk(0, 1, 2))
+        return parcel
 
-        federation.tamper = tamper
-        status = await federation.train(JOB)
-        assert status.state == "failed"
-        assert "do not have the sums that its owner offered" in status.error
-        await federation.close()
-
-    run(main())
+    federation.tamper = tamper
+    status = await federation.train(JOB)
+    assert status.state == "failed"
+    assert "do not have the sums that its owner offered" in status.error
 
 
 @pytest.mark.parametrize(
@@ -149,16 +141,14 @@ def test_sums_over_another_draw_are_noticed(tmp_path: Path, monkeypatch: pytest.
         (LATTICE, 900, 300, "scheme = 'lattice': words .* are more than one second half may serve"),
     ],
 )
-def test_classes_that_fit_no_plaintext(scheme: str, records: int, classes: int, said: str, tmp_path: Path) -> None:
+async def test_classes_that_fit_no_plaintext(
+    scheme: str, records: int, classes: int, said: str, tmp_path: Path
+) -> None:
     """More classes than a plaintext has room for are the user's to mend, before any alignment."""
     wide = world(records, (1, 1), objective="multi:softprob", classes=classes)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, wide.tables)
-        status = await federation.train(spec(PARAMS, 2, scheme=scheme))
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert re.search(said, status.error), status.error
-        assert not any(message.word == "record_digest" for message in federation.log)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, wide.tables)
+    status = await federation.train(spec(PARAMS, 2, scheme=scheme))
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert re.search(said, status.error), status.error
+    assert not any(message.word == "record_digest" for message in federation.log)

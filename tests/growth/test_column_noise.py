@@ -125,31 +125,30 @@ def test_a_draw_that_noise_does_not_allow_is_refused() -> None:
         party._check_noised(1)
 
 
-def test_every_attempt_at_a_forest_on_a_lattice_is_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_attempt_at_a_forest_on_a_lattice_is_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before a sum leaves; after a kill the next attempt draws anew."""
     here, drawn, killed = world(60, seed=3), DrawnNoise(monkeypatch), list[Message]()
     own = ColumnPrivacyTable(epsilon=500.0, delta=1e-6, trees=2)
 
-    async def main() -> None:
-        defences = {FEATURE: Defences(column_privacy=own)}
-        federation = _federation(tmp_path, here, defences, **{FEATURE: {"column_budget": 5000.0}})
-        ledger = ColumnBudget(federation.configs[FEATURE].state, None)
+    defences = {FEATURE: Defences(column_privacy=own)}
+    federation = _federation(tmp_path, here, defences, **{FEATURE: {"column_budget": 5000.0}})
+    ledger = ColumnBudget(federation.configs[FEATURE].state, None)
 
-        def kill(message: Message) -> None:
-            if (message.word, message.sender, message.served) == ("candidate_sums", FEATURE, False) and not killed:
-                assert len(ledger.charges()) == 1
-                killed.append(message)
-                federation.kill(FEATURE)
-                federation.start(FEATURE)
+    def kill(message: Message) -> None:
+        if (message.word, message.sender, message.served) == ("candidate_sums", FEATURE, False) and not killed:
+            assert len(ledger.charges()) == 1
+            killed.append(message)
+            federation.kill(FEATURE)
+            federation.start(FEATURE)
 
-        federation.hook = kill
-        assert (await federation.train(_spec(FOREST, scheme=LATTICE))).state == "interrupted"
-        await asyncio.sleep(200)
-        assert (await federation.resume("job")).state == "finished"
-        assert [charge.occasion.attempt for charge in ledger.charges()] == [1, 2]
-        await federation.close()
-
-    run(main())
+    federation.hook = kill
+    assert (await federation.train(_spec(FOREST, scheme=LATTICE))).state == "interrupted"
+    await asyncio.sleep(200)
+    assert (await federation.resume("job")).state == "finished"
+    assert [charge.occasion.attempt for charge in ledger.charges()] == [1, 2]
+    await federation.close()
     assert drawn.attempts(FEATURE) == {1, 2}
 
 
@@ -214,17 +213,14 @@ def test_noise_alone_makes_decreases_as_large_as_the_handicap_says(classes: int)
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("noised", [False, True])
-def test_noise_has_nodes_summed_by_sets_at_all_parties(
+async def test_noise_has_nodes_summed_by_sets_at_all_parties(
     noised: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By queries the label holder would choose in which nodes a record counts."""
     here = world(60, seed=3)
     caplog.set_level("INFO")
 
-    async def main() -> None:
-        federation = _federation(tmp_path, here, _defences((500.0,)) if noised else {})
-        assert (await federation.train(_spec(BASE, scheme=LATTICE))).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = _federation(tmp_path, here, _defences((500.0,)) if noised else {})
+    assert (await federation.train(_spec(BASE, scheme=LATTICE))).state == "finished"
+    await federation.close()
     assert f"nodes are summed by {'sets' if noised else 'queries'}" in caplog.text

@@ -79,7 +79,6 @@ def test_the_federation_finds_the_oracles_trees_in_their_order(case: str, tmp_pa
         assert_oracles_model(federation.states, oracle)
         asked.extend(request for kind, _, request in federation.conducted if kind == "begin")
         decided.extend(federation.decided)
-        await federation.close()
 
     run(main())
     for number, tree in enumerate(oracle):

@@ -101,26 +101,23 @@ def test_jobs_that_no_party_could_do(params: Any, changes: dict[str, Any], messa
         check_spec(job_of(params, **changes))
 
 
-def test_sets_are_hidden_as_a_party_demands(tmp_path: Path) -> None:
+async def test_sets_are_hidden_as_a_party_demands(tmp_path: Path) -> None:
     """All parties compute the sizes that hide by the most bits which one of them asks for; 134 bits of secrecy pass."""
 
-    async def main() -> None:
-        policies = {FEATURE: {"min_hiding_bits": 50}, OTHER: {"min_lattice_bits": 134}}
-        federation, said = Federation(tmp_path, HERE.tables, policies=policies), []
+    policies = {FEATURE: {"min_hiding_bits": 50}, OTHER: {"min_lattice_bits": 134}}
+    federation, said = Federation(tmp_path, HERE.tables, policies=policies), []
 
-        def heard(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if name_of(parcel) == "public_key":
-                said.append((receiver, parcel.setup.public_key.hiding))
-            return parcel
+    def heard(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) == "public_key":
+            said.append((receiver, parcel.setup.public_key.hiding))
+        return parcel
 
-        federation.tamper = heard
-        status = await federation.train(job_of())
-        assert (status.state, status.error) == ("finished", "")
-        assert sorted(said) == [(FEATURE, 50), (OTHER, 50)]
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    federation.tamper = heard
+    status = await federation.train(job_of())
+    assert (status.state, status.error) == ("finished", "")
+    assert sorted(said) == [(FEATURE, 50), (OTHER, 50)]
+    assert_oracles_model(federation.states, ORACLE)
+    await federation.close()
     slots = histogram_scheme.Slots((40, 40, 10))
     fifty = histogram_scheme.parameters_of(100, slots, 32, 16, 8, 1, 50)
     assert fifty.hiding_bits >= 50 > histogram_scheme.parameters_of(100, slots, 32, 16, 8, 1).hiding_bits

@@ -77,7 +77,6 @@ def test_the_federation_finds_and_uses_the_oracles_model(
             predicted = await federation.predict(request)
             assert (predicted.state, predicted.error) == ("finished", "")
             assert_oracles_scores(predicted.predictions, expected, here.newcomers, len(here.y))
-        await federation.close()
 
     run(main())
 
@@ -130,7 +129,6 @@ def test_with_column_privacy_no_cell_decides_how_many_sums_there_are(tmp_path: P
         federation.tamper = keep
         trained = await federation.train(spec(BASE, parties=2, key_bits=512, obfuscation="standard"))
         assert (trained.state, trained.error) == ("finished", "")
-        await federation.close()
 
     for name in tables:
         run(main(name))

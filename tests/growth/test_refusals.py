@@ -63,7 +63,6 @@ def test_winning_places_say_nothing_of_candidates(tmp_path: Path) -> None:
             federation.tamper = keep
             assert (await federation.train(spec(params, obfuscation="standard"), job)).state == "finished"
             found.append(_places(federation, job, bins, told))
-        await federation.close()
 
     run(main())
     one, two = found
@@ -108,7 +107,6 @@ def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp_path:
         federation.hook = look
         assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
         assert [workers.held(party) for party in PARTIES] == [set()] * 3
-        await federation.close()
 
     run(main())
     assert seen["choose_splits"] == {LABEL_HOLDER: {"owner"}}
@@ -118,32 +116,28 @@ def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp_path:
 
 
 @pytest.mark.parametrize("end", ["interrupted", "cancelled"])
-def test_workers_forget_a_job_that_does_not_finish(end: str, tmp_path: Path) -> None:
+async def test_workers_forget_a_job_that_does_not_finish(end: str, tmp_path: Path) -> None:
     """A peer that dies, or a cancel, in the midst of a tree: nobody keeps a key or a ciphertext in memory."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, SMALL.tables)
-        workers = Workers(federation)
-        during: list[set[str]] = []
-        cancelling: list[asyncio.Task[Any]] = []
+    federation = Federation(tmp_path, SMALL.tables)
+    workers = Workers(federation)
+    during: list[set[str]] = []
+    cancelling: list[asyncio.Task[Any]] = []
 
-        def stop(message: Message) -> None:
-            if message.word == "relay_children" and message.served and not during:
-                during.extend(workers.held(party) for party in PARTIES)
-                if end == "interrupted":
-                    federation.kill(PARTIES[2])
-                else:
-                    cancelling.append(asyncio.ensure_future(federation.jobs.cancel("job")))
+    def stop(message: Message) -> None:
+        if message.word == "relay_children" and message.served and not during:
+            during.extend(workers.held(party) for party in PARTIES)
+            if end == "interrupted":
+                federation.kill(PARTIES[2])
+            else:
+                cancelling.append(asyncio.ensure_future(federation.jobs.cancel("job")))
 
-        federation.hook = stop
-        status = await federation.train(spec(PARAMS, obfuscation="standard"))
-        await asyncio.gather(*cancelling)
-        assert during == [{"owner"}, {"sums"}, {"sums"}]
-        assert status.state == end
-        assert [workers.held(party) for party in PARTIES[:2]] == [set()] * 2
-        await federation.close()
-
-    run(main())
+    federation.hook = stop
+    status = await federation.train(spec(PARAMS, obfuscation="standard"))
+    await asyncio.gather(*cancelling)
+    assert during == [{"owner"}, {"sums"}, {"sums"}]
+    assert status.state == end
+    assert [workers.held(party) for party in PARTIES[:2]] == [set()] * 2
 
 
 def _trained(folder: Path, here: Any, params: BoostingParams) -> list[tuple[str, PeerMessage]]:
@@ -160,7 +154,6 @@ def _trained(folder: Path, here: Any, params: BoostingParams) -> list[tuple[str,
         trained = await federation.train(spec(params))
         assert (trained.state, trained.error) == ("finished", "")
         assert_oracles_model(federation.states, here.oracle(params))
-        await federation.close()
 
     run(main())
     return parcels
@@ -213,35 +206,32 @@ def test_sums_at_the_border_of_their_slot_are_exact(side: int, tmp_path: Path) -
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("victim", PARTIES[:2])
-def test_every_attempt_has_a_key_of_its_own(victim: str, tmp_path: Path) -> None:
+async def test_every_attempt_has_a_key_of_its_own(victim: str, tmp_path: Path) -> None:
     """No two attempts, whoever was killed, and no two jobs share a public key; within one all parties have the same."""
     keys: dict[str, dict[int, set[bytes]]] = {"job": defaultdict(set), "other": defaultdict(set)}
 
-    async def main() -> None:
-        federation = Federation(tmp_path, SMALL.tables)
+    federation = Federation(tmp_path, SMALL.tables)
 
-        def keep(sender: str, to: str, parcel: PeerMessage) -> PeerMessage:
-            if name_of(parcel) == "public_key":
-                keys[parcel.job][parcel.attempt].add(parcel.setup.public_key.modulus)
-            return parcel
+    def keep(sender: str, to: str, parcel: PeerMessage) -> PeerMessage:
+        if name_of(parcel) == "public_key":
+            keys[parcel.job][parcel.attempt].add(parcel.setup.public_key.modulus)
+        return parcel
 
-        def kill(message: Message) -> None:
-            if message.word == "store_tree":
-                federation.hook = None
-                federation.kill(victim)
-                federation.start(victim)
+    def kill(message: Message) -> None:
+        if message.word == "store_tree":
+            federation.hook = None
+            federation.kill(victim)
+            federation.start(victim)
 
-        federation.tamper = keep
-        for _ in range(2):
-            federation.hook = kill
-            status = await (federation.resume() if keys["job"] else federation.train(spec(PARAMS)))
-            assert status.state == "interrupted"
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, SMALL.oracle(PARAMS))
-        assert (await federation.train(spec(PARAMS), "other")).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation.tamper = keep
+    for _ in range(2):
+        federation.hook = kill
+        status = await (federation.resume() if keys["job"] else federation.train(spec(PARAMS)))
+        assert status.state == "interrupted"
+    assert (await federation.resume()).state == "finished"
+    assert_oracles_model(federation.states, SMALL.oracle(PARAMS))
+    assert (await federation.train(spec(PARAMS), "other")).state == "finished"
+    await federation.close()
     assert set(keys["job"]) == {1, 2, 3}
     moduli = [modulus for attempts in keys.values() for each in attempts.values() for modulus in each]
     assert len(moduli) == len(set(moduli)) == 4

@@ -9,7 +9,6 @@ import pytest
 
 from tests.replay import ask as send
 from tests.serving.served import IDS, B, C, ask, serving
-from tests.simulator import run
 from treetap.errors import Malformed
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import control_pb2, exchange_pb2
@@ -17,7 +16,7 @@ from treetap.wire.v2 import control_pb2, exchange_pb2
 Crossed = tuple[str, str, str, int, int]
 
 
-def test_parties_exchange_the_same_messages_in_every_block(tmp_path: Path) -> None:
+async def test_parties_exchange_the_same_messages_in_every_block(tmp_path: Path) -> None:
     """The same record asked about three times: senders, receivers, stages, order and sizes do not differ."""
     crossed: defaultdict[int, list[Crossed]] = defaultdict(list)
 
@@ -27,15 +26,12 @@ def test_parties_exchange_the_same_messages_in_every_block(tmp_path: Path) -> No
             crossed[message.round].append((by, to, name_of(message), message.stage, size))
         return message
 
-    async def main() -> None:
-        async with serving(tmp_path, {}) as federation:
-            federation.tamper = keep
-            for _ in range(3):
-                await ask(federation, IDS[0])
-            steps = [(to, name_of(asked)) for kind, to, asked in federation.conducted if kind == "begin"]
-            assert steps.count((B, "answer_block")) == steps.count((C, "answer_block")) == 2
-
-    run(main())
+    async with serving(tmp_path, {}) as federation:
+        federation.tamper = keep
+        for _ in range(3):
+            await ask(federation, IDS[0])
+        steps = [(to, name_of(asked)) for kind, to, asked in federation.conducted if kind == "begin"]
+        assert steps.count((B, "answer_block")) == steps.count((C, "answer_block")) == 2
     by_owner = [{party: [each for each in block if party in each] for party in (B, C)} for block in crossed.values()]
     assert len(by_owner) == 3
     assert by_owner[0] == by_owner[1] == by_owner[2]
@@ -44,15 +40,12 @@ def test_parties_exchange_the_same_messages_in_every_block(tmp_path: Path) -> No
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("stages", "says"), [([1, 0], "do not ascend"), ([0, 0], "do not ascend"), ([1000], "1000")])
-def test_stages_that_cannot_be_are_refused(stages: list[int], says: str, tmp_path: Path) -> None:
+async def test_stages_that_cannot_be_are_refused(stages: list[int], says: str, tmp_path: Path) -> None:
     """By the owner, before it waits for queries that never come."""
 
-    async def main() -> None:
-        async with serving(tmp_path, {}) as federation:
-            await ask(federation, IDS[0])
-            request = control_pb2.StepRequest(job="s", attempt=1, round=7)
-            request.protocol.interactive.answer_block.stages.extend(stages)
-            with pytest.raises(Malformed, match=says):
-                await send(federation, B, request)
-
-    run(main())
+    async with serving(tmp_path, {}) as federation:
+        await ask(federation, IDS[0])
+        request = control_pb2.StepRequest(job="s", attempt=1, round=7)
+        request.protocol.interactive.answer_block.stages.extend(stages)
+        with pytest.raises(Malformed, match=says):
+            await send(federation, B, request)

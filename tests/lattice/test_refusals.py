@@ -29,31 +29,27 @@ def _of_key(parcel: exchange_pb2.PeerMessage) -> Parameters:
     return Parameters.from_bytes(parcel.protocol.lattice.lattice_key.public[:PARAMETERS_BYTES])
 
 
-def test_without_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A party installed without a compiler says so, and how to mend it, at the opening; other protocols work there."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        sent = []
-        federation.tamper = lambda by, to, parcel: sent.append(parcel) or parcel  # type: ignore[func-returns-value]
-        with monkeypatch.context() as patch:
-            patch.setattr(library, "PATH", tmp_path / "kernels.so")
-            patch.setattr(library, "RECORD", tmp_path / "kernels.json")
-            library.RECORD.write_text('{"why": "there was no C compiler"}')
-            status = await federation.predict(asked("p"))
-            assert (status.state, status.bad_input) == ("failed", True)
-            assert re.match(
-                r"[a-z-]+: protocol eini-lattice needs native kernels, but the native kernels were not compiled when "
-                r"treetap was installed: there was no C compiler: install a C compiler, or set TREETAP_NATIVE=1, and "
-                r"install treetap again$",
-                status.error,
-            )
-            assert sent == []
-            assert (await federation.predict(asked("q", protocol="interactive"))).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    sent = []
+    federation.tamper = lambda by, to, parcel: sent.append(parcel) or parcel  # type: ignore[func-returns-value]
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "PATH", tmp_path / "kernels.so")
+        patch.setattr(library, "RECORD", tmp_path / "kernels.json")
+        library.RECORD.write_text('{"why": "there was no C compiler"}')
+        status = await federation.predict(asked("p"))
+        assert (status.state, status.bad_input) == ("failed", True)
+        assert re.match(
+            r"[a-z-]+: protocol eini-lattice needs native kernels, but the native kernels were not compiled when "
+            r"treetap was installed: there was no C compiler: install a C compiler, or set TREETAP_NATIVE=1, and "
+            r"install treetap again$",
+            status.error,
+        )
+        assert sent == []
+        assert (await federation.predict(asked("q", protocol="interactive"))).state == "finished"
 
 
 @pytest.mark.second_tier
@@ -72,7 +68,6 @@ def test_paths_enough_to_hide(tmp_path: Path) -> None:
         assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
         paillier = await federation.predict(asked("q", protocol="eini"))
         assert "takes no part" in paillier.error
-        await federation.close()
 
     run(main())
 
@@ -86,28 +81,9 @@ def test_paths_enough_to_hide(tmp_path: Path) -> None:
         ("min_hiding_bits", "on a lattice that hides the masks behind a returned sum by [0-9]+ bits: its policy says"),
     ],
 )
-def test_a_key_below_what_a_policy_demands(policy: str, said: str, party: str, tmp_path: Path) -> None:
+async def test_a_key_below_what_a_policy_demands(policy: str, said: str, party: str, tmp_path: Path) -> None:
     """Either role refuses it by the rule before a column is sent; a bit less is taken."""
     federation = Federation(tmp_path, HERE.tables)
-
-    async def main() -> None:
-        await federation.train(JOB)
-        assert (await federation.predict(asked("p"))).state == "finished"
-        keys = [_of_key(parcel) for parcel in parcels if name_of(parcel) == "lattice_key"]
-        bits = {"min_lattice_bits": keys[0].secrecy_bits, "min_hiding_bits": keys[0].statistical_bits}[policy]
-        for least, state in ((math.floor(bits), "finished"), (math.floor(bits) + 1, "failed")):
-            federation.kill(party)
-            federation.policies = {party: {policy: least}}
-            federation.configs[party] = federation.configs[party].under(federation.policy(party))
-            federation.start(party)
-            parcels.clear()
-            status = await federation.predict(asked(state))
-            assert status.state == state, status.error
-        assert re.search(
-            f"{party} takes no part in a job {said} {policy} = {math.floor(bits) + 1}; .* by eini", status.error
-        )
-        assert not {name_of(parcel) for parcel in parcels} & {"lattice_columns", "lattice_sums"}
-        await federation.close()
 
     parcels: list[exchange_pb2.PeerMessage] = []
 
@@ -117,4 +93,19 @@ def test_a_key_below_what_a_policy_demands(policy: str, said: str, party: str, t
         return parcel
 
     federation.tamper = heard
-    run(main())
+    await federation.train(JOB)
+    assert (await federation.predict(asked("p"))).state == "finished"
+    keys = [_of_key(parcel) for parcel in parcels if name_of(parcel) == "lattice_key"]
+    bits = {"min_lattice_bits": keys[0].secrecy_bits, "min_hiding_bits": keys[0].statistical_bits}[policy]
+    for least, state in ((math.floor(bits), "finished"), (math.floor(bits) + 1, "failed")):
+        federation.kill(party)
+        federation.policies = {party: {policy: least}}
+        federation.configs[party] = federation.configs[party].under(federation.policy(party))
+        federation.start(party)
+        parcels.clear()
+        status = await federation.predict(asked(state))
+        assert status.state == state, status.error
+    assert re.search(
+        f"{party} takes no part in a job {said} {policy} = {math.floor(bits) + 1}; .* by eini", status.error
+    )
+    assert not {name_of(parcel) for parcel in parcels} & {"lattice_columns", "lattice_sums"}

@@ -29,8 +29,7 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained") / "federation"
 
     async def main() -> None:
-        federation = await trained(folder, HERE, DEEP)
-        await federation.close()
+        await trained(folder, HERE, DEEP)
 
     with transparent():
         run(main())

@@ -11,7 +11,7 @@ import pytest
 from tests.masked.predictions import implied_scores, scores_of, trained
 from tests.pivodl.federations import transparent
 from tests.pivodl.jobs import DEEP, fitting
-from tests.simulator import Message, run
+from tests.simulator import Message
 from tests.worlds import PARTIES, world
 from treetap.protocols.prediction import predict_request
 
@@ -25,10 +25,10 @@ GIVEN_UP_S = 200.0
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("word", ["exchange_mask_keys", "pass_records", "send_shares"])
 @pytest.mark.parametrize("policy", ["fail", "retry"])
-def test_a_party_that_drops_out_is_named(policy: str, word: str, tmp_path: Path) -> None:
+async def test_a_party_that_drops_out_is_named(policy: str, word: str, tmp_path: Path) -> None:
     """Without its share there is no sum: the error names it, no file is written; retry gives it up later."""
 
-    async def main() -> None:
+    with transparent():
         federation = await trained(tmp_path, HERE, DEEP)
         expected = implied_scores(federation.states, HERE)
 
@@ -49,16 +49,12 @@ def test_a_party_that_drops_out_is_named(policy: str, word: str, tmp_path: Path)
         status = await federation.resume("p")
         assert (status.state, status.error) == ("finished", "")
         assert (scores_of(status.predictions) == expected).all()
-        await federation.close()
-
-    with transparent():
-        run(main())
 
 
-def test_an_attempt_has_masks_of_its_own(tmp_path: Path) -> None:
+async def test_an_attempt_has_masks_of_its_own(tmp_path: Path) -> None:
     """A block that is scored again after a kill has other masks; within an attempt a share is sent once."""
 
-    async def main() -> None:
+    with transparent():
         federation = await trained(tmp_path, HERE, DEEP)
         killed = []
 
@@ -82,7 +78,3 @@ def test_an_attempt_has_masks_of_its_own(tmp_path: Path) -> None:
         for sender in (RECIPIENT, LAST):
             first, second = (np.frombuffer(shares[sender, attempt], dtype="<u8") for attempt in (1, 2))
             assert not np.isin(first, second).any()
-        await federation.close()
-
-    with transparent():
-        run(main())

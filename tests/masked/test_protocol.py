@@ -13,7 +13,6 @@ from tests.masked.predictions import implied_scores, predicted, scores_of, train
 from tests.pivodl.federations import centralised, transparent
 from tests.pivodl.jobs import DEEP, WITHOUT_SPLITS, fitting
 from tests.pivodl.worlds import OBJECTIVES, binned, some_params, some_world
-from tests.simulator import run
 from tests.worlds import PARTIES, World, world
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.v2 import exchange_pb2
@@ -34,12 +33,12 @@ def _model_scores(here: World, params: PivodlParams) -> Any:
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("parties", [2, 3, 4])
-def test_scores_are_those_of_the_model(objective: str, parties: int, tmp_path: Path) -> None:
+async def test_scores_are_those_of_the_model(objective: str, parties: int, tmp_path: Path) -> None:
     """Each party in turn gets, block by block, the sums of the stored weights in fixed point, to the last bit."""
     params = some_params(parties, **OBJECTIVES[objective], gamma=0.0)
     here = some_world(10 + parties, params.objective, parties)
 
-    async def main() -> None:
+    with transparent():
         federation = await trained(tmp_path, here, params)
         expected = implied_scores(federation.states, here)
         assert np.abs(expected - _model_scores(here, params)).max() < 1e-9 * max(1.0, np.abs(expected).max())
@@ -49,29 +48,23 @@ def test_scores_are_those_of_the_model(objective: str, parties: int, tmp_path: P
             assert (scores_of(status.predictions) == expected).all()
         await federation.close()
 
-    with transparent():
-        run(main())
 
-
-def test_trees_without_splits(tmp_path: Path) -> None:
+async def test_trees_without_splits(tmp_path: Path) -> None:
     """Their weights are kept by the encryption party, and every record has the same score."""
     here = fitting(WIDE, WITHOUT_SPLITS)
 
-    async def main() -> None:
+    with transparent():
         federation = await trained(tmp_path, here, WITHOUT_SPLITS)
         status = await predicted(federation)
         assert (scores_of(status.predictions) == implied_scores(federation.states, here)).all()
         await federation.close()
 
-    with transparent():
-        run(main())
 
-
-def test_noised_weights_are_those_of_the_release(tmp_path: Path) -> None:
+async def test_noised_weights_are_those_of_the_release(tmp_path: Path) -> None:
     """Scores are sums of the weights that the sources got, not of the exact ones."""
     params = PivodlParams(**{**vars(DEEP), "epsilon": 8.0})
 
-    async def main() -> None:
+    with transparent():
         federation = await trained(tmp_path, WIDE, params)
         noised = implied_scores(federation.states, WIDE, "released")
         exact = implied_scores(federation.states, WIDE)
@@ -81,15 +74,12 @@ def test_noised_weights_are_those_of_the_release(tmp_path: Path) -> None:
         assert (noised != exact).any()
         await federation.close()
 
-    with transparent():
-        run(main())
-
 
 @pytest.mark.second_tier
-def test_shares_are_masked_afresh_in_every_prediction(tmp_path: Path) -> None:
+async def test_shares_are_masked_afresh_in_every_prediction(tmp_path: Path) -> None:
     """The same records twice: no element of any share comes again, and all are spread over the whole ring."""
 
-    async def main() -> None:
+    with transparent():
         federation = await trained(tmp_path, WIDE, DEEP)
         for _ in range(2):
             await predicted(federation, block=7)
@@ -105,21 +95,15 @@ def test_shares_are_masked_afresh_in_every_prediction(tmp_path: Path) -> None:
         assert 0.45 < bits.mean() < 0.55
         await federation.close()
 
-    with transparent():
-        run(main())
 
-
-def test_files_have_the_classes_and_the_regressions_unit(tmp_path: Path) -> None:
+async def test_files_have_the_classes_and_the_regressions_unit(tmp_path: Path) -> None:
     """The recipient writes classes by the names of the job; values of a regression are in the label's own unit."""
     params = some_params(3, **OBJECTIVES["softmax"], gamma=0.0)
     here = some_world(13, params.objective, 3)
 
-    async def main() -> None:
+    with transparent():
         federation = await trained(tmp_path, here, params)
         found = pq.read_table((await predicted(federation)).predictions).sort_by("id")
         scores = np.stack([found.column(f"score_{name}").to_numpy() for name in params.classes], axis=1)
         assert found.column("prediction").to_pylist() == [params.classes[k] for k in scores.argmax(axis=1)]
         await federation.close()
-
-    with transparent():
-        run(main())

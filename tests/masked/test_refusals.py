@@ -13,7 +13,6 @@ from tests.masked.predictions import predicted, scores_of, trained
 from tests.pivodl.federations import federation_of, job_of, transparent
 from tests.pivodl.jobs import DEEP, fitting
 from tests.replay import ask
-from tests.simulator import run
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import DataError
 from treetap.models.store import read_job
@@ -36,10 +35,10 @@ def _restarted(federation: Observed, party: str, **changes: Any) -> None:
 
 
 @pytest.mark.second_tier
-def test_records_of_the_training_are_refused_unless_every_policy_says_otherwise(tmp_path: Path) -> None:
+async def test_records_of_the_training_are_refused_unless_every_policy_says_otherwise(tmp_path: Path) -> None:
     """The error names the party, the rule and where it stands; with the rule everywhere they are scored."""
 
-    async def main() -> None:
+    with transparent():
         federation = await trained(tmp_path, HERE, DEEP)
         for party in PARTIES:
             for other in PARTIES:
@@ -53,16 +52,13 @@ def test_records_of_the_training_are_refused_unless_every_policy_says_otherwise(
         assert len(scores_of((await predicted(federation, table="train")).predictions)) == len(HERE.y)
         await federation.close()
 
-    with transparent():
-        run(main())
-
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("party", PARTIES)
-def test_a_policy_that_wants_more_paths(party: str, tmp_path: Path) -> None:
+async def test_a_policy_that_wants_more_paths(party: str, tmp_path: Path) -> None:
     """Few small trees leave fewer paths open than a score has bits."""
 
-    async def main() -> None:
+    with transparent():
         federation = await trained(tmp_path, HERE, DEEP)
         _restarted(federation, party, min_candidate_bits=1.0)
         status = await federation.predict(predict_request(model="job"))
@@ -72,14 +68,11 @@ def test_a_policy_that_wants_more_paths(party: str, tmp_path: Path) -> None:
         )
         await federation.close()
 
-    with transparent():
-        run(main())
 
-
-def test_a_recipient_that_a_policy_does_not_name(tmp_path: Path) -> None:
+async def test_a_recipient_that_a_policy_does_not_name(tmp_path: Path) -> None:
     """It opens sums, so the others name it under label_holders and let masked shares go to it."""
 
-    async def main() -> None:
+    with transparent():
         federation = await trained(tmp_path, HERE, DEEP, label_holders=[FIRST])
         status = await federation.predict(predict_request(model="job", recipient=B))
         assert status.state == "failed"
@@ -96,15 +89,12 @@ def test_a_recipient_that_a_policy_does_not_name(tmp_path: Path) -> None:
         assert "model job was trained without epsilon" in status.error
         await federation.close()
 
-    with transparent():
-        run(main())
 
-
-def test_models_of_a_label_holder_have_other_protocols(tmp_path: Path) -> None:
+async def test_models_of_a_label_holder_have_other_protocols(tmp_path: Path) -> None:
     """Masked sums are refused for them, and so is another recipient; a party itself refuses them too."""
     here = world(20, (1, 1, 1), seed=3)
 
-    async def main() -> None:
+    with transparent():
         job = spec(BoostingParams(n_estimators=1, max_depth=2, max_bin=4), obfuscation="standard")
         federation = federation_of(tmp_path, here, job_of(here, DEEP))
         assert (await federation.train(job)).state == "finished"
@@ -118,9 +108,6 @@ def test_models_of_a_label_holder_have_other_protocols(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="model job was trained by boosting, and masked does not predict with it"):
             await ask(federation, B, request)
         await federation.close()
-
-    with transparent():
-        run(main())
 
 
 def test_bits_that_a_party_leaves_open() -> None:

@@ -27,7 +27,6 @@ def _metrics(folder: Path, here: World, params: PivodlParams) -> dict[str, float
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
         found.update({each.name: each.value for each in status.metrics})
-        await federation.close()
 
     with transparent():
         run(main())

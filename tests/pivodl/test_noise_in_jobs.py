@@ -18,7 +18,7 @@ from tests.pivodl.federations import (
     transparent,
 )
 from tests.pivodl.worlds import some_params, some_world
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message
 from treetap.models.store import read_model
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import exchange_pb2, pivodl_pb2
@@ -57,7 +57,7 @@ class Weights:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("served", [False, True], ids=["written, not sent", "sent"])
-def test_a_kill_draws_no_second_noise(served: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_kill_draws_no_second_noise(served: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keeper of the first leaf is killed with its noise on disk: the resumed job sends the very bytes."""
     drawn = []
     draw = leaf_weights.discrete_gaussian
@@ -65,7 +65,7 @@ def test_a_kill_draws_no_second_noise(served: bool, tmp_path: Path, monkeypatch:
     params = some_params(4, epsilon=8.0, max_depth=2, gamma=0.0)
     here = some_world(4, params.objective, 3)
 
-    async def main() -> None:
+    with transparent():
         job = job_of(here, params)
         federation = federation_of(tmp_path, here, job)
         weights = Weights(federation, served)
@@ -91,7 +91,3 @@ def test_a_kill_draws_no_second_noise(served: bool, tmp_path: Path, monkeypatch:
                 noised = sent.pop(sources[leaf >> 1], b"")
                 assert len(set(sent.values())) <= 1
                 assert noised not in sent.values()
-        await federation.close()
-
-    with transparent():
-        run(main())

@@ -28,7 +28,6 @@ def _train(folder: Path, here: World, params: PivodlParams, faults: Faults | Non
         assert (status.state, status.error) == ("finished", "")
         assert_central_model(federation.states, model)
         assert_oracles_model(federation.states, oracle(here, params))
-        await federation.close()
 
     run(main())
     return sum(len(tree.splits) for tree in model.trees)
@@ -75,20 +74,16 @@ def test_with_keys_that_hide(objective: str, tmp_path: Path) -> None:
     assert _train(tmp_path, some_world(2, params.objective, 3), params, faults) > 0
 
 
-def test_private_set_intersection_aligns_the_records(tmp_path: Path) -> None:
+async def test_private_set_intersection_aligns_the_records(tmp_path: Path) -> None:
     """The order of records follows from it and changes no split; shards name the job's parameters."""
     params = some_params(4)
     here = some_world(4, params.objective, 3)
     model = centralised(here, params)
 
-    async def main() -> None:
+    with transparent():
         job = job_of(here, params, alignment="psi")
         federation = federation_of(tmp_path, here, job)
         assert (await federation.train(job)).state == "finished"
         assert_central_model(federation.states, model)
         for state in federation.states.values():
             assert manifest(state)["params"]["instance_threshold"] == params.instance_threshold
-        await federation.close()
-
-    with transparent():
-        run(main())

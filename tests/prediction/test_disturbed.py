@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.campaign.cipher import KeysMade, ciphers
-from tests.campaign.small_jobs import PREDICTIONS, begin, play, trained, training_of, wrong
+from tests.campaign.small_jobs import PREDICTIONS, begin, play, wrong
 from tests.needs import needs_library_of
 from tests.runtime.test_kill_and_resume import GIVEN_UP_S, REAL
-from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from tests.simulator import COORDINATOR, Faults, Federation, Message
 from tests.worlds import PARTIES
 from treetap.wire.v2 import jobs_pb2
 
@@ -42,62 +42,52 @@ def _assert_same(federation: Federation, story: str, status: jobs_pb2.JobStatus,
 
 @pytest.mark.second_tier
 @pytest.mark.parametrize(("story", "turn"), [*((story, 0) for story in STORIES), *product(["interactive"], (1, 2, 3))])
-def test_killed_at_a_message_it_is_resumed(story: str, turn: int, tmp_path: Path) -> None:
+async def test_killed_at_a_message_it_is_resumed(story: str, turn: int, tmp_path: Path) -> None:
     """Victims take turns, and are back at once or after a while; no key and no mask is ever on a disk."""
     needs_library_of("splitnn" if story == "network" else story)
-    trained(training_of(story))
 
-    async def main() -> None:
-        federation = begin(tmp_path, story)
-        before = len(federation.log)
-        whole = await play(federation, story, "whole")
-        _assert_same(federation, story, whole, whole)
-        for offset in range(0, len(federation.log) - before, EVERY.get(story, 1)):
-            job, victim = f"p{offset}", (*PARTIES, COORDINATOR)[(offset + turn) % 4]
-            moment, killed = (len(federation.log) + offset, offset % 3 == 0), list[Message]()
+    federation = begin(tmp_path, story)
+    before = len(federation.log)
+    whole = await play(federation, story, "whole")
+    _assert_same(federation, story, whole, whole)
+    for offset in range(0, len(federation.log) - before, EVERY.get(story, 1)):
+        job, victim = f"p{offset}", (*PARTIES, COORDINATOR)[(offset + turn) % 4]
+        moment, killed = (len(federation.log) + offset, offset % 3 == 0), list[Message]()
 
-            def hook(
-                message: Message,
-                victim: str = victim,
-                moment: tuple[int, bool] = moment,
-                killed: list[Message] = killed,
-                back_at_once: bool = offset % 2 == 0,
-            ) -> None:
-                if not killed and message.number >= moment[0] and message.served == moment[1]:
-                    killed.append(message)
-                    federation.kill(victim)
-                    if back_at_once:
-                        federation.start(victim)
-
-            federation.hook = hook
-            with ciphers(KeysMade(), transparent=offset % REAL != 0):
-                status = await play(federation, story, job)
-                assert not [*tmp_path.rglob("secret*"), *tmp_path.rglob("*mask*")]
-                if not federation.alive(victim):
-                    await asyncio.sleep(GIVEN_UP_S)
+        def hook(
+            message: Message,
+            victim: str = victim,
+            moment: tuple[int, bool] = moment,
+            killed: list[Message] = killed,
+            back_at_once: bool = offset % 2 == 0,
+        ) -> None:
+            if not killed and message.number >= moment[0] and message.served == moment[1]:
+                killed.append(message)
+                federation.kill(victim)
+                if back_at_once:
                     federation.start(victim)
-                if status.state != "finished":
-                    assert status.state == "interrupted", status.error
-                    status = await federation.resume(job)
-            assert killed
-            _assert_same(federation, story, status, whole)
-        await federation.close()
 
-    run(main())
+        federation.hook = hook
+        with ciphers(KeysMade(), transparent=offset % REAL != 0):
+            status = await play(federation, story, job)
+            assert not [*tmp_path.rglob("secret*"), *tmp_path.rglob("*mask*")]
+            if not federation.alive(victim):
+                await asyncio.sleep(GIVEN_UP_S)
+                federation.start(victim)
+            if status.state != "finished":
+                assert status.state == "interrupted", status.error
+                status = await federation.resume(job)
+        assert killed
+        _assert_same(federation, story, status, whole)
 
 
 @pytest.mark.parametrize("story", [pytest.param(name, marks=pytest.mark.second_tier(but=3)) for name in STORIES])
-def test_a_bad_network_changes_nothing(story: str, tmp_path: Path) -> None:
+async def test_a_bad_network_changes_nothing(story: str, tmp_path: Path) -> None:
     """Lost, late and doubled messages."""
     needs_library_of("splitnn" if story == "network" else story)
-    trained(training_of(story))
 
-    async def main() -> None:
-        federation = begin(tmp_path, story)
-        whole = await play(federation, story, "whole")
-        federation.faults = Faults(seed=3, drop=0.1, lose_reply=0.1, double=0.1, delay_s=0.5, late_s=3.0)
-        for number in range(2):
-            _assert_same(federation, story, await play(federation, story, f"p{number}"), whole)
-        await federation.close()
-
-    run(main())
+    federation = begin(tmp_path, story)
+    whole = await play(federation, story, "whole")
+    federation.faults = Faults(seed=3, drop=0.1, lose_reply=0.1, double=0.1, delay_s=0.5, late_s=3.0)
+    for number in range(2):
+        _assert_same(federation, story, await play(federation, story, f"p{number}"), whole)

@@ -185,16 +185,12 @@ def test_few_labels_and_strange_ones_are_refused(tmp_path: Path) -> None:
     assert "7" not in status.error.rpartition("eval.parquet")[2]
 
 
-def test_a_subset_and_a_served_model_are_not_evaluated(tmp_path: Path) -> None:
+async def test_a_subset_and_a_served_model_are_not_evaluated(tmp_path: Path) -> None:
     """Measures of a subset that the operator chooses, with a record and without it, would tell its label."""
 
-    async def main() -> None:
+    with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, TWO.here.tables)
         assert (await federation.train(spec(BINARY, obfuscation="standard"))).state == "finished"
         for more, said in (({"records_file": "some.txt"}, "would tell the label of one"), ({"serve": True}, "served")):
             with pytest.raises(ConfigError, match=said):
                 await federation.predict(_asked(**more))
-        await federation.close()
-
-    with ciphers(KeysMade(), transparent=True):
-        run(main())

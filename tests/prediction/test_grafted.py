@@ -64,33 +64,28 @@ def test_every_way_gives_a_record_the_value_of_its_subtree(model: str, change: C
             assert (status.state, status.error) == ("finished", ""), way
             within = 1e-3 if way == "eini-lattice" else 1e-9
             np.testing.assert_allclose(_scores(status.predictions), expected, rtol=0, atol=within, err_msg=way)
-        await federation.close()
 
     run(main())
 
 
-def test_explanations_say_which_values_the_label_holder_decides_alone(tmp_path: Path) -> None:
+async def test_explanations_say_which_values_the_label_holder_decides_alone(tmp_path: Path) -> None:
     """The path is that of the public shape, with a last condition at the leaves that a local subtree replaces."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(spec(MODELS["boosting"], obfuscation="standard"))
-        folder = federation.state(LABEL_HOLDER) / "models" / "job"
-        add_grafts(folder)
-        status = await federation.predict(predict_request(model="job", explain=True))
-        roots = [[each["root"] for each in line["grafting"]["local"]] for line in read_repaired(folder)]
-        said = 0
-        for record in pq.read_table(status.explanations).to_pylist():
-            for path in record["paths"]:
-                above = {path["leaf"] >> up for up in range(path["leaf"].bit_length())}
-                covered = not above.isdisjoint(roots[path["tree"]])
-                assert (path["conditions"][-1:] == [DECIDED_ALONE]) == covered
-                assert len(path["conditions"]) == path["leaf"].bit_length() - 1 + covered
-                said += covered
-        assert said > 12
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(spec(MODELS["boosting"], obfuscation="standard"))
+    folder = federation.state(LABEL_HOLDER) / "models" / "job"
+    add_grafts(folder)
+    status = await federation.predict(predict_request(model="job", explain=True))
+    roots = [[each["root"] for each in line["grafting"]["local"]] for line in read_repaired(folder)]
+    said = 0
+    for record in pq.read_table(status.explanations).to_pylist():
+        for path in record["paths"]:
+            above = {path["leaf"] >> up for up in range(path["leaf"].bit_length())}
+            covered = not above.isdisjoint(roots[path["tree"]])
+            assert (path["conditions"][-1:] == [DECIDED_ALONE]) == covered
+            assert len(path["conditions"]) == path["leaf"].bit_length() - 1 + covered
+            said += covered
+    assert said > 12
 
 
 def _refit_only(folder: Path) -> None:
@@ -119,28 +114,24 @@ REFUSED: dict[str, tuple[Change, dict[str, Any], str]] = {
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_would_show_private_values_is_refused_before_any_work(case: str, tmp_path: Path) -> None:
+async def test_what_would_show_private_values_is_refused_before_any_work(case: str, tmp_path: Path) -> None:
     """The label holder refuses to open the model, and no table is aligned."""
     change, asked, reason = REFUSED[case]
     policies = {party: {"emits": {"EXPLANATION": [LABEL_HOLDER]}} for party in PARTIES}
 
-    async def main() -> None:
-        serve = {LABEL_HOLDER: config(clients=["app", B])}
-        federation = Federation(tmp_path, HERE.tables, policies=policies, serve=serve)
-        await federation.train(spec(MODELS["boosting"], obfuscation="standard"))
-        change(federation.state(LABEL_HOLDER) / "models" / "job")
-        trained = len(federation.conducted)
-        status = await federation.predict(predict_request(model="job", **asked))
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert reason in status.error
-        assert {name_of(request) for _, _, request in federation.conducted[trained:]} <= {
-            "open_model",
-            "leave",
-            "account",
-        }
-        await federation.close()
-
-    run(main())
+    serve = {LABEL_HOLDER: config(clients=["app", B])}
+    federation = Federation(tmp_path, HERE.tables, policies=policies, serve=serve)
+    await federation.train(spec(MODELS["boosting"], obfuscation="standard"))
+    change(federation.state(LABEL_HOLDER) / "models" / "job")
+    trained = len(federation.conducted)
+    status = await federation.predict(predict_request(model="job", **asked))
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert reason in status.error
+    assert {name_of(request) for _, _, request in federation.conducted[trained:]} <= {
+        "open_model",
+        "leave",
+        "account",
+    }
 
 
 def _other_shape(lines: list[dict[str, Any]]) -> None:
@@ -164,26 +155,22 @@ def _fewer(lines: list[dict[str, Any]]) -> None:
         (_fewer, "repaired.jsonl has 2 trees, the model 3"),
     ],
 )
-def test_repaired_trees_that_are_not_of_this_model_are_named(
+async def test_repaired_trees_that_are_not_of_this_model_are_named(
     spoil: Callable[[list[dict[str, Any]]], None], reason: str, tmp_path: Path
 ) -> None:
     """A shape that others do not know, a subtree with splits of others, a missing line."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(spec(MODELS["boosting"], obfuscation="standard"))
-        folder = federation.state(LABEL_HOLDER) / "models" / "job"
-        add_grafts(folder)
-        repaired = read_repaired(folder)
-        spoil(repaired)
-        manifest, lines = read_model(folder)
-        write_files(folder, manifest, {TREES: lines, REPAIRED: repaired})
-        status = await federation.predict(predict_request(model="job"))
-        assert status.state == "failed"
-        assert reason in status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(spec(MODELS["boosting"], obfuscation="standard"))
+    folder = federation.state(LABEL_HOLDER) / "models" / "job"
+    add_grafts(folder)
+    repaired = read_repaired(folder)
+    spoil(repaired)
+    manifest, lines = read_model(folder)
+    write_files(folder, manifest, {TREES: lines, REPAIRED: repaired})
+    status = await federation.predict(predict_request(model="job"))
+    assert status.state == "failed"
+    assert reason in status.error
 
 
 @pytest.mark.parametrize("way", WAYS)

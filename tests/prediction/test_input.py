@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.replay import HERE, JOB, ask, with_word
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES
 from treetap.errors import ConfigError, UnknownJob
 from treetap.protocols.prediction import predict_request
@@ -75,60 +75,48 @@ CASES: dict[str, tuple[Prepare, dict[str, Any], str]] = {
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
-def test_a_prediction_on_bad_input_fails_and_leaves_the_model(case: str, tmp_path: Path) -> None:
+async def test_a_prediction_on_bad_input_fails_and_leaves_the_model(case: str, tmp_path: Path) -> None:
     """The operator reads what is wrong, but no id; no file of predictions, no session, and the model is there."""
     prepare, request, message = CASES[case]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        prepare(federation)
-        status = await federation.predict(predict_request(model="job", job="p", **request))
-        assert (status.state, status.bad_input) == ("failed", True), status.error
-        assert re.search(message, status.error), status.error
-        assert not re.search("secret-id|r000", status.error)
-        for party, state in federation.states.items():
-            assert list((state / "predictions").iterdir()) == []
-            assert (state / "models" / "job" / "manifest.json").is_file()
-            assert list((state / "jobs").iterdir()) == []
-            with pytest.raises(UnknownJob, match="holds no job 'p'"):
-                await ask(federation, party, with_word("account", job="p"))
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    prepare(federation)
+    status = await federation.predict(predict_request(model="job", job="p", **request))
+    assert (status.state, status.bad_input) == ("failed", True), status.error
+    assert re.search(message, status.error), status.error
+    assert not re.search("secret-id|r000", status.error)
+    for party, state in federation.states.items():
+        assert list((state / "predictions").iterdir()) == []
+        assert (state / "models" / "job" / "manifest.json").is_file()
+        assert list((state / "jobs").iterdir()) == []
+        with pytest.raises(UnknownJob, match="holds no job 'p'"):
+            await ask(federation, party, with_word("account", job="p"))
 
 
-def test_a_prediction_needs_a_finished_training(tmp_path: Path) -> None:
+async def test_a_prediction_needs_a_finished_training(tmp_path: Path) -> None:
     """Unknown models, predictions and unfinished jobs are no models; a name that is taken or no name is refused."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        for model in ("job", ""):
-            with pytest.raises(UnknownJob):
-                await federation.predict(predict_request(model=model))
-        await federation.train(JOB)
-        assert (await federation.predict(predict_request(model="job", job="p"))).state == "finished"
-        with pytest.raises(UnknownJob, match="there is no model 'p': the job of that name is no training"):
-            await federation.predict(predict_request(model="p"))
-        with pytest.raises(ConfigError, match=r"there is a job 'p' already \("):
-            await federation.predict(predict_request(model="job", job="p"))
-        with pytest.raises(ConfigError, match="'No name' is not a name for a job"):
-            await federation.predict(predict_request(model="job", job="No name"))
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    for model in ("job", ""):
+        with pytest.raises(UnknownJob):
+            await federation.predict(predict_request(model=model))
+    await federation.train(JOB)
+    assert (await federation.predict(predict_request(model="job", job="p"))).state == "finished"
+    with pytest.raises(UnknownJob, match="there is no model 'p': the job of that name is no training"):
+        await federation.predict(predict_request(model="p"))
+    with pytest.raises(ConfigError, match=r"there is a job 'p' already \("):
+        await federation.predict(predict_request(model="job", job="p"))
+    with pytest.raises(ConfigError, match="'No name' is not a name for a job"):
+        await federation.predict(predict_request(model="job", job="No name"))
 
 
-def test_a_party_that_lost_its_shard_says_so(tmp_path: Path) -> None:
+async def test_a_party_that_lost_its_shard_says_so(tmp_path: Path) -> None:
     """Without one party's shard there is no prediction; the party and the model are named."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        _lose_model(federation)
-        status = await federation.predict(predict_request(model="job", job="p"))
-        assert status.state != "finished"
-        assert re.search(r"there is no model 'job' in .*feature-c", status.error), status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    _lose_model(federation)
+    status = await federation.predict(predict_request(model="job", job="p"))
+    assert status.state != "finished"
+    assert re.search(r"there is no model 'job' in .*feature-c", status.error), status.error

@@ -44,41 +44,33 @@ def test_stored_values_are_those_in_memory(total: int, asked: list[int], spread:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["interactive", "eini", "eini-lattice"])
-def test_streamed_tables_have_the_same_predictions(
+async def test_streamed_tables_have_the_same_predictions(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file of a small table in memory is that of one in its source, for two sizes of blocks."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(spec(PARAMS, len(HERE.blocks)))).state == "finished"
-        files = []
-        for name, block, streamed in (("held", 1000, 1 << 27), ("whole", 1000, 0), ("parts", 5, 0)):
-            monkeypatch.setattr(streamed_reading, "STREAMED", streamed)
-            asked = predict_request(model="job", job=name, protocol=protocol, block=block)
-            status = await federation.predict(asked)
-            assert (status.state, status.error) == ("finished", "")
-            files.append(pq.read_table(status.predictions))
-        assert files[0].equals(files[1])
-        assert files[0].equals(files[2])
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(spec(PARAMS, len(HERE.blocks)))).state == "finished"
+    files = []
+    for name, block, streamed in (("held", 1000, 1 << 27), ("whole", 1000, 0), ("parts", 5, 0)):
+        monkeypatch.setattr(streamed_reading, "STREAMED", streamed)
+        asked = predict_request(model="job", job=name, protocol=protocol, block=block)
+        status = await federation.predict(asked)
+        assert (status.state, status.error) == ("finished", "")
+        files.append(pq.read_table(status.predictions))
+    assert files[0].equals(files[1])
+    assert files[0].equals(files[2])
 
 
-def test_streamed_tables_and_masked_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streamed_tables_and_masked_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each party passes records on by the values of its own splits, which it has read once."""
     here = fitting(world(40, (1, 1, 1), seed=25, fresh=20), DEEP)
 
-    async def main() -> None:
+    with transparent():
         federation = await trained(tmp_path, here, DEEP)
         monkeypatch.setattr(streamed_reading, "STREAMED", 0)
         status = await predicted(federation, block=7)
         assert (scores_of(status.predictions) == implied_scores(federation.states, here)).all()
-        await federation.close()
-
-    with transparent():
-        run(main())
 
 
 def test_a_damaged_row_group_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +91,5 @@ def test_a_damaged_row_group_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         status = await federation.predict(predict_request(model="job", table="predict"))
         assert (status.state, status.bad_input, status.predictions) == ("failed", True, "")
         assert f"row group 2 of 3, column {columns[-1]!r}" in status.error
-        await federation.close()
 
     run(main())

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 
 from tests.needs import needs_libraries
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig
@@ -47,7 +47,7 @@ def _folder(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
     return {"path": folder / name}
 
 
-def test_sources_of_all_kinds_give_the_oracles_model(tmp_path: Path) -> None:
+async def test_sources_of_all_kinds_give_the_oracles_model(tmp_path: Path) -> None:
     """The model and the scores are those of the joined table; a file of ids is a table too."""
     needs_libraries("adbc_driver_sqlite", extra="sql")
     params = BoostingParams(n_estimators=2, max_depth=3, max_bin=8)
@@ -55,27 +55,23 @@ def test_sources_of_all_kinds_give_the_oracles_model(tmp_path: Path) -> None:
     oracle = here.oracle(params)
     writers = dict(zip(here.tables, (_comma, _database, _folder), strict=True))
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        for party, (columns, tables) in here.tables.items():
-            given = {}
-            for name, content in tables.items():
-                keys = writers[party](content, tmp_path / party, name)
-                label = "y" if "y" in content.column_names else None
-                given[name] = TableConfig(**keys, id="id", columns=columns, label=label)
-            federation.configs[party] = federation.configs[party].model_copy(update={"tables": given})
-            federation.start(party)
-        trained = await federation.train(spec(params, len(here.blocks)))
-        assert (trained.state, trained.error) == ("finished", "")
-        assert_oracles_model({name: federation.state(name) for name in here.tables}, oracle)
-        for table, parties, first in (("train", here.parties, 0), ("", here.newcomers, len(here.y))):
-            predicted = await federation.predict(predict_request(model="job", table=table, block=17))
-            assert (predicted.state, predicted.error) == ("finished", "")
-            assert_oracles_scores(predicted.predictions, oracle, parties, first)
-        (tmp_path / "label-holder/ids.jsonl").write_text('{"id": "r00003"}\n{"id": "r00001"}\n')
-        request = predict_request(model="job", table="train", records_file="ids.jsonl", block=3)
-        predicted = await federation.predict(request)
-        assert (predicted.state, predicted.error, predicted.records) == ("finished", "", 2)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    for party, (columns, tables) in here.tables.items():
+        given = {}
+        for name, content in tables.items():
+            keys = writers[party](content, tmp_path / party, name)
+            label = "y" if "y" in content.column_names else None
+            given[name] = TableConfig(**keys, id="id", columns=columns, label=label)
+        federation.configs[party] = federation.configs[party].model_copy(update={"tables": given})
+        federation.start(party)
+    trained = await federation.train(spec(params, len(here.blocks)))
+    assert (trained.state, trained.error) == ("finished", "")
+    assert_oracles_model({name: federation.state(name) for name in here.tables}, oracle)
+    for table, parties, first in (("train", here.parties, 0), ("", here.newcomers, len(here.y))):
+        predicted = await federation.predict(predict_request(model="job", table=table, block=17))
+        assert (predicted.state, predicted.error) == ("finished", "")
+        assert_oracles_scores(predicted.predictions, oracle, parties, first)
+    (tmp_path / "label-holder/ids.jsonl").write_text('{"id": "r00003"}\n{"id": "r00001"}\n')
+    request = predict_request(model="job", table="train", records_file="ids.jsonl", block=3)
+    predicted = await federation.predict(request)
+    assert (predicted.state, predicted.error, predicted.records) == ("finished", "", 2)

@@ -16,7 +16,7 @@ from party.eini.entry_sums import write_attributions
 from party.server.http_json import model_reply, predict_reply
 from tests.replay import HERE, JOB
 from tests.serving.served import ask, config, serve
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message
 from tests.worlds import PARTIES, manifest
 from treetap.commands.model.view import describe
 from treetap.errors import ConfigError
@@ -59,7 +59,7 @@ def _tables(labels: pa.DataType, ids: pa.DataType, column: str = "customer") -> 
     ],
     ids=str,
 )
-def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_path: Path) -> None:
+async def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_path: Path) -> None:
     """Its table joins it, also after an interruption, and where another party lacks a record; so do explanations.
 
     The same predictions as CSV read back as they were.
@@ -70,81 +70,69 @@ def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_path: 
     for party in (LABEL_HOLDER, PARTIES[2]):
         tables[party][1]["new"] = tables[party][1]["train"]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables)
-        job = setup_pb2.JobSpec()
-        job.CopyFrom(JOB)
-        job.alignment = "psi"
-        assert (await federation.train(job)).state == "finished"
+    federation = Federation(tmp_path, tables)
+    job = setup_pb2.JobSpec()
+    job.CopyFrom(JOB)
+    job.alignment = "psi"
+    assert (await federation.train(job)).state == "finished"
 
-        def kill(message: Message) -> None:
-            if message.word == "ask_directions" and federation.jobs.status("p")[0].round == 3:
-                federation.hook = None
-                federation.kill(B)
+    def kill(message: Message) -> None:
+        if message.word == "ask_directions" and federation.jobs.status("p")[0].round == 3:
+            federation.hook = None
+            federation.kill(B)
 
-        federation.hook = kill
-        request = predict_request(model="job", job="p", table="new", block=4, explain=True)
-        assert (await federation.predict(request)).state == "interrupted"
-        federation.start(B)
-        status = await federation.resume("p")
-        assert (status.state, status.error) == ("finished", "")
-        own = tables[LABEL_HOLDER][1]["new"]
-        found = pq.read_table(status.predictions)
-        assert found.column_names[:2] == ["customer", "prediction"]
-        assert (found.schema.field("customer").type, found.schema.field("prediction").type) == (ids, labels)
-        joined = own.join(found, "customer", join_type="inner")
-        assert joined.num_rows == len(HERE.y)
-        assert joined.column("prediction").null_count == 1
-        kept = joined.filter(pa.compute.is_valid(joined.column("prediction")))
-        assert set(kept.column("prediction").to_pylist()) == set(own.column("y").to_pylist())
-        right = pa.compute.equal(kept.column("prediction"), kept.column("y")).to_pylist()
-        assert sum(right) > 0.8 * len(right)
-        paths = pq.read_table(status.explanations)
-        assert own.join(paths.select(["customer"]), "customer", join_type="inner").num_rows == len(HERE.y) - 1
-        written = await federation.predict(predict_request(model="job", job="q", table="new", format="csv"))
-        assert Path(written.predictions).name == "q.csv"
-        types = {field.name: field.type for field in found.schema}
-        options = pacsv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False)
-        assert pacsv.read_csv(written.predictions, convert_options=options).equals(found)
-        for form, fault in (("cvs", "must be one of parquet, csv; did you mean 'csv'?"), ("xls", "'xls': must be one")):
-            with pytest.raises(ConfigError) as refusal:
-                federation.jobs.predict(predict_request(model="job", format=form))
-            assert fault in str(refusal.value)
-        with pytest.raises(ConfigError, match="format and serve do not go together: a served model writes no file"):
-            federation.jobs.predict(predict_request(model="job", format="csv", serve=True))
-        await federation.close()
-
-    run(main())
+    federation.hook = kill
+    request = predict_request(model="job", job="p", table="new", block=4, explain=True)
+    assert (await federation.predict(request)).state == "interrupted"
+    federation.start(B)
+    status = await federation.resume("p")
+    assert (status.state, status.error) == ("finished", "")
+    own = tables[LABEL_HOLDER][1]["new"]
+    found = pq.read_table(status.predictions)
+    assert found.column_names[:2] == ["customer", "prediction"]
+    assert (found.schema.field("customer").type, found.schema.field("prediction").type) == (ids, labels)
+    joined = own.join(found, "customer", join_type="inner")
+    assert joined.num_rows == len(HERE.y)
+    assert joined.column("prediction").null_count == 1
+    kept = joined.filter(pa.compute.is_valid(joined.column("prediction")))
+    assert set(kept.column("prediction").to_pylist()) == set(own.column("y").to_pylist())
+    right = pa.compute.equal(kept.column("prediction"), kept.column("y")).to_pylist()
+    assert sum(right) > 0.8 * len(right)
+    paths = pq.read_table(status.explanations)
+    assert own.join(paths.select(["customer"]), "customer", join_type="inner").num_rows == len(HERE.y) - 1
+    written = await federation.predict(predict_request(model="job", job="q", table="new", format="csv"))
+    assert Path(written.predictions).name == "q.csv"
+    types = {field.name: field.type for field in found.schema}
+    options = pacsv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False)
+    assert pacsv.read_csv(written.predictions, convert_options=options).equals(found)
+    for form, fault in (("cvs", "must be one of parquet, csv; did you mean 'csv'?"), ("xls", "'xls': must be one")):
+        with pytest.raises(ConfigError) as refusal:
+            federation.jobs.predict(predict_request(model="job", format=form))
+        assert fault in str(refusal.value)
+    with pytest.raises(ConfigError, match="format and serve do not go together: a served model writes no file"):
+        federation.jobs.predict(predict_request(model="job", format="csv", serve=True))
 
 
-def test_a_class_in_json(tmp_path: Path) -> None:
+async def test_a_class_in_json(tmp_path: Path) -> None:
     """`treetap model show --json` has classes in their type."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, _tables(pa.int8(), pa.int64()))
-        assert (await federation.train(JOB)).state == "finished"
-        folder = federation.state(LABEL_HOLDER) / "models" / "job"
-        assert manifest(federation.state(LABEL_HOLDER))["class_type"] == "int8"
-        assert describe(folder)["classes"] == [-5, 7]
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, _tables(pa.int8(), pa.int64()))
+    assert (await federation.train(JOB)).state == "finished"
+    folder = federation.state(LABEL_HOLDER) / "models" / "job"
+    assert manifest(federation.state(LABEL_HOLDER))["class_type"] == "int8"
+    assert describe(folder)["classes"] == [-5, 7]
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("column", ["prediction", "score", "score_a", "paths"])
-def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None:
+async def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None:
     """It is refused before any work; it would replace a column of the predictions."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, _tables(pa.int64(), pa.int64(), column))
-        assert (await federation.train(JOB)).state == "finished"
-        status = await federation.predict(predict_request(model="job"))
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert f"the id column is called {column!r}, as a column of the predictions is" in status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, _tables(pa.int64(), pa.int64(), column))
+    assert (await federation.train(JOB)).state == "finished"
+    status = await federation.predict(predict_request(model="job"))
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert f"the id column is called {column!r}, as a column of the predictions is" in status.error
 
 
 @pytest.mark.second_tier(but=1)
@@ -158,25 +146,21 @@ def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_answers_to_clients(labels: pa.DataType, told: Any, classes: list[Any], tmp_path: Path) -> None:
+async def test_answers_to_clients(labels: pa.DataType, told: Any, classes: list[Any], tmp_path: Path) -> None:
     """Answers over gRPC name the type; over HTTP classes have it, and ids are as they were asked."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, _tables(labels, pa.int64()), serve={LABEL_HOLDER: config()})
-        assert (await federation.train(JOB)).state == "finished"
-        await serve(federation)
-        answer = await ask(federation, "16", "17", "99")
-        assert (answer.class_type, {each.label for each in answer.predictions[:2]} <= {*answer.classes}) == (told, True)
-        reply = json.loads(predict_reply(answer, [16, "17", 99]).model_dump_json(exclude_none=True))
-        assert [row["id"] for row in reply["predictions"]] == [16, "17", 99]
-        for row in reply["predictions"][:2]:
-            assert row["prediction"] in classes
-            assert type(row["prediction"]) is type(classes[0])
-        described = model_reply(federation.node(LABEL_HOLDER).served_models.describe("app", ""))
-        assert [(type(value), value) for value in described.classes] == [(type(value), value) for value in classes]
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, _tables(labels, pa.int64()), serve={LABEL_HOLDER: config()})
+    assert (await federation.train(JOB)).state == "finished"
+    await serve(federation)
+    answer = await ask(federation, "16", "17", "99")
+    assert (answer.class_type, {each.label for each in answer.predictions[:2]} <= {*answer.classes}) == (told, True)
+    reply = json.loads(predict_reply(answer, [16, "17", 99]).model_dump_json(exclude_none=True))
+    assert [row["id"] for row in reply["predictions"]] == [16, "17", 99]
+    for row in reply["predictions"][:2]:
+        assert row["prediction"] in classes
+        assert type(row["prediction"]) is type(classes[0])
+    described = model_reply(federation.node(LABEL_HOLDER).served_models.describe("app", ""))
+    assert [(type(value), value) for value in described.classes] == [(type(value), value) for value in classes]
 
 
 def test_attributions(tmp_path: Path) -> None:

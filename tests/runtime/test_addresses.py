@@ -88,25 +88,21 @@ def test_an_entry_that_is_none_is_named(entry: str, tmp_path: Path) -> None:
         load(tmp_path / "policy.toml", Policy)
 
 
-def test_a_forbidden_address_is_refused_before_it_is_called(tmp_path: Path) -> None:
+async def test_a_forbidden_address_is_refused_before_it_is_called(tmp_path: Path) -> None:
     """The job fails as one that the policy forbids, and the party has sent nothing."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        config = federation.configs["feature-b"]
-        federation.configs["feature-b"] = config.under(
-            config.policy.model_copy(update={"addresses": {"*": ["10.0.0.0/8"]}})
-        )
-        federation.start("feature-b")
-        called: list[str] = []
-        federation.hook = lambda message: called.append(message.sender)
-        status = await federation.train(JOB)
-        assert status.state == "failed"
-        assert "feature-b does not call" in status.error
-        assert "feature-b" not in called
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    config = federation.configs["feature-b"]
+    federation.configs["feature-b"] = config.under(
+        config.policy.model_copy(update={"addresses": {"*": ["10.0.0.0/8"]}})
+    )
+    federation.start("feature-b")
+    called: list[str] = []
+    federation.hook = lambda message: called.append(message.sender)
+    status = await federation.train(JOB)
+    assert status.state == "failed"
+    assert "feature-b does not call" in status.error
+    assert "feature-b" not in called
 
 
 #: What a dialer finds at addresses that are no peer's, as it says, and the seconds that it takes.

@@ -91,53 +91,47 @@ def test_repeats_suffice_for_short_faults_and_resuming_for_long_ones(tmp_path: P
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("sender", "to"), LINES)
-def test_a_cut_line_is_named_and_heals(sender: str, to: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_cut_line_is_named_and_heals(
+    sender: str, to: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """With one direction of one line cut the job stops within 30 s and names both ends; healed, it goes on."""
 
     def cut(message: Message) -> None:
         if (message.sender, message.to) == (sender, to):
             raise Unreachable(f"no route to {to}")
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.hook = cut
-        status = await federation.train(spec(PARAMS, obfuscation="standard"))
-        assert status.state == "interrupted"
-        if sender == COORDINATOR:
-            assert f"no route to {to}" in status.error
-        else:  # a coordinator does not hear what is at an address in the network of a party
-            assert f"{sender} cannot reach {to}; details are in the log of {sender};" in status.error
-            assert f"cannot reach {to}: no route to {to}" in caplog.text
-        assert status.seconds < 30
-        federation.hook = None
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.hook = cut
+    status = await federation.train(spec(PARAMS, obfuscation="standard"))
+    assert status.state == "interrupted"
+    if sender == COORDINATOR:
+        assert f"no route to {to}" in status.error
+    else:  # a coordinator does not hear what is at an address in the network of a party
+        assert f"{sender} cannot reach {to}; details are in the log of {sender};" in status.error
+        assert f"cannot reach {to}: no route to {to}" in caplog.text
+    assert status.seconds < 30
+    federation.hook = None
+    assert (await federation.resume()).state == "finished"
+    assert_oracles_model(federation.states, ORACLE)
 
 
-def test_an_asleep_party_is_noticed_by_its_silence(tmp_path: Path) -> None:
+async def test_an_asleep_party_is_noticed_by_its_silence(tmp_path: Path) -> None:
     """A party that takes requests but neither answers nor shows signs of life ends the job after the agreed silence."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, silence_s=20.0)
-        asleep = federation.node(PARTIES[2])
+    federation = Federation(tmp_path, HERE.tables, silence_s=20.0)
+    asleep = federation.node(PARTIES[2])
 
-        async def never(*_: object) -> object:
-            await asyncio.get_running_loop().create_future()
-            yield
+    async def never(*_: object) -> object:
+        await asyncio.get_running_loop().create_future()
+        yield
 
-        awake = asleep.step
-        asleep.step = never  # type: ignore[method-assign, assignment]
-        status = await federation.train(spec(PARAMS, obfuscation="standard"))
-        assert (status.state, status.error.split(";")[0]) == (
-            "interrupted",
-            f"{PARTIES[2]} has been silent for 20 s in prepare",
-        )
-        assert status.seconds < 30
-        asleep.step = awake  # type: ignore[method-assign]
-        assert (await federation.resume()).state == "finished"
-        await federation.close()
-
-    run(main())
+    awake = asleep.step
+    asleep.step = never  # type: ignore[method-assign, assignment]
+    status = await federation.train(spec(PARAMS, obfuscation="standard"))
+    assert (status.state, status.error.split(";")[0]) == (
+        "interrupted",
+        f"{PARTIES[2]} has been silent for 20 s in prepare",
+    )
+    assert status.seconds < 30
+    asleep.step = awake  # type: ignore[method-assign]
+    assert (await federation.resume()).state == "finished"

@@ -54,26 +54,22 @@ JOBS: dict[str, tuple[Any, setup_pb2.JobSpec, dict[str, dict[str, Any]]]] = {
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_that_could_begin_leaves_no_trace(name: str, tmp_path: Path) -> None:
+async def test_a_job_that_could_begin_leaves_no_trace(name: str, tmp_path: Path) -> None:
     """No file, session or transcript at any process, no message between parties; the job itself then runs."""
     here, job, own = JOBS[name]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies=own, record="both")
-        before, folders = _held(federation), _folders(federation)
-        assert await _checked(federation, job) == dict.fromkeys(PARTIES, "")
-        assert (_held(federation), _folders(federation)) == (before, folders)
-        assert {(message.sender, message.word) for message in federation.log} == {("coordinator", "check_job")}
-        assert not any(federation.node(party)._sessions for party in PARTIES)
-        assert list(federation.jobs.status("")) == []
-        assert (await federation.train(job)).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies=own, record="both")
+    before, folders = _held(federation), _folders(federation)
+    assert await _checked(federation, job) == dict.fromkeys(PARTIES, "")
+    assert (_held(federation), _folders(federation)) == (before, folders)
+    assert {(message.sender, message.word) for message in federation.log} == {("coordinator", "check_job")}
+    assert not any(federation.node(party)._sessions for party in PARTIES)
+    assert list(federation.jobs.status("")) == []
+    assert (await federation.train(job)).state == "finished"
 
 
 @pytest.mark.parametrize("waits_for", [{"approval": "manual", "approvers": ["ann"]}, {"operators": ["operator"]}])
-def test_a_job_that_would_wait_for_people_is_said_to(
+async def test_a_job_that_would_wait_for_people_is_said_to(
     waits_for: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No approval is asked for by a check, and no table is read that only an approval or a signature opens."""
@@ -85,76 +81,58 @@ def test_a_job_that_would_wait_for_people_is_said_to(
 
     monkeypatch.setattr("party.opening.role_for_training", role_for)
 
-    async def main() -> None:
-        policies = {FEATURE: waits_for}
-        federation = Federation(tmp_path, HERE.tables, policies=policies)
-        asked = jobs_pb2.SubmitRequest(job="job", spec=JOB)
-        answers = [answer async for reply in federation.jobs.check(asked) for answer in reply.answers]
-        assert {answer.party for answer in answers if answer.would_wait} == {FEATURE}
-        assert [answer.error for answer in answers] == [""] * 3
-        assert sorted(prepared) == sorted(set(PARTIES) - {FEATURE})
-        assert federation.node(FEATURE).approvals.listed() == []
-        await federation.close()
-
-    run(main())
+    policies = {FEATURE: waits_for}
+    federation = Federation(tmp_path, HERE.tables, policies=policies)
+    asked = jobs_pb2.SubmitRequest(job="job", spec=JOB)
+    answers = [answer async for reply in federation.jobs.check(asked) for answer in reply.answers]
+    assert {answer.party for answer in answers if answer.would_wait} == {FEATURE}
+    assert [answer.error for answer in answers] == [""] * 3
+    assert sorted(prepared) == sorted(set(PARTIES) - {FEATURE})
+    assert federation.node(FEATURE).approvals.listed() == []
 
 
-def test_all_refusals_come_together(tmp_path: Path) -> None:
+async def test_all_refusals_come_together(tmp_path: Path) -> None:
     """Of a policy every line; of the tables of other parties, too. The party that refuses has not read its own."""
     tables = {party: (columns, dict(content)) for party, (columns, content) in HERE.tables.items()}
     spoiled = tables[OTHER][1]["train"]
     twice = pa.array(["r00000", "r00000", *spoiled.column("id").to_pylist()[2:]])
     tables[OTHER][1]["train"] = spoiled.set_column(0, "id", twice)
 
-    async def main() -> None:
-        policy = {
-            FEATURE: {"label_holders": [], "peers": [], "emits": {"CANDIDATE_SUM": [], "SIZE": [], "CONTROL": ["*"]}}
-        }
-        federation = Federation(tmp_path, tables, policies=policy)
-        next(iter(federation.configs[FEATURE].tables["train"].local())).unlink()
-        answers = await _checked(federation)
-        assert answers[LABEL_HOLDER] == ""
-        for line in (f'`label_holders = ["{LABEL_HOLDER}"]`', f'`peers = ["{OTHER}"]`', "does not send CANDIDATE_SUM"):
-            assert line in answers[FEATURE]
-        assert f"name '{LABEL_HOLDER}' under emits.CANDIDATE_SUM" in answers[FEATURE]
-        assert "BLINDED_ID" not in answers[FEATURE]  # which the policy sends to whom it names
-        assert "parquet" not in answers[FEATURE]
-        assert OTHER in answers[OTHER]
-        assert "train.parquet" in answers[OTHER]
-        await federation.close()
-
-    run(main())
+    policy = {FEATURE: {"label_holders": [], "peers": [], "emits": {"CANDIDATE_SUM": [], "SIZE": [], "CONTROL": ["*"]}}}
+    federation = Federation(tmp_path, tables, policies=policy)
+    next(iter(federation.configs[FEATURE].tables["train"].local())).unlink()
+    answers = await _checked(federation)
+    assert answers[LABEL_HOLDER] == ""
+    for line in (f'`label_holders = ["{LABEL_HOLDER}"]`', f'`peers = ["{OTHER}"]`', "does not send CANDIDATE_SUM"):
+        assert line in answers[FEATURE]
+    assert f"name '{LABEL_HOLDER}' under emits.CANDIDATE_SUM" in answers[FEATURE]
+    assert "BLINDED_ID" not in answers[FEATURE]  # which the policy sends to whom it names
+    assert "parquet" not in answers[FEATURE]
+    assert OTHER in answers[OTHER]
+    assert "train.parquet" in answers[OTHER]
 
 
-def test_a_coordinator_that_is_not_obeyed_checks_nothing(tmp_path: Path) -> None:
+async def test_a_coordinator_that_is_not_obeyed_checks_nothing(tmp_path: Path) -> None:
     """As with a job; nor does a party answer that is not among the parties of the job."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"coordinators": ["another"]}})
-        answers = await _checked(federation)
-        assert answers[FEATURE].startswith(f"coordinator is not a coordinator that {FEATURE} obeys")
-        assert {answers[LABEL_HOLDER], answers[OTHER]} == {""}
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"coordinators": ["another"]}})
+    answers = await _checked(federation)
+    assert answers[FEATURE].startswith(f"coordinator is not a coordinator that {FEATURE} obeys")
+    assert {answers[LABEL_HOLDER], answers[OTHER]} == {""}
 
 
-def test_a_party_that_is_away_is_one_answer_of_several(tmp_path: Path) -> None:
+async def test_a_party_that_is_away_is_one_answer_of_several(tmp_path: Path) -> None:
     """And a name that is taken one of the coordinator's."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(JOB)).state == "finished"
-        federation.kill(OTHER)
-        answers = await _checked(federation)
-        assert answers["coordinator"] == "there is a job 'job' already (finished); choose another name"
-        assert answers[OTHER]
-        assert {answers[LABEL_HOLDER], answers[FEATURE]} == {""}
-        with pytest.raises(ConfigError, match="knows no party"):
-            await _checked(federation, _with_party("nobody"))
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(JOB)).state == "finished"
+    federation.kill(OTHER)
+    answers = await _checked(federation)
+    assert answers["coordinator"] == "there is a job 'job' already (finished); choose another name"
+    assert answers[OTHER]
+    assert {answers[LABEL_HOLDER], answers[FEATURE]} == {""}
+    with pytest.raises(ConfigError, match="knows no party"):
+        await _checked(federation, _with_party("nobody"))
 
 
 def _with_party(name: str) -> setup_pb2.JobSpec:
@@ -165,21 +143,17 @@ def _with_party(name: str) -> setup_pb2.JobSpec:
 
 
 @pytest.mark.parametrize(("budget", "refused"), [(2.0, False), (0.5, True)])
-def test_noisy_labels_are_neither_drawn_nor_charged(budget: float, refused: bool, tmp_path: Path) -> None:
+async def test_noisy_labels_are_neither_drawn_nor_charged(budget: float, refused: bool, tmp_path: Path) -> None:
     """The check says whether the budget has room, and ends before the draw."""
 
-    async def main() -> None:
-        defences = {LABEL_HOLDER: Defences.model_validate({"label_dp": {"epsilon": 1.0}})}
-        policy = {LABEL_HOLDER: {"label_budget": budget}}
-        federation = Federation(tmp_path, HERE.tables, policies=policy, defences=defences)
-        before = _held(federation)
-        answers = await _checked(federation)
-        assert ("label_budget = 0.5" in answers[LABEL_HOLDER]) is refused
-        assert bool(answers[LABEL_HOLDER]) is refused
-        assert _held(federation) == before
-        await federation.close()
-
-    run(main())
+    defences = {LABEL_HOLDER: Defences.model_validate({"label_dp": {"epsilon": 1.0}})}
+    policy = {LABEL_HOLDER: {"label_budget": budget}}
+    federation = Federation(tmp_path, HERE.tables, policies=policy, defences=defences)
+    before = _held(federation)
+    answers = await _checked(federation)
+    assert ("label_budget = 0.5" in answers[LABEL_HOLDER]) is refused
+    assert bool(answers[LABEL_HOLDER]) is refused
+    assert _held(federation) == before
 
 
 def test_one_check_at_a_time_and_none_without_room(tmp_path: Path) -> None:
@@ -211,7 +185,6 @@ def test_one_check_at_a_time_and_none_without_room(tmp_path: Path) -> None:
         assert (await federation.train(JOB)).state == "finished"
         assert said == [f"{OTHER} has 1 jobs under way (most_jobs = 1 in its file)"]
         assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
 
     run(main())
 
@@ -237,23 +210,18 @@ def test_a_name_that_a_party_has_for_another_job_is_said(tmp_path: Path) -> None
         after = await _checked(federation, by="second")
         for party in PARTIES:
             assert f"{party}: there are files of another job of this name" in after[party]
-        await federation.close()
 
     run(main())
 
 
 @pytest.mark.parametrize("policy", [{}, {"label_holders": []}])
-def test_the_table_of_a_check_is_let_go(
+async def test_the_table_of_a_check_is_let_go(
     policy: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after a refusal: a party looks for garbage rarely, and what it has read may be in a cycle."""
     looks: list[int] = []
     monkeypatch.setattr(node, "collect_ended", lambda: looks.append(1))
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: policy})
-        await _checked(federation)
-        assert len(looks) == len(PARTIES)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: policy})
+    await _checked(federation)
+    assert len(looks) == len(PARTIES)

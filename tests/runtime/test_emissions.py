@@ -137,53 +137,44 @@ def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
         _assert_declared(declared, federation.real, drawn=one_role)
-        await federation.close()
 
     run(main())
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", PREDICTIONS)
-def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) -> None:
+async def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     """So do predictions; names of features are sent or withheld, metrics are sent where there are labels."""
     protocol = PREDICTIONS[name]["protocol"]
     needs_library_of(protocol)
     job = TRAININGS[TRAINED[protocol]] if protocol in TRAINED else JOB
     here = fitting(WIDE, params_of(job)) if protocol in TRAINED else HERE
 
-    async def main() -> None:
-        federation = Watched(tmp_path, here.tables, policies=policies(job))
-        assert (await federation.train(job)).state == "finished"
-        federation.crossed.clear()
-        request = predict_request(model="job", **PREDICTIONS[name])
-        federation.narrow(request, job)
-        status = await federation.predict(request)
-        assert (status.state, status.error) == ("finished", "")
-        declared = sent_in_prediction(federation.opening(), COORDINATOR)
-        _assert_declared(declared, federation.real, {"split_names": {"FEATURE_NAME", "TOPOLOGY"}})
-        await federation.close()
-
-    run(main())
+    federation = Watched(tmp_path, here.tables, policies=policies(job))
+    assert (await federation.train(job)).state == "finished"
+    federation.crossed.clear()
+    request = predict_request(model="job", **PREDICTIONS[name])
+    federation.narrow(request, job)
+    status = await federation.predict(request)
+    assert (status.state, status.error) == ("finished", "")
+    declared = sent_in_prediction(federation.opening(), COORDINATOR)
+    _assert_declared(declared, federation.real, {"split_names": {"FEATURE_NAME", "TOPOLOGY"}})
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["eini", "interactive"])
-def test_a_served_model_sends_what_it_declares(protocol: str, tmp_path: Path) -> None:
+async def test_a_served_model_sends_what_it_declares(protocol: str, tmp_path: Path) -> None:
     """Of a model that is served the file of predictions is not written, and the rounds of requests are reported."""
 
-    async def main() -> None:
-        federation = Watched(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()})
-        assert (await federation.train(JOB)).state == "finished"
-        federation.crossed.clear()
-        federation.narrow(predict_request(protocol, model="job", serve=True))
-        await serve(federation, protocol=protocol)
-        for _ in range(2):  # blocks after the first one may take other steps
-            await ask_as_client(federation, *IDS, client=CLIENT)
-        await asyncio.sleep(1)  # clients are answered before the coordinator is
-        _assert_declared(sent_in_prediction(federation.opening(), COORDINATOR), federation.real)
-        await federation.close()
-
-    run(main())
+    federation = Watched(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()})
+    assert (await federation.train(JOB)).state == "finished"
+    federation.crossed.clear()
+    federation.narrow(predict_request(protocol, model="job", serve=True))
+    await serve(federation, protocol=protocol)
+    for _ in range(2):  # blocks after the first one may take other steps
+        await ask_as_client(federation, *IDS, client=CLIENT)
+    await asyncio.sleep(1)  # clients are answered before the coordinator is
+    _assert_declared(sent_in_prediction(federation.opening(), COORDINATOR), federation.real)
 
 
 def test_every_protocol_is_watched_here() -> None:

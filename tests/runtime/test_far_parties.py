@@ -10,7 +10,7 @@ import pytest
 
 from party.config import PartyConfig
 from tests.campaign.cipher import KeysMade, ciphers
-from tests.simulator import Call, Federation, Process, run
+from tests.simulator import Call, Federation, Process
 from tests.worlds import PARTIES, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
@@ -49,17 +49,15 @@ class _Far(Federation):
 
 
 @pytest.mark.parametrize("params", [BoostingParams(2, max_depth=2, max_bin=4), ForestParams(2, max_depth=2, max_bin=4)])
-def test_a_round_trip_of_600_ms_trains_and_predicts(params: BoostingParams | ForestParams, tmp_path: Path) -> None:
+async def test_a_round_trip_of_600_ms_trains_and_predicts(
+    params: BoostingParams | ForestParams, tmp_path: Path
+) -> None:
     """With the shortest silence, though every connection is new: no party waits for what goes to another one first."""
 
-    async def main() -> None:
+    with ciphers(KeysMade(), transparent=True):  # arithmetic takes no virtual time
         federation = _Far(tmp_path)
         status = await federation.train(spec(params, alignment="psi"))
         assert status.state == "finished", status.error
         for form in ("batched", "per-tree"):
             status = await federation.predict(predict_request(model="job", job=form, form=form))
             assert status.state == "finished", status.error
-        await federation.close()
-
-    with ciphers(KeysMade(), transparent=True):  # arithmetic takes no virtual time
-        run(main())

@@ -40,336 +40,278 @@ async def _at(federation: Federation, word: str, tree_messages: int = 1) -> None
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("word", ["prepare", "gradients", "candidate_sums", "store_tree"])
-def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> None:
+async def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> None:
     """Wherever it is cancelled: no progress, key or session stays."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        await _at(federation, word, 2)
-        status = await federation.jobs.cancel("job")
-        assert (status.state, status.error) == ("cancelled", "cancelled by an operator")
-        for party, state in federation.states.items():
-            assert list((state / "jobs").iterdir()) == []
-            assert list(state.rglob("secret*")) == []
-            with pytest.raises(UnknownJob):
-                await ask(federation, party, with_word("account"))
-        with pytest.raises(Conflict, match="job job is cancelled: there is nothing to resume"):
-            federation.jobs.resume("job")
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
-        assert [each.state for each in federation.jobs.status("")] == ["cancelled"]
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await _at(federation, word, 2)
+    status = await federation.jobs.cancel("job")
+    assert (status.state, status.error) == ("cancelled", "cancelled by an operator")
+    for party, state in federation.states.items():
+        assert list((state / "jobs").iterdir()) == []
+        assert list(state.rglob("secret*")) == []
+        with pytest.raises(UnknownJob):
+            await ask(federation, party, with_word("account"))
+    with pytest.raises(Conflict, match="job job is cancelled: there is nothing to resume"):
+        federation.jobs.resume("job")
+    federation.kill(COORDINATOR)
+    federation.start(COORDINATOR)
+    assert [each.state for each in federation.jobs.status("")] == ["cancelled"]
 
 
-def test_a_job_that_publishes_is_not_cancelled(tmp_path: Path) -> None:
+async def test_a_job_that_publishes_is_not_cancelled(tmp_path: Path) -> None:
     """Its model is there in a moment; if publishing breaks off instead, cancelling takes what is not published."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        await _at(federation, "publish", 2)
-        with pytest.raises(Conflict, match="job job is publishing its model"):
-            await federation.jobs.cancel("job")
-        federation.kill(PARTIES[0])
-        assert (await federation.jobs.wait("job")).state == "interrupted"
-        federation.start(PARTIES[0])
-        published = {party for party, state in federation.states.items() if (state / "models" / "job").is_dir()}
-        assert published
-        assert PARTIES[0] not in published
-        assert (await federation.jobs.cancel("job")).state == "cancelled"
-        for party, state in federation.states.items():
-            assert [path.name for path in (state / "models").iterdir()] == (["job"] if party in published else [])
-            assert list((state / "jobs").iterdir()) == []
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await _at(federation, "publish", 2)
+    with pytest.raises(Conflict, match="job job is publishing its model"):
+        await federation.jobs.cancel("job")
+    federation.kill(PARTIES[0])
+    assert (await federation.jobs.wait("job")).state == "interrupted"
+    federation.start(PARTIES[0])
+    published = {party for party, state in federation.states.items() if (state / "models" / "job").is_dir()}
+    assert published
+    assert PARTIES[0] not in published
+    assert (await federation.jobs.cancel("job")).state == "cancelled"
+    for party, state in federation.states.items():
+        assert [path.name for path in (state / "models").iterdir()] == (["job"] if party in published else [])
+        assert list((state / "jobs").iterdir()) == []
 
 
-def test_a_job_that_is_being_cancelled_is_not_resumed(tmp_path: Path) -> None:
+async def test_a_job_that_is_being_cancelled_is_not_resumed(tmp_path: Path) -> None:
     """Between the order to cancel and its end nobody can start the job again."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        await _at(federation, "store_tree", 2)
-        cancelling = asyncio.ensure_future(federation.jobs.cancel("job"))
-        for _ in range(200):
-            with pytest.raises(Conflict, match="there is nothing to resume"):
-                federation.jobs.resume("job")
-            await asyncio.sleep(0)
-        assert (await cancelling).state == "cancelled"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await _at(federation, "store_tree", 2)
+    cancelling = asyncio.ensure_future(federation.jobs.cancel("job"))
+    for _ in range(200):
+        with pytest.raises(Conflict, match="there is nothing to resume"):
+            federation.jobs.resume("job")
+        await asyncio.sleep(0)
+    assert (await cancelling).state == "cancelled"
 
 
-def test_bad_input_on_the_way_back_costs_no_tree(tmp_path: Path) -> None:
+async def test_bad_input_on_the_way_back_costs_no_tree(tmp_path: Path) -> None:
     """A resume that meets a missing table says so and keeps what is stored; with the table back, the job goes on."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        await _at(federation, "begin_tree", 2)
-        federation.kill(PARTIES[1])
-        assert (await federation.jobs.wait("job")).state == "interrupted"
-        federation.start(PARTIES[1])
-        table = federation.folder / PARTIES[1] / "train.parquet"
-        table.rename(tmp_path / "away.parquet")
-        status = await federation.resume()
-        assert (status.state, status.bad_input) == ("interrupted", True)
-        assert "there is no such file; mend it, then: treetap resume job" in status.error
-        assert (federation.state(PARTIES[0]) / "jobs" / "job" / TREES).read_bytes().count(b"\n") == 1
-        columns, tables = HERE.tables[PARTIES[1]]
-        pq.write_table(tables["train"].set_column(1, columns[0], pa.array([1.5] * len(HERE.y))), table)
-        status = await federation.resume()
-        assert (status.state, status.bad_input) == ("interrupted", True)
-        assert "is not the table on which the stored trees of job job were grown" in status.error
-        (tmp_path / "away.parquet").rename(table)
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, ORACLE)
-        begun = [r.round for kind, _, r in federation.conducted if kind == "begin" and name_of(r) == "begin_tree"]
-        assert begun.count(0) == 1
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await _at(federation, "begin_tree", 2)
+    federation.kill(PARTIES[1])
+    assert (await federation.jobs.wait("job")).state == "interrupted"
+    federation.start(PARTIES[1])
+    table = federation.folder / PARTIES[1] / "train.parquet"
+    table.rename(tmp_path / "away.parquet")
+    status = await federation.resume()
+    assert (status.state, status.bad_input) == ("interrupted", True)
+    assert "there is no such file; mend it, then: treetap resume job" in status.error
+    assert (federation.state(PARTIES[0]) / "jobs" / "job" / TREES).read_bytes().count(b"\n") == 1
+    columns, tables = HERE.tables[PARTIES[1]]
+    pq.write_table(tables["train"].set_column(1, columns[0], pa.array([1.5] * len(HERE.y))), table)
+    status = await federation.resume()
+    assert (status.state, status.bad_input) == ("interrupted", True)
+    assert "is not the table on which the stored trees of job job were grown" in status.error
+    (tmp_path / "away.parquet").rename(table)
+    assert (await federation.resume()).state == "finished"
+    assert_oracles_model(federation.states, ORACLE)
+    begun = [r.round for kind, _, r in federation.conducted if kind == "begin" and name_of(r) == "begin_tree"]
+    assert begun.count(0) == 1
 
 
-def test_a_name_that_is_used_twice_mixes_nothing(tmp_path: Path) -> None:
+async def test_a_name_that_is_used_twice_mixes_nothing(tmp_path: Path) -> None:
     """After the coordinator has lost its journal, an old job's name is refused and the old model stays as it is."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(JOB)).state == "finished"
-        federation.kill(COORDINATOR)
-        shutil.rmtree(tmp_path / COORDINATOR)
-        federation.start(COORDINATOR)
-        status = await federation.train(JOB)
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert "there are files of another job of this name" in status.error
-        assert_oracles_model(federation.states, ORACLE)
-        assert (await federation.train(JOB, "other")).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(JOB)).state == "finished"
+    federation.kill(COORDINATOR)
+    shutil.rmtree(tmp_path / COORDINATOR)
+    federation.start(COORDINATOR)
+    status = await federation.train(JOB)
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert "there are files of another job of this name" in status.error
+    assert_oracles_model(federation.states, ORACLE)
+    assert (await federation.train(JOB, "other")).state == "finished"
 
 
-def test_a_party_that_left_the_configuration_does_not_keep_its_jobs_alive(tmp_path: Path) -> None:
+async def test_a_party_that_left_the_configuration_does_not_keep_its_jobs_alive(tmp_path: Path) -> None:
     """A job of a party that the coordinator does not know any more can be cancelled."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        await _at(federation, "store_tree", 2)
-        del federation.jobs._parties.addresses[PARTIES[2]]
-        assert (await federation.jobs.cancel("job")).state == "cancelled"
-        assert list((federation.state(PARTIES[0]) / "jobs").iterdir()) == []
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await _at(federation, "store_tree", 2)
+    del federation.jobs._parties.addresses[PARTIES[2]]
+    assert (await federation.jobs.cancel("job")).state == "cancelled"
+    assert list((federation.state(PARTIES[0]) / "jobs").iterdir()) == []
 
 
-def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk refuses a job with a message and no trace; a job that ends then can be resumed to its end."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    federation = Federation(tmp_path, HERE.tables)
 
-        def full(*_: object) -> None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        with monkeypatch.context() as patch:
-            patch.setattr("treetap.models.durable.os.fsync", full)
-            with pytest.raises(Interrupted, match=r"cannot write .*journal/job\.jsonl: No space left on device"):
-                await federation.train(JOB)
-        assert list(federation.jobs.status("")) == []
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        await _at(federation, "leave")
-        with monkeypatch.context() as patch:
-            patch.setattr(Journal, "_append", full)
-            await federation.jobs.wait("job")
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
-        assert [status.state for status in federation.jobs.status("job")] == ["interrupted"]
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    with monkeypatch.context() as patch:
+        patch.setattr("treetap.models.durable.os.fsync", full)
+        with pytest.raises(Interrupted, match=r"cannot write .*journal/job\.jsonl: No space left on device"):
+            await federation.train(JOB)
+    assert list(federation.jobs.status("")) == []
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await _at(federation, "leave")
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "_append", full)
+        await federation.jobs.wait("job")
+    federation.kill(COORDINATOR)
+    federation.start(COORDINATOR)
+    assert [status.state for status in federation.jobs.status("job")] == ["interrupted"]
+    assert (await federation.resume()).state == "finished"
+    assert_oracles_model(federation.states, ORACLE)
 
 
 @pytest.mark.parametrize("name", ["../evil", "", "a b", "Ä"])
-def test_names_that_are_none_reach_no_file(name: str, tmp_path: Path) -> None:
+async def test_names_that_are_none_reach_no_file(name: str, tmp_path: Path) -> None:
     """A file outside the journal can be neither read nor written by asking for a job."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        (tmp_path / COORDINATOR / "evil.jsonl").write_text('{"event":"submitted","kind":"train","spec":"","word":""}\n')
-        before = (tmp_path / COORDINATOR / "evil.jsonl").read_bytes()
+    federation = Federation(tmp_path, HERE.tables)
+    (tmp_path / COORDINATOR / "evil.jsonl").write_text('{"event":"submitted","kind":"train","spec":"","word":""}\n')
+    before = (tmp_path / COORDINATOR / "evil.jsonl").read_bytes()
+    with pytest.raises(UnknownJob):
+        federation.jobs.resume(name)
+    with pytest.raises(UnknownJob):
+        await federation.jobs.cancel(name)
+    if name:  # no name: all jobs
         with pytest.raises(UnknownJob):
-            federation.jobs.resume(name)
-        with pytest.raises(UnknownJob):
-            await federation.jobs.cancel(name)
-        if name:  # no name: all jobs
-            with pytest.raises(UnknownJob):
-                federation.jobs.status(name)
-        assert (tmp_path / COORDINATOR / "evil.jsonl").read_bytes() == before
-        await federation.close()
-
-    run(main())
+            federation.jobs.status(name)
+    assert (tmp_path / COORDINATOR / "evil.jsonl").read_bytes() == before
 
 
-def test_a_damaged_journal_hides_its_own_job_only(tmp_path: Path) -> None:
+async def test_a_damaged_journal_hides_its_own_job_only(tmp_path: Path) -> None:
     """It is listed as damaged, with its file and what to do; the others are as they were, also in the metrics."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(JOB)).state == "finished"
-        journal = tmp_path / COORDINATOR / "journal"
-        (journal / "torn.jsonl").write_bytes(b'{"event":"subm')
-        (journal / "empty.jsonl").write_bytes(b"")
-        (journal / "copied.jsonl").write_bytes((journal / "job.jsonl").read_bytes())
-        (journal / "draft.jsonl.part").write_bytes(b"")
-        names = ["copied", "empty", "torn"]
-        for _ in range(2):
-            found = {status.job: status for status in federation.jobs.status("")}
-            assert sorted(found) == sorted([*names, "job"])
-            assert found["job"].state == "finished"
-            for name in names:
-                (alone,) = federation.jobs.status(name)
-                assert alone == found[name]
-                assert (alone.state, alone.bad_input) == ("damaged", True)
-                assert alone.error.startswith(f"{journal / name}.jsonl: ")
-                assert alone.error.endswith(
-                    f"bring a back-up of the file back; or give the job up: treetap prune {name}"
-                )
-                with pytest.raises(DataError, match=rf"{name}\.jsonl: .*bring a back-up"):
-                    federation.jobs.resume(name)
-                with pytest.raises(DataError, match=rf"{name}\.jsonl: .*bring a back-up"):
-                    await federation.jobs.cancel(name)
-                with pytest.raises(ConfigError, match=f"there is a job '{name}' already"):
-                    federation.jobs.submit(jobs_pb2.SubmitRequest(job=name, spec=JOB))
-            federation.kill(COORDINATOR)
-            federation.start(COORDINATOR)
-            federation.jobs.serve_on()
-            federation.jobs.count()
-            value = federation.jobs._metrics.registry.get_sample_value
-            assert value("treetap_jobs", {"state": "damaged"}) == 3
-        assert not (journal / "draft.jsonl.part").exists()
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(JOB)).state == "finished"
+    journal = tmp_path / COORDINATOR / "journal"
+    (journal / "torn.jsonl").write_bytes(b'{"event":"subm')
+    (journal / "empty.jsonl").write_bytes(b"")
+    (journal / "copied.jsonl").write_bytes((journal / "job.jsonl").read_bytes())
+    (journal / "draft.jsonl.part").write_bytes(b"")
+    names = ["copied", "empty", "torn"]
+    for _ in range(2):
+        found = {status.job: status for status in federation.jobs.status("")}
+        assert sorted(found) == sorted([*names, "job"])
+        assert found["job"].state == "finished"
+        for name in names:
+            (alone,) = federation.jobs.status(name)
+            assert alone == found[name]
+            assert (alone.state, alone.bad_input) == ("damaged", True)
+            assert alone.error.startswith(f"{journal / name}.jsonl: ")
+            assert alone.error.endswith(f"bring a back-up of the file back; or give the job up: treetap prune {name}")
+            with pytest.raises(DataError, match=rf"{name}\.jsonl: .*bring a back-up"):
+                federation.jobs.resume(name)
+            with pytest.raises(DataError, match=rf"{name}\.jsonl: .*bring a back-up"):
+                await federation.jobs.cancel(name)
+            with pytest.raises(ConfigError, match=f"there is a job '{name}' already"):
+                federation.jobs.submit(jobs_pb2.SubmitRequest(job=name, spec=JOB))
+        federation.kill(COORDINATOR)
+        federation.start(COORDINATOR)
+        federation.jobs.serve_on()
+        federation.jobs.count()
+        value = federation.jobs._metrics.registry.get_sample_value
+        assert value("treetap_jobs", {"state": "damaged"}) == 3
+    assert not (journal / "draft.jsonl.part").exists()
 
 
-def test_cancelling_waits_for_nobody_who_is_away(tmp_path: Path) -> None:
+async def test_cancelling_waits_for_nobody_who_is_away(tmp_path: Path) -> None:
     """With a party away a job is cancelled within seconds; that party forgets it when it is told later."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        await _at(federation, "store_tree", 4)
-        federation.kill(PARTIES[1])
-        start = asyncio.get_running_loop().time()
-        cancelled = await federation.jobs.cancel("job")
-        assert cancelled.state == "cancelled"
-        assert f"{PARTIES[1]} did not confirm it and may still hold files: treetap cancel job" in cancelled.error
-        assert asyncio.get_running_loop().time() - start < 5
-        federation.start(PARTIES[1])
-        known = federation.jobs._parties.addresses
-        address = known.pop(PARTIES[1])  # as if the coordinator's file lacked it
-        assert f"{PARTIES[1]} did not confirm it" in (await federation.jobs.cancel("job")).error
-        known[PARTIES[1]] = address
-        assert (await federation.jobs.cancel("job")).state == "cancelled"
-        assert list((federation.state(PARTIES[1]) / "jobs").iterdir()) == []
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await _at(federation, "store_tree", 4)
+    federation.kill(PARTIES[1])
+    start = asyncio.get_running_loop().time()
+    cancelled = await federation.jobs.cancel("job")
+    assert cancelled.state == "cancelled"
+    assert f"{PARTIES[1]} did not confirm it and may still hold files: treetap cancel job" in cancelled.error
+    assert asyncio.get_running_loop().time() - start < 5
+    federation.start(PARTIES[1])
+    known = federation.jobs._parties.addresses
+    address = known.pop(PARTIES[1])  # as if the coordinator's file lacked it
+    assert f"{PARTIES[1]} did not confirm it" in (await federation.jobs.cancel("job")).error
+    known[PARTIES[1]] = address
+    assert (await federation.jobs.cancel("job")).state == "cancelled"
+    assert list((federation.state(PARTIES[1]) / "jobs").iterdir()) == []
 
 
-def test_a_finished_job_stays_finished(tmp_path: Path) -> None:
+async def test_a_finished_job_stays_finished(tmp_path: Path) -> None:
     """It can be neither cancelled nor resumed nor submitted again, also after the coordinator's restart."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        finished = await federation.train(JOB)
-        for _ in range(2):
-            with pytest.raises(Conflict, match="job job is finished: its model stays with the parties"):
-                await federation.jobs.cancel("job")
-            with pytest.raises(Conflict, match="job job is finished: there is nothing to resume"):
-                federation.jobs.resume("job")
-            with pytest.raises(ConfigError, match=r"there is a job 'job' already \(finished\); choose another name$"):
-                await federation.train(JOB)
-            assert federation.jobs.status("job") == [finished]
-            federation.kill(COORDINATOR)
-            federation.start(COORDINATOR)
-        for call in (federation.jobs.status, federation.jobs.resume):
-            with pytest.raises(UnknownJob, match="there is no job 'none'"):
-                call("none")
+    federation = Federation(tmp_path, HERE.tables)
+    finished = await federation.train(JOB)
+    for _ in range(2):
+        with pytest.raises(Conflict, match="job job is finished: its model stays with the parties"):
+            await federation.jobs.cancel("job")
+        with pytest.raises(Conflict, match="job job is finished: there is nothing to resume"):
+            federation.jobs.resume("job")
+        with pytest.raises(ConfigError, match=r"there is a job 'job' already \(finished\); choose another name$"):
+            await federation.train(JOB)
+        assert federation.jobs.status("job") == [finished]
+        federation.kill(COORDINATOR)
+        federation.start(COORDINATOR)
+    for call in (federation.jobs.status, federation.jobs.resume):
         with pytest.raises(UnknownJob, match="there is no job 'none'"):
-            await federation.jobs.cancel("none")
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
+            call("none")
+    with pytest.raises(UnknownJob, match="there is no job 'none'"):
+        await federation.jobs.cancel("none")
+    assert_oracles_model(federation.states, ORACLE)
 
-    run(main())
 
-
-def test_a_running_job_cannot_be_resumed_beside_itself(tmp_path: Path) -> None:
+async def test_a_running_job_cannot_be_resumed_beside_itself(tmp_path: Path) -> None:
     """While it runs, resuming is a conflict; another job runs beside it and both find the oracle's model."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        await _at(federation, "gradients")
-        with pytest.raises(Conflict, match="job job is running: there is nothing to resume"):
-            federation.jobs.resume("job")
-        second = await federation.train(JOB, "second")
-        first = await federation.jobs.wait("job")
-        assert (first.state, second.state) == ("finished", "finished")
-        for job in ("job", "second"):
-            assert_oracles_model(federation.states, ORACLE, job)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await _at(federation, "gradients")
+    with pytest.raises(Conflict, match="job job is running: there is nothing to resume"):
+        federation.jobs.resume("job")
+    second = await federation.train(JOB, "second")
+    first = await federation.jobs.wait("job")
+    assert (first.state, second.state) == ("finished", "finished")
+    for job in ("job", "second"):
+        assert_oracles_model(federation.states, ORACLE, job)
 
 
-def test_a_watcher_sees_the_job_from_phase_to_phase_until_its_end(tmp_path: Path) -> None:
+async def test_a_watcher_sees_the_job_from_phase_to_phase_until_its_end(tmp_path: Path) -> None:
     """Watching ends by itself with the final status; what it shows on the way only goes forward."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, faults=Faults(delay_s=2.0))
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        seen = []
-        async for status in federation.jobs.watch("job"):
-            seen.append(jobs_pb2.JobStatus.FromString(status.SerializeToString()))
-        assert seen[-1].state == "finished"
-        assert {status.state for status in seen[:-1]} == {"running"}
-        phases = list(dict.fromkeys(status.phase for status in seen[:-1] if status.phase))
-        assert phases == ["prepare", "align", "bin", "keys", "train", "publish"]
-        trees = [status.round for status in seen]
-        assert trees == sorted(trees)
-        assert trees[-1] == 2
-        assert {row.name for row in seen[-1].phases} == set(phases)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, faults=Faults(delay_s=2.0))
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    seen = []
+    async for status in federation.jobs.watch("job"):
+        seen.append(jobs_pb2.JobStatus.FromString(status.SerializeToString()))
+    assert seen[-1].state == "finished"
+    assert {status.state for status in seen[:-1]} == {"running"}
+    phases = list(dict.fromkeys(status.phase for status in seen[:-1] if status.phase))
+    assert phases == ["prepare", "align", "bin", "keys", "train", "publish"]
+    trees = [status.round for status in seen]
+    assert trees == sorted(trees)
+    assert trees[-1] == 2
+    assert {row.name for row in seen[-1].phases} == set(phases)
 
 
-def test_a_slow_watcher_is_told_the_end(tmp_path: Path) -> None:
+async def test_a_slow_watcher_is_told_the_end(tmp_path: Path) -> None:
     """A job that ends while its last status is on its way to the watcher: the end still comes, and what came stays."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        watching = federation.jobs.watch("job")
-        first = await anext(watching)
-        await federation.jobs.wait("job")
-        assert first.state == "running"
-        assert [status.state async for status in watching] == ["finished"]
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    watching = federation.jobs.watch("job")
+    first = await anext(watching)
+    await federation.jobs.wait("job")
+    assert first.state == "running"
+    assert [status.state async for status in watching] == ["finished"]
 
 
 @pytest.mark.second_tier

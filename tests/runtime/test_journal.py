@@ -15,7 +15,7 @@ from coordinator.runtime.job_record import attempts
 from coordinator.runtime.journal import Journal, lines_of, no_lines
 from tests.opens import opened_to_read
 from tests.replay import HERE, JOB
-from tests.simulator import COORDINATOR, Federation, run
+from tests.simulator import COORDINATOR, Federation
 from treetap.errors import DataError, Interrupted, UnknownJob
 from treetap.version import PROTOCOL_VERSION
 
@@ -57,21 +57,17 @@ def test_a_file_is_read_once(tmp_path: Path) -> None:
     assert [attempts(Journal(tmp_path).read(job)) for job in ("job0", "job1", "job2")] == [21, 21, 21]
 
 
-def test_a_whole_job_reads_no_file(tmp_path: Path) -> None:
+async def test_a_whole_job_reads_no_file(tmp_path: Path) -> None:
     """From submission to its end, with questions for its state, a coordinator does not read what it wrote."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        with opened_to_read(tmp_path / COORDINATOR / "journal") as opened:
-            assert (await federation.train(JOB)).state == "finished"
-            assert [status.state for status in federation.jobs.status("")] == ["finished"]
-        assert opened == []
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
+    federation = Federation(tmp_path, HERE.tables)
+    with opened_to_read(tmp_path / COORDINATOR / "journal") as opened:
+        assert (await federation.train(JOB)).state == "finished"
         assert [status.state for status in federation.jobs.status("")] == ["finished"]
-        await federation.close()
-
-    run(main())
+    assert opened == []
+    federation.kill(COORDINATOR)
+    federation.start(COORDINATOR)
+    assert [status.state for status in federation.jobs.status("")] == ["finished"]
 
 
 def test_what_others_do_to_a_file_counts(tmp_path: Path) -> None:

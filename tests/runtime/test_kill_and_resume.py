@@ -174,27 +174,24 @@ def _killed_at(log: list[Message], victim: str, tmp_path: Path, job: setup_pb2.J
     assert "interrupted" in states
 
 
-def test_logs_go_on_after_a_kill(tmp_path: Path) -> None:
+async def test_logs_go_on_after_a_kill(tmp_path: Path) -> None:
     """Transcripts of killed parties stay one unbroken chain, and hold both attempts."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, record="both")
+    federation = Federation(tmp_path, HERE.tables, record="both")
 
-        def kill_everybody(message: Message) -> None:
-            if message.word == "children":
-                federation.hook = None
-                for party in PARTIES:
-                    federation.kill(party)
-                    federation.start(party)
+    def kill_everybody(message: Message) -> None:
+        if message.word == "children":
+            federation.hook = None
+            for party in PARTIES:
+                federation.kill(party)
+                federation.start(party)
 
-        federation.hook = kill_everybody
-        assert (await federation.train(JOB)).state == "interrupted"
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-        for state in federation.states.values():
-            records = list(TranscriptReader(state / "transcripts" / "job"))
-            assert [record.sequence for record in records] == list(range(len(records)))
-            assert {record.attempt for record in records} == {1, 2}
-
-    run(main())
+    federation.hook = kill_everybody
+    assert (await federation.train(JOB)).state == "interrupted"
+    assert (await federation.resume()).state == "finished"
+    assert_oracles_model(federation.states, ORACLE)
+    await federation.close()
+    for state in federation.states.values():
+        records = list(TranscriptReader(state / "transcripts" / "job"))
+        assert [record.sequence for record in records] == list(range(len(records)))
+        assert {record.attempt for record in records} == {1, 2}

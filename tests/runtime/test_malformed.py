@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.campaign.small_jobs import TRAININGS, begin, go_on, play, trained, training_of, wrong
+from tests.campaign.small_jobs import TRAININGS, begin, go_on, play, wrong
 from tests.pivodl.federations import transparent
 from tests.replay import HERE
-from tests.simulator import run
 from tests.tampered import Change, edited, key_of, with_fields, within
 from tests.worlds import PARTIES
 from treetap.lattice.key_holder import LatticeKey
@@ -418,11 +417,9 @@ CASES = [(story, lies[0]) for story, lies in LIES.items()] + [
 
 @pytest.mark.second_tier(but=len(LIES))
 @pytest.mark.parametrize(("story", "lie"), CASES, ids=[f"{story}-{lie[2]}-{lie[4][:20]}" for story, lie in CASES])
-def test_false_content_is_told_and_not_kept(story: str, lie: Lie, tmp_path: Path) -> None:
+async def test_false_content_is_told_and_not_kept(story: str, lie: Lie, tmp_path: Path) -> None:
     """The status is failed, by name and to the point, nobody's fault of input; no file is there, nothing is open."""
     sender, receiver, kind, change, named = lie
-    if story not in TRAININGS:
-        trained(training_of(story))
     changed: list[str] = []
 
     def tamper(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
@@ -432,7 +429,7 @@ def test_false_content_is_told_and_not_kept(story: str, lie: Lie, tmp_path: Path
             changed.extend([kind] if parcel.SerializeToString() != before else [])
         return parcel
 
-    async def main() -> None:
+    with transparent() if story == "pivodl" else nullcontext():
         federation = begin(tmp_path, story)
         federation.tamper = tamper
         status = await play(federation, story, "lie")
@@ -450,6 +447,3 @@ def test_false_content_is_told_and_not_kept(story: str, lie: Lie, tmp_path: Path
         assert (again.state, again.error) == ("finished", "")
         assert wrong(federation, story) == ""
         await federation.close()
-
-    with transparent() if story == "pivodl" else nullcontext():
-        run(main())

@@ -15,7 +15,7 @@ from party import config as party_config
 from party.policy import Policy
 from party.setup.membership import check_members
 from tests.replay import HERE, JOB, ask, with_word
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES
 from treetap.commands import demo
 from treetap.commands.local_federation import LocalFederation
@@ -60,60 +60,52 @@ def _members(request: control_pb2.StepRequest, word: str, first: str, others: li
 
 
 @pytest.mark.parametrize("source", ["demo", "compose", "hosts"])
-def test_a_stolen_coordinator_key_and_a_second_certificate_open_no_table(source: str, tmp_path: Path) -> None:
+async def test_a_stolen_coordinator_key_and_a_second_certificate_open_no_table(source: str, tmp_path: Path) -> None:
     """Under policies as they are written no certificate but the label holder's opens sums, none but parties' join."""
     policy = _policy(source, tmp_path / "written").model_dump()
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {**policy, "min_key_bits": 512}})
-        for word in ("prepare", "open_model"):
-            for second in (*SECOND, OTHER):
-                request = with_word(word, job=f"theft-{second}")
-                _members(request, word, second, [FEATURE])
-                with pytest.raises(Refused, match=re.escape(f'label_holders = [..., "{second}"]')):
-                    await ask(federation, FEATURE, request)
-            for second in SECOND:
-                request = with_word(word, job=f"theft-{second}")
-                _members(request, word, LABEL_HOLDER, [second, FEATURE])
-                with pytest.raises(Refused, match=re.escape(f'peers = [..., "{second}"]')):
-                    await ask(federation, FEATURE, request)
-        assert list((federation.state(FEATURE) / "jobs").iterdir()) == []
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {**policy, "min_key_bits": 512}})
+    for word in ("prepare", "open_model"):
+        for second in (*SECOND, OTHER):
+            request = with_word(word, job=f"theft-{second}")
+            _members(request, word, second, [FEATURE])
+            with pytest.raises(Refused, match=re.escape(f'label_holders = [..., "{second}"]')):
+                await ask(federation, FEATURE, request)
+        for second in SECOND:
+            request = with_word(word, job=f"theft-{second}")
+            _members(request, word, LABEL_HOLDER, [second, FEATURE])
+            with pytest.raises(Refused, match=re.escape(f'peers = [..., "{second}"]')):
+                await ask(federation, FEATURE, request)
+    assert list((federation.state(FEATURE) / "jobs").iterdir()) == []
 
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("party", PARTIES)
 @pytest.mark.parametrize("kind", ["training", "prediction"])
-def test_a_party_that_names_nobody_refuses_every_job_with_the_lines_to_add(
+async def test_a_party_that_names_nobody_refuses_every_job_with_the_lines_to_add(
     kind: str, party: str, tmp_path: Path
 ) -> None:
     """The lines of the refusal, written into the policy file as they are, let the job go on."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={party: UNNAMED if kind == "training" else {}})
-        status = await federation.train(JOB)
-        if kind == "prediction":
-            assert status.state == "finished"
-            _restart(federation, party, UNNAMED)
-            status = await federation.predict(predict_request(model="job"))
-        assert status.state == "failed"
-        assert f"Refused: {party} takes no part in a job with parties that its policy does not name" in status.error
-        assert status.error.isprintable()  # one line on the operator's screen and in logs
-        named = tomllib.loads("\n".join(re.findall(r"the line `([^`]*)`", status.error)))
-        others = [other for other in PARTIES if other != party]
-        assert named == (
-            {"peers": others}
-            if party == LABEL_HOLDER
-            else {"label_holders": [LABEL_HOLDER], "peers": [other for other in others if other != LABEL_HOLDER]}
-        )
-        _restart(federation, party, named)
-        again = federation.predict(predict_request(model="job")) if kind == "prediction" else federation.resume()
-        assert (await again).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies={party: UNNAMED if kind == "training" else {}})
+    status = await federation.train(JOB)
+    if kind == "prediction":
+        assert status.state == "finished"
+        _restart(federation, party, UNNAMED)
+        status = await federation.predict(predict_request(model="job"))
+    assert status.state == "failed"
+    assert f"Refused: {party} takes no part in a job with parties that its policy does not name" in status.error
+    assert status.error.isprintable()  # one line on the operator's screen and in logs
+    named = tomllib.loads("\n".join(re.findall(r"the line `([^`]*)`", status.error)))
+    others = [other for other in PARTIES if other != party]
+    assert named == (
+        {"peers": others}
+        if party == LABEL_HOLDER
+        else {"label_holders": [LABEL_HOLDER], "peers": [other for other in others if other != LABEL_HOLDER]}
+    )
+    _restart(federation, party, named)
+    again = federation.predict(predict_request(model="job")) if kind == "prediction" else federation.resume()
+    assert (await again).state == "finished"
 
 
 def _restart(federation: Federation, party: str, policy: dict[str, Any]) -> None:

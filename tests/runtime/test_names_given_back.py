@@ -13,7 +13,7 @@ from party.policy import Policy
 from tests.pivodl import small_job
 from tests.pivodl.jobs import policies
 from tests.replay import HERE, JOB, ORACLE
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.simulator import COORDINATOR, Federation, Message
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, Interrupted, Overloaded
 from treetap.models.store import TREES
@@ -49,134 +49,114 @@ def _no_files(federation: Federation) -> bool:
     return not any(list((state / "jobs").iterdir()) for state in federation.states.values())
 
 
-def test_a_refused_job_is_submitted_again_under_its_name(tmp_path: Path) -> None:
+async def test_a_refused_job_is_submitted_again_under_its_name(tmp_path: Path) -> None:
     """The model is the oracle's; attempts are counted on, by all, and after the coordinator's restart too."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: STRICT}, record="received")
-        for number in (1, 2):
-            refused = await federation.train(JOB)
-            assert (refused.state, refused.released, refused.attempt) == ("failed", True, number)
-            assert not refused.bad_input  # a refusal is no fault of the input
-            assert _no_files(federation)
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
-        resumed = await federation.resume()  # of which nothing is left either
-        assert (resumed.state, resumed.released, resumed.attempt) == ("failed", True, 3)
-        _relent(federation)
-        finished = await federation.train(JOB)
-        assert (finished.state, finished.released, finished.attempt) == ("finished", False, 4)
-        assert [status.attempt for status in federation.jobs.status("")] == [4]
-        assert_oracles_model(federation.states, ORACLE)
-        recorded = TranscriptReader(federation.state(LABEL_HOLDER) / "transcripts" / "job")
-        assert {record.attempt for record in recorded} == {1, 2, 3, 4}
-        with pytest.raises(ConfigError, match=r"a job 'job' already \(finished\); choose another name$"):
-            await federation.train(JOB)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: STRICT}, record="received")
+    for number in (1, 2):
+        refused = await federation.train(JOB)
+        assert (refused.state, refused.released, refused.attempt) == ("failed", True, number)
+        assert not refused.bad_input  # a refusal is no fault of the input
+        assert _no_files(federation)
+    federation.kill(COORDINATOR)
+    federation.start(COORDINATOR)
+    resumed = await federation.resume()  # of which nothing is left either
+    assert (resumed.state, resumed.released, resumed.attempt) == ("failed", True, 3)
+    _relent(federation)
+    finished = await federation.train(JOB)
+    assert (finished.state, finished.released, finished.attempt) == ("finished", False, 4)
+    assert [status.attempt for status in federation.jobs.status("")] == [4]
+    assert_oracles_model(federation.states, ORACLE)
+    recorded = TranscriptReader(federation.state(LABEL_HOLDER) / "transcripts" / "job")
+    assert {record.attempt for record in recorded} == {1, 2, 3, 4}
+    with pytest.raises(ConfigError, match=r"a job 'job' already \(finished\); choose another name$"):
+        await federation.train(JOB)
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("round_", [0, 1])
-def test_the_first_stored_tree_binds_the_name(round_: int, tmp_path: Path) -> None:
+async def test_the_first_stored_tree_binds_the_name(round_: int, tmp_path: Path) -> None:
     """A failure while it grows gives the name back; one in the second tree keeps the files, and says how to go on."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        _spoil(federation, "candidate_sums", round_)
-        failed = await federation.train(JOB)
-        assert (failed.state, failed.released, failed.stored_trees) == ("failed", round_ == 0, round_)
-        assert _no_files(federation) is (round_ == 0)
-        federation.tamper = None
-        if round_:
-            cure = "or give this one up: treetap cancel job, then treetap prune job$"
-            with pytest.raises(ConfigError, match=cure):
-                await federation.train(JOB)
-            assert len((federation.state(LABEL_HOLDER) / "jobs" / "job" / TREES).read_text().splitlines()) == 1
-            assert (await federation.resume()).state == "finished"
-        else:
-            assert (await federation.train(JOB)).state == "finished"
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    _spoil(federation, "candidate_sums", round_)
+    failed = await federation.train(JOB)
+    assert (failed.state, failed.released, failed.stored_trees) == ("failed", round_ == 0, round_)
+    assert _no_files(federation) is (round_ == 0)
+    federation.tamper = None
+    if round_:
+        cure = "or give this one up: treetap cancel job, then treetap prune job$"
+        with pytest.raises(ConfigError, match=cure):
+            await federation.train(JOB)
+        assert len((federation.state(LABEL_HOLDER) / "jobs" / "job" / TREES).read_text().splitlines()) == 1
+        assert (await federation.resume()).state == "finished"
+    else:
+        assert (await federation.train(JOB)).state == "finished"
+    assert_oracles_model(federation.states, ORACLE)
 
 
-def test_a_party_that_does_not_confirm_keeps_the_name(tmp_path: Path) -> None:
+async def test_a_party_that_does_not_confirm_keeps_the_name(tmp_path: Path) -> None:
     """It may hold files: cancelling reaches it later, pruning frees the name."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: STRICT})
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: STRICT})
 
-        def away(message: Message) -> None:
-            if message.word == "leave" and message.to == OTHER and federation.alive(OTHER):
-                federation.kill(OTHER)
+    def away(message: Message) -> None:
+        if message.word == "leave" and message.to == OTHER and federation.alive(OTHER):
+            federation.kill(OTHER)
 
-        federation.hook = away
-        failed = await federation.train(JOB)
-        assert (failed.state, failed.released) == ("failed", False)
-        federation.hook = None
-        federation.start(OTHER)
-        _relent(federation)
-        with pytest.raises(ConfigError, match="treetap cancel job, then treetap prune job"):
-            await federation.train(JOB)
-        assert (await federation.jobs.cancel("job")).state == "cancelled"
-        with pytest.raises(ConfigError, match=r"or give this one up: treetap prune job$"):
-            await federation.train(JOB)
-        federation.jobs.prune(["job"], 0, dry_run=False)
-        assert (await federation.train(JOB)).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation.hook = away
+    failed = await federation.train(JOB)
+    assert (failed.state, failed.released) == ("failed", False)
+    federation.hook = None
+    federation.start(OTHER)
+    _relent(federation)
+    with pytest.raises(ConfigError, match="treetap cancel job, then treetap prune job"):
+        await federation.train(JOB)
+    assert (await federation.jobs.cancel("job")).state == "cancelled"
+    with pytest.raises(ConfigError, match=r"or give this one up: treetap prune job$"):
+        await federation.train(JOB)
+    federation.jobs.prune(["job"], 0, dry_run=False)
+    assert (await federation.train(JOB)).state == "finished"
 
 
-def test_a_job_that_was_put_off_is_still_at_its_first_try(tmp_path: Path) -> None:
+async def test_a_job_that_was_put_off_is_still_at_its_first_try(tmp_path: Path) -> None:
     """A busy party refuses it once it has room: the job fails, and is not one to be resumed."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        busy = federation.configs[FEATURE].model_copy(update={"most_jobs": 1})
-        federation.node(FEATURE).go_by(busy)
-        for name in ("one", "two"):
-            federation.jobs.submit(jobs_pb2.SubmitRequest(job=name, spec=JOB))
+    federation = Federation(tmp_path, HERE.tables)
+    busy = federation.configs[FEATURE].model_copy(update={"most_jobs": 1})
+    federation.node(FEATURE).go_by(busy)
+    for name in ("one", "two"):
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job=name, spec=JOB))
 
-        def later(_: Message) -> None:
-            if federation.jobs.status("two")[0].state == "waiting":
-                federation.hook = None
-                federation.node(FEATURE).go_by(busy.under(Policy.model_validate({"label_holders": []})))
+    def later(_: Message) -> None:
+        if federation.jobs.status("two")[0].state == "waiting":
+            federation.hook = None
+            federation.node(FEATURE).go_by(busy.under(Policy.model_validate({"label_holders": []})))
 
-        federation.hook = later
-        status = await federation.jobs.wait("two")
-        assert status.attempt > 1
-        assert (status.state, status.released) == ("failed", True)
-        await federation.jobs.wait("one")
-        await federation.close()
-
-    run(main())
+    federation.hook = later
+    status = await federation.jobs.wait("two")
+    assert status.attempt > 1
+    assert (status.state, status.released) == ("failed", True)
+    await federation.jobs.wait("one")
 
 
-def test_a_name_is_free_only_while_the_job_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_is_free_only_while_the_job_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that waits to be resumed has it again, as has one that is cancelled; a full disk loses no record of it."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: STRICT})
-        assert (await federation.train(JOB)).released
-        with monkeypatch.context() as full:
-            full.setattr(journal, "write_whole", _refused)
-            with pytest.raises(Interrupted, match="cannot write"):
-                await federation.train(JOB)
-        assert federation.jobs.status("job")[0].released
-        federation.jobs._most = 0
-        federation.jobs.resume("job")
-        with pytest.raises(ConfigError, match=r"a job 'job' already \(waiting\)"):
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: STRICT})
+    assert (await federation.train(JOB)).released
+    with monkeypatch.context() as full:
+        full.setattr(journal, "write_whole", _refused)
+        with pytest.raises(Interrupted, match="cannot write"):
             await federation.train(JOB)
-        assert (await federation.jobs.cancel("job")).state == "cancelled"
-        with pytest.raises(ConfigError, match=r"a job 'job' already \(cancelled\)"):
-            await federation.train(JOB)
-        await federation.close()
-
-    run(main())
+    assert federation.jobs.status("job")[0].released
+    federation.jobs._most = 0
+    federation.jobs.resume("job")
+    with pytest.raises(ConfigError, match=r"a job 'job' already \(waiting\)"):
+        await federation.train(JOB)
+    assert (await federation.jobs.cancel("job")).state == "cancelled"
+    with pytest.raises(ConfigError, match=r"a job 'job' already \(cancelled\)"):
+        await federation.train(JOB)
 
 
 def _refused(path: Path, _: bytes) -> None:
@@ -184,75 +164,63 @@ def _refused(path: Path, _: bytes) -> None:
 
 
 @pytest.mark.parametrize(("kind", "released"), [("party_keys", True), ("party_nonce", False)])
-def test_nonces_that_are_open_bind_a_job_of_pivodl(kind: str, released: bool, tmp_path: Path) -> None:
+async def test_nonces_that_are_open_bind_a_job_of_pivodl(kind: str, released: bool, tmp_path: Path) -> None:
     """A new submission would draw the roles of parties again: whoever aborts could choose among draws."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, small_job.HERE.tables, policies=policies(small_job.JOB))
-        _spoil(federation, kind, 0)
-        failed = await federation.train(small_job.JOB)
-        assert (failed.state, failed.released) == ("failed", released)
-        assert _no_files(federation) is released
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, small_job.HERE.tables, policies=policies(small_job.JOB))
+    _spoil(federation, kind, 0)
+    failed = await federation.train(small_job.JOB)
+    assert (failed.state, failed.released) == ("failed", released)
+    assert _no_files(federation) is released
 
 
-def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) -> None:
+async def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) -> None:
     """Nothing of them is kept once they have failed."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(JOB)).state == "finished"
-        for _ in range(2):
-            assert (await federation.predict(predict_request(model="job", job="p", table="none"))).released
-            assert (await federation.preview(job="q")).released
-        few = federation.configs[FEATURE].policy.model_copy(update={"min_prediction_records": 1000})
-        federation.node(FEATURE).go_by(federation.configs[FEATURE].under(few))
-        for _ in range(2):
-            refused = await federation.predict(predict_request(model="job", job="p"))
-            assert (refused.state, refused.bad_input, refused.released) == ("failed", False, True)
-        _relent(federation)
-        assert (await federation.predict(predict_request(model="job", job="p"))).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(JOB)).state == "finished"
+    for _ in range(2):
+        assert (await federation.predict(predict_request(model="job", job="p", table="none"))).released
+        assert (await federation.preview(job="q")).released
+    few = federation.configs[FEATURE].policy.model_copy(update={"min_prediction_records": 1000})
+    federation.node(FEATURE).go_by(federation.configs[FEATURE].under(few))
+    for _ in range(2):
+        refused = await federation.predict(predict_request(model="job", job="p"))
+        assert (refused.state, refused.bad_input, refused.released) == ("failed", False, True)
+    _relent(federation)
+    assert (await federation.predict(predict_request(model="job", job="p"))).state == "finished"
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("by", ["the coordinator's end", "a party without room"])
-def test_a_job_that_waits_in_its_midst_keeps_its_trees(by: str, tmp_path: Path) -> None:
+async def test_a_job_that_waits_in_its_midst_keeps_its_trees(by: str, tmp_path: Path) -> None:
     """A line of waiting behind an attempt does not say that nothing of it is left."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        strict = Policy.model_validate({**federation.configs[FEATURE].policy.model_dump(), **STRICT})
+    federation = Federation(tmp_path, HERE.tables)
+    strict = Policy.model_validate({**federation.configs[FEATURE].policy.model_dump(), **STRICT})
 
-        def broken(message: Message) -> None:
-            if message.word != "build_histograms" or not federation.jobs.status("job")[0].stored_trees:
-                return
-            federation.hook = None
-            federation.node(FEATURE).go_by(federation.configs[FEATURE].under(strict))
-            if by == "a party without room":
-                raise Overloaded("the message of a call did not come and find room")
-            federation.kill(COORDINATOR)
+    def broken(message: Message) -> None:
+        if message.word != "build_histograms" or not federation.jobs.status("job")[0].stored_trees:
+            return
+        federation.hook = None
+        federation.node(FEATURE).go_by(federation.configs[FEATURE].under(strict))
+        if by == "a party without room":
+            raise Overloaded("the message of a call did not come and find room")
+        federation.kill(COORDINATOR)
 
-        federation.hook = broken
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        await asyncio.sleep(60)
-        if not federation.alive(COORDINATOR):
-            federation.start(COORDINATOR)
-            federation.jobs._most = 0
-            federation.jobs.resume("job")
-            assert federation.jobs.status("job")[0].state == "waiting"
-            federation.jobs._most = 1
-            federation.jobs._admit()
-        failed = await federation.jobs.wait("job")
-        assert (failed.state, failed.released, failed.attempt) == ("failed", False, 2)
-        assert len((federation.state(LABEL_HOLDER) / "jobs" / "job" / TREES).read_text().splitlines()) == 1
-        _relent(federation)
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    federation.hook = broken
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await asyncio.sleep(60)
+    if not federation.alive(COORDINATOR):
+        federation.start(COORDINATOR)
+        federation.jobs._most = 0
+        federation.jobs.resume("job")
+        assert federation.jobs.status("job")[0].state == "waiting"
+        federation.jobs._most = 1
+        federation.jobs._admit()
+    failed = await federation.jobs.wait("job")
+    assert (failed.state, failed.released, failed.attempt) == ("failed", False, 2)
+    assert len((federation.state(LABEL_HOLDER) / "jobs" / "job" / TREES).read_text().splitlines()) == 1
+    _relent(federation)
+    assert (await federation.resume()).state == "finished"
+    assert_oracles_model(federation.states, ORACLE)

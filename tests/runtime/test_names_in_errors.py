@@ -11,7 +11,7 @@ import pytest
 from party.runtime.context import StepContext
 from party.setup.steps import bin_features
 from tests.replay import HERE, PARAMS
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message
 from tests.worlds import spec
 from treetap.errors import DataError, Interrupted, Silent, Unreachable
 from treetap.protocols.prediction import predict_request
@@ -34,25 +34,21 @@ def test_an_error_gets_its_party_once(party: str) -> None:
     assert said.at(party) is said
 
 
-def test_an_opening_that_fails_says_where(tmp_path: Path) -> None:
+async def test_an_opening_that_fails_says_where(tmp_path: Path) -> None:
     """Each party in turn lacks its model: the operator learns which one."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, TABLES)
-        assert (await federation.train(JOB)).state == "finished"
-        for party in SHORT:
-            models = federation.state(party) / "models"
-            away = models.rename(models.with_name("elsewhere"))
-            failed = await federation.predict(predict_request(model="job"))
-            assert (failed.state, failed.bad_input) == ("failed", True)
-            assert failed.error == f"{party}: there is no model 'job' in {models}; bring a back-up of it back"
-            away.rename(models)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, TABLES)
+    assert (await federation.train(JOB)).state == "finished"
+    for party in SHORT:
+        models = federation.state(party) / "models"
+        away = models.rename(models.with_name("elsewhere"))
+        failed = await federation.predict(predict_request(model="job"))
+        assert (failed.state, failed.bad_input) == ("failed", True)
+        assert failed.error == f"{party}: there is no model 'job' in {models}; bring a back-up of it back"
+        away.rename(models)
 
 
-def test_a_step_that_is_interrupted_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_that_is_interrupted_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk, whose message names no party; then a peer out of reach, whose message begins with one."""
 
     async def full(context: StepContext, *about: Any, **more: Any) -> BinnedTable:
@@ -66,19 +62,15 @@ def test_a_step_that_is_interrupted_says_where(tmp_path: Path, monkeypatch: pyte
         if (message.sender, message.to) == ("a", "e"):
             raise Unreachable("the line is cut")
 
-    async def main() -> None:
-        federation = Federation(tmp_path, TABLES)
-        status = await federation.train(JOB)
-        assert (status.state, status.error) == (
-            "interrupted",
-            "a: bin of round 0, stage 0: No space left on device: trees.jsonl; then: treetap resume job",
-        )
-        federation.hook = cut
-        status = await federation.train(JOB, "other")
-        assert (status.state, status.error) == (
-            "interrupted",
-            "a cannot reach e; details are in the log of a; then: treetap resume other",
-        )
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, TABLES)
+    status = await federation.train(JOB)
+    assert (status.state, status.error) == (
+        "interrupted",
+        "a: bin of round 0, stage 0: No space left on device: trees.jsonl; then: treetap resume job",
+    )
+    federation.hook = cut
+    status = await federation.train(JOB, "other")
+    assert (status.state, status.error) == (
+        "interrupted",
+        "a cannot reach e; details are in the log of a; then: treetap resume other",
+    )

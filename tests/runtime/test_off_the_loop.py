@@ -13,7 +13,7 @@ import tests.simulator
 from party.alignment import lists, raised_lists
 from party.eini import entry_sums
 from tests.replay import HERE, JOB, ORACLE, PARAMS
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec
 from treetap.lattice.columns import NodeColumns
 from treetap.protocols.prediction import predict_request
@@ -60,7 +60,9 @@ class Watch:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("kind", ASKED)
-def test_the_model_is_laid_out_off_the_event_loop(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_model_is_laid_out_off_the_event_loop(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither a constructor of a role nor a step itself goes through all leaves; each such work is done once."""
     asked, expected = ASKED[kind]
     watch = Watch()
@@ -74,20 +76,17 @@ def test_the_model_is_laid_out_off_the_event_loop(kind: str, tmp_path: Path, mon
             monkeypatch.setattr(kept, name, watch.over(f"{kept.__name__}.{name}", getattr(kept, name)))
     monkeypatch.setattr(entry_sums, "expected_score", watch.over("expected_score", expected_score))
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
-        await federation.train(JOB)
-        status = await federation.predict(predict_request(model="job", block=4, **asked))
-        assert (status.state, status.error) == ("finished", "")
-        within = lattice_tolerance(ORACLE) if kind == "lattice" else 1e-9
-        assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16, within)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+    await federation.train(JOB)
+    status = await federation.predict(predict_request(model="job", block=4, **asked))
+    assert (status.state, status.error) == ("finished", "")
+    within = lattice_tolerance(ORACLE) if kind == "lattice" else 1e-9
+    assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16, within)
+    await federation.close()
     assert watch.seen == {name: [True] for name in expected}
 
 
-def test_identifiers_are_shuffled_and_compared_off_the_event_loop(
+async def test_identifiers_are_shuffled_and_compared_off_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sorting a million blinded identifiers takes seconds: in these the party must answer others."""
@@ -96,13 +95,10 @@ def test_identifiers_are_shuffled_and_compared_off_the_event_loop(
     for module, name in ((raised_lists, "permutation"), (lists, "shuffled"), (lists, "common")):
         monkeypatch.setattr(module, name, watch.over(name, getattr(module, name)))
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        status = await federation.train(spec(PARAMS, obfuscation="standard", alignment="psi"))
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    status = await federation.train(spec(PARAMS, obfuscation="standard", alignment="psi"))
+    assert (status.state, status.error) == ("finished", "")
+    await federation.close()
     assert {name: set(inside) for name, inside in watch.seen.items()} == {
         "permutation": {True},
         "shuffled": {True},

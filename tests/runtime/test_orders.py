@@ -20,7 +20,7 @@ from party.protocols import PREDICTION, TRAINING
 from party.runtime.step_order import StepTable, id_of
 from tests import protocol_texts
 from tests.campaign import step_orders
-from tests.campaign.small_jobs import begin, trained, training_of
+from tests.campaign.small_jobs import begin
 from tests.needs import needs_library_of
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.replay import CLOSING, HERE
@@ -188,35 +188,31 @@ def test_every_line_of_a_training_is_taken(protocol: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("protocol", _of_tiers(PREDICTION))
-def test_every_line_of_a_prediction_is_taken(protocol: str, tmp_path: Path) -> None:
+async def test_every_line_of_a_prediction_is_taken(protocol: str, tmp_path: Path) -> None:
     """A served model with and without requests, then predictions of two blocks, explained and not."""
     needs_library_of(protocol)
     described = prediction(protocol)
     story = "network" if protocol == "splitnn" else protocol
-    trained(training_of(story))
     lines: dict[str, set[Line]] = {name: set() for name in PARTIES}
 
-    async def main() -> None:
-        federation = begin(tmp_path, story)
-        if Feature.SERVE in described.capabilities:
-            await serve(federation, protocol=protocol)
-            await ask(federation, IDS[0])
-            await asyncio.sleep(6)
-            for k in (1, 2, 3):  # blocks after the first one may take other steps
-                await ask(federation, IDS[k])
-        explains = Feature.EXPLAIN in described.capabilities
-        explained = {"explain": explains, "attributions": bool(described.sends_attributions)}
-        for job, changes in {"plain": {}, "explained": explained}.items():
-            status = await federation.predict(predict_request(protocol, model="job", job=job, block=4, **changes))
-            assert (status.state, status.error) == ("finished", "")
-        for (party, job, _), steps in _steps(federation).items():
-            own = party == LABEL_HOLDER
-            naming = ("take_names" if own else "name_features") if job == "explained" and explains else None
-            table = step_orders.table_of(story, party)
-            reader = TableReader(table, "compare_digests" if own else "send_digest", naming=naming)
-            lines[party] |= taken(reader, steps)
-        await federation.close()
-
-    run(main())
+    federation = begin(tmp_path, story)
+    if Feature.SERVE in described.capabilities:
+        await serve(federation, protocol=protocol)
+        await ask(federation, IDS[0])
+        await asyncio.sleep(6)
+        for k in (1, 2, 3):  # blocks after the first one may take other steps
+            await ask(federation, IDS[k])
+    explains = Feature.EXPLAIN in described.capabilities
+    explained = {"explain": explains, "attributions": bool(described.sends_attributions)}
+    for job, changes in {"plain": {}, "explained": explained}.items():
+        status = await federation.predict(predict_request(protocol, model="job", job=job, block=4, **changes))
+        assert (status.state, status.error) == ("finished", "")
+    for (party, job, _), steps in _steps(federation).items():
+        own = party == LABEL_HOLDER
+        naming = ("take_names" if own else "name_features") if job == "explained" and explains else None
+        table = step_orders.table_of(story, party)
+        reader = TableReader(table, "compare_digests" if own else "send_digest", naming=naming)
+        lines[party] |= taken(reader, steps)
+    await federation.close()
     assert lines[LABEL_HOLDER] == lines_of(step_orders.table_of(story, LABEL_HOLDER))
     assert lines[B] | lines[C] == lines_of(step_orders.table_of(story, B))

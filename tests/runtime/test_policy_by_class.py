@@ -17,7 +17,7 @@ from coordinator.prediction import opening_of
 from tests.needs import needs_library_of
 from tests.replay import HERE, JOB, SUBMISSION, ask, with_word
 from tests.runtime.exact_policies import exactly, put_under
-from tests.simulator import COORDINATOR, Federation, run
+from tests.simulator import COORDINATOR, Federation
 from tests.trainings import fitting, jobs_of
 from tests.trainings import policies as policies_for
 from tests.worlds import PARTIES, spec
@@ -85,35 +85,31 @@ OPENINGS = dict(sorted(_jobs(), key=lambda job: job[0].startswith("splitnn")))
 
 @pytest.mark.second_tier(but=14)
 @pytest.mark.parametrize("name", OPENINGS)
-def test_each_class_to_each_receiver_is_asked_for_at_the_opening(name: str, tmp_path: Path) -> None:
+async def test_each_class_to_each_receiver_is_asked_for_at_the_opening(name: str, tmp_path: Path) -> None:
     """With one receiver of one class taken out the opening is refused by both names; with none it is not."""
     request, sends = OPENINGS[name]
     needs_library_of(name.partition(",")[0])
 
-    async def main() -> None:
-        tables, policies = HERE.tables, {}
-        if request.HasField("setup"):
-            job = request.setup.prepare.spec
-            tables, policies = fitting(HERE, params_of(job)).tables, policies_for(job)
-        federation = Federation(tmp_path, tables, policies=policies)
-        for party in {sent.sender for sent in sends}:  # those that are away are not asked
-            allowed = exactly(sends, party)
-            for disclosure, receivers in allowed.items():
-                for receiver in receivers:
-                    others = [other for other in receivers if other != receiver]
-                    put_under(federation, party, {**allowed, disclosure: others})
-                    with pytest.raises(Refused, match=f"{party} does not send {disclosure} to {receiver}: its policy"):
-                        await ask(federation, party, request)
-            assert list((federation.state(party) / "jobs").iterdir()) == []
-            put_under(federation, party, allowed)
-            if request.HasField("setup"):
-                await ask(federation, party, request)
-            else:
-                with pytest.raises(DataError, match="there is no model 'nothing'"):
+    tables, policies = HERE.tables, {}
+    if request.HasField("setup"):
+        job = request.setup.prepare.spec
+        tables, policies = fitting(HERE, params_of(job)).tables, policies_for(job)
+    federation = Federation(tmp_path, tables, policies=policies)
+    for party in {sent.sender for sent in sends}:  # those that are away are not asked
+        allowed = exactly(sends, party)
+        for disclosure, receivers in allowed.items():
+            for receiver in receivers:
+                others = [other for other in receivers if other != receiver]
+                put_under(federation, party, {**allowed, disclosure: others})
+                with pytest.raises(Refused, match=f"{party} does not send {disclosure} to {receiver}: its policy"):
                     await ask(federation, party, request)
-        await federation.close()
-
-    run(main())
+        assert list((federation.state(party) / "jobs").iterdir()) == []
+        put_under(federation, party, allowed)
+        if request.HasField("setup"):
+            await ask(federation, party, request)
+        else:
+            with pytest.raises(DataError, match="there is no model 'nothing'"):
+                await ask(federation, party, request)
 
 
 def _classes(*contents: str) -> list[tuple[str, str]]:
@@ -121,44 +117,36 @@ def _classes(*contents: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("content", "disclosure"), _classes("accounted", "done"))
-def test_accounts_and_farewells_are_asked_for_too(content: str, disclosure: str, tmp_path: Path) -> None:
+async def test_accounts_and_farewells_are_asked_for_too(content: str, disclosure: str, tmp_path: Path) -> None:
     """The answers of `account` and `leave` go through the policy, each class of them; the job is left all the same."""
     word = {"accounted": "account", "done": "leave"}[content]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await ask(federation, FEATURE, with_word("prepare"))
-        put_under(federation, FEATURE, {disclosure: [LABEL_HOLDER]})
-        request = with_word(word)
-        if word == "leave":
-            request.setup.leave.submission = SUBMISSION
+    federation = Federation(tmp_path, HERE.tables)
+    await ask(federation, FEATURE, with_word("prepare"))
+    put_under(federation, FEATURE, {disclosure: [LABEL_HOLDER]})
+    request = with_word(word)
+    if word == "leave":
+        request.setup.leave.submission = SUBMISSION
+    with pytest.raises(Refused, match=f"{FEATURE} does not send {disclosure} to coordinator: its policy"):
+        await ask(federation, FEATURE, request)
+    assert (federation.node(FEATURE)._sessions == {}) == (word == "leave")
+    if word == "leave":
         with pytest.raises(Refused, match=f"{FEATURE} does not send {disclosure} to coordinator: its policy"):
-            await ask(federation, FEATURE, request)
-        assert (federation.node(FEATURE)._sessions == {}) == (word == "leave")
-        if word == "leave":
-            with pytest.raises(Refused, match=f"{FEATURE} does not send {disclosure} to coordinator: its policy"):
-                await ask(federation, FEATURE, with_word(word, job="of-nobody"))
-        await federation.close()
-
-    run(main())
+            await ask(federation, FEATURE, with_word(word, job="of-nobody"))
 
 
 @pytest.mark.parametrize("word", ["prepare", "compare_digests", "leave"])
-def test_progress_is_asked_for_too(word: str, tmp_path: Path) -> None:
+async def test_progress_is_asked_for_too(word: str, tmp_path: Path) -> None:
     """Of an opening that waits for another, of a step that waits for a peer, and of leaving: no event is sent."""
     # bytes (SIZE) are counted for a job that is open, and of `leave` no more
     classes = classes_within(control_pb2.Progress.DESCRIPTOR) if word == "compare_digests" else {"CONTROL"}
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        for party in federation.configs:
-            await ask(federation, party, with_word("prepare"))
-        node = federation.node(LABEL_HOLDER)
-        for disclosure in sorted(classes):
-            put_under(federation, LABEL_HOLDER, {disclosure: [FEATURE, OTHER]})
-            async with node._opening.setdefault("job", asyncio.Lock()):
-                with pytest.raises(Refused, match=f"{LABEL_HOLDER} does not send {disclosure} to coordinator"):
-                    await anext(node.step(COORDINATOR, with_word(word)))
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    for party in federation.configs:
+        await ask(federation, party, with_word("prepare"))
+    node = federation.node(LABEL_HOLDER)
+    for disclosure in sorted(classes):
+        put_under(federation, LABEL_HOLDER, {disclosure: [FEATURE, OTHER]})
+        async with node._opening.setdefault("job", asyncio.Lock()):
+            with pytest.raises(Refused, match=f"{LABEL_HOLDER} does not send {disclosure} to coordinator"):
+                await anext(node.step(COORDINATOR, with_word(word)))

@@ -15,7 +15,7 @@ from tests.growth.evaluated import with_eval_table
 from tests.needs import needs_library_of
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.replay import HERE, JOB, PARAMS
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.splitnn.jobs import PARAMS as NETWORK
 from tests.trainings import oracle
 from tests.trainings import policies as policies_for
@@ -115,33 +115,29 @@ RULES: dict[str, Rule] = {
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", RULES)
-def test_a_step_that_breaks_a_rule_is_refused_by_its_name(name: str, tmp_path: Path) -> None:
+async def test_a_step_that_breaks_a_rule_is_refused_by_its_name(name: str, tmp_path: Path) -> None:
     """The job ends, the operator reads whose rule it was; nothing of the class left; a wider policy lets it go on."""
     party, policy, named, job, here, options = RULES[name]
     needs_library_of(training_name(job))
     wide = {each: {"category_partitions": True, "noised_sums": True} for each in here.tables}
     wide = {each: lines | policies_for(job).get(each, {}) for each, lines in wide.items()}
 
-    async def main() -> None:
-        policies = {**wide, party: {**wide[party], **policy}}
-        federation = Federation(tmp_path, here.tables, policies=policies, **options)
-        status = await federation.train(job)
-        assert status.state == "failed"
-        assert "Refused" in status.error
-        assert party in status.error
-        assert named in status.error
-        federation.kill(party)
-        federation.policies = wide
-        federation.configs[party] = federation.configs[party].under(federation.policy(party))
-        federation.start(party)
-        resumed = await federation.resume()
-        assert (resumed.state, resumed.error) == ("finished", "")
-        if not options.keys() & {"defences", "constraints"} and training_name(job) != "splitnn":
-            params: Any = params_of(job)
-            assert_oracles_model(federation.states, here.oracle(params) if here.categories else oracle(here, params))
-        await federation.close()
-
-    run(main())
+    policies = {**wide, party: {**wide[party], **policy}}
+    federation = Federation(tmp_path, here.tables, policies=policies, **options)
+    status = await federation.train(job)
+    assert status.state == "failed"
+    assert "Refused" in status.error
+    assert party in status.error
+    assert named in status.error
+    federation.kill(party)
+    federation.policies = wide
+    federation.configs[party] = federation.configs[party].under(federation.policy(party))
+    federation.start(party)
+    resumed = await federation.resume()
+    assert (resumed.state, resumed.error) == ("finished", "")
+    if not options.keys() & {"defences", "constraints"} and training_name(job) != "splitnn":
+        params: Any = params_of(job)
+        assert_oracles_model(federation.states, here.oracle(params) if here.categories else oracle(here, params))
 
 
 def test_every_key_has_a_rule() -> None:
@@ -152,14 +148,10 @@ def test_every_key_has_a_rule() -> None:
     assert [key for key in Policy.model_fields if key not in here and key not in others] == []
 
 
-def test_a_coordinator_that_the_policy_does_not_name_is_not_obeyed(tmp_path: Path) -> None:
+async def test_a_coordinator_that_the_policy_does_not_name_is_not_obeyed(tmp_path: Path) -> None:
     """Accepted coordinators are part of the policy."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"coordinators": ["boss"]}})
-        status = await federation.train(JOB)
-        assert status.state == "failed"
-        assert f"coordinator is not a coordinator that {FEATURE} obeys" in status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"coordinators": ["boss"]}})
+    status = await federation.train(JOB)
+    assert status.state == "failed"
+    assert f"coordinator is not a coordinator that {FEATURE} obeys" in status.error

@@ -16,7 +16,7 @@ from coordinator.runtime.job_record import LISTED_ERROR, to_base64
 from coordinator.runtime.journal import HELD_BYTES, Journal
 from tests.opens import opened_to_read
 from tests.replay import HERE, JOB
-from tests.simulator import COORDINATOR, Federation, run
+from tests.simulator import COORDINATOR, Federation
 from treetap.errors import BadInput, Conflict, Interrupted, UnknownJob
 from treetap.protocols.prediction import predict_request
 from treetap.version import PROTOCOL_VERSION
@@ -136,32 +136,28 @@ def test_jobs_are_forgotten_by_name(job: str, tmp_path: Path) -> None:
         retention.named(journal, (), [job, "other"])
 
 
-def test_what_is_forgotten_is_gone(tmp_path: Path) -> None:
+async def test_what_is_forgotten_is_gone(tmp_path: Path) -> None:
     """From the list, the disk and the metrics, and its name is free; a dry run deletes nothing; a model stays."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(JOB)).state == "finished"
-        assert (await federation.predict(predict_request(model="job", job="scores"))).state == "finished"
-        jobs = federation.jobs
-        value = jobs._metrics.registry.get_sample_value
-        for dry_run in (True, False):
-            assert [status.job for status in jobs.status("")] == ["job", "scores"]
-            assert jobs.prune((), 0, dry_run=dry_run) == ["scores"]
-        assert [status.job for status in jobs.status("")] == ["job"]
-        assert value("treetap_jobs", {"state": "finished"}) == 1
-        assert [path.name for path in (tmp_path / COORDINATOR / "journal").iterdir()] == ["job.jsonl"]
-        with pytest.raises(UnknownJob):
-            jobs.status("scores")
-        assert (await federation.predict(predict_request(model="job", job="scores"))).state == "finished"
-        assert jobs.prune(["job", "scores"], 0, dry_run=False) == ["job", "scores"]
-        assert jobs.status("") == []
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(JOB)).state == "finished"
+    assert (await federation.predict(predict_request(model="job", job="scores"))).state == "finished"
+    jobs = federation.jobs
+    value = jobs._metrics.registry.get_sample_value
+    for dry_run in (True, False):
+        assert [status.job for status in jobs.status("")] == ["job", "scores"]
+        assert jobs.prune((), 0, dry_run=dry_run) == ["scores"]
+    assert [status.job for status in jobs.status("")] == ["job"]
+    assert value("treetap_jobs", {"state": "finished"}) == 1
+    assert [path.name for path in (tmp_path / COORDINATOR / "journal").iterdir()] == ["job.jsonl"]
+    with pytest.raises(UnknownJob):
+        jobs.status("scores")
+    assert (await federation.predict(predict_request(model="job", job="scores"))).state == "finished"
+    assert jobs.prune(["job", "scores"], 0, dry_run=False) == ["job", "scores"]
+    assert jobs.status("") == []
 
 
-def test_a_coordinator_forgets_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_coordinator_forgets_by_itself(caplog: pytest.LogCaptureFixture) -> None:
     """At its start and every hour, as long as it runs; a disk that refuses it is logged, and asked again."""
     outcomes: list[list[str] | Interrupted] = [
         ["one", "two"],
@@ -178,13 +174,10 @@ def test_a_coordinator_forgets_by_itself(caplog: pytest.LogCaptureFixture) -> No
             raise found
         return found
 
-    async def main() -> None:
+    with caplog.at_level("INFO"):
         keeping = asyncio.ensure_future(retention.keep_for(prune, 7))
         await asyncio.sleep(3.5 * retention.LOOK_S)
         keeping.cancel()
-
-    with caplog.at_level("INFO"):
-        run(main())
     assert asked == [0, retention.LOOK_S, 2 * retention.LOOK_S, 3 * retention.LOOK_S]
     told = [record.getMessage() for record in caplog.records]
     assert told == [

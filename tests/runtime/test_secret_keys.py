@@ -9,7 +9,7 @@ import pytest
 
 from party.runtime.job_store import Store
 from tests.replay import HERE, JOB, asked
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message
 from tests.worlds import PARTIES
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.models.store import TREES
@@ -51,7 +51,7 @@ def test_files_with_a_key_are_found(tmp_path: Path) -> None:
         assert holding(tmp_path, forms_of([KEY])) == [tmp_path / "any"]
 
 
-def test_no_key_is_in_a_file_or_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_key_is_in_a_file_or_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, killed and resumed, predicted by Fed-EINI: at no message is there a trace of any of the keys on a disk.
 
     A resumed job has a key of its own.
@@ -66,27 +66,24 @@ def test_no_key_is_in_a_file_or_a_message(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(SecretKey, "generate", classmethod(remembered))
     looks = 0
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, record="both")
+    federation = Federation(tmp_path, HERE.tables, record="both")
 
-        def look(message: Message) -> None:
-            nonlocal looks
-            if keys and message.number % 5 == 0:
-                looks += 1
-                assert holding(tmp_path, forms_of(keys)) == [], message
-            if message.word == "relay_children" and len(keys) == 1:
-                federation.kill(LABEL_HOLDER)
-                federation.start(LABEL_HOLDER)
+    def look(message: Message) -> None:
+        nonlocal looks
+        if keys and message.number % 5 == 0:
+            looks += 1
+            assert holding(tmp_path, forms_of(keys)) == [], message
+        if message.word == "relay_children" and len(keys) == 1:
+            federation.kill(LABEL_HOLDER)
+            federation.start(LABEL_HOLDER)
 
-        federation.hook = look
-        assert (await federation.train(JOB)).state == "interrupted"
-        assert (await federation.resume()).state == "finished"
-        assert len(keys) == 2
-        assert (await federation.predict(asked("new"))).state == "finished"
-        assert len(keys) == 3
-        await federation.close()
-
-    run(main())
+    federation.hook = look
+    assert (await federation.train(JOB)).state == "interrupted"
+    assert (await federation.resume()).state == "finished"
+    assert len(keys) == 2
+    assert (await federation.predict(asked("new"))).state == "finished"
+    assert len(keys) == 3
+    await federation.close()
     assert looks > 20
     assert holding(tmp_path, forms_of(keys)) == []
     for party in PARTIES:

@@ -108,35 +108,31 @@ def test_reads_do_not_grow_with_the_trees(tmp_path: Path) -> None:
     assert all(resumed[party] <= 4 for party in PARTIES[1:])
 
 
-def test_a_shard_that_lost_trees_is_told_before_any_is_grown(tmp_path: Path) -> None:
+async def test_a_shard_that_lost_trees_is_told_before_any_is_grown(tmp_path: Path) -> None:
     """A label holder whose shard holds fewer trees than its scores have in them says so when the job is prepared."""
     params = BoostingParams(n_estimators=3, max_depth=2, max_bin=3, min_child_weight=0.1)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    federation = Federation(tmp_path, HERE.tables)
 
-        def kill(message: Any) -> None:
-            if message.word == "store_tree" and message.to == LABEL_HOLDER and message.served:
-                federation.hook = None
-                federation.kill(PARTIES[1])
-                federation.start(PARTIES[1])
+    def kill(message: Any) -> None:
+        if message.word == "store_tree" and message.to == LABEL_HOLDER and message.served:
+            federation.hook = None
+            federation.kill(PARTIES[1])
+            federation.start(PARTIES[1])
 
-        federation.hook = kill
-        assert (await federation.train(spec(params, obfuscation="standard"))).state == "interrupted"
-        shard = federation.state(LABEL_HOLDER) / "jobs" / "job" / TREES
-        whole = shard.read_bytes()
-        shard.write_bytes(whole[:-2])
-        begun = len(federation.log)
-        status = await federation.resume()
-        assert status.state == "interrupted"
-        assert "trees.jsonl holds 0 trees, but the scores are those after 1; bring a back-up" in status.error
-        assert "bin" not in {message.word for message in federation.log[begun:]}
-        shard.write_bytes(whole)
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, HERE.oracle(params))
-        await federation.close()
-
-    run(main())
+    federation.hook = kill
+    assert (await federation.train(spec(params, obfuscation="standard"))).state == "interrupted"
+    shard = federation.state(LABEL_HOLDER) / "jobs" / "job" / TREES
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-2])
+    begun = len(federation.log)
+    status = await federation.resume()
+    assert status.state == "interrupted"
+    assert "trees.jsonl holds 0 trees, but the scores are those after 1; bring a back-up" in status.error
+    assert "bin" not in {message.word for message in federation.log[begun:]}
+    shard.write_bytes(whole)
+    assert (await federation.resume()).state == "finished"
+    assert_oracles_model(federation.states, HERE.oracle(params))
 
 
 def test_handles_go_on_from_the_stored_trees() -> None:

@@ -42,7 +42,6 @@ def _freeze_and_thaw(folder: Path, victim: str, number: int, served: bool) -> No
                 status = await federation.resume()
         assert status.state == "finished", status.error
         assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
 
     run(main())
 

@@ -11,7 +11,6 @@ from party.runtime import steps
 from party.runtime.step_order import OPENING, SAME, Next, StepId, StepOrder, describe
 from party.runtime.steps import HEARTBEAT_S, StepCache, follow
 from tests.replay import with_word
-from tests.simulator import run
 from treetap.errors import Conflict, DataError, Interrupted, Malformed, OutOfOrder, TreetapError
 from treetap.wire.frame import filled
 from treetap.wire.v2 import control_pb2, growth_pb2
@@ -51,46 +50,37 @@ def _start(
     return book.start(STEP, _request(*nodes), work)
 
 
-def test_a_step_is_done_once() -> None:
+async def test_a_step_is_done_once() -> None:
     """Asked twice while it runs and again when it is done, a step does its work once and answers the same."""
 
-    async def main() -> None:
-        book, work = StepCache(), Work(1.0)
-        first, second = _start(book, work), _start(book, work)
-        await asyncio.sleep(2.0)
-        third = _start(book, work)
-        assert [(await task).bytes for task in (first, second, third)] == [1, 1, 1]
-        assert work.begun == 1
-
-    run(main())
+    book, work = StepCache(), Work(1.0)
+    first, second = _start(book, work), _start(book, work)
+    await asyncio.sleep(2.0)
+    third = _start(book, work)
+    assert [(await task).bytes for task in (first, second, third)] == [1, 1, 1]
+    assert work.begun == 1
 
 
-def test_other_content_for_the_same_step() -> None:
+async def test_other_content_for_the_same_step() -> None:
     """A repeat that asks for something else is refused, while the step runs and after it."""
 
-    async def main() -> None:
-        book, work = StepCache(), Work(1.0)
-        task = _start(book, work, 1, 2)
-        for _ in range(2):
-            with pytest.raises(Conflict, match="choose_splits of round 2, stage 1 came again with other content"):
-                _start(book, work, 1, 3)
-            await task
-
-    run(main())
+    book, work = StepCache(), Work(1.0)
+    task = _start(book, work, 1, 2)
+    for _ in range(2):
+        with pytest.raises(Conflict, match="choose_splits of round 2, stage 1 came again with other content"):
+            _start(book, work, 1, 3)
+        await task
 
 
-def test_one_step_at_a_time() -> None:
+async def test_one_step_at_a_time() -> None:
     """Another step while one is under way is the coordinator's error; afterwards it may come."""
 
-    async def main() -> None:
-        book, work = StepCache(), Work(1.0)
-        task = _start(book, work)
-        with pytest.raises(OutOfOrder, match="came while choose_splits of round 2, stage 1 is under way"):
-            book.start(NEXT, _request(), work)
-        await task
-        assert (await book.start(NEXT, _request(), work)).bytes == 2
-
-    run(main())
+    book, work = StepCache(), Work(1.0)
+    task = _start(book, work)
+    with pytest.raises(OutOfOrder, match="came while choose_splits of round 2, stage 1 is under way"):
+        book.start(NEXT, _request(), work)
+    await task
+    assert (await book.start(NEXT, _request(), work)).bytes == 2
 
 
 @pytest.mark.parametrize(
@@ -102,162 +92,136 @@ def test_one_step_at_a_time() -> None:
     ],
     ids=["malformed", "bad-input", "defect"],
 )
-def test_a_failed_step_ends_the_attempt(failure: Exception, why: str) -> None:
+async def test_a_failed_step_ends_the_attempt(failure: Exception, why: str) -> None:
     """Its repeat gets the same error and does nothing; other steps, and itself with other content, are refused.
 
     The refusal names the step that failed and its cause, of a defect only the kind, and that a resume helps.
     """
 
-    async def main() -> None:
-        book, work = StepCache(), Work(1.0, (failure,))
-        for _ in range(2):
-            with pytest.raises(type(failure), match=str(failure)):
-                await _start(book, work, 1)
-        ended = f"choose_splits of round 2, stage 1 {why}; resume the job for a new one$"
-        with pytest.raises(
-            Interrupted, match=f"^the attempt has ended before choose_splits of round 2, stage 1: {ended}"
-        ):
-            _start(book, work, 2)
-        with pytest.raises(Interrupted, match=f"^the attempt has ended before relay_children of .*: {ended}"):
-            book.start(NEXT, _request(), work)
-        assert (work.begun, book.busy) == (1, False)
-        assert (await _start(StepCache(), work, 1)).bytes == 2
-
-    run(main())
+    book, work = StepCache(), Work(1.0, (failure,))
+    for _ in range(2):
+        with pytest.raises(type(failure), match=str(failure)):
+            await _start(book, work, 1)
+    ended = f"choose_splits of round 2, stage 1 {why}; resume the job for a new one$"
+    with pytest.raises(Interrupted, match=f"^the attempt has ended before choose_splits of round 2, stage 1: {ended}"):
+        _start(book, work, 2)
+    with pytest.raises(Interrupted, match=f"^the attempt has ended before relay_children of .*: {ended}"):
+        book.start(NEXT, _request(), work)
+    assert (work.begun, book.busy) == (1, False)
+    assert (await _start(StepCache(), work, 1)).bytes == 2
 
 
-def test_what_was_done_before_a_failure_is_answered_as_before() -> None:
+async def test_what_was_done_before_a_failure_is_answered_as_before() -> None:
     """The repeat of an earlier step asks for nothing new."""
 
-    async def main() -> None:
-        book = StepCache()
-        assert (await _start(book, Work())).bytes == 1
-        with pytest.raises(Malformed):
-            await book.start(NEXT, _request(), Work(0.0, (Malformed("bad"),)))
-        assert (await _start(book, Work())).bytes == 1
-
-    run(main())
+    book = StepCache()
+    assert (await _start(book, Work())).bytes == 1
+    with pytest.raises(Malformed):
+        await book.start(NEXT, _request(), Work(0.0, (Malformed("bad"),)))
+    assert (await _start(book, Work())).bytes == 1
 
 
-def test_a_full_disk_interrupts() -> None:
+async def test_a_full_disk_interrupts() -> None:
     """An error of the operating system ends the attempt, not the job, with the file's name."""
 
-    async def main() -> None:
-        book, work = StepCache(), Work(0.0, (OSError(28, "No space left on device", "trees.jsonl"),))
-        for _ in range(2):
-            with pytest.raises(Interrupted, match=r"stage 1: No space left on device: trees\.jsonl$"):
-                await _start(book, work)
-        with pytest.raises(Interrupted, match=r"stage 1: No space left on device: trees\.jsonl; resume the job"):
-            book.start(NEXT, _request(), work)
-        assert work.begun == 1
-
-    run(main())
+    book, work = StepCache(), Work(0.0, (OSError(28, "No space left on device", "trees.jsonl"),))
+    for _ in range(2):
+        with pytest.raises(Interrupted, match=r"stage 1: No space left on device: trees\.jsonl$"):
+            await _start(book, work)
+    with pytest.raises(Interrupted, match=r"stage 1: No space left on device: trees\.jsonl; resume the job"):
+        book.start(NEXT, _request(), work)
+    assert work.begun == 1
 
 
 @pytest.mark.parametrize("peers", [False, True])
-def test_only_what_was_never_begun_is_out_of_order(peers: bool) -> None:
+async def test_only_what_was_never_begun_is_out_of_order(peers: bool) -> None:
     """A step that its own order refuses leaves the attempt as it was; a peer's refusal in the midst of it does not."""
 
-    async def main() -> None:
-        book = StepCache()
-        order = StepOrder({OPENING: (Next(NEXT[0]),), NEXT[0]: (Next(STEP[0], SAME),)})
+    book = StepCache()
+    order = StepOrder({OPENING: (Next(NEXT[0]),), NEXT[0]: (Next(STEP[0], SAME),)})
 
-        async def work() -> control_pb2.StepResult:
-            if peers:
-                raise OutOfOrder("attempt 1 of job job is over")
-            order.check(_named(STEP))
-            return control_pb2.StepResult()
-
-        with pytest.raises(OutOfOrder) as caught:
-            await _start(book, work)
-        assert type(caught.value) is OutOfOrder  # the name that a caller over a socket knows
+    async def work() -> control_pb2.StepResult:
         if peers:
-            with pytest.raises(Interrupted, match="stage 1 failed: attempt 1 of job job is over"):
-                book.start(NEXT, _request(), Work())
-        else:
-            assert (await book.start(NEXT, _request(), Work())).bytes == 1
-            order.done(_named(NEXT))
-            assert (await _start(book, work)).bytes == 0
+            raise OutOfOrder("attempt 1 of job job is over")
+        order.check(_named(STEP))
+        return control_pb2.StepResult()
 
-    run(main())
+    with pytest.raises(OutOfOrder) as caught:
+        await _start(book, work)
+    assert type(caught.value) is OutOfOrder  # the name that a caller over a socket knows
+    if peers:
+        with pytest.raises(Interrupted, match="stage 1 failed: attempt 1 of job job is over"):
+            book.start(NEXT, _request(), Work())
+    else:
+        assert (await book.start(NEXT, _request(), Work())).bytes == 1
+        order.done(_named(NEXT))
+        assert (await _start(book, work)).bytes == 0
 
 
-def test_a_step_survives_its_caller() -> None:
+async def test_a_step_survives_its_caller() -> None:
     """A caller that goes away while it listens does not end the work; the next one hears the result."""
 
-    async def main() -> None:
-        book, work = StepCache(), Work(3.0)
+    book, work = StepCache(), Work(3.0)
 
-        async def listen() -> None:
-            async for _ in follow("b", _start(book, work)):
-                pass
+    async def listen() -> None:
+        async for _ in follow("b", _start(book, work)):
+            pass
 
-        caller = asyncio.ensure_future(listen())
-        await asyncio.sleep(1.5)
-        caller.cancel()
-        await asyncio.gather(caller, return_exceptions=True)
-        assert (await _start(book, work)).bytes == 1
-        assert (work.begun, work.ended) == (1, 1)
-
-    run(main())
+    caller = asyncio.ensure_future(listen())
+    await asyncio.sleep(1.5)
+    caller.cancel()
+    await asyncio.gather(caller, return_exceptions=True)
+    assert (await _start(book, work)).bytes == 1
+    assert (work.begun, work.ended) == (1, 1)
 
 
-def test_a_running_step_gives_signs_of_life() -> None:
+async def test_a_running_step_gives_signs_of_life() -> None:
     """Progress comes at every heartbeat with the figures of the moment, until the step has ended."""
 
-    async def main() -> None:
-        clock = asyncio.get_running_loop().time
-        started = clock()
-        heard = []
-        task = _start(StepCache(), Work(3.5 * HEARTBEAT_S))
-        async for event in follow("b", task, lambda: control_pb2.Progress(done=round(clock() - started))):
-            heard.append((event.WhichOneof("event"), event.progress.done, clock() - started))
-        assert [kind for kind, _, _ in heard] == ["progress"] * 3
-        assert [done for _, done, _ in heard] == [1, 2, 3]
-        assert [at for _, _, at in heard] == pytest.approx([1.0, 2.0, 3.0])
-        assert clock() - started == pytest.approx(3.5)
-        assert task.result().bytes == 1
-
-    run(main())
+    clock = asyncio.get_running_loop().time
+    started = clock()
+    heard = []
+    task = _start(StepCache(), Work(3.5 * HEARTBEAT_S))
+    async for event in follow("b", task, lambda: control_pb2.Progress(done=round(clock() - started))):
+        heard.append((event.WhichOneof("event"), event.progress.done, clock() - started))
+    assert [kind for kind, _, _ in heard] == ["progress"] * 3
+    assert [done for _, done, _ in heard] == [1, 2, 3]
+    assert [at for _, _, at in heard] == pytest.approx([1.0, 2.0, 3.0])
+    assert clock() - started == pytest.approx(3.5)
+    assert task.result().bytes == 1
 
 
-def test_a_failure_reaches_who_follows() -> None:
+async def test_a_failure_reaches_who_follows() -> None:
     """The step's own error is raised, not a second-hand one."""
 
-    async def main() -> None:
-        with pytest.raises(Malformed, match="bad"):
-            async for _ in follow("b", _start(StepCache(), Work(1.5, (Malformed("bad"),)))):
-                pass
-
-    run(main())
+    with pytest.raises(Malformed, match="bad"):
+        async for _ in follow("b", _start(StepCache(), Work(1.5, (Malformed("bad"),)))):
+            pass
 
 
 @pytest.mark.parametrize("after", [0.0, 1.5])
-def test_leaving_ends_the_step(after: float) -> None:
+async def test_leaving_ends_the_step(after: float) -> None:
     """Closing the book ends what runs, begun or not, and tells who follows that the job was left."""
 
-    async def main() -> None:
-        book, work = StepCache(), Work(10.0)
-        task = _start(book, work)
-        heard: list[TreetapError] = []
+    book, work = StepCache(), Work(10.0)
+    task = _start(book, work)
+    heard: list[TreetapError] = []
 
-        async def listen() -> None:
-            try:
-                async for _ in follow("b", task):
-                    pass
-            except TreetapError as error:
-                heard.append(error)
+    async def listen() -> None:
+        try:
+            async for _ in follow("b", task):
+                pass
+        except TreetapError as error:
+            heard.append(error)
 
-        listening = asyncio.ensure_future(listen())
-        if after:
-            await asyncio.sleep(after)
-        await book.close()
-        assert task.cancelled()
-        await listening
-        assert [type(error) for error in heard] == [Interrupted]
-        assert work.ended == 0
-
-    run(main())
+    listening = asyncio.ensure_future(listen())
+    if after:
+        await asyncio.sleep(after)
+    await book.close()
+    assert task.cancelled()
+    await listening
+    assert [type(error) for error in heard] == [Interrupted]
+    assert work.ended == 0
 
 
 def test_steps_have_names_for_people() -> None:
@@ -265,18 +229,15 @@ def test_steps_have_names_for_people() -> None:
     assert describe(STEP) == "choose_splits of round 2, stage 1"
 
 
-def test_steps_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_steps_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last ones are answered as before; one that was forgotten is done anew, and its role sees to the order."""
     monkeypatch.setattr(steps, "MOST_STEPS", 3)
 
-    async def main() -> None:
-        book, work = StepCache(), Work(0.0)
-        for level in range(6):
-            request = control_pb2.StepRequest(stage=level)
-            await book.start(("await_requests", 0, level), request, work)
-        done = await book.start(("await_requests", 0, 5), control_pb2.StepRequest(stage=5), work)
-        assert done.bytes == 6
-        assert (await book.start(("await_requests", 0, 0), control_pb2.StepRequest(stage=0), work)).bytes == 7
-        assert len(book._tasks) == 3
-
-    run(main())
+    book, work = StepCache(), Work(0.0)
+    for level in range(6):
+        request = control_pb2.StepRequest(stage=level)
+        await book.start(("await_requests", 0, level), request, work)
+    done = await book.start(("await_requests", 0, 5), control_pb2.StepRequest(stage=5), work)
+    assert done.bytes == 6
+    assert (await book.start(("await_requests", 0, 0), control_pb2.StepRequest(stage=0), work)).bytes == 7
+    assert len(book._tasks) == 3

@@ -165,10 +165,10 @@ def test_no_message_leaves_after_a_block_has_failed() -> None:
     assert run(main()) == ["a", "c"]
 
 
-def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A session without steps ends by itself; an error of its end is in the log."""
 
-    async def main() -> None:
+    with caplog.at_level(logging.ERROR):
         federation = Federation(tmp_path, HERE.tables)
 
         def silence(message: Message) -> None:
@@ -186,9 +186,6 @@ def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogC
         node._sessions["job"].role.close = full  # type: ignore[method-assign]
         await asyncio.sleep(4000)
         await federation.close()
-
-    with caplog.at_level(logging.ERROR):
-        run(main())
     (record,) = [record for record in caplog.records if record.name == "party.runtime.steps"]
     assert record.getMessage() == "job job: the end of its session met a defect after its caller had gone"
 

@@ -15,7 +15,7 @@ from party.prediction.served import ServedPrediction
 from tests.oracle import OracleSplit, oracle_predict
 from tests.replay import HERE, ORACLE, PARAMS
 from tests.serving.served import EXACT, IDS, LABEL_HOLDER, WAYS, B, C, ask, config, serve, serving, tolerance
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import World, spec, world
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import serving_pb2
@@ -23,7 +23,7 @@ from treetap.wire.v2 import serving_pb2
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_spent_record_is_refused_by_name_and_the_model_is_served_on(
+async def test_a_spent_record_is_refused_by_name_and_the_model_is_served_on(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the edge, beside another record in one request; the score in its place is that of columns that are not its."""
@@ -42,42 +42,36 @@ def test_a_spent_record_is_refused_by_name_and_the_model_is_served_on(
     assert abs(placeholder[place] - EXACT[place]) > 0.01
     limit = {"partners": {LABEL_HOLDER: {"queries_per_record": 2}}}
 
-    async def main() -> None:
-        async with serving(tmp_path, WAYS[way], policies={C: limit}) as federation:
-            for _ in range(2):
-                answer = await ask(federation, IDS[place])
-                assert answer.predictions[0].status == serving_pb2.PREDICTED
-            spent, other = (await ask(federation, IDS[place], IDS[other_place])).predictions
-            assert (spent.status, spent.party) == (serving_pb2.QUERIES_SPENT, C)
-            assert (list(spent.scores), spent.label) == ([], "")
-            assert (other.status, other.party) == (serving_pb2.PREDICTED, "")
-            assert other.scores[0] == pytest.approx(EXACT[other_place], abs=tolerance(way))
-            rows, scores = kept[-1]
-            assert len(rows) == 2
-            assert sorted(scores) == pytest.approx(sorted([placeholder[place], EXACT[other_place]]), abs=tolerance(way))
-            assert (await ask(federation, IDS[place])).predictions[0].party == C
-            assert QueryCounts(federation.states[C], LABEL_HOLDER).most() == 2
-            (status,) = federation.jobs.status("s")
-            assert (status.state, status.error) == ("running", "")
-
-    run(main())
+    async with serving(tmp_path, WAYS[way], policies={C: limit}) as federation:
+        for _ in range(2):
+            answer = await ask(federation, IDS[place])
+            assert answer.predictions[0].status == serving_pb2.PREDICTED
+        spent, other = (await ask(federation, IDS[place], IDS[other_place])).predictions
+        assert (spent.status, spent.party) == (serving_pb2.QUERIES_SPENT, C)
+        assert (list(spent.scores), spent.label) == ([], "")
+        assert (other.status, other.party) == (serving_pb2.PREDICTED, "")
+        assert other.scores[0] == pytest.approx(EXACT[other_place], abs=tolerance(way))
+        rows, scores = kept[-1]
+        assert len(rows) == 2
+        assert sorted(scores) == pytest.approx(sorted([placeholder[place], EXACT[other_place]]), abs=tolerance(way))
+        assert (await ask(federation, IDS[place])).predictions[0].party == C
+        assert QueryCounts(federation.states[C], LABEL_HOLDER).most() == 2
+        (status,) = federation.jobs.status("s")
+        assert (status.state, status.error) == ("running", "")
 
 
-def test_two_parties_limits_hold_each_by_itself(tmp_path: Path) -> None:
+async def test_two_parties_limits_hold_each_by_itself(tmp_path: Path) -> None:
     """The first to be reached ends the queries; the other party has counted those that it was asked for."""
     limits = {B: 3, C: 1}
     policies = {party: {"partners": {LABEL_HOLDER: {"queries_per_record": most}}} for party, most in limits.items()}
 
-    async def main() -> None:
-        async with serving(tmp_path, WAYS["eini"], policies=policies) as federation:
-            said = [(await ask(federation, IDS[2])).predictions[0].party for _ in range(5)]
-            assert said == ["", C, C, C, C]
-            ((_, labels, records),) = federation.node(C)._metrics.samples("treetap_unanswered_records_total")
-            assert (labels, records) == ({"peer": LABEL_HOLDER}, 4)
-            assert QueryCounts(federation.states[B], LABEL_HOLDER).most() == 3
-            assert QueryCounts(federation.states[C], LABEL_HOLDER).most() == 1
-
-    run(main())
+    async with serving(tmp_path, WAYS["eini"], policies=policies) as federation:
+        said = [(await ask(federation, IDS[2])).predictions[0].party for _ in range(5)]
+        assert said == ["", C, C, C, C]
+        ((_, labels, records),) = federation.node(C)._metrics.samples("treetap_unanswered_records_total")
+        assert (labels, records) == ({"peer": LABEL_HOLDER}, 4)
+        assert QueryCounts(federation.states[B], LABEL_HOLDER).most() == 3
+        assert QueryCounts(federation.states[C], LABEL_HOLDER).most() == 1
 
 
 def _strays(here: World, params: BoostingParams) -> int:
@@ -96,23 +90,19 @@ def _strays(here: World, params: BoostingParams) -> int:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", ["interactive", "per-tree"])
-def test_splits_of_one_party_below_each_other(way: str, tmp_path: Path) -> None:
+async def test_splits_of_one_party_below_each_other(way: str, tmp_path: Path) -> None:
     """A spent record is asked about further down, to the right of a split that sends it left: that is no lie."""
     params = replace(PARAMS, max_depth=3)
     here = world(40, (0, 1, 2), seed=1, fresh=6)
     ids = [f"r{40 + place:05d}" for place in range(6)]
     assert _strays(here, params) > 0
 
-    async def main() -> None:
-        policies = {C: {"partners": {LABEL_HOLDER: {"queries_per_record": 1}}}}
-        federation = Federation(tmp_path, here.tables, serve={LABEL_HOLDER: config()}, policies=policies)
-        assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
-        await serve(federation, **WAYS[way])
-        first, second = [(await ask(federation, *ids)).predictions for _ in range(2)]
-        assert {each.status for each in first} == {serving_pb2.PREDICTED}
-        assert [each.party for each in second] == [C] * len(ids)
-        (status,) = federation.jobs.status("s")
-        assert (status.state, status.error) == ("running", "")
-        await federation.close()
-
-    run(main())
+    policies = {C: {"partners": {LABEL_HOLDER: {"queries_per_record": 1}}}}
+    federation = Federation(tmp_path, here.tables, serve={LABEL_HOLDER: config()}, policies=policies)
+    assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
+    await serve(federation, **WAYS[way])
+    first, second = [(await ask(federation, *ids)).predictions for _ in range(2)]
+    assert {each.status for each in first} == {serving_pb2.PREDICTED}
+    assert [each.party for each in second] == [C] * len(ids)
+    (status,) = federation.jobs.status("s")
+    assert (status.state, status.error) == ("running", "")

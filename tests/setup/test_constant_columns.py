@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import World, assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig
@@ -33,11 +33,11 @@ def _with_constants() -> World:
     return replace(here, tables={**here.tables, OWNER: ([*columns, *same], tables)})
 
 
-def test_they_are_refused_together(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_they_are_refused_together(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The operator reads the first name and how many follow, the party's log has all; no party has sent anything."""
     here = _with_constants()
 
-    async def main() -> None:
+    with caplog.at_level(logging.INFO):
         federation = Federation(tmp_path, here.tables, encode="ordinal")
         status = await federation.train(spec(PARAMS))
         assert (status.state, status.bad_input) == ("failed", True)
@@ -45,37 +45,30 @@ def test_they_are_refused_together(tmp_path: Path, caplog: pytest.LogCaptureFixt
         assert "set drop_constant = true in the table's settings" in status.error
         assert not [message for message in federation.log if message.word == "deliver"]
         await federation.close()
-
-    with caplog.at_level(logging.INFO):
-        run(main())
     said = "of its 40 records, column 'one' is constant, column 'none' has no value at all, column 'two' is constant"
     assert said in caplog.text
 
 
-def test_they_are_dropped(tmp_path: Path) -> None:
+async def test_they_are_dropped(tmp_path: Path) -> None:
     """The model is the one without them, the manifest names them, and a table for predictions need not have them."""
     here = _with_constants()
     oracle = here.oracle(PARAMS)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, encode="ordinal", drop_constant=True)
-        assert (await federation.train(spec(PARAMS))).state == "finished"
-        assert_oracles_model(federation.states, oracle)
-        stored = manifest(federation.state(OWNER))
-        assert stored["dropped_columns"] == ["one", "none", "two"]
-        assert stored["source_columns"] == stored["columns"] == ["b0", "b1"]
-        assert set(stored["categories"]) == set()
-        assert "dropped_columns" not in manifest(federation.state("feature-c"))
-        predicted = await federation.predict(predict_request(model="job", protocol="interactive"))
-        assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, encode="ordinal", drop_constant=True)
+    assert (await federation.train(spec(PARAMS))).state == "finished"
+    assert_oracles_model(federation.states, oracle)
+    stored = manifest(federation.state(OWNER))
+    assert stored["dropped_columns"] == ["one", "none", "two"]
+    assert stored["source_columns"] == stored["columns"] == ["b0", "b1"]
+    assert set(stored["categories"]) == set()
+    assert "dropped_columns" not in manifest(federation.state("feature-c"))
+    predicted = await federation.predict(predict_request(model="job", protocol="interactive"))
+    assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("drop", [False, True])
-def test_one_value_among_the_common_records_alone(drop: bool, tmp_path: Path) -> None:
+async def test_one_value_among_the_common_records_alone(drop: bool, tmp_path: Path) -> None:
     """Refused after the alignment; with `drop_constant` the column is kept, and no node splits at it."""
     here = world(40, (1, 2, 1), seed=3)
     columns, tables = here.tables[OWNER]
@@ -86,18 +79,14 @@ def test_one_value_among_the_common_records_alone(drop: bool, tmp_path: Path) ->
     here = replace(here, tables={**here.tables, OWNER: ([*columns, "late"], tables)})
     oracle = here.oracle(PARAMS)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, drop_constant=drop)
-        status = await federation.train(spec(PARAMS, alignment="psi"))
-        if drop:
-            assert (status.state, status.error) == ("finished", "")
-            assert_oracles_model(federation.states, oracle)
-            assert manifest(federation.state(OWNER))["columns"] == ["b0", "b1", "late"]
-        else:
-            assert "column 'late' is constant: leave it out, or set drop_constant" in status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, drop_constant=drop)
+    status = await federation.train(spec(PARAMS, alignment="psi"))
+    if drop:
+        assert (status.state, status.error) == ("finished", "")
+        assert_oracles_model(federation.states, oracle)
+        assert manifest(federation.state(OWNER))["columns"] == ["b0", "b1", "late"]
+    else:
+        assert "column 'late' is constant: leave it out, or set drop_constant" in status.error
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.replay import HERE, JOB, ORACLE, PARAMS, ask, with_word
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.errors import ConfigError, DataError, UnknownJob
 from treetap.tables.config import TableConfig
@@ -105,21 +105,17 @@ TABLES: dict[str, tuple[str, Spoil, str]] = {
 
 
 @pytest.mark.parametrize("case", TABLES)
-def test_a_table_that_cannot_be_used_fails_the_job(case: str, tmp_path: Path) -> None:
+async def test_a_table_that_cannot_be_used_fails_the_job(case: str, tmp_path: Path) -> None:
     """The operator reads file, row and column, but no id, cell or label; no party keeps anything of the job."""
     party, spoil, message = TABLES[case]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, _spoiled(party, "train", spoil))
-        status = await federation.train(JOB)
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert re.search(message, status.error), status.error
-        assert not re.search(r"r000|x1|blue|yes|inf\b", status.error)
-        _assert_nothing_left(federation)
-        await _assert_left(federation, "job")
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, _spoiled(party, "train", spoil))
+    status = await federation.train(JOB)
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert re.search(message, status.error), status.error
+    assert not re.search(r"r000|x1|blue|yes|inf\b", status.error)
+    _assert_nothing_left(federation)
+    await _assert_left(federation, "job")
 
 
 def _without(config: dict[str, TableConfig], **changes: Any) -> dict[str, TableConfig]:
@@ -147,63 +143,51 @@ CONFIGURED: dict[str, tuple[str, Callable[[dict[str, TableConfig]], dict[str, Ta
 
 
 @pytest.mark.parametrize("case", CONFIGURED)
-def test_a_configuration_without_the_table_fails_the_job(case: str, tmp_path: Path) -> None:
+async def test_a_configuration_without_the_table_fails_the_job(case: str, tmp_path: Path) -> None:
     """The operator reads which party's configuration lacks what."""
     party, change, message = CONFIGURED[case]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        config = federation.configs[party]
-        federation.configs[party] = config.model_copy(update={"tables": change(dict(config.tables))})
-        federation.start(party)
-        status = await federation.train(JOB)
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert re.search(message, status.error), status.error
-        _assert_nothing_left(federation)
-        await _assert_left(federation, "job")
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    config = federation.configs[party]
+    federation.configs[party] = config.model_copy(update={"tables": change(dict(config.tables))})
+    federation.start(party)
+    status = await federation.train(JOB)
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert re.search(message, status.error), status.error
+    _assert_nothing_left(federation)
+    await _assert_left(federation, "job")
 
 
-def test_a_failed_job_can_be_tried_again_with_better_input(tmp_path: Path) -> None:
+async def test_a_failed_job_can_be_tried_again_with_better_input(tmp_path: Path) -> None:
     """After the table has been put right, resuming finds the oracle's model."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        good = federation.configs[FEATURE]
-        federation.configs[FEATURE] = good.model_copy(update={"tables": {}})
-        federation.start(FEATURE)
-        assert (await federation.train(JOB)).state == "failed"
-        federation.configs[FEATURE] = good
-        federation.start(FEATURE)
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    good = federation.configs[FEATURE]
+    federation.configs[FEATURE] = good.model_copy(update={"tables": {}})
+    federation.start(FEATURE)
+    assert (await federation.train(JOB)).state == "failed"
+    federation.configs[FEATURE] = good
+    federation.start(FEATURE)
+    assert (await federation.resume()).state == "finished"
+    assert_oracles_model(federation.states, ORACLE)
 
 
 @pytest.mark.second_tier
-def test_more_classes_than_a_plaintext_holds_are_told_before_the_alignment(tmp_path: Path) -> None:
+async def test_more_classes_than_a_plaintext_holds_are_told_before_the_alignment(tmp_path: Path) -> None:
     """Fifteen classes of vector leaves do not fit 1024 bits: the remedies are named; a tree per class does fit."""
     params = replace(PARAMS, objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=1)
     here = world(60, (1, 1, 1), objective="multi:softprob", classes=15)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        status = await federation.train(spec(params, obfuscation="standard"))
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert "15 classes of 60 records need" in status.error
-        assert "use multi_strategy = 'one_output_per_tree' or a longer key" in status.error
-        assert {message.word for message in federation.log} <= {"prepare", "leave"}
-        _assert_nothing_left(federation)
-        await _assert_left(federation, "job")
-        other = replace(params, multi_strategy="one_output_per_tree")
-        assert (await federation.train(spec(other, obfuscation="standard"), "other")).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    status = await federation.train(spec(params, obfuscation="standard"))
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert "15 classes of 60 records need" in status.error
+    assert "use multi_strategy = 'one_output_per_tree' or a longer key" in status.error
+    assert {message.word for message in federation.log} <= {"prepare", "leave"}
+    _assert_nothing_left(federation)
+    await _assert_left(federation, "job")
+    other = replace(params, multi_strategy="one_output_per_tree")
+    assert (await federation.train(spec(other, obfuscation="standard"), "other")).state == "finished"
 
 
 SPECS: dict[str, tuple[dict[str, Any], str]] = {
@@ -222,70 +206,52 @@ SPECS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", SPECS)
-def test_a_job_that_nobody_could_do_is_not_accepted(case: str, tmp_path: Path) -> None:
+async def test_a_job_that_nobody_could_do_is_not_accepted(case: str, tmp_path: Path) -> None:
     """Submitting says what is wrong at once; no party hears of it and the coordinator does not remember it."""
     changes, message = SPECS[case]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        with pytest.raises(ConfigError, match=message):
-            await federation.train(spec(PARAMS, **changes))
-        assert federation.log == []
-        assert federation.jobs.status("") == []
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    with pytest.raises(ConfigError, match=message):
+        await federation.train(spec(PARAMS, **changes))
+    assert federation.log == []
+    assert federation.jobs.status("") == []
 
 
 @pytest.mark.parametrize("case", [case for case in SPECS if "unknown party" not in case])
-def test_a_party_checks_the_job_itself(case: str, tmp_path: Path) -> None:
+async def test_a_party_checks_the_job_itself(case: str, tmp_path: Path) -> None:
     """A coordinator that does not check gains nothing: the party refuses to prepare such a job."""
     changes, message = SPECS[case]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        request = with_word("prepare")
-        request.setup.prepare.spec.CopyFrom(spec(PARAMS, **changes))
-        member = next(
-            p for p in (*request.setup.prepare.spec.feature_parties, request.setup.prepare.spec.aggregator) if p
-        )
-        with pytest.raises(ConfigError, match=message):
-            await ask(federation, member, request)
-        _assert_nothing_left(federation)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    request = with_word("prepare")
+    request.setup.prepare.spec.CopyFrom(spec(PARAMS, **changes))
+    member = next(p for p in (*request.setup.prepare.spec.feature_parties, request.setup.prepare.spec.aggregator) if p)
+    with pytest.raises(ConfigError, match=message):
+        await ask(federation, member, request)
+    _assert_nothing_left(federation)
 
 
-def test_every_parameter_out_of_range_is_named(tmp_path: Path) -> None:
+async def test_every_parameter_out_of_range_is_named(tmp_path: Path) -> None:
     """All faults of a job come in one message."""
     params = BoostingParams(max_depth=0, subsample=1.5, objective="rank:pairwise", learning_rate=-1)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        with pytest.raises(ConfigError) as caught:
-            federation.jobs.submit(jobs_pb2.SubmitRequest(spec=spec(params, key_bits=7)))
-        for name in ("key_bits", "max_depth", "subsample", "objective", "learning_rate"):
-            assert name in str(caught.value)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    with pytest.raises(ConfigError) as caught:
+        federation.jobs.submit(jobs_pb2.SubmitRequest(spec=spec(params, key_bits=7)))
+    for name in ("key_bits", "max_depth", "subsample", "objective", "learning_rate"):
+        assert name in str(caught.value)
 
 
-def test_a_sample_without_records_is_a_tree_without_splits(tmp_path: Path) -> None:
+async def test_a_sample_without_records_is_a_tree_without_splits(tmp_path: Path) -> None:
     """As in XGBoost the other trees do not suffer from it."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        params = replace(PARAMS, subsample=1e-9)
-        assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
-        assert_oracles_model(federation.states, HERE.oracle(params))
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    params = replace(PARAMS, subsample=1e-9)
+    assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
+    assert_oracles_model(federation.states, HERE.oracle(params))
 
 
-def test_a_fault_that_shows_late_leaves_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_that_shows_late_leaves_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that is found when the key is on disk already: key and progress are gone afterwards."""
 
     def late(*_: object) -> None:
@@ -293,14 +259,10 @@ def test_a_fault_that_shows_late_leaves_nothing_either(tmp_path: Path, monkeypat
 
     monkeypatch.setattr("party.boosting.label_holder.BoostingState.derivatives", late)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        status = await federation.train(spec(PARAMS, obfuscation="standard"))
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert "the label holder's table has gone bad" in status.error
-        assert "make_keys" in {message.word for message in federation.log}
-        _assert_nothing_left(federation)
-        await _assert_left(federation, "job")
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    status = await federation.train(spec(PARAMS, obfuscation="standard"))
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert "the label holder's table has gone bad" in status.error
+    assert "make_keys" in {message.word for message in federation.log}
+    _assert_nothing_left(federation)
+    await _assert_left(federation, "job")

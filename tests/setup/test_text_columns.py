@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import Encode
@@ -44,63 +44,51 @@ def _with_text(encode: Encode):
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("params", [FOREST, BOOSTING], ids=["forest", "boosting"])
 @pytest.mark.parametrize("encode", ["ordinal", "one-hot"])
-def test_text_is_trained_on_and_predicted_with(encode: Encode, params: TreeParams, tmp_path: Path) -> None:
+async def test_text_is_trained_on_and_predicted_with(encode: Encode, params: TreeParams, tmp_path: Path) -> None:
     """The model is the oracle's on the encoded columns, and a word that training had not is a missing value."""
     here, blocks, new = _with_text(encode)
     shown = type(here)(here.tables, [block for _, block in blocks], here.y, [block for _, block in new], here.classes)
     oracle = shown.oracle(params)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, encode=encode)
-        assert (await federation.train(spec(params))).state == "finished"
-        assert_oracles_model(federation.states, oracle)
-        for protocol in ("interactive", "eini"):
-            predicted = await federation.predict(predict_request(model="job", protocol=protocol))
-            assert (predicted.state, predicted.error) == ("finished", "")
-            assert_oracles_scores(predicted.predictions, oracle, shown.newcomers, len(here.y))
-        stored = manifest(federation.state("feature-b"))
-        assert stored["categories"]["b0"]["values"] == WORDS[:3]
-        assert stored["source_columns"] == ["b0", "b1"]
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, encode=encode)
+    assert (await federation.train(spec(params))).state == "finished"
+    assert_oracles_model(federation.states, oracle)
+    for protocol in ("interactive", "eini"):
+        predicted = await federation.predict(predict_request(model="job", protocol=protocol))
+        assert (predicted.state, predicted.error) == ("finished", "")
+        assert_oracles_scores(predicted.predictions, oracle, shown.newcomers, len(here.y))
+    stored = manifest(federation.state("feature-b"))
+    assert stored["categories"]["b0"]["values"] == WORDS[:3]
+    assert stored["source_columns"] == ["b0", "b1"]
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("partitions", [False, True])
-def test_what_the_cells_show_is_kept_with_the_model(partitions: bool, tmp_path: Path) -> None:
+async def test_what_the_cells_show_is_kept_with_the_model(partitions: bool, tmp_path: Path) -> None:
     """Trees that may partition categories take them so, by the party's policy, and a prediction reads as they did."""
     here, blocks, new = _with_text("ordinal" if partitions else "one-hot")
     shown = type(here)(here.tables, [block for _, block in blocks], here.y, [block for _, block in new], here.classes)
 
-    async def main() -> None:
-        policies = {party: {"category_partitions": partitions} for party in here.tables}
-        federation = Federation(tmp_path, here.tables, encode="auto", policies=policies)
-        status = await federation.train(spec(BOOSTING))
-        assert (status.state, status.error) == ("finished", "")
-        stored = manifest(federation.state("feature-b"))["categories"]["b0"]
-        assert (stored["encode"], stored["values"]) == ("categorical" if partitions else "one-hot", WORDS[:3])
-        predicted = await federation.predict(predict_request(model="job", protocol="interactive"))
-        assert (predicted.state, predicted.error) == ("finished", "")
-        if not partitions:
-            oracle = shown.oracle(BOOSTING)
-            assert_oracles_model(federation.states, oracle)
-            assert_oracles_scores(predicted.predictions, oracle, shown.newcomers, len(here.y))
-        await federation.close()
-
-    run(main())
+    policies = {party: {"category_partitions": partitions} for party in here.tables}
+    federation = Federation(tmp_path, here.tables, encode="auto", policies=policies)
+    status = await federation.train(spec(BOOSTING))
+    assert (status.state, status.error) == ("finished", "")
+    stored = manifest(federation.state("feature-b"))["categories"]["b0"]
+    assert (stored["encode"], stored["values"]) == ("categorical" if partitions else "one-hot", WORDS[:3])
+    predicted = await federation.predict(predict_request(model="job", protocol="interactive"))
+    assert (predicted.state, predicted.error) == ("finished", "")
+    if not partitions:
+        oracle = shown.oracle(BOOSTING)
+        assert_oracles_model(federation.states, oracle)
+        assert_oracles_scores(predicted.predictions, oracle, shown.newcomers, len(here.y))
 
 
-def test_without_the_setting_the_message_names_it(tmp_path: Path) -> None:
+async def test_without_the_setting_the_message_names_it(tmp_path: Path) -> None:
     """A job on a table with text fails as the user's to mend, and the message says what to set."""
     here, _, _ = _with_text("ordinal")
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        status = await federation.train(spec(FOREST))
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert "column 'b0' holds text; write in the table's settings:\n" in status.error
-        assert 'encode = { b0 = "one-hot" }' in status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    status = await federation.train(spec(FOREST))
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert "column 'b0' holds text; write in the table's settings:\n" in status.error
+    assert 'encode = { b0 = "one-hot" }' in status.error

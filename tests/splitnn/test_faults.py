@@ -127,7 +127,7 @@ def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
     [{"drop": 0.08, "lose_reply": 0.08}, {"delay_s": 3.0}, {"double": 0.4, "late_s": 2.0, "delay_s": 0.5}],
     ids=["lossy", "slow", "doubling"],
 )
-def test_a_bad_network_changes_no_bit(network: dict[str, float], tmp_path: Path) -> None:
+async def test_a_bad_network_changes_no_bit(network: dict[str, float], tmp_path: Path) -> None:
     """Messages lost, late, doubled or overtaken: the network of one graph, also of a job with many validation records.
 
     The label holder may be behind with them: a feature party awaits no answer to them, unlike to those of a batch.
@@ -135,18 +135,14 @@ def test_a_bad_network_changes_no_bit(network: dict[str, float], tmp_path: Path)
     here = world(27, (1, 1, 1), seed=5)
     assert len(Schedule.of(MANY_BLOCKS, 27).validation_batches()) == 8
 
-    async def main() -> None:
-        running = federation(tmp_path, here, faults=Faults(**network, seed=1))
-        status = await running.train(spec(MANY_BLOCKS))
-        for _ in range(20):
-            if status.state != "interrupted":
-                break
-            status = await running.resume()
-        assert (status.state, status.error) == ("finished", "")
-        _assert_whole(running, here, MANY_BLOCKS)
-        await running.close()
-
-    run(main())
+    running = federation(tmp_path, here, faults=Faults(**network, seed=1))
+    status = await running.train(spec(MANY_BLOCKS))
+    for _ in range(20):
+        if status.state != "interrupted":
+            break
+        status = await running.resume()
+    assert (status.state, status.error) == ("finished", "")
+    _assert_whole(running, here, MANY_BLOCKS)
 
 
 @pytest.mark.parametrize(("rows", "width", "batch"), [(40_000, 1, 2), (5000, 4, 12), (700, 3000, 64)])
@@ -164,29 +160,25 @@ def test_a_series_has_room_for_blocks_that_go_one_by_one(rows: int, width: int, 
 
 @pytest.mark.parametrize("frozen", [HOLDER, B])
 @pytest.mark.parametrize("word", ["embeddings", "embedding_gradients", "store_epoch"])
-def test_a_suspended_party_is_named_in_time(frozen: str, word: str, tmp_path: Path) -> None:
+async def test_a_suspended_party_is_named_in_time(frozen: str, word: str, tmp_path: Path) -> None:
     """The job stops with its name; after it has been thawed a resumed job finds the network of one graph."""
 
-    async def main() -> None:
-        running = federation(tmp_path, TWO, silence_s=5.0)
+    running = federation(tmp_path, TWO, silence_s=5.0)
 
-        def hook(message: Message) -> None:
-            if message.word == word and frozen in (message.to, message.sender):
-                running.hook = None
-                running.freeze(frozen)
+    def hook(message: Message) -> None:
+        if message.word == word and frozen in (message.to, message.sender):
+            running.hook = None
+            running.freeze(frozen)
 
-        running.hook = hook
-        status = await running.train(spec(TINY, parties=2))
-        assert status.state == "interrupted"
-        assert frozen in status.error
-        assert status.seconds < 3 * 5.0
-        running.freeze(frozen, thaw=True)
-        await asyncio.sleep(60.0)
-        assert (await running.resume()).state == "finished"
-        _assert_whole(running, TWO, TINY)
-        await running.close()
-
-    run(main())
+    running.hook = hook
+    status = await running.train(spec(TINY, parties=2))
+    assert status.state == "interrupted"
+    assert frozen in status.error
+    assert status.seconds < 3 * 5.0
+    running.freeze(frozen, thaw=True)
+    await asyncio.sleep(60.0)
+    assert (await running.resume()).state == "finished"
+    _assert_whole(running, TWO, TINY)
 
 
 def test_who_sits_out_waits_as_long_as_the_others_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,62 +221,54 @@ def _like_threads(seconds: float) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("word", ["train_epoch", "store_epoch"])
-def test_work_that_goes_on_in_a_thread_leaves_nothing(
+async def test_work_that_goes_on_in_a_thread_leaves_nothing(
     word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job is cancelled while threads compute, or write: no file comes after that, and another job is trained."""
     monkeypatch.setattr(tests.simulator, "in_place", _like_threads(0.7))
 
-    async def main() -> None:
-        running = federation(tmp_path, TWO)
-        reached = asyncio.Event()
+    running = federation(tmp_path, TWO)
+    reached = asyncio.Event()
 
-        def hook(message: Message) -> None:
-            if (message.word, message.to, message.served) == (word, B, False):
-                reached.set()
+    def hook(message: Message) -> None:
+        if (message.word, message.to, message.served) == (word, B, False):
+            reached.set()
 
-        running.hook = hook
-        training = asyncio.ensure_future(running.train(spec(TINY, parties=2)))
-        await reached.wait()
-        await asyncio.sleep(0.3)
-        assert (await running.jobs.cancel("job")).state == "cancelled"
-        assert (await training).state == "cancelled"
-        await asyncio.sleep(30.0)
-        for state in running.states.values():
-            assert list((state / "jobs").iterdir()) == []
-        running.hook = None
-        status = await running.train(spec(TINY, parties=2), "another")
-        assert (status.state, status.error) == ("finished", "")
-        network, _ = oracle(tmp_path, TWO, TINY)
-        assert_same_bits(published(tmp_path, TWO, status.job), network.weights())
-        await running.close()
-
-    run(main())
+    running.hook = hook
+    training = asyncio.ensure_future(running.train(spec(TINY, parties=2)))
+    await reached.wait()
+    await asyncio.sleep(0.3)
+    assert (await running.jobs.cancel("job")).state == "cancelled"
+    assert (await training).state == "cancelled"
+    await asyncio.sleep(30.0)
+    for state in running.states.values():
+        assert list((state / "jobs").iterdir()) == []
+    running.hook = None
+    status = await running.train(spec(TINY, parties=2), "another")
+    assert (status.state, status.error) == ("finished", "")
+    network, _ = oracle(tmp_path, TWO, TINY)
+    assert_same_bits(published(tmp_path, TWO, status.job), network.weights())
 
 
-def test_an_attempt_begins_while_work_of_the_one_before_goes_on(
+async def test_an_attempt_begins_while_work_of_the_one_before_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread that computes when the coordinator dies ends later, and changes nothing of the next attempt."""
     monkeypatch.setattr(tests.simulator, "in_place", _like_threads(0.7))
 
-    async def main() -> None:
-        running = federation(tmp_path, TWO)
-        gradients = 0
+    running = federation(tmp_path, TWO)
+    gradients = 0
 
-        def hook(message: Message) -> None:
-            nonlocal gradients
-            gradients += (message.word, message.served) == ("embedding_gradients", True)
-            if gradients == 3:
-                running.hook = None
-                running.kill(COORDINATOR)
-                running.start(COORDINATOR)
+    def hook(message: Message) -> None:
+        nonlocal gradients
+        gradients += (message.word, message.served) == ("embedding_gradients", True)
+        if gradients == 3:
+            running.hook = None
+            running.kill(COORDINATOR)
+            running.start(COORDINATOR)
 
-        running.hook = hook
-        assert (await running.train(spec(TINY, parties=2))).state == "interrupted"
-        status = await running.resume()
-        assert (status.state, status.error) == ("finished", "")
-        _assert_whole(running, TWO, TINY)
-        await running.close()
-
-    run(main())
+    running.hook = hook
+    assert (await running.train(spec(TINY, parties=2))).state == "interrupted"
+    status = await running.resume()
+    assert (status.state, status.error) == ("finished", "")
+    _assert_whole(running, TWO, TINY)

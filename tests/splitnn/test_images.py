@@ -13,7 +13,7 @@ import pytest
 from tests.needs import needs_library_of
 from tests.pivodl.jobs import PARAMS as OF_PIVODL
 from tests.pivodl.jobs import fitting, policies
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.splitnn.jobs import EMITS
 from tests.splitnn.jobs import PARAMS as OF_NETWORKS
 from tests.worlds import PARTIES, Tables, spec, world
@@ -47,36 +47,28 @@ def _with_images(tables: Tables, **shapes: tuple[int, ...]) -> Tables:
 
 
 @pytest.mark.parametrize("protocol", TREES)
-def test_trees_refuse_images_by_name(protocol: str, tmp_path: Path) -> None:
+async def test_trees_refuse_images_by_name(protocol: str, tmp_path: Path) -> None:
     """The party and the column are named to the operator, and nothing is grown."""
     params: TreeParams = TREES[protocol]
     here = fitting(HERE, OF_PIVODL) if protocol == "pivodl" else HERE
     job = spec(params)
 
-    async def main() -> None:
-        own = policies(job) if protocol == "pivodl" else None
-        federation = Federation(tmp_path, _with_images(here.tables, train=(3, 4)), policies=own)
-        status = await federation.train(job)
-        assert (status.state, status.bad_input, status.stored_trees) == ("failed", True, 0)
-        assert status.error.startswith(f"{B}: ")
-        assert "train.parquet: column 'b1' holds tensors of shape 3 x 4, and trees split at numbers" in status.error
-        await federation.close()
-
-    run(main())
+    own = policies(job) if protocol == "pivodl" else None
+    federation = Federation(tmp_path, _with_images(here.tables, train=(3, 4)), policies=own)
+    status = await federation.train(job)
+    assert (status.state, status.bad_input, status.stored_trees) == ("failed", True, 0)
+    assert status.error.startswith(f"{B}: ")
+    assert "train.parquet: column 'b1' holds tensors of shape 3 x 4, and trees split at numbers" in status.error
 
 
-def test_a_model_of_trees_is_asked_about_no_images(tmp_path: Path) -> None:
+async def test_a_model_of_trees_is_asked_about_no_images(tmp_path: Path) -> None:
     """A column of numbers that has become one of images since the training is named, with both."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, _with_images(HERE.tables, predict=(3, 4)))
-        assert (await federation.train(spec(TREES["boosting"]))).state == "finished"
-        status = await federation.predict(predict_request(model="job"))
-        said = "column 'b1' holds tensors of shape 3 x 4, and no tensors when it was trained on"
-        assert (status.state, status.error.endswith(said)) == ("failed", True)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, _with_images(HERE.tables, predict=(3, 4)))
+    assert (await federation.train(spec(TREES["boosting"]))).state == "finished"
+    status = await federation.predict(predict_request(model="job"))
+    said = "column 'b1' holds tensors of shape 3 x 4, and no tensors when it was trained on"
+    assert (status.state, status.error.endswith(said)) == ("failed", True)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +80,7 @@ def test_a_model_of_trees_is_asked_about_no_images(tmp_path: Path) -> None:
         (None, "column 'b1' holds no tensors, and tensors of shape 2 x 3 x 4 when it was trained on"),
     ],
 )
-def test_a_later_table_of_a_network_has_the_same_shape(
+async def test_a_later_table_of_a_network_has_the_same_shape(
     later: tuple[int, ...] | None, said: str | None, tmp_path: Path
 ) -> None:
     """The error names both shapes; the manifest has the one of the training."""
@@ -96,15 +88,11 @@ def test_a_later_table_of_a_network_has_the_same_shape(
     shapes = {"train": (2, 3, 4), **({} if later is None else {"predict": later})}
     params = replace(OF_NETWORKS, epochs=1, bottom={DEFAULT: Bottom(width=3)})
 
-    async def main() -> None:
-        federation = Federation(tmp_path, _with_images(HERE.tables, **shapes), policies=EMITS)
-        assert (await federation.train(spec(params))).state == "finished"
-        manifest = read_manifest(tmp_path / B / "state" / "models" / "job")
-        assert manifest["tensors"] == {"b1": {"shape": [2, 3, 4]}}
-        assert (manifest["columns"], manifest["source_columns"]) == (["b0"], ["b0", "b1"])
-        status = await federation.predict(predict_request(model="job"))
-        assert status.state == ("finished" if said is None else "failed")
-        assert said is None or said in status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, _with_images(HERE.tables, **shapes), policies=EMITS)
+    assert (await federation.train(spec(params))).state == "finished"
+    manifest = read_manifest(tmp_path / B / "state" / "models" / "job")
+    assert manifest["tensors"] == {"b1": {"shape": [2, 3, 4]}}
+    assert (manifest["columns"], manifest["source_columns"]) == (["b0"], ["b0", "b1"])
+    status = await federation.predict(predict_request(model="job"))
+    assert status.state == ("finished" if said is None else "failed")
+    assert said is None or said in status.error

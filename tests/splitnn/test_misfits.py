@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from tests.simulator import run
 from tests.splitnn.networks import federation
 from tests.splitnn.test_faults import THREE, TINY
 from tests.worlds import World, spec, world
@@ -59,19 +58,16 @@ MISFITS: dict[str, tuple[World, SplitnnParams, str]] = {
 
 
 @pytest.mark.parametrize("what", MISFITS)
-def test_it_is_named(what: str, tmp_path: Path) -> None:
+async def test_it_is_named(what: str, tmp_path: Path) -> None:
     """The job fails as bad input, no party keeps a file of it, and no party is blamed that did as the job says."""
     here, params, says = MISFITS[what]
 
-    async def main() -> None:
-        running = federation(tmp_path, here)
-        status = await running.train(spec(params))
-        assert status.state == "failed"
-        assert re.search(says, status.error), status.error
-        assert status.bad_input
-        for state in running.states.values():
-            assert list((state / "jobs").iterdir()) == []
-            assert list((state / "models").iterdir()) == []
-        await running.close()
-
-    run(main())
+    running = federation(tmp_path, here)
+    status = await running.train(spec(params))
+    assert status.state == "failed"
+    assert re.search(says, status.error), status.error
+    assert status.bad_input
+    for state in running.states.values():
+        assert list((state / "jobs").iterdir()) == []
+        assert list((state / "models").iterdir()) == []
+    await running.close()

@@ -71,17 +71,14 @@ def test_an_amplified_optimiser_shows_in_the_partys_own_log_and_model_alone(
 
 
 @pytest.mark.filterwarnings("ignore:a 512-bit")
-def test_trees_take_no_notice_of_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_trees_take_no_notice_of_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The same model with the line and without."""
     params = BoostingParams(n_estimators=1, max_depth=2, max_bin=4)
 
-    async def main() -> None:
-        running = Federation(tmp_path, HERE.tables)
-        _amplifying(running)
-        assert (await running.train(spec_of_trees(params, key_bits=512))).state == "finished"
-        await running.close()
-
-    run(main())
+    running = Federation(tmp_path, HERE.tables)
+    _amplifying(running)
+    assert (await running.train(spec_of_trees(params, key_bits=512))).state == "finished"
+    await running.close()
     assert "amplified" not in caplog.text
     assert "amplified" not in manifest(tmp_path / FEATURE / "state")
 
@@ -106,7 +103,6 @@ def test_a_job_goes_on_with_the_defences_of_its_time(case: str, tmp_path: Path) 
         assert (await running.train(spec(LONGER))).state == "interrupted"
         status = await running.resume()
         assert (status.state, running.hook) == ("finished", None), status.error
-        await running.close()
 
     run(main())
     for number, own in enumerate((before, after)):

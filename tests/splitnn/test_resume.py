@@ -73,31 +73,27 @@ def _state(running: Federation, party: str, name: str) -> Path:
     return running.state(party) / "jobs" / "job" / f"{name}.npz"
 
 
-def test_a_feature_party_that_is_an_epoch_ahead_goes_back(tmp_path: Path) -> None:
+async def test_a_feature_party_that_is_an_epoch_ahead_goes_back(tmp_path: Path) -> None:
     """It has stored the third epoch, and the label holder the second: the third is trained again, from the second."""
 
-    async def main() -> None:
-        running = await _stopped_at(tmp_path, AHEAD, LONGER)
-        stored = {
-            (party, name): int(read_arrays(_state(running, party, name))["epochs"])
-            for party in (HOLDER, B)
-            for name in ("epochs-even", "epochs-odd")
-        }
-        assert stored == {
-            (HOLDER, "epochs-odd"): 1,
-            (HOLDER, "epochs-even"): 2,
-            (B, "epochs-odd"): 3,
-            (B, "epochs-even"): 2,
-        }
-        running.conducted.clear()
-        assert (await _resumed(running)).state == "finished"
-        asked = [request.round for kind, to, request in running.conducted if kind == "end" and to == B]
-        assert sorted(set(asked)) == [0, 2, 3]  # 0: of the steps around the epochs
-        network, _ = oracle(tmp_path, TWO, LONGER)
-        assert_same_bits(published(tmp_path, TWO), network.weights())
-        await running.close()
-
-    run(main())
+    running = await _stopped_at(tmp_path, AHEAD, LONGER)
+    stored = {
+        (party, name): int(read_arrays(_state(running, party, name))["epochs"])
+        for party in (HOLDER, B)
+        for name in ("epochs-even", "epochs-odd")
+    }
+    assert stored == {
+        (HOLDER, "epochs-odd"): 1,
+        (HOLDER, "epochs-even"): 2,
+        (B, "epochs-odd"): 3,
+        (B, "epochs-even"): 2,
+    }
+    running.conducted.clear()
+    assert (await _resumed(running)).state == "finished"
+    asked = [request.round for kind, to, request in running.conducted if kind == "end" and to == B]
+    assert sorted(set(asked)) == [0, 2, 3]  # 0: of the steps around the epochs
+    network, _ = oracle(tmp_path, TWO, LONGER)
+    assert_same_bits(published(tmp_path, TWO), network.weights())
 
 
 def _lost(party: str, name: str) -> Callable[[Federation], None]:
@@ -182,7 +178,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         running = federation(folder, TWO)
         status = await running.train(spec(replace(LONGER, reproducible=False), parties=2))
         assert status.state == "finished"
-        await running.close()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(network_job, "new_key", _keys(1))
@@ -191,73 +186,62 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("what", FATES)
-def test_lost_and_damaged_files_are_named(
+async def test_lost_and_damaged_files_are_named(
     what: str, tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or they are made again, and the job ends as if nothing had been lost; a key is never drawn anew."""
     change, says = FATES[what]
 
-    async def main() -> None:
-        monkeypatch.setattr(network_job, "new_key", _keys(1))
-        running = await _stopped_at(tmp_path, AHEAD, replace(LONGER, reproducible=False))
-        monkeypatch.setattr(network_job, "new_key", _keys(2))
-        kept = {path: path.read_bytes() for path in tmp_path.glob("*/state/jobs/job/*.npz")}
-        assert len(kept) == 10
-        change(running)
-        status = await _resumed(running)
-        if says:
-            assert status.state in ("interrupted", "failed")
-            assert re.search(says, status.error), status.error
-            for path, content in kept.items():
-                path.write_bytes(content)
-            status = await running.resume()
-        assert (status.state, status.error) == ("finished", "")
-        assert_same_bits(published(tmp_path, TWO), published(undisturbed, TWO))
-        await running.close()
-
-    run(main())
+    monkeypatch.setattr(network_job, "new_key", _keys(1))
+    running = await _stopped_at(tmp_path, AHEAD, replace(LONGER, reproducible=False))
+    monkeypatch.setattr(network_job, "new_key", _keys(2))
+    kept = {path: path.read_bytes() for path in tmp_path.glob("*/state/jobs/job/*.npz")}
+    assert len(kept) == 10
+    change(running)
+    status = await _resumed(running)
+    if says:
+        assert status.state in ("interrupted", "failed")
+        assert re.search(says, status.error), status.error
+        for path, content in kept.items():
+            path.write_bytes(content)
+        status = await running.resume()
+    assert (status.state, status.error) == ("finished", "")
+    assert_same_bits(published(tmp_path, TWO), published(undisturbed, TWO))
 
 
-def test_with_other_keys_the_network_is_another(
+async def test_with_other_keys_the_network_is_another(
     tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All initial weights come from the private keys, and from nothing that the job says."""
     monkeypatch.setattr(network_job, "new_key", _keys(3))
 
-    async def main() -> None:
-        running = federation(tmp_path, TWO)
-        status = await running.train(spec(replace(LONGER, reproducible=False), parties=2))
-        assert status.state == "finished"
-        await running.close()
-
-    run(main())
+    running = federation(tmp_path, TWO)
+    status = await running.train(spec(replace(LONGER, reproducible=False), parties=2))
+    assert status.state == "finished"
+    await running.close()
     for party, weights in published(undisturbed, TWO).items():
         others = published(tmp_path, TWO)[party]
         assert all(others[name].tobytes() != values.tobytes() for name, values in weights.items())
 
 
-def test_early_stopping_goes_on(tmp_path: Path) -> None:
+async def test_early_stopping_goes_on(tmp_path: Path) -> None:
     """Stopped after each epoch but the last: the same best epoch, history and weights."""
     here = world(30, (1, 1), seed=2)
     params = replace(TINY, epochs=12, batch_size=8, learning_rate=0.2, early_stopping_rounds=2, validation_share=0.4)
 
-    async def main() -> None:
-        running = federation(tmp_path, here)
-        _stopping(running, ("store_epoch", HOLDER, 1))
-        status = await running.train(spec(params, parties=2))
-        stops = 1
-        while status.state == "interrupted":
-            _stopping(running, ("store_epoch", HOLDER if stops % 2 else B, 1))
-            stops += 1
-            status = await _resumed(running)
-            running.hook = None
-        assert (status.state, status.error) == ("finished", "")
-        network, _ = oracle(tmp_path, here, params)
-        best = network.stopping.best_round
-        assert (best, status.used_trees, status.stored_trees) == (2, 3, 5)
-        assert stops > status.stored_trees
-        assert_same_bits(published(tmp_path, here), network.weights())
-        assert len(manifest(running.state(HOLDER))["history"]) == status.stored_trees
-        await running.close()
-
-    run(main())
+    running = federation(tmp_path, here)
+    _stopping(running, ("store_epoch", HOLDER, 1))
+    status = await running.train(spec(params, parties=2))
+    stops = 1
+    while status.state == "interrupted":
+        _stopping(running, ("store_epoch", HOLDER if stops % 2 else B, 1))
+        stops += 1
+        status = await _resumed(running)
+        running.hook = None
+    assert (status.state, status.error) == ("finished", "")
+    network, _ = oracle(tmp_path, here, params)
+    best = network.stopping.best_round
+    assert (best, status.used_trees, status.stored_trees) == (2, 3, 5)
+    assert stops > status.stored_trees
+    assert_same_bits(published(tmp_path, here), network.weights())
+    assert len(manifest(running.state(HOLDER))["history"]) == status.stored_trees

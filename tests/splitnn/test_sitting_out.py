@@ -41,7 +41,7 @@ def _assert_network(folder: Path, here: World, params: SplitnnParams, **options:
     assert_same_bits(published(folder, here), network.weights())
 
 
-def test_who_sits_out_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_sits_out_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No message of the batch either way, no forward, no step; an epoch without the party leaves its state as it is.
 
     With Adam and weight decay a step without a gradient would change weights too.
@@ -68,26 +68,23 @@ def test_who_sits_out_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     seen: Counter[tuple[int, int]] = Counter()
     states: list[dict[str, bytes]] = []
 
-    async def main() -> None:
-        running = federation(tmp_path, THREE)
+    running = federation(tmp_path, THREE)
 
-        def watch(sender: str, to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if name_of(message) in ("embeddings", "embedding_gradients") and B in (sender, to):
-                seen[message.round, message.stage] += 1
-            return message
+    def watch(sender: str, to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(message) in ("embeddings", "embedding_gradients") and B in (sender, to):
+            seen[message.round, message.stage] += 1
+        return message
 
-        def keep(message: Any) -> None:
-            if (message.word, message.to, message.served) == ("store_epoch", HOLDER, True):
-                folder = running.state(B) / "jobs" / "job"
-                arrays = read_arrays(folder / f"epochs-{'odd' if len(states) % 2 == 0 else 'even'}.npz")
-                assert int(arrays.pop("epochs")) == int(arrays.pop("best")) == len(states) + 1
-                states.append({name: values.tobytes() for name, values in arrays.items()})
+    def keep(message: Any) -> None:
+        if (message.word, message.to, message.served) == ("store_epoch", HOLDER, True):
+            folder = running.state(B) / "jobs" / "job"
+            arrays = read_arrays(folder / f"epochs-{'odd' if len(states) % 2 == 0 else 'even'}.npz")
+            assert int(arrays.pop("epochs")) == int(arrays.pop("best")) == len(states) + 1
+            states.append({name: values.tobytes() for name, values in arrays.items()})
 
-        running.tamper, running.hook = watch, keep
-        assert (await running.train(spec(params))).state == "finished"
-        await running.close()
-
-    run(main())
+    running.tamper, running.hook = watch, keep
+    assert (await running.train(spec(params))).state == "finished"
+    await running.close()
     assert seen == {place: 2 for place, taken in takes.items() if taken}
     both = sum(takes.values()) + len(places)
     assert calls == {"forward": both, "step": both + len(places)}  # the label holder's, and that of each who takes part

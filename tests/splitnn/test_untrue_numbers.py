@@ -83,31 +83,27 @@ CASES = [*((what, "embeddings") for what in CHANGES), *((what, "embedding_gradie
 
 
 @pytest.mark.parametrize(("what", "kind"), CASES)
-def test_the_error_names_sender_epoch_and_batch(what: str, kind: str, tmp_path: Path) -> None:
+async def test_the_error_names_sender_epoch_and_batch(what: str, kind: str, tmp_path: Path) -> None:
     """The job fails, and no model is published."""
     change, says = CHANGES[what]
     sender, receiver = KINDS[kind]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies=EMITS, silence_s=5.0)
-        changed = []
+    federation = Federation(tmp_path, HERE.tables, policies=EMITS, silence_s=5.0)
+    changed = []
 
-        def tamper(by: str, to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            place = (message.round, message.stage)
-            if (by, to, name_of(message), place) == (sender, receiver, kind, (1, 2)):
-                changed.append(kind)
-                change(content_of(message, kind))
-            return message
+    def tamper(by: str, to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        place = (message.round, message.stage)
+        if (by, to, name_of(message), place) == (sender, receiver, kind, (1, 2)):
+            changed.append(kind)
+            change(content_of(message, kind))
+        return message
 
-        federation.tamper = tamper
-        status = await federation.train(spec(PARAMS))
-        assert changed
-        assert status.state == "failed"
-        assert f"{sender} sent {kind} of epoch 1, batch 2 {says}" in status.error
-        assert not (federation.state(receiver) / "models" / "job").exists()
-        await federation.close()
-
-    run(main())
+    federation.tamper = tamper
+    status = await federation.train(spec(PARAMS))
+    assert changed
+    assert status.state == "failed"
+    assert f"{sender} sent {kind} of epoch 1, batch 2 {says}" in status.error
+    assert not (federation.state(receiver) / "models" / "job").exists()
 
 
 def _huge(body: Any) -> None:

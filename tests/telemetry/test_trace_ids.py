@@ -31,53 +31,45 @@ def _requests(federation: Federation, *, opening: bool) -> list[control_pb2.Step
     return [request for request in began if (name_of(request) in SUBMISSIONS) == opening]
 
 
-def test_a_resumed_job_keeps_its_trace_and_another_job_has_its_own(tmp_path: Path) -> None:
+async def test_a_resumed_job_keeps_its_trace_and_another_job_has_its_own(tmp_path: Path) -> None:
     """Every session has the id of the journal, over a coordinator's death, which crosses in openings alone."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        killed = list[int]()
+    federation = Federation(tmp_path, HERE.tables)
+    killed = list[int]()
 
-        def kill_once(message: Message) -> None:
-            if message.word == "candidate_sums" and not killed:
-                killed.append(message.number)
-                federation.kill(PARTIES[1])
-                federation.start(PARTIES[1])
+    def kill_once(message: Message) -> None:
+        if message.word == "candidate_sums" and not killed:
+            killed.append(message.number)
+            federation.kill(PARTIES[1])
+            federation.start(PARTIES[1])
 
-        federation.hook = kill_once
-        assert (await federation.train(JOB)).state == "interrupted"
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
-        assert (await federation.resume()).state == "finished"
-        trace = bytes.fromhex(federation.jobs._journal.submitted("job").trace)
-        openings = _requests(federation, opening=True)
-        assert {request.attempt for request in openings} == {1, 2}
-        assert {request.trace for request in openings} == {trace}
-        assert len(trace) == 16
-        assert (await federation.predict(PREDICTION)).state == "finished"
-        others = {request.trace for request in _requests(federation, opening=True)} - {trace}
-        assert [len(other) for other in others] == [16]
-        assert {request.trace for request in _requests(federation, opening=False)} == {b""}
-        assert bytes_by_class(control_pb2.StepRequest(trace=trace)) == {"CONTROL": 18}
-        await federation.close()
-
-    run(main())
+    federation.hook = kill_once
+    assert (await federation.train(JOB)).state == "interrupted"
+    federation.kill(COORDINATOR)
+    federation.start(COORDINATOR)
+    assert (await federation.resume()).state == "finished"
+    trace = bytes.fromhex(federation.jobs._journal.submitted("job").trace)
+    openings = _requests(federation, opening=True)
+    assert {request.attempt for request in openings} == {1, 2}
+    assert {request.trace for request in openings} == {trace}
+    assert len(trace) == 16
+    assert (await federation.predict(PREDICTION)).state == "finished"
+    others = {request.trace for request in _requests(federation, opening=True)} - {trace}
+    assert [len(other) for other in others] == [16]
+    assert {request.trace for request in _requests(federation, opening=False)} == {b""}
+    assert bytes_by_class(control_pb2.StepRequest(trace=trace)) == {"CONTROL": 18}
 
 
 @pytest.mark.parametrize("trace", [bytes(15), bytes(17), bytes(1_000_000)], ids=["short", "long", "longest"])
-def test_a_trace_of_another_length_is_refused(trace: bytes, tmp_path: Path) -> None:
+async def test_a_trace_of_another_length_is_refused(trace: bytes, tmp_path: Path) -> None:
     """No session opens, and the error does not repeat it."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        request = control_pb2.StepRequest(job="job", attempt=1, trace=trace)
-        request.setup.prepare.spec.CopyFrom(JOB)
-        with pytest.raises(Malformed, match=rf"a trace id has 16 bytes, not {len(trace)}$"):
-            _ = [event async for event in federation.node(PARTIES[0]).step(COORDINATOR, request)]
-        assert not federation.node(PARTIES[0])._sessions
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    request = control_pb2.StepRequest(job="job", attempt=1, trace=trace)
+    request.setup.prepare.spec.CopyFrom(JOB)
+    with pytest.raises(Malformed, match=rf"a trace id has 16 bytes, not {len(trace)}$"):
+        _ = [event async for event in federation.node(PARTIES[0]).step(COORDINATOR, request)]
+    assert not federation.node(PARTIES[0])._sessions
 
 
 def test_lines_of_json_have_the_trace_beside_the_job(

@@ -50,7 +50,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, here: World) -> Path:
         running = federation(found, here, record="received")
         assert (await running.train(spec(JOB))).state == "finished"
         assert (await running.predict(predict_request(model="job", job="ask", block=4))).state == "finished"
-        await running.close()
 
     run(main())
     return found
