@@ -28,7 +28,11 @@ class Removed(NamedTuple):
         return f"was taken out: {self.instead}"
 
 
-REMOVED: tuple[Removed, ...] = ()
+REMOVED: tuple[Removed, ...] = (
+    Removed("WorkerSettings", "key_workers", "write workers = N of processes here, and [cluster] workers = N of Ray's"),
+    Removed("Policy", "cluster_holds_key", "leave it out: no key goes to a cluster, which sums ciphertexts alone"),
+    Removed("PartyTable", "cluster_holds_key", "leave it out: no key goes to a cluster, which sums ciphertexts alone"),
+)
 
 
 def removed(where: Iterable[str], name: str) -> Removed | None:

@@ -28,7 +28,7 @@ from treetap.lattice.histogram_scheme import (
 from treetap.native.histogram_arrays import DEGREE, WORD_BYTES, ZERO_BLOCK, Reals
 from treetap.process.together import in_order, together
 from treetap.trees.slots import Slots
-from treetap.workers.engines import KeyEngine, call_all
+from treetap.workers.engines import Engine, call_all
 
 IN_FLIGHT_PER_WORKER = 2
 #: Most bytes of the words of one call and message.
@@ -52,9 +52,7 @@ class HistogramKeyHolder:
         token: names this job in the workers' memory.
     """
 
-    def __init__(
-        self, engine: KeyEngine, parameters: HistogramParameters, slots: Slots, seed: bytes, token: str
-    ) -> None:
+    def __init__(self, engine: Engine, parameters: HistogramParameters, slots: Slots, seed: bytes, token: str) -> None:
         self._engine, self.parameters, self._slots, self._seed = engine, parameters, slots, seed
         self._name = f"words/{token}"
         self._together = blocks_together(parameters, engine.workers)

@@ -57,19 +57,18 @@ class HistogramSets(ReceivedWords):
 
     def __init__(self, engine: Engine, parameters: HistogramParameters, seed: bytes, token: str) -> None:
         super().__init__(engine, parameters, f"sets/{token}")
-        self._seed, self._kept = seed, dict[int, tuple[int, int]]()
+        self._seed, self._kept = seed, dict[int, int]()  # the worker of words, by the first record
 
     async def start(self) -> None:
         """Have every worker make ready for words."""
         await call_all(self._engine, _open_words, self._name, self._parameters, self._seed)
 
-    async def add_block(self, first: int, count: int, words: bytes) -> None:
-        worker = self._due(first, count, words)
-        if worker is None:
-            await call_all(self._engine, _keep_zeros, self._name, words)
-            return
-        self._kept[first] = count, worker
-        await self._engine.call(worker, _keep, self._name, first, words)
+    async def _take(self, first: int, words: bytes) -> None:
+        self._kept[first] = self._next_worker()
+        await self._engine.call(self._kept[first], _keep, self._name, first, words)
+
+    async def _take_zeros(self, words: bytes) -> None:
+        await call_all(self._engine, _keep_zeros, self._name, words)
 
     async def answer(
         self, rows: Rows, codes: Rows, shapes: Sequence[Shape], order: Rows, noise: Ints | None = None
@@ -89,18 +88,14 @@ class HistogramSets(ReceivedWords):
             PlaintextOverflow: noise does not fit its slot.
         """
         self._check_whole()
-        agreed, columns = self._parameters, codes_of(codes, len(rows), shapes)
+        agreed = self._parameters
         if len(rows) and not (rows[0] >= 0 and rows[-1] < agreed.records and (np.diff(rows) > 0).all()):
             raise ValueError("the records of a node are not ascending numbers of records")
-        left, at, calls = left_sums(await self._cells(rows, columns, shapes), shapes), 0, []
+        columns = self._columns(codes, len(rows), shapes)
+        left = left_sums(await self._cells(rows, columns, shapes), shapes)
         if noise is not None:
             left[order] += added(agreed, noise)
-        for worker, features in enumerate(features_of(shapes, self._engine.workers)):
-            count = sum(shapes[f].sums for f in features)
-            own = columns[features.start : features.stop], shapes[features.start : features.stop]
-            calls.append(self._halves(worker, rows, *own, left[at : at + count]))
-            at += count
-        halves = [pair for of_worker in await together(*calls) for pair in of_worker]
+        halves = await self._halves(rows, columns, shapes, left)
         self.operations["additions"] += agreed.records * len(shapes)
         self.operations["hidden"] += len(order)
         self.operations["answered"] += len(order)
@@ -113,7 +108,11 @@ class HistogramSets(ReceivedWords):
         """Free the workers' memory of these words."""
         self._engine.forget(_close, self._name)
 
-    async def _cells(self, rows: Rows, columns: Codes, shapes: Sequence[Shape]) -> Words:
+    def _columns(self, codes: Rows, records: int, shapes: Sequence[Shape]) -> Any:
+        """The bins as `_cells` and `_halves` take them."""
+        return codes_of(codes, records, shapes)
+
+    async def _cells(self, rows: Rows, columns: Any, shapes: Sequence[Shape]) -> Words:
         """Sums of the words of a node's records by cell: (cells, words, 2)."""
         workers, bins = self._engine.workers, tuple(radices(shapes))
         firsts = list(self._kept)
@@ -122,7 +121,7 @@ class HistogramSets(ReceivedWords):
             (
                 first,
                 self._engine.call(
-                    self._kept[first][1],
+                    self._kept[first],
                     _sum,
                     self._name,
                     first,
@@ -140,17 +139,25 @@ class HistogramSets(ReceivedWords):
         return carried(await self._everywhere(_take, *[(sum(bins),)] * workers))
 
     async def _halves(
+        self, rows: Rows, columns: Any, shapes: Sequence[Shape], left: Words
+    ) -> list[tuple[Words, bytes]]:
+        """Both halves of the candidates of each feature. `left`: their sums of words."""
+        at, calls = 0, []
+        for worker, features in enumerate(features_of(shapes, self._engine.workers)):
+            count = sum(shapes[f].sums for f in features)
+            own = columns[features.start : features.stop], shapes[features.start : features.stop]
+            calls.append(self._halves_in(worker, rows, *own, left[at : at + count]))
+            at += count
+        return [pair for of_worker in await together(*calls) for pair in of_worker]
+
+    async def _halves_in(
         self, worker: int, rows: Rows, columns: Codes, shapes: Sequence[Shape], left: Words
     ) -> list[tuple[Words, bytes]]:
-        """Both halves of the candidates of a worker's features, of one after the other.
-
-        `left`: their sums of words.
-        """
         halves, at = [], 0
-        for features in _at_once(shapes):
+        for features in at_once(shapes):
             some = shapes[features.start : features.stop]
             await self._engine.call(worker, _begin, self._name, tuple(radices(some)))
-            for blocks, start, end, places in _groups(rows):
+            for blocks, start, end, places in groups_of(rows):
                 codes = np.ascontiguousarray(columns[features.start : features.stop, start:end])
                 await self._engine.call(worker, _place, self._name, blocks, places, codes)
                 while await self._engine.call(worker, _multiply, self._name):
@@ -163,7 +170,7 @@ class HistogramSets(ReceivedWords):
         return halves
 
 
-def _at_once(shapes: Sequence[Shape]) -> Iterator[range]:
+def at_once(shapes: Sequence[Shape]) -> Iterator[range]:
     """Neighbouring features of some cells together."""
     first, cells = 0, 0
     for feature, radix in enumerate(radices(shapes)):
@@ -175,7 +182,7 @@ def _at_once(shapes: Sequence[Shape]) -> Iterator[range]:
         yield range(first, len(shapes))
 
 
-def _groups(rows: Rows) -> Iterator[tuple[list[int], int, int, Places]]:
+def groups_of(rows: Rows) -> Iterator[tuple[list[int], int, int, Places]]:
     """Blocks that have records, as many as a transform takes: their numbers, the range of rows, places among them."""
     starts = np.searchsorted(rows, np.arange(int(rows[-1]) // DEGREE + 2 if len(rows) else 1) * DEGREE)
     counts = np.diff(starts)
@@ -187,18 +194,14 @@ def _groups(rows: Rows) -> Iterator[tuple[list[int], int, int, Places]]:
         yield some.tolist(), start, end, (rows[start:end] - closer).astype(np.uint32)
 
 
-class _Words:
-    """A worker's part: words of records, and what it sums and multiplies of one node."""
+class Products:
+    """Sums of a·I of some features' cells in a worker, over the records of one node."""
 
-    def __init__(self, agreed: HistogramParameters, seed: bytes) -> None:
-        self.agreed, self._seed = agreed, seed
-        self.words: dict[int, npt.NDArray[np.uint8]] = {}
-        self.packed_zeros = b""
-        self.zero = kernels().public(seed, ZERO_BLOCK, 1)
-        self.sums: Words | None = None
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
         self.starts, self._bins = [0], tuple[int, ...]()
         self.products = np.zeros((0, 2, DEGREE), dtype=np.uint64)
-        self._public: Reals = self.zero
+        self._public: Reals = np.zeros(0)
         self._binned, self._inside, self._next = Binned(np.zeros((0, 0), dtype=np.uint8), ()), np.zeros(0, np.uint8), 0
 
     def begin(self, bins: tuple[int, ...]) -> None:
@@ -222,6 +225,17 @@ class _Words:
         kernels().cells(self._public, self._binned, 0, range(first, end), self.products[first:end], self._inside)
         self._next = end
         return end < len(self.products)
+
+
+class _Words(Products):
+    """A worker's part: words of records, and what it sums and multiplies of one node."""
+
+    def __init__(self, agreed: HistogramParameters, seed: bytes) -> None:
+        super().__init__(seed)
+        self.agreed, self.zero = agreed, kernels().public(seed, ZERO_BLOCK, 1)
+        self.words: dict[int, npt.NDArray[np.uint8]] = {}
+        self.packed_zeros = b""
+        self.sums: Words | None = None
 
 
 def _open_words(state: dict[str, Any], name: str, agreed: HistogramParameters, seed: bytes) -> None:
@@ -271,7 +285,15 @@ def _hide(
     state: dict[str, Any], name: str, feature: int, shape: Shape, left: Words, seed: bytes, flood: bytes
 ) -> tuple[Words, bytes]:
     job: _Words = state[name]
-    agreed, products = job.agreed, job.products[job.starts[feature] : job.starts[feature + 1]]
+    return hide(state, name, job.products[job.starts[feature] : job.starts[feature + 1]], shape, left, seed, flood)
+
+
+def hide(
+    state: dict[str, Any], name: str, products: Words, shape: Shape, left: Words, seed: bytes, flood: bytes
+) -> tuple[Words, bytes]:
+    """Both halves of a feature's candidates, from the sums of a·I of its cells and the left sums of words."""
+    job: _Words = state[name]
+    agreed = job.agreed
     masks, seconds, _ = kernels().hide(left_sums(products, [shape]), job.zero, agreed.reply_bits, seed, 0)
     zeros = kernels().unpack(job.packed_zeros, agreed.words)
     firsts = kernels().answer(left, zeros, masks, agreed.flood_bits, agreed.reply_bits, flood, 0)

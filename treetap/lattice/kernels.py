@@ -20,7 +20,7 @@ from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import PARTIAL_SUMS, Parameters
 from treetap.process.signs_of_life import finish_unit
 from treetap.process.together import in_order, together
-from treetap.workers.engines import Engine, KeyEngine, call_all
+from treetap.workers.engines import Engine, call_all
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -32,7 +32,7 @@ IN_FLIGHT_PER_WORKER = 2
 class LatticeKeyHolder:
     """Encrypts and opens on an engine; `token` names this job in the workers' memory."""
 
-    def __init__(self, engine: KeyEngine, key: LatticeKey, token: str) -> None:
+    def __init__(self, engine: Engine, key: LatticeKey, token: str) -> None:
         self._engine = engine
         self._key = key
         self._name = f"lattice-owner/{token}"

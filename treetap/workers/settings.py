@@ -34,6 +34,8 @@ class ClusterConfig(Strict):
 
     address: Annotated[str, AfterValidator(_check_head)] = "auto"
     """HOST:PORT of the cluster's head, or "auto": the cluster that `ray start` has started on this machine."""
+    workers: Annotated[int, Field(ge=1, le=MOST_ON_CLUSTER)]
+    """Workers on the cluster, each with a shard of the records; at most 1,024."""
     cpus: Amount = 1.0
     """Processors that each worker reserves."""
     memory: Annotated[int, Field(gt=0)] | None = None
@@ -50,42 +52,18 @@ class WorkerSettings(Strict):
     """Workers for the arithmetic of ciphertexts and blinded identifiers."""
 
     engine: Literal["process", "ray"] = "process"
-    """Place of workers for ciphertexts: "process", on this machine; "ray", on a Ray cluster of this party (extra
-    `cluster`). The model is the same, bit for bit.
+    """Place of a feature party's sums by `scheme = "lattice"`: "process", on this machine; "ray", on a Ray cluster of
+    this party (extra `cluster`). The model is the same, bit for bit. All else is computed on this machine.
     """
-    workers: Annotated[int, Field(ge=1, le=MOST_ON_CLUSTER)] | None = None
-    """Worker processes (by default as many as processors it may use, at most 256), or with engine = "ray" actors of the
-    cluster (required, at most 1,024).
-    """
-    key_workers: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | None = None
-    """With engine = "ray": processes of this machine for all work that needs a key, an exponent or plain values; by
-    default as many as processors. None where the policy says cluster_holds_key = true.
-    """
+    workers: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | None = None
+    """Worker processes of this machine; by default as many as processors it may use, at most 256."""
     cluster: ClusterConfig | None = None
     """With "ray": the cluster."""
 
     @model_validator(mode="after")
     def _of_engine(self) -> Self:
-        if self.engine == "ray":
-            if self.workers is None:
-                raise ValueError('engine = "ray" needs workers = N, the number of workers on the cluster')
-            return self
-        if self.cluster is not None:
+        if self.engine == "ray" and self.cluster is None:
+            raise ValueError('engine = "ray" needs [cluster] with workers = N, the number of workers there')
+        if self.engine != "ray" and self.cluster is not None:
             raise ValueError('[cluster] is for engine = "ray": write that line beside workers, or leave [cluster] out')
-        if self.key_workers is not None:
-            raise ValueError('key_workers is for engine = "ray"; without it all workers hold keys: leave it out')
-        if self.workers is not None and self.workers > MOST_PROCESSES:
-            raise ValueError(
-                f'workers = {self.workers}: one machine has at most {MOST_PROCESSES}; more are for engine = "ray"'
-            )
         return self
-
-    @property
-    def cluster_workers(self) -> int:
-        """Workers on the cluster; 0 without one."""
-        return self.workers or 0 if self.engine == "ray" else 0
-
-    @property
-    def on_cluster(self) -> ClusterConfig:
-        """The cluster of `engine = "ray"`."""
-        return self.cluster or ClusterConfig()

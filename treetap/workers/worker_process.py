@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from treetap.errors import BadInput
-from treetap.process.fork_server import BOOT_S, ForkServer
+from treetap.process.fork_server import ForkServer
 from treetap.process.signs_of_life import Units, finish_unit
 from treetap.workers.calls import answer, write_answer
 
@@ -25,12 +25,11 @@ _WAITING = 1024 * 1024
 
 
 class WorkerProcess:
-    """Parent's end of one process: an `Incarnation` of a worker."""
+    """Parent's end of one process: an incarnation of a worker, from its start to its end."""
 
-    boot_s, own = BOOT_S, True
-
-    def __init__(self, forks: ForkServer, prepare: Callable[[], None], worker: int) -> None:
-        """Have it forked. `prepare` is called there before the first kernel."""
+    def __init__(self, forks: ForkServer, prepare: Callable[[], None], remedy: str, worker: int) -> None:
+        """Have it forked. `prepare` is called there before the first kernel; `remedy`: against its death."""
+        self._remedy = remedy
         file = _shared_file()
         try:
             self._units = _count_in(file)
@@ -50,17 +49,24 @@ class WorkerProcess:
 
     @property
     def name(self) -> str:
+        """Kind and place: a process by its number."""
         return f"process {self.known_pid or 'that is not forked yet'}"
 
     @property
     def units(self) -> int:
+        """Units of work that it has finished."""
         return self._units.value
 
     def alive(self) -> bool:
-        """One that is refused lives on: every call is answered with the reason."""
+        """True if the next call may go there; one that is refused lives on: every call is answered with the reason."""
         return not self._child.ended() or bool(self._child.refusal)
 
     def exchange(self, message: bytes) -> bytes:
+        """Send a call and wait for its answer; in the worker's own thread.
+
+        Raises:
+            EOFError, OSError: it has been lost.
+        """
         try:
             with _socket_of(self._child.pipe) as near:
                 _send(near, message)
@@ -71,15 +77,18 @@ class WorkerProcess:
             raise
 
     def loss(self) -> str:
+        """The end of a sentence that begins with the worker, once it has been lost: how, and what comes next."""
         self._child.ended(1.0)  # its pipe may be gone a moment before it is
         if self._child.fate:
             return f"was lost and is started again: {self._child.fate}"
-        return "died and was started again; if it dies again, run this party with fewer workers"
+        return f"died and was started again; {self._remedy}"
 
     def kill(self) -> None:
+        """Have it end at once, also in the middle of a call, which ends with an error of `exchange`; never waits."""
         self._child.kill()
 
     def end(self) -> None:
+        """Kill it, wait until it is gone, and release what this process has of it."""
         self._child.end()
 
 

@@ -323,7 +323,7 @@ def test_codes_that_are_none_of_the_columns() -> None:
         ([[0], [0]], [Shape(256, True)]),
     ):
         with pytest.raises(ValueError, match="bin"):
-            HistogramSums(InProcessEngine(), parameters, SEED, np.array(codes), shapes, "t")
+            asyncio.run(HistogramSums(InProcessEngine(), parameters, SEED, np.array(codes), shapes, "t").start())
 
 
 def test_a_value_that_does_not_fit_is_not_encrypted() -> None:

@@ -157,7 +157,7 @@ def test_products_come_in_calls_of_some_cells() -> None:
     assert calls == 100 // 15 + 1
     assert {int(cell) for cell in np.flatnonzero(job.products.any(axis=(1, 2)))} == {0, 39, 41, 99}
     shapes = [Shape(cells, False) for cells in (500, 12, 1, 600, 255, 257, 1)]
-    parts = [list(part) for part in histogram_sets._at_once(shapes)]
+    parts = [list(part) for part in histogram_sets.at_once(shapes)]
     assert parts == [[0, 1], [2], [3], [4, 5], [6]]
 
 
