@@ -10,15 +10,16 @@ from treetap.process.usage import Usage
 
 
 class ShardsHere:
-    """Memories of workers, and what each keeps. `asked`: names of kernels, by worker, in their order."""
+    """Memories of workers, and what each keeps.
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    `lost_every`: the number of calls after which a worker is lost; 0: none is. `asked`: workers with names of kernels.
+    """
+
+    def __init__(self, workers: int, lost_every: int = 0) -> None:
+        self.workers, self.lost_every, self.lost = workers, lost_every, 0
         self.memories: list[dict[str, Any]] = [{} for _ in range(workers)]
         self.kept: list[dict[str, list[bytes]]] = [{} for _ in range(workers)]
         self.asked: list[tuple[int, str]] = []
-        self.content: list[bytes] = []
-        self.lose: Callable[[int, str], bool] = lambda _worker, _kernel: False
 
     def lease(self) -> ShardsHere:
         return self
@@ -42,9 +43,8 @@ class ShardsHere:
         for worker, values in args.items():
             message = pickle.dumps((kernel, values))
             self.asked.append((worker, kernel.__name__))
-            self.content.append(message)
-            if self.lose(worker, kernel.__name__):
-                self.memories[worker] = {}
+            if self.lost_every and not len(self.asked) % self.lost_every:
+                self.memories[worker], self.lost = {}, self.lost + 1
                 for earlier in self.kept[worker].values():
                     for one in earlier:
                         self._call(worker, one)
