@@ -94,13 +94,11 @@ def run(
     if key:
         for number, message in messages.items():
             shards[number].kept.setdefault(key, []).append(message)
-    losses, bytes_sent, bytes_received = [], 0, 0
+    losses = [loss for shard in shards for loss in shard.losses]
+    traffic = sum(shard.sent for shard in shards), sum(shard.received for shard in shards)
     for shard in shards:
-        losses += shard.losses
-        bytes_sent, bytes_received = bytes_sent + shard.sent, bytes_received + shard.received
         shard.losses, shard.sent, shard.received = [], 0, 0
-    used = [(shard.used.peak_rss_mb, shard.used.cpu_seconds) for shard in shards]
-    return None if total is None else total(answers), losses, used, (bytes_sent, bytes_received)
+    return None if total is None else total(answers), losses, [shard.used for shard in shards], traffic
 
 
 def forget(state: dict[str, Any], key: str) -> None:
@@ -167,6 +165,7 @@ def _join(plan: Plan) -> None:
         )
 
     def init() -> None:
+        logging.getLogger("ray").setLevel(logging.ERROR)
         try:
             ray.init(config.address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
         except Exception as error:  # noqa: BLE001 - Ray names no types

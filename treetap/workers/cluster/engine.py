@@ -7,12 +7,14 @@ imports Ray; it speaks with the driver as with a worker process, and reads its a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from treetap.errors import BadInput, Interrupted
+from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.native import arithmetic
 from treetap.process.fork_server import ForkServer
 from treetap.process.usage import Usage
@@ -137,3 +139,20 @@ class Cluster:
         """Free the memory of all keys that begin so; do not wait for it."""
         if self._connected:
             self._driver.forget(driver.forget, key)
+
+
+async def survey(
+    config: ClusterConfig, silence_s: float, backend: arithmetic.Name, within_s: float
+) -> tuple[list[str], list[str]]:
+    """Faults and facts of a cluster before a party uses it; within `within_s` there is an answer, or a fault."""
+    try:
+        host = ClusterHost(config, silence_s, [])
+        try:
+            async with asyncio.timeout(within_s):
+                return await host.driver.lease().call(0, driver.survey, replace(host.plan, backend=backend))
+        finally:
+            await host.close()
+    except TimeoutError:
+        return [f"cluster.address: {config.address} has not said within {within_s:g} s what its nodes run"], []
+    except TreetapError as fault:
+        return [str(fault)], []
