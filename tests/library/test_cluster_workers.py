@@ -307,10 +307,12 @@ async def lose_the_head(host: ClusterHost, cluster: RayCluster) -> None:
     cluster.kill(0)
     with pytest.raises(Interrupted, match=rf"(connection to|lost with) the cluster {cluster.address}|its cluster"):
         await asyncio.wait_for(call, 30)
-    with pytest.raises(Interrupted, match=rf"{cluster.address}.* \(Connection refused\)"):
-        await of_all(host.lease(), doze, 0)
+    for _ in range(3):  # the driver may yet be about to end with its head
+        with pytest.raises(Interrupted) as caught:
+            await of_all(host.lease(), doze, 0)
+    assert re.search(rf"{cluster.address}.* \(Connection refused\)", str(caught.value))
     cluster.start_again(cpus=2)
-    for _ in range(5):  # the driver may yet be about to end with its old head
+    for _ in range(5):
         with suppress(Interrupted):
             assert await of_all(host.lease(), remember, "a", 1) == [[1], [1]]
             return

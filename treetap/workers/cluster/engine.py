@@ -58,7 +58,7 @@ class ClusterHost:
         self.driver = ProcessEngine(1, silence_s, (), forks, name=name, remedy=remedy)
         self.driver.start()
         self.nodes: list[str] = []
-        self.used: list[tuple[float, float]] = []
+        self.used = [(0.0, 0.0)] * config.workers
         self.traffic: Callable[[int, int], None] = lambda _sent, _received: None
 
     def lease(self) -> Cluster:

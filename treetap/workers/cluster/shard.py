@@ -44,7 +44,7 @@ class Shard:
         node: the address of the actor's node.
         kept: by key, calls whose effect its memory keeps.
         losses: how actors were lost, in words.
-        used: the actor's largest memory in MB, and its processor seconds.
+        used: largest memory in MB and processor seconds, of all its actors.
         sent, received: bytes to actors and from them.
     """
 
@@ -120,6 +120,7 @@ class Shard:
         self._actor = remote_class().options(**options, scheduling_strategy=bundle).remote()
         self._report = self._actor.report.remote()
         self._units, self._sign = 0, None  # the sign of life that is awaited
+        self._spent = self.used[1]  # by actors before
 
     def _begin_anew(self) -> None:
         """Have another actor do what this worker has to keep, and begin the call."""
@@ -169,8 +170,8 @@ class Shard:
         return ray.get(answer)
 
     def _note(self, signs: bytes | memoryview) -> None:
-        self._units, *used = struct.unpack(actor.SIGNS, signs)
-        self.used = (used[0], used[1])
+        self._units, peak_mb, seconds = struct.unpack(actor.SIGNS, signs)
+        self.used = max(self.used[0], peak_mb), self._spent + seconds
 
     def _how_lost(self, loss: Exception) -> str:
         """Description of the loss: of the actor alone, its node, or the head, without which there is no other one."""
