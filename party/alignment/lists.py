@@ -49,7 +49,7 @@ class BlindedLists:
         made = self._new(len(order))
         kernel: Callable[..., Any] = kernels.blind if sums is None else kernels.blind_summed
         put: Callable[[int, Any], None] = made.put if sums is None else _and_sums(made, sums)
-        await self._spread(self._secret_workers, kernel, call, len(order), "raised identifiers", put)
+        await self._spread(kernel, call, len(order), "raised identifiers", put)
         return made
 
     async def raised(

@@ -125,7 +125,9 @@ def carried(partial: Sequence[Words], axis: int = -1) -> Words:
 
     `axis`: of the two halves.
     """
-    cells: Words = np.stack(partial).sum(axis=0, dtype=np.uint64)
+    cells = partial[0].copy()
+    for more in partial[1:]:
+        cells += more
     low, high = np.moveaxis(cells, axis, 0)
     high += low >> HALF_BITS  # the kernel takes no sums over cells times workers uncarried
     cells &= (1 << HALF_BITS) - 1
