@@ -185,7 +185,7 @@ async def pipeline(key: SecretKey, slots: Slots, records: int, workers: int) -> 
     start = time.perf_counter()
     blocks = [block async for block in owner.encrypt_blocks(columns)]
     lap("encrypt all, s", start)
-    sums = EncryptedSums(engine, key.public, slots, codes, shapes, "bench")
+    sums = EncryptedSums(engine.lease(), key.public, slots, codes, shapes, "bench")
     start = time.perf_counter()
     for first, blob in blocks:
         await sums.add_block(np.arange(first, first + len(blob) // key.public.ciphertext_bytes), blob)

@@ -291,10 +291,8 @@ class _Sets:
                 await self._take(series, tree.index, node)
             sets = required(self._sets)
             before, rows = dict(sets.operations), _summed(tree, node)
-            if self._shards is not None and bins.additive:
-                codes = bins.kept  # the shards have them
-            else:
-                codes = await context.offload(partial(bins.codes, node, rows))
+            by_number = self._shards is not None and bins.additive  # the shards have them
+            codes = bins.kept if by_number else await context.offload(partial(bins.codes, node, rows))
             first, second = await sets.answer(rows, codes, shapes, columns.order(node), of_node)
             context.costs.operations.update(since(before, sets.operations))
             yield Sums(first, len(columns.candidates) * (self._parameters.words + 1), second)

@@ -203,14 +203,17 @@ class _Shard(Products):
         self.codes: Codes = np.zeros((columns, records), dtype=np.uint8)
         self.words = np.zeros((records, agreed.words * WORD_BYTES), dtype=np.uint8)
         self.places: Places = np.zeros(0, dtype=np.uint32)
-        self.columns, self.bins = np.zeros(0, dtype=np.int64), tuple[int, ...]()
+        self.columns: Any = np.zeros(0, dtype=np.int64)  # their numbers, or bins of the node's records
+        self.bins = tuple[int, ...]()
 
     def codes_of(self, features: slice, records: slice) -> Codes:
         """Bins of some of the node's records in some of its columns."""
-        if self.columns.ndim == 2:
-            return self.columns[features, records]
-        codes: Codes = self.codes[np.ix_(self.columns[features], self.places[records])]
-        return codes
+        own: Codes = (
+            self.columns[features, records]
+            if self.columns.ndim == 2
+            else self.codes[np.ix_(self.columns[features], self.places[records])]
+        )
+        return own
 
 
 _carried_products = partial(carried, axis=1)

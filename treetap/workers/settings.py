@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from treetap.names import check_address
 from treetap.strict import Strict
+
+if TYPE_CHECKING:
+    from treetap.native.arithmetic import Name
 
 #: What Ray counts by itself, and the key that reserves it; None: what a worker does not use.
 _COUNTED = {"CPU": "cluster.cpus", "memory": "cluster.memory", "GPU": None, "object_store_memory": None}
@@ -46,6 +50,35 @@ class ClusterConfig(Strict):
     """Seconds within which the cluster answers and has room for all workers; else the party ends with status 2."""
     unencrypted: bool = False
     """Permit workers on other machines although Ray does not encrypt: where the network does."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all workers of a party have in common: what they reserve, import and compute with.
+
+    `silence_s`: seconds without a finished unit of work after which one hangs.
+    """
+
+    config: ClusterConfig
+    silence_s: float
+    backend: Name
+    modules: list[str]
+
+    @property
+    def beat_s(self) -> float:
+        """Seconds between two signs of life."""
+        return min(1.0, self.silence_s / 10)
+
+    @property
+    def needs(self) -> dict[str, float]:
+        """Amounts of Ray's resources that one worker reserves."""
+        memory = {} if self.config.memory is None else {"memory": float(self.config.memory)}
+        return {"CPU": self.config.cpus, **memory, **self.config.resources}
+
+    @property
+    def needs_in_words(self) -> str:
+        """Amounts that each worker reserves, for messages."""
+        return " and ".join(f"{amount:g} {name}" for name, amount in self.needs.items())
 
 
 class WorkerSettings(Strict):

@@ -13,48 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from treetap.errors import BadInput
-from treetap.native import arithmetic
 from treetap.process.signs_of_life import finish_unit
 from treetap.workers.cluster import addresses
-from treetap.workers.settings import ClusterConfig
+from treetap.workers.settings import Plan
 
 #: Seconds between two attempts to reach the head, and beyond `cluster.start_s` until one is given up.
 RETRY_S, LATE_S = 0.2, 5.0
 #: Bytes of a call, or of its answer, that travel with the message and not by Ray's object store.
 INLINE = 8 * 2**20
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What all workers of a party have in common: what they reserve, import and compute with.
-
-    `silence_s`: seconds without a finished unit of work after which one hangs.
-    """
-
-    config: ClusterConfig
-    silence_s: float
-    backend: arithmetic.Name
-    modules: list[str]
-
-    @property
-    def beat_s(self) -> float:
-        """Seconds between two signs of life."""
-        return min(1.0, self.silence_s / 10)
-
-    @property
-    def needs(self) -> dict[str, float]:
-        """Amounts of Ray's resources that one worker reserves."""
-        memory = {} if self.config.memory is None else {"memory": float(self.config.memory)}
-        return {"CPU": self.config.cpus, **memory, **self.config.resources}
-
-    @property
-    def needs_in_words(self) -> str:
-        """Amounts that each worker reserves, for messages."""
-        return " and ".join(f"{amount:g} {name}" for name, amount in self.needs.items())
 
 
 def connect(state: dict[str, Any], plan: Plan) -> list[str]:

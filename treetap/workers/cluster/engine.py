@@ -21,9 +21,8 @@ from treetap.process.usage import Usage
 from treetap.version import install
 from treetap.workers.calls import pickled_call
 from treetap.workers.cluster import addresses, driver
-from treetap.workers.cluster.driver import Plan
 from treetap.workers.engines import Engine, ProcessEngine
-from treetap.workers.settings import ClusterConfig
+from treetap.workers.settings import ClusterConfig, Plan
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

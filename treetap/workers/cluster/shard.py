@@ -19,8 +19,8 @@ from treetap.errors import BadInput, Defect, Interrupted
 from treetap.process.signs_of_life import SilenceWatch, finish_unit
 from treetap.workers.calls import outcome_of
 from treetap.workers.cluster import actor, addresses
-from treetap.workers.cluster.driver import Plan
 from treetap.workers.cluster.report import fault_of, own_report
+from treetap.workers.settings import Plan
 
 #: Seconds that a process may take to start and import on a node, and within which one takes a connection.
 BOOT_S, ANSWER_S = 60.0, 5.0
