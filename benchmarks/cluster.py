@@ -41,7 +41,7 @@ from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sets import HistogramSets
-from treetap.lattice.histogram_shards import ShardedSets, Shards
+from treetap.lattice.histogram_shards import Shards
 from treetap.native.histogram_arrays import SEED_BYTES, WORD_BYTES
 from treetap.process.usage import measure_process
 from treetap.trees.candidates import Shape
@@ -143,7 +143,7 @@ async def tree(party: Party, engine: Engine, cluster: Cluster | None, run: Run) 
         shards = Shards(cluster, party.agreed, SEED, "bench")
         with run.part("bins"):
             await shards.start(party.codes, party.shapes)
-        sets = ShardedSets(engine, shards, party.agreed, SEED, "tree")
+        sets = shards.sets(engine, "tree")
     await sets.start()
     with run.part("words"):
         for first, count, words in party.sent():

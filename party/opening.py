@@ -85,7 +85,7 @@ class Opener:
             role = kind_of_job.role(self, context, opening)
         except BadInput as failure:
             raise failure.at(name) from None
-        if context.cluster is not None and not kind_of_job.sums_words(opening, name):
+        if context.shards is not None and not kind_of_job.sums_words(opening, name):
             log.warning(
                 "job %s is computed by the processes of %s: a cluster sums the words of scheme = %r alone",
                 request.job,
@@ -133,7 +133,7 @@ class Opener:
         costs = CostAccount(self.config.name, self.workers.usage(), self.metrics)
         job, attempt = ledger.occasion.job, ledger.occasion.attempt
         recorder = self.recorders.of(job)
-        engine, cluster = self.workers.lease()
+        engine, shards = self.workers.lease()
         by_name = {peer.name: peer for peer in peers}
         return StepContext(
             party=self.config.name,
@@ -157,7 +157,7 @@ class Opener:
             metrics=self.metrics,
             recorder=recorder,
             engine=engine,
-            cluster=cluster,
+            shards=shards,
             store=self.store.job(job),
             ledger=ledger,
             scratch=Scratch(self.config.state),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from treetap.process.usage import Usage
+from treetap.workers.engines import on
 
 
 class ShardsHere:
@@ -42,7 +43,7 @@ class ShardsHere:
         answers = []
         for worker, values in args.items():
             message = pickle.dumps((kernel, values))
-            self.asked.append((worker, kernel.__name__))
+            self.asked.append((worker, kernel.__name__ if kernel is not on else values[1].__name__))
             if self.lost_every and not len(self.asked) % self.lost_every:
                 self.memories[worker], self.lost = {}, self.lost + 1
                 for earlier in self.kept[worker].values():

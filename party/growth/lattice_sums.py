@@ -26,7 +26,6 @@ from treetap.errors import BadInput, Malformed
 from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sets import HistogramSets
-from treetap.lattice.histogram_shards import ShardedSets, ShardedSums, Shards
 from treetap.lattice.histogram_sums import HistogramSums, ReceivedWords
 from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_attempt, way_of
 from treetap.protocols.key_options import LATTICE, PAILLIER
@@ -35,8 +34,8 @@ from treetap.trees.growing_tree import Ints
 from treetap.trees.tree_bins import GlobalBins
 from treetap.wire.v2 import exchange_pb2, setup_pb2
 
-if TYPE_CHECKING:
-    from treetap.workers.cluster.engine import Cluster
+if TYPE_CHECKING:  # most parties have no cluster
+    from treetap.lattice.histogram_shards import Shards
 
 log = logging.getLogger(__name__)
 
@@ -102,21 +101,17 @@ class SumsOfWords:
         way, self._once = way_of(agreed, built_nodes(params, needs), needs), once_an_attempt(agreed, needs)
         job.sizes.words, job.sizes.nodes_per_query = agreed.words, way.nodes_per_query(agreed)
         self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)
-        if context.cluster is not None:
-            await self._start_shards(context.cluster, seed)
+        if context.shards is not None:
+            self._shards = context.shards(agreed, seed, f"{context.job}/{context.attempt}")
+            # where nodes have bins of their own, those come with each node
+            own = params.bins_per_node or job.min_cell_records
+            bins = GlobalBins(job.split_table.binned, np.arange(0 if own else len(job.split_table.columns)))
+            await self._shards.start(bins.all_codes, bins.candidates.shapes)
         if way is Way.SETS:
             self._way = _Sets(context, self._sender, agreed, seed, self._shards, once=self._once)
         else:
             assert self._noise.privacy is None  # the label holder could have a record in all nodes of a level
             self._way = _Queries(context, self._sender, agreed, seed, self._shards, keeps=keeps)
-
-    async def _start_shards(self, cluster: Cluster, seed: bytes) -> None:
-        """Hand the records' bins to the cluster; where nodes have bins of their own, those come with each node."""
-        context, job = self._context, self._job
-        of_nodes = job.sizes.params.bins_per_node or job.min_cell_records
-        bins = GlobalBins(job.split_table.binned, np.arange(0 if of_nodes else len(job.split_table.columns)))
-        self._shards = Shards(cluster, required(self._parameters), seed, f"{context.job}/{context.attempt}")
-        await self._shards.start(bins.all_codes, bins.candidates.shapes)
 
     def _hiding_of_noise(self) -> int:
         """The bits of hiding by which the lattice adds next to nothing to δ, or the most that there are; 0 without."""
@@ -219,7 +214,7 @@ class _Queries:
         self._sums = (
             HistogramSums(engine, *sizes, columns.codes, shapes, token)
             if self._shards is None
-            else ShardedSums(engine, self._shards, *sizes, columns.bins.kept, shapes, token)
+            else self._shards.sums(engine, columns.bins.kept, shapes, token)
         )
         await self._sums.start()
 
@@ -311,11 +306,10 @@ class _Sets:
         await self.close()
         context = self._context
         token = f"{context.job}/{context.attempt}/{t}/{node}"
-        sizes = self._parameters, self._seed, token
         sets = self._sets = (
-            HistogramSets(context.engine, *sizes)
+            HistogramSets(context.engine, self._parameters, self._seed, token)
             if self._shards is None
-            else ShardedSets(context.engine, self._shards, *sizes)
+            else self._shards.sets(context.engine, token)
         )
         await sets.start()
         context.progress.done, context.progress.total = 0, sets.expected

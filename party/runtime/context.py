@@ -26,7 +26,8 @@ if TYPE_CHECKING:  # types of tools that a role is given
     from party.runtime.metrics import CostAccount, PartyMetrics
     from party.runtime.outbox import Outbox
     from party.runtime.transcript_recorder import Recorder
-    from treetap.workers.cluster.engine import Cluster
+    from treetap.lattice.histogram_parameters import HistogramParameters
+    from treetap.lattice.histogram_shards import Shards
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class StepContext:
 
     `digest`: of the job, see `treetap.protocols.agreement`. `progress`: of the running step, which counts itself.
     `trial`: the job is checked and not begun, so that nothing may be drawn or charged for it.
-    `engine`: processes of this machine; `cluster`: workers that sum shards of words, where the party has a cluster.
+    `engine`: worker processes of this machine; `shards`: makes an attempt's on the party's cluster, if there is one.
     """
 
     party: str
@@ -63,7 +64,7 @@ class StepContext:
     metrics: PartyMetrics
     recorder: Recorder
     engine: Engine
-    cluster: Cluster | None
+    shards: Callable[[HistogramParameters, bytes, str], Shards] | None
     store: JobStore
     ledger: JobLedger
     scratch: Scratch

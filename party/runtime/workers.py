@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from treetap.process.usage import Usage
 from treetap.workers.engines import Engine, EngineHost, await_workers
 
 if TYPE_CHECKING:  # most parties have none
-    from treetap.workers.cluster.engine import Cluster, ClusterHost
+    from treetap.lattice.histogram_shards import Shards
+    from treetap.workers.cluster.engine import ClusterHost
 
 
 class PartyWorkers:
@@ -17,9 +20,13 @@ class PartyWorkers:
     def __init__(self, here: EngineHost, cluster: ClusterHost | None = None) -> None:
         self._here, self.cluster = here, cluster
 
-    def lease(self) -> tuple[Engine, Cluster | None]:
-        """The workers for one attempt."""
-        return self._here.lease(), None if self.cluster is None else self.cluster.lease()
+    def lease(self) -> tuple[Engine, Callable[..., Shards] | None]:
+        """The workers for one attempt, and what makes shards on the cluster."""
+        if self.cluster is None:
+            return self._here.lease(), None
+        from treetap.lattice.histogram_shards import Shards
+
+        return self._here.lease(), partial(Shards, self.cluster.lease())
 
     def usage(self) -> dict[str, Usage]:
         """Memory and time of each worker so far, by its name within the party."""

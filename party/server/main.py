@@ -39,7 +39,7 @@ GRACE_S = 2.0
 WORKER_SHARE = 0.8
 #: What workers import, without what needs an extra: imported at the start, so that no job waits for it.
 OF_WORKERS = (
-    "treetap.workers.worker_process",
+    "treetap.workers.worker",
     "treetap.additive.sums.key_holder",
     "treetap.additive.sums.tree_sums",
     "treetap.additive.sums.masked_sums",

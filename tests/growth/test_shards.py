@@ -20,7 +20,7 @@ from treetap.trees.params import BoostingParams
 
 LABEL_HOLDER = PARTIES[0]
 #: What a worker of a cluster does: it gets bins, words and members of nodes, and returns sums of both kinds.
-KERNELS = {"_open", "_take_bins", "_take_words", "_enter", "_sum", "_multiply", "_give"}
+KERNELS = {"make", "take_bins", "take_words", "enter", "sum_all", "multiply_all", "give"}
 #: Tests of features that train on a lattice, and what they are given beside a folder.
 JOBS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "queries": (

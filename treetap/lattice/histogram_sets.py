@@ -36,7 +36,7 @@ from treetap.lattice.histogram_sums import (
 from treetap.native.histogram_arrays import DEGREE, MOST_BLOCKS, SEED_BYTES, WORD_BYTES, ZERO_BLOCK, Binned, Reals
 from treetap.process.together import in_order, together
 from treetap.trees.candidates import Shape
-from treetap.workers.engines import Engine, call_all
+from treetap.workers.engines import Engine, call_all, drop, make
 
 Places = npt.NDArray[np.uint32]
 #: Cells of the columns whose products a worker has at once, unless one column has more.
@@ -61,14 +61,14 @@ class HistogramSets(ReceivedWords):
 
     async def start(self) -> None:
         """Have every worker make ready for words."""
-        await call_all(self._engine, _open_words, self._name, self._parameters, self._seed)
+        await call_all(self._engine, make, self._name, NodeSums, self._parameters, self._seed)
 
     async def _take(self, first: int, words: bytes) -> None:
         self._kept[first] = self._next_worker()
-        await self._engine.call(self._kept[first], _keep, self._name, first, words)
+        await self._on(self._kept[first], NodeSums.keep, first, words)
 
     async def _take_zeros(self, words: bytes) -> None:
-        await call_all(self._engine, _keep_zeros, self._name, words)
+        await self._on_all(NodeSums.keep_zeros, words)
 
     async def answer(
         self, rows: Rows, codes: Rows, shapes: Sequence[Shape], order: Rows, noise: Ints | None = None
@@ -106,7 +106,7 @@ class HistogramSets(ReceivedWords):
 
     async def close(self) -> None:
         """Free the workers' memory of these words."""
-        self._engine.forget(_close, self._name)
+        self._engine.forget(drop, self._name)
 
     def _columns(self, codes: Rows, records: int, shapes: Sequence[Shape]) -> Any:
         """The bins as `_cells` and `_halves` take them."""
@@ -120,10 +120,9 @@ class HistogramSets(ReceivedWords):
         calls = (
             (
                 first,
-                self._engine.call(
+                self._on(
                     self._kept[first],
-                    _sum,
-                    self._name,
+                    NodeSums.sum,
                     first,
                     (rows[start:end] - first).astype(np.uint32),
                     np.ascontiguousarray(columns[:, start:end]),
@@ -136,7 +135,7 @@ class HistogramSets(ReceivedWords):
         async with aclosing(in_order(calls, _AHEAD * workers)) as summed:
             async for _ in summed:
                 pass
-        return carried(await self._everywhere(_take, *[(sum(bins),)] * workers))
+        return carried(await self._on_all(NodeSums.take, sum(bins)))
 
     async def _halves(
         self, rows: Rows, columns: Any, shapes: Sequence[Shape], left: Words
@@ -156,16 +155,16 @@ class HistogramSets(ReceivedWords):
         halves, at = [], 0
         for features in at_once(shapes):
             some = shapes[features.start : features.stop]
-            await self._engine.call(worker, _begin, self._name, tuple(radices(some)))
+            await self._on(worker, NodeSums.begin, tuple(radices(some)))
             for blocks, start, end, places in groups_of(rows):
                 codes = np.ascontiguousarray(columns[features.start : features.stop, start:end])
-                await self._engine.call(worker, _place, self._name, blocks, places, codes)
-                while await self._engine.call(worker, _multiply, self._name):
+                await self._on(worker, NodeSums.place, blocks, places, codes)
+                while await self._on(worker, NodeSums.multiply):
                     pass
             for number, shape in enumerate(some):
                 part = np.ascontiguousarray(left[at : at + shape.sums])
                 seeds = os.urandom(SEED_BYTES), os.urandom(SEED_BYTES)
-                halves.append(await self._engine.call(worker, _hide, self._name, number, shape, part, *seeds))
+                halves.append(await self._on(worker, NodeSums.hide_own, number, shape, part, *seeds))
                 at += shape.sums
         return halves
 
@@ -194,15 +193,51 @@ def groups_of(rows: Rows) -> Iterator[tuple[list[int], int, int, Places]]:
         yield some.tolist(), start, end, (rows[start:end] - closer).astype(np.uint32)
 
 
-class Products:
-    """Sums of a·I of some features' cells in a worker, over the records of one node."""
+class NodeSums:
+    """A worker's part: words of records, and what it sums and multiplies of one node."""
 
-    def __init__(self, seed: bytes) -> None:
-        self._seed = seed
+    def __init__(self, agreed: HistogramParameters, seed: bytes) -> None:
+        self.agreed, self._seed = agreed, seed
+        self.words: dict[int, npt.NDArray[np.uint8]] = {}
+        self.packed_zeros = b""
+        self.zero = kernels().public(seed, ZERO_BLOCK, 1)
+        self.sums: Words | None = None
         self.starts, self._bins = [0], tuple[int, ...]()
         self.products = np.zeros((0, 2, DEGREE), dtype=np.uint64)
-        self._public: Reals = np.zeros(0)
+        self._public: Reals = self.zero
         self._binned, self._inside, self._next = Binned(np.zeros((0, 0), dtype=np.uint8), ()), np.zeros(0, np.uint8), 0
+
+    def keep(self, first: int, words: bytes) -> None:
+        """Keep the words of some records."""
+        self.words[first] = np.frombuffer(words, dtype=np.uint8).reshape(-1, self.agreed.words * WORD_BYTES)
+
+    def keep_zeros(self, words: bytes) -> None:
+        """Keep the next words of the block of zeros."""
+        self.packed_zeros += words
+
+    def sum(self, first: int, places: Places, codes: Codes, bins: tuple[int, ...]) -> None:
+        """Add the words of some of these records to their cells."""
+        words, binned = kernels().unpack(self.words[first][places].reshape(-1), self.agreed.words), Binned(codes, bins)
+        if self.sums is None:
+            self.sums = np.zeros((binned.cells, self.agreed.words, 2), dtype=np.uint64)
+        kernels().sum_words(words, binned, 0, self.sums)
+
+    def take(self, cells: int) -> Words:
+        """The sums of words by cell, which are forgotten."""
+        sums, self.sums = self.sums, None
+        return np.zeros((cells, self.agreed.words, 2), dtype=np.uint64) if sums is None else sums
+
+    def hide_own(self, feature: int, shape: Shape, left: Words, seed: bytes, flood: bytes) -> tuple[Words, bytes]:
+        """The same for a feature whose sums of a·I are here."""
+        return self.hide(self.products[self.starts[feature] : self.starts[feature + 1]], shape, left, seed, flood)
+
+    def hide(self, products: Words, shape: Shape, left: Words, seed: bytes, flood: bytes) -> tuple[Words, bytes]:
+        """Both halves of a feature's candidates, by the sums of a·I of its cells and the left sums of words."""
+        agreed = self.agreed
+        masks, seconds, _ = kernels().hide(left_sums(products, [shape]), self.zero, agreed.reply_bits, seed, 0)
+        zeros = kernels().unpack(self.packed_zeros, agreed.words)
+        firsts = kernels().answer(left, zeros, masks, agreed.flood_bits, agreed.reply_bits, flood, 0)
+        return firsts, kernels().write(seconds, agreed.reply_bits)
 
     def begin(self, bins: tuple[int, ...]) -> None:
         """Begin with the products of some features' cells."""
@@ -225,80 +260,3 @@ class Products:
         kernels().cells(self._public, self._binned, 0, range(first, end), self.products[first:end], self._inside)
         self._next = end
         return end < len(self.products)
-
-
-class _Words(Products):
-    """A worker's part: words of records, and what it sums and multiplies of one node."""
-
-    def __init__(self, agreed: HistogramParameters, seed: bytes) -> None:
-        super().__init__(seed)
-        self.agreed, self.zero = agreed, kernels().public(seed, ZERO_BLOCK, 1)
-        self.words: dict[int, npt.NDArray[np.uint8]] = {}
-        self.packed_zeros = b""
-        self.sums: Words | None = None
-
-
-def _open_words(state: dict[str, Any], name: str, agreed: HistogramParameters, seed: bytes) -> None:
-    state[name] = _Words(agreed, seed)
-
-
-def _keep(state: dict[str, Any], name: str, first: int, words: bytes) -> None:
-    job: _Words = state[name]
-    job.words[first] = np.frombuffer(words, dtype=np.uint8).reshape(-1, job.agreed.words * WORD_BYTES)
-
-
-def _keep_zeros(state: dict[str, Any], name: str, words: bytes) -> None:
-    job: _Words = state[name]
-    job.packed_zeros += words
-
-
-def _sum(state: dict[str, Any], name: str, first: int, places: Places, codes: Codes, bins: tuple[int, ...]) -> None:
-    job: _Words = state[name]
-    words, binned = kernels().unpack(job.words[first][places].reshape(-1), job.agreed.words), Binned(codes, bins)
-    if job.sums is None:
-        job.sums = np.zeros((binned.cells, job.agreed.words, 2), dtype=np.uint64)
-    kernels().sum_words(words, binned, 0, job.sums)
-
-
-def _take(state: dict[str, Any], name: str, cells: int) -> Words:
-    job: _Words = state[name]
-    sums, job.sums = job.sums, None
-    return np.zeros((cells, job.agreed.words, 2), dtype=np.uint64) if sums is None else sums
-
-
-def _begin(state: dict[str, Any], name: str, bins: tuple[int, ...]) -> None:
-    job: _Words = state[name]
-    job.begin(bins)
-
-
-def _place(state: dict[str, Any], name: str, blocks: Sequence[int], places: Places, codes: Codes) -> None:
-    job: _Words = state[name]
-    job.place(blocks, places, codes)
-
-
-def _multiply(state: dict[str, Any], name: str) -> bool:
-    job: _Words = state[name]
-    return job.multiply()
-
-
-def _hide(
-    state: dict[str, Any], name: str, feature: int, shape: Shape, left: Words, seed: bytes, flood: bytes
-) -> tuple[Words, bytes]:
-    job: _Words = state[name]
-    return hide(state, name, job.products[job.starts[feature] : job.starts[feature + 1]], shape, left, seed, flood)
-
-
-def hide(
-    state: dict[str, Any], name: str, products: Words, shape: Shape, left: Words, seed: bytes, flood: bytes
-) -> tuple[Words, bytes]:
-    """Both halves of a feature's candidates, from the sums of a·I of its cells and the left sums of words."""
-    job: _Words = state[name]
-    agreed = job.agreed
-    masks, seconds, _ = kernels().hide(left_sums(products, [shape]), job.zero, agreed.reply_bits, seed, 0)
-    zeros = kernels().unpack(job.packed_zeros, agreed.words)
-    firsts = kernels().answer(left, zeros, masks, agreed.flood_bits, agreed.reply_bits, flood, 0)
-    return firsts, kernels().write(seconds, agreed.reply_bits)
-
-
-def _close(state: dict[str, Any], name: str) -> None:
-    state.pop(name, None)

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from treetap.lattice.histogram_parameters import HistogramParameters
-from treetap.lattice.histogram_scheme import Words, kernels, left_sums, radices
-from treetap.lattice.histogram_sets import HistogramSets, Places, Products, at_once, groups_of, hide
-from treetap.lattice.histogram_sums import Candidates, Codes, HistogramSums, Rows, carried, codes_of
+from treetap.lattice.histogram_scheme import Words, kernels, radices
+from treetap.lattice.histogram_sets import HistogramSets, NodeSums, Places, at_once, groups_of
+from treetap.lattice.histogram_sums import Codes, Columns, HistogramSums, Rows, carried, codes_of
 from treetap.native.histogram_arrays import SEED_BYTES, WORD_BYTES, Binned
 from treetap.trees.candidates import Shape
-from treetap.workers.engines import Engine
+from treetap.workers.engines import Engine, make, on
 
 if TYPE_CHECKING:
     from treetap.workers.cluster.engine import Cluster
@@ -54,14 +54,22 @@ class Shards:
         Raises:
             ValueError: codes and shapes disagree.
         """
-        sizes = (self._parameters, self._seed, len(shapes))
-        await self._keep(_open, {w: (*sizes, first, last - first) for w, (first, last) in enumerate(self._ends)})
+        sizes = self._name, _Shard, self._parameters, self._seed, len(shapes)
+        args = {w: (*sizes, first, last - first) for w, (first, last) in enumerate(self._ends)}
+        await self._cluster.run(make, args, keep=self._name)
         step = max(1, BINS_BYTES // max(1, len(shapes)))
         for at in range(0, max(last - first for first, last in self._ends) if shapes else 0, step):
             some = [codes[first + at : min(first + at + step, last)] for first, last in self._ends]
-            await self._keep(
-                _take_bins, {w: (at, codes_of(part, len(part), shapes)) for w, part in enumerate(some) if len(part)}
-            )
+            pieces = {w: (at, codes_of(part, len(part), shapes)) for w, part in enumerate(some) if len(part)}
+            await self._keep(_Shard.take_bins, pieces)
+
+    def sums(self, engine: Engine, kept: Rows, shapes: Sequence[Shape], token: str) -> HistogramSums:
+        """Answers for queries over columns `kept` of these; see `HistogramSums`."""
+        return _Sums(self, engine, self._parameters, self._seed, kept, shapes, token)
+
+    def sets(self, engine: Engine, token: str) -> HistogramSets:
+        """Answers for sets of records. Where workers have the bins, `codes` of a node are the numbers of columns."""
+        return _Sets(self, engine, self._parameters, self._seed, token)
 
     async def take(self, first: int, words: bytes) -> None:
         """Hand the words of the next records to their shards; the first of all take the place of those before."""
@@ -71,7 +79,7 @@ class Shards:
             some = range(max(first, start), min(behind, end))
             if some:
                 args[worker] = some.start - start, words[(some.start - first) * width : (some.stop - first) * width]
-        await self._keep(_take_words, args, anew=not first)
+        await self._keep(_Shard.take_words, args, anew=not first)
 
     async def enter(self, rows: Rows | None, columns: Rows, shapes: Sequence[Shape]) -> None:
         """Begin with a node.
@@ -89,58 +97,48 @@ class Shards:
                 places = (rows[start:end] - first).astype(np.uint32)
             own = columns if columns.ndim == 1 else np.ascontiguousarray(columns[:, start:end])
             args[worker] = places, own, tuple(radices(shapes))
-        await self._keep(_enter, args, anew=True)
+        await self._keep(_Shard.enter, args, anew=True)
 
     async def words(self) -> Words:
         """Sums of the words of the node's records by cell: (cells, words, 2)."""
-        return await self._total(_sum, (), carried)
+        return await self._cluster.run(on, self._all(_Shard.sum_all), total=carried)
 
     async def products(self, shapes: Sequence[Shape]) -> AsyncIterator[Words]:
         """Sums of a·I over the node's records by cell, (cells, 2, DEGREE): those of one feature after the other."""
         for features in at_once(shapes):
-            await self._keep(
-                _multiply, dict.fromkeys(range(len(self._ends)), (features.start, features.stop)), anew=True
-            )
+            some = features.start, features.stop
+            await self._keep(_Shard.multiply_all, dict.fromkeys(range(len(self._ends)), some), anew=True)
             ends = np.cumsum([0, *radices(shapes[features.start : features.stop])]).tolist()
             for first, last in pairwise(ends):
                 pieces = [(at, min(at + CELLS_PER_ANSWER, last)) for at in range(first, last, CELLS_PER_ANSWER)]
-                yield np.concatenate([await self._total(_give, piece, _carried_products) for piece in pieces])
+                calls = [self._all(_Shard.give, *piece) for piece in pieces]
+                yield np.concatenate(
+                    [await self._cluster.run(on, call, total=partial(carried, axis=1)) for call in calls]
+                )
 
     def close(self) -> None:
         """Free the workers' memory of these records."""
         self._cluster.forget(self._name)
 
     async def _keep(
-        self, kernel: Callable[..., None], args: Mapping[int, tuple[Any, ...]], *, anew: bool = False
+        self, method: Callable[..., None], args: Mapping[int, tuple[Any, ...]], *, anew: bool = False
     ) -> None:
-        named = {worker: (self._name, *values) for worker, values in args.items()}
-        await self._cluster.run(kernel, named, keep=f"{self._name}{kernel.__name__}", anew=anew)
+        named = {worker: (self._name, method, *values) for worker, values in args.items()}
+        await self._cluster.run(on, named, keep=f"{self._name}{method.__name__}", anew=anew)
 
-    async def _total(
-        self, kernel: Callable[..., Words], args: tuple[Any, ...], total: Callable[[list[Words]], Words]
-    ) -> Words:
-        return await self._cluster.run(kernel, dict.fromkeys(range(len(self._ends)), (self._name, *args)), total=total)
+    def _all(self, *args: Any) -> dict[int, tuple[Any, ...]]:
+        return dict.fromkeys(range(len(self._ends)), (self._name, *args))
 
 
-class ShardedSums(HistogramSums):
-    """Answers for queries over columns whose bins the shards have. `kept`: their numbers among these."""
+class _Sums(HistogramSums):
+    """Columns are numbers of those whose bins the shards have."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        shards: Shards,
-        parameters: HistogramParameters,
-        seed: bytes,
-        kept: Rows,
-        shapes: Sequence[Shape],
-        token: str,
-    ) -> None:
-        super().__init__(engine, parameters, seed, kept, shapes, token)
+    def __init__(self, shards: Shards, *args: Any) -> None:
+        super().__init__(*args)
         self._shards, self._multiplied = shards, False
 
     async def start(self) -> None:
-        owned = [self._shapes[features.start : features.stop] for features in self._features]
-        await self._everywhere(_open_candidates, *((self._parameters, self._seed, shapes) for shapes in owned))
+        await self._open(np.zeros((len(self._shapes), 0), dtype=np.uint8))
         await self._shards.enter(None, self._codes, self._shapes)
 
     async def _take(self, first: int, words: bytes) -> None:
@@ -152,20 +150,16 @@ class ShardedSums(HistogramSums):
     async def _sum_products(self) -> None:
         if self._multiplied:
             return
-        feature, owners = 0, [worker for worker, features in enumerate(self._features) for _ in features]
+        own = iter([(worker, self._shapes[f]) for worker, features in enumerate(self._features) for f in features])
         async for products in self._shards.products(self._shapes):
-            await self._engine.call(owners[feature], _add_feature, self._name, products, self._shapes[feature])
-            feature += 1
+            worker, shape = next(own)
+            await self._on(worker, Columns.add, shape, products)
         self._multiplied = True
 
 
-class ShardedSets(HistogramSets):
-    """Answers for sets of records. Where shards have the bins, `codes` of an answer are numbers of their columns."""
-
-    def __init__(
-        self, engine: Engine, shards: Shards, parameters: HistogramParameters, seed: bytes, token: str
-    ) -> None:
-        super().__init__(engine, parameters, seed, token)
+class _Sets(HistogramSets):
+    def __init__(self, shards: Shards, *args: Any) -> None:
+        super().__init__(*args)
         self._shards = shards
 
     async def _take(self, first: int, words: bytes) -> None:
@@ -185,94 +179,65 @@ class ShardedSets(HistogramSets):
         halves, at = list[tuple[Words, bytes]](), 0
         async for products in self._shards.products(shapes):
             shape, worker = shapes[len(halves)], len(halves) % self._engine.workers
-            part, seeds = (
-                np.ascontiguousarray(left[at : at + shape.sums]),
-                (os.urandom(SEED_BYTES), os.urandom(SEED_BYTES)),
-            )
-            halves.append(await self._engine.call(worker, hide, self._name, products, shape, part, *seeds))
+            part = np.ascontiguousarray(left[at : at + shape.sums])
+            seeds = os.urandom(SEED_BYTES), os.urandom(SEED_BYTES)
+            halves.append(await self._on(worker, NodeSums.hide, products, shape, part, *seeds))
             at += shape.sums
         return halves
 
 
-class _Shard(Products):
-    """A worker's part: bins and words of its records, and what it sums of one node."""
+class _Shard(NodeSums):
+    """A worker's part: bins and words of all of its records, and what it sums of one node."""
 
     def __init__(self, agreed: HistogramParameters, seed: bytes, columns: int, first: int, records: int) -> None:
-        super().__init__(seed)
-        self.agreed, self.first = agreed, first
-        self.codes: Codes = np.zeros((columns, records), dtype=np.uint8)
-        self.words = np.zeros((records, agreed.words * WORD_BYTES), dtype=np.uint8)
+        super().__init__(agreed, seed)
+        self.first, self.codes = first, np.zeros((columns, records), dtype=np.uint8)
+        self.received = np.zeros((records, agreed.words * WORD_BYTES), dtype=np.uint8)
         self.places: Places = np.zeros(0, dtype=np.uint32)
         self.columns: Any = np.zeros(0, dtype=np.int64)  # their numbers, or bins of the node's records
         self.bins = tuple[int, ...]()
 
+    def take_bins(self, first: int, codes: Codes) -> None:
+        """Keep the bins (columns, n) of some records."""
+        self.codes[:, first : first + codes.shape[1]] = codes
+
+    def take_words(self, first: int, words: bytes) -> None:
+        """Keep the words of some records."""
+        some = np.frombuffer(words, dtype=np.uint8).reshape(-1, self.received.shape[1])
+        self.received[first : first + len(some)] = some
+
+    def enter(self, places: Places | None, columns: Rows, bins: tuple[int, ...]) -> None:
+        """Begin with a node; `places`: its records here, None: all."""
+        self.places = np.arange(len(self.received), dtype=np.uint32) if places is None else places
+        self.columns, self.bins = columns, bins
+
     def codes_of(self, features: slice, records: slice) -> Codes:
         """Bins of some of the node's records in some of its columns."""
-        own: Codes = (
+        codes: Codes = (
             self.columns[features, records]
             if self.columns.ndim == 2
             else self.codes[np.ix_(self.columns[features], self.places[records])]
         )
-        return own
+        return codes
 
+    def sum_all(self) -> Words:
+        """Sums of the words of the node's records by cell."""
+        width = self.agreed.words
+        sums = np.zeros((sum(self.bins), width, 2), dtype=np.uint64)
+        for at in range(0, len(self.places), UNPACKED):
+            some = slice(at, at + UNPACKED)
+            words = kernels().unpack(self.received[self.places[some]].reshape(-1), width)
+            kernels().sum_words(words, Binned(self.codes_of(slice(None), some), self.bins), 0, sums)
+        return sums
 
-_carried_products = partial(carried, axis=1)
+    def multiply_all(self, first: int, last: int) -> None:
+        """Make the sums of a·I of some features' cells."""
+        self.begin(self.bins[first:last])
+        for blocks, start, end, places in groups_of(self.places + np.int64(self.first)):
+            self.place(blocks, places, self.codes_of(slice(first, last), slice(start, end)))
+            while self.multiply():
+                pass
 
-
-def _open_candidates(
-    state: dict[str, Any], name: str, agreed: HistogramParameters, seed: bytes, shapes: Sequence[Shape]
-) -> None:
-    state[name] = Candidates(agreed, seed, shapes)
-
-
-def _add_feature(state: dict[str, Any], name: str, products: Words, shape: Shape) -> None:
-    candidates: Candidates = state[name]
-    candidates.add(left_sums(products, [shape]))
-
-
-def _open(
-    state: dict[str, Any], name: str, agreed: HistogramParameters, seed: bytes, columns: int, first: int, records: int
-) -> None:
-    state[name] = _Shard(agreed, seed, columns, first, records)
-
-
-def _take_bins(state: dict[str, Any], name: str, first: int, codes: Codes) -> None:
-    shard: _Shard = state[name]
-    shard.codes[:, first : first + codes.shape[1]] = codes
-
-
-def _take_words(state: dict[str, Any], name: str, first: int, words: bytes) -> None:
-    shard: _Shard = state[name]
-    some = np.frombuffer(words, dtype=np.uint8).reshape(-1, shard.words.shape[1])
-    shard.words[first : first + len(some)] = some
-
-
-def _enter(state: dict[str, Any], name: str, places: Places | None, columns: Rows, bins: tuple[int, ...]) -> None:
-    shard: _Shard = state[name]
-    shard.places = np.arange(len(shard.words), dtype=np.uint32) if places is None else places
-    shard.columns, shard.bins = columns, bins
-
-
-def _sum(state: dict[str, Any], name: str) -> Words:
-    shard: _Shard = state[name]
-    width = shard.agreed.words
-    sums = np.zeros((sum(shard.bins), width, 2), dtype=np.uint64)
-    for at in range(0, len(shard.places), UNPACKED):
-        some = slice(at, at + UNPACKED)
-        words = kernels().unpack(shard.words[shard.places[some]].reshape(-1), width)
-        kernels().sum_words(words, Binned(shard.codes_of(slice(None), some), shard.bins), 0, sums)
-    return sums
-
-
-def _multiply(state: dict[str, Any], name: str, first: int, last: int) -> None:
-    shard: _Shard = state[name]
-    shard.begin(shard.bins[first:last])
-    for blocks, start, end, places in groups_of(shard.places + np.int64(shard.first)):
-        shard.place(blocks, places, shard.codes_of(slice(first, last), slice(start, end)))
-        while shard.multiply():
-            pass
-
-
-def _give(state: dict[str, Any], name: str, first: int, last: int) -> Words:
-    shard: _Shard = state[name]
-    return shard.products[first:last]
+    def give(self, first: int, last: int) -> Words:
+        """The sums of a·I of some of these cells."""
+        return self.products[first:last]

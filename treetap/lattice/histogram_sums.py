@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,9 @@ from treetap.native.histogram_arrays import (
 )
 from treetap.process.together import together
 from treetap.trees.candidates import Shape
-from treetap.workers.engines import Engine, call_all
+from treetap.workers.engines import Engine, drop, make, on
 
+T = TypeVar("T")
 Rows = npt.NDArray[np.integer[Any]]
 Codes = npt.NDArray[np.uint8]
 #: Cells times blocks whose products one call adds up, some 12 µs each; candidates that one call hides, 0.1 ms each.
@@ -92,11 +93,12 @@ class ReceivedWords(ABC):
         if self._received != self.expected:
             raise Malformed(f"a query has {self._received} words, not {self.expected}")
 
-    async def _everywhere(self, kernel: Any, *args: tuple[Any, ...]) -> list[Any]:
-        """One call per argument tuple, the k-th in worker k."""
-        return await together(
-            *(self._engine.call(worker, kernel, self._name, *values) for worker, values in enumerate(args))
-        )
+    async def _on(self, worker: int, method: Callable[..., T], *args: Any) -> T:
+        """Call a method of what a worker keeps."""
+        return await self._engine.call(worker, on, self._name, method, *args)
+
+    async def _on_all(self, method: Callable[..., T], *args: Any) -> list[T]:
+        return await together(*(self._on(worker, method, *args) for worker in range(self._engine.workers)))
 
 
 def codes_of(codes: Rows, records: int, shapes: Sequence[Shape]) -> Codes:
@@ -166,16 +168,20 @@ class HistogramSums(ReceivedWords):
 
     async def start(self) -> None:
         """Hand the columns to every worker."""
-        codes = codes_of(self._codes, self._parameters.records, self._shapes)
-        await self._everywhere(
-            _open_columns,
-            *((self._parameters, self._seed, codes, self._shapes, features) for features in self._features),
+        await self._open(codes_of(self._codes, self._parameters.records, self._shapes))
+
+    async def _open(self, codes: Codes) -> None:
+        sizes = self._parameters, self._seed, codes, self._shapes
+        calls = (
+            self._engine.call(worker, make, self._name, Columns, *sizes, features)
+            for worker, features in enumerate(self._features)
         )
+        await together(*calls)
 
     async def _take(self, first: int, words: bytes) -> None:
         if not first:
-            await call_all(self._engine, _clear, self._name)
-        await self._engine.call(self._next_worker(), _add, self._name, first, words)
+            await self._on_all(Columns.clear)
+        await self._on(self._next_worker(), Columns.add_words, first, words)
 
     async def _take_zeros(self, words: bytes) -> None:
         self._zeros += words
@@ -200,7 +206,7 @@ class HistogramSums(ReceivedWords):
         left, at, calls = left_sums(await self._cells(), self._shapes), 0, []
         for worker, count in enumerate(self._counted):
             part = np.ascontiguousarray(left[at : at + count])
-            calls.append(self._engine.call(worker, _answer, self._name, part, self._zeros, os.urandom(SEED_BYTES)))
+            calls.append(self._on(worker, Columns.answer, part, self._zeros, os.urandom(SEED_BYTES)))
             at += count
         firsts, self._zeros = np.concatenate(await together(*calls)), b""
         self.operations["answered"] += len(firsts)
@@ -208,61 +214,80 @@ class HistogramSums(ReceivedWords):
 
     async def close(self) -> None:
         """Free the workers' memory of these columns."""
-        self._engine.forget(_close, self._name)
+        self._engine.forget(drop, self._name)
 
     async def _cells(self) -> Words:
         """Sums of the words that have come, by cell: (cells, words, 2)."""
-        return carried(await self._everywhere(_take, *[()] * self._engine.workers))
+        return carried(await self._on_all(Columns.summed))
 
     async def _renew(self, worker: int, seed: bytes, count: int) -> bytes:
         parts = []
         for first in range(0, count, CANDIDATES_PER_CALL):
             some = min(CANDIDATES_PER_CALL, count - first)
-            parts.append(await self._engine.call(worker, _hide, self._name, first, some, seed))
+            parts.append(await self._on(worker, Columns.hide, first, some, seed))
         return b"".join(parts)
 
     async def _sum_products(self) -> None:
         """Sums of a·I for every candidate, if they are not there yet."""
-        await together(*(self._sum_in(worker) for worker in range(self._engine.workers)))
 
-    async def _sum_in(self, worker: int) -> None:
-        while await self._engine.call(worker, _multiply, self._name):
-            pass
+        async def in_worker(worker: int) -> None:
+            while await self._on(worker, Columns.multiply):
+                pass
 
-
-class Candidates:
-    """Candidates of some features in a worker: their sums of a·I, and their u_k while these serve."""
-
-    def __init__(self, agreed: HistogramParameters, seed: bytes, shapes: Sequence[Shape]) -> None:
-        self.agreed, self.zero, count = agreed, kernels().public(seed, ZERO_BLOCK, 1), sum(s.sums for s in shapes)
-        self.candidates: Words = np.empty((count, 2, DEGREE), dtype=np.uint64)
-        self.masks: Small = np.zeros((count, DEGREE), dtype=np.int8)
-        self._made = 0
-
-    def add(self, sums: Words) -> None:
-        """Take the sums of the next feature's candidates."""
-        self.candidates[self._made : self._made + len(sums)] = sums
-        self._made += len(sums)
+        await together(*(in_worker(worker) for worker in range(self._engine.workers)))
 
 
-class _Columns(Candidates):
+class Columns:
     """A worker's part: all codes, the products of its features' cells, and the sums of a query's words."""
 
     def __init__(
         self, agreed: HistogramParameters, seed: bytes, codes: Codes, shapes: Sequence[Shape], features: range
     ) -> None:
-        own = shapes[features.start : features.stop]
-        super().__init__(agreed, seed, own)
-        self.binned, self._seed = Binned(codes, tuple(radices(shapes))), seed
+        self.agreed, self.binned, self._seed = agreed, Binned(codes, tuple(radices(shapes))), seed
         self._own = range(int(self.binned.starts[features.start]), int(self.binned.starts[features.stop]))
+        self.zero = kernels().public(seed, ZERO_BLOCK, 1)
         self.sums = np.zeros((self.binned.cells, agreed.words, 2), dtype=np.uint64)
-        cells, blocks = len(self._own), blocks_of(agreed.records)
+        own = shapes[features.start : features.stop]
+        count, cells, blocks = sum(shape.sums for shape in own), len(self._own), blocks_of(agreed.records)
+        self.candidates: Words = np.empty((count, 2, DEGREE), dtype=np.uint64)
+        self.masks: Small = np.zeros((count, DEGREE), dtype=np.int8)
+        self._made = 0
         self._public: tuple[int, Reals] = (-1, self.zero)
         self._products = np.zeros((cells, 2, DEGREE), dtype=np.uint64)
         self._at_once = max(1, PRODUCTS_PER_CALL // min(MOST_BLOCKS, blocks))
         firsts = [(block, cell) for block in range(0, blocks, MOST_BLOCKS) for cell in range(0, cells, self._at_once)]
         self._steps = iter(firsts)
         self._features = zip(own, pairwise(np.cumsum([0, *radices(own)]).tolist()), strict=True)
+
+    def add(self, shape: Shape, products: Words) -> None:
+        """Take the next feature, by the sums of a·I of its cells."""
+        sums = left_sums(products, [shape])
+        self.candidates[self._made : self._made + len(sums)] = sums
+        self._made += len(sums)
+
+    def hide(self, first: int, count: int, seed: bytes) -> bytes:
+        """Draw new u_k for some candidates; their second halves."""
+        sums, agreed = self.candidates[first : first + count], self.agreed
+        masks, halves, _ = kernels().hide(sums, self.zero, agreed.reply_bits, seed, first)
+        self.masks[first : first + count] = masks
+        return kernels().write(halves, agreed.reply_bits)
+
+    def answer(self, left: Words, zeros: bytes, seed: bytes) -> Words:
+        """First halves of all candidates under these u_k, by the left sums of words."""
+        agreed, zero = self.agreed, kernels().unpack(zeros, self.agreed.words)
+        return kernels().answer(left, zero, self.masks, agreed.flood_bits, agreed.reply_bits, seed, 0)
+
+    def clear(self) -> None:
+        """Begin with a query."""
+        self.sums[:] = 0
+
+    def add_words(self, first: int, words: bytes) -> None:
+        """Add some records' words to their cells."""
+        kernels().sum_words(kernels().unpack(words, self.agreed.words), self.binned, first, self.sums)
+
+    def summed(self) -> Words:
+        """The sums of the query's words here."""
+        return self.sums
 
     def multiply(self) -> bool:
         """Add up the products of some blocks and cells, or make of them a feature's candidates; False if all are."""
@@ -271,7 +296,7 @@ class _Columns(Candidates):
             return True
         if (feature := next(self._features, None)) is not None:
             shape, (cell, end) = feature
-            self.add(left_sums(self._products[cell:end], [shape]))
+            self.add(shape, self._products[cell:end])
             return True
         self._products, self._public = np.zeros((0, 2, DEGREE), dtype=np.uint64), (-1, self.zero)
         return False
@@ -282,54 +307,3 @@ class _Columns(Candidates):
             self._public = block, kernels().public(self._seed, block, blocks)
         cells = self._own[cell : cell + self._at_once]
         kernels().cells(self._public[1], self.binned, block, cells, self._products[cell : cell + len(cells)])
-
-
-def _open_columns(
-    state: dict[str, Any],
-    name: str,
-    agreed: HistogramParameters,
-    seed: bytes,
-    codes: Codes,
-    shapes: Sequence[Shape],
-    features: range,
-) -> None:
-    state[name] = _Columns(agreed, seed, codes, shapes, features)
-
-
-def _clear(state: dict[str, Any], name: str) -> None:
-    columns: _Columns = state[name]
-    columns.sums[:] = 0
-
-
-def _add(state: dict[str, Any], name: str, first: int, words: bytes) -> None:
-    columns: _Columns = state[name]
-    kernels().sum_words(kernels().unpack(words, columns.agreed.words), columns.binned, first, columns.sums)
-
-
-def _take(state: dict[str, Any], name: str) -> Words:
-    columns: _Columns = state[name]
-    return columns.sums
-
-
-def _multiply(state: dict[str, Any], name: str) -> bool:
-    columns: _Columns = state[name]
-    return columns.multiply()
-
-
-def _hide(state: dict[str, Any], name: str, first: int, count: int, seed: bytes) -> bytes:
-    columns: Candidates = state[name]
-    sums, agreed = columns.candidates[first : first + count], columns.agreed
-    masks, halves, _ = kernels().hide(sums, columns.zero, agreed.reply_bits, seed, first)
-    columns.masks[first : first + count] = masks
-    return kernels().write(halves, agreed.reply_bits)
-
-
-def _answer(state: dict[str, Any], name: str, left: Words, zeros: bytes, seed: bytes) -> Words:
-    columns: Candidates = state[name]
-    agreed = columns.agreed
-    zero = kernels().unpack(zeros, agreed.words)
-    return kernels().answer(left, zero, columns.masks, agreed.flood_bits, agreed.reply_bits, seed, 0)
-
-
-def _close(state: dict[str, Any], name: str) -> None:
-    state.pop(name, None)

@@ -26,8 +26,7 @@ from treetap.process.fork_server import ForkServer
 from treetap.process.together import together
 from treetap.process.usage import Usage, measure_process
 from treetap.workers.calls import make_ready
-from treetap.workers.worker import Lease, Worker
-from treetap.workers.worker_process import WorkerProcess
+from treetap.workers.worker import Lease, Worker, WorkerProcess
 
 T = TypeVar("T")
 
@@ -75,6 +74,21 @@ async def await_workers(host: EngineHost) -> None:
         Interrupted: a worker died or hung.
     """
     await call_all(host.lease(), _answer)
+
+
+def make(state: dict[str, Any], name: str, kind: Callable[..., Any], *args: Any) -> None:
+    """A kernel: have `kind(*args)` in a worker's memory by this name."""
+    state[name] = kind(*args)
+
+
+def on(state: dict[str, Any], name: str, method: Callable[..., T], *args: Any) -> T:
+    """A kernel: call a method of what a worker's memory has by this name."""
+    return method(state[name], *args)
+
+
+def drop(state: dict[str, Any], name: str) -> None:
+    """A kernel: have nothing in a worker's memory by this name any more."""
+    state.pop(name, None)
 
 
 async def call_all(engine: Engine, kernel: Callable[..., Any], *args: Any) -> None:

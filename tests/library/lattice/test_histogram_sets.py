@@ -146,7 +146,7 @@ def test_more_blocks_than_one_transform_takes_and_columns_of_many_cells(summing:
 def test_products_come_in_calls_of_some_cells() -> None:
     """No more cells and blocks at once than a call may take; columns are taken together up to a bound."""
     parameters, _ = sizes(2 * DEGREE, SHAPES)
-    job = histogram_sets._Words(parameters, SEED)
+    job = histogram_sets.NodeSums(parameters, SEED)
     job.begin((40, 60))
     job.place([0, 1], np.array([0, DEGREE], dtype=np.uint32), np.array([[39, 0], [59, 1]], dtype=np.uint8))
     with pytest.MonkeyPatch.context() as patch:

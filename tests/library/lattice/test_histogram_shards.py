@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.library.lattice.histogram_tables import SEED, SHAPES, Ints, drawn, plain_sums, sizes
+from tests.library.lattice.histogram_tables import SEED, SHAPES, Ints, drawn, sizes
 from tests.shards_here import ShardsHere
 from treetap.lattice import histogram_shards
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_scheme import radices
-from treetap.lattice.histogram_shards import ShardedSets, ShardedSums, Shards
-from treetap.lattice.histogram_sums import carried
+from treetap.lattice.histogram_shards import Shards
 from treetap.native.histogram_arrays import DEGREE
 from treetap.trees.candidates import Shape
 from treetap.workers.engines import InProcessEngine
