@@ -1,16 +1,15 @@
-"""A party's workers on a cluster of Ray against worker processes, and on two nodes against one.
+"""A feature party's sums on a lattice in shards on a cluster of Ray, beside the plain run in processes of one machine.
 
-    python benchmarks/cluster.py [--records 100000] [--columns 20] [--bins 16] [--key-bits 2048] [--trees 1] [--depth 3]
-                                 [--arithmetic auto …] [--repeat 3] [--scaling-only] [--json]
+    python benchmarks/cluster.py [--records 100000] [--columns 20] [--bins 16] [--depth 3] [--repeat 3] [--json]
+    python benchmarks/cluster.py --shards --workers 2 --records 10000000 --columns 20 --repeat 1
 
-Encrypted sums are a feature party's work: each tree's blocks of ciphertexts are added up by bin, at the root as they
-come, then on each level for one child of every node. A training has the label holder's besides, on worker processes
-in either case: it encrypts every tree's gradients, and opens the candidates. Bins are uniform; g, h and the count have
-the slots of a training. Clusters are of one machine, with a processor per node; engines take turns.
+One tree by sets: words of all records come, then one child of every node is summed, and its halves are made. Bins are
+uniform; g, h and the count have the slots of a training; words are encrypted beforehand, into a file. The label holder
+opens what was made, afterwards: runs must open to the same sums, and the root to those of the table.
 
-Overhead: two workers, wall and processor seconds of all processes, Ray's included, as a ratio to worker processes.
-Scaling: encryption beforehand, encrypted sums alone; one node with one worker against two nodes with two.
-Each of the names after --arithmetic (docs/deploy.md) does all of it in turn.
+Nodes (by default): a process, then one node of Ray with one worker, then two nodes with two; each node has a processor.
+Shards (--shards): as many processes as workers on one node. Wall and processor seconds (of the party's processes, and
+of Ray's), the largest memory of each process, and bytes between driver and workers.
 """
 
 from __future__ import annotations
@@ -21,231 +20,297 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
-from backends import add_arithmetic, backends, machine, print_machine, print_ratios
+from backends import machine, print_machine
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.ray_cluster import RayCluster, below
 from treetap import terminal
-from treetap.additive.paillier.secret_key import SecretKey
-from treetap.additive.sums.key_holder import KeyHolder
-from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.native import arithmetic
+from treetap.lattice.histogram_key_holder import HistogramKeyHolder
+from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.histogram_scheme import parameters_of
+from treetap.lattice.histogram_sets import HistogramSets
+from treetap.lattice.histogram_shards import Shards
+from treetap.native.histogram_arrays import SEED_BYTES, WORD_BYTES
+from treetap.trees.candidates import Shape
 from treetap.trees.slots import Slots, width_for
 from treetap.usage import measure_process
-from treetap.workers.cluster.engine import ClusterEngine
-from treetap.workers.engines import Engine, KeyEngine, ProcessEngine, await_workers
+from treetap.workers.cluster.engine import Cluster, ClusterHost
+from treetap.workers.engines import Engine, ProcessEngine, await_workers
 from treetap.workers.settings import ClusterConfig
 
-MODULES = ("treetap.additive.sums.key_holder", "treetap.additive.sums.tree_sums")
+KERNELS = "treetap.lattice.histogram_shards"
 LARGEST = 2**16
-SILENCE_S = 60.0
-Codes = npt.NDArray[np.uint8]
-Blocks = list[tuple[int, bytes]]
+SILENCE_S = 120.0
+SEED, QUERY = bytes(SEED_BYTES), bytes([1] * SEED_BYTES)
+Ints = npt.NDArray[np.int64]
+#: First and second halves of a node.
+Halves = tuple[bytes, bytes]
 
 
-class Federation:
-    """Bins of a feature party's columns, and the label holder's columns of one tree."""
+class Party:
+    """A feature party's bins, and the words of one tree."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
+    def __init__(self, given: argparse.Namespace, words: IO[bytes]) -> None:
         rng = np.random.default_rng(0)
-        self.codes: Codes = rng.integers(0, given.bins, (given.records, given.columns)).astype(np.uint8)
-        self.shapes = [(given.bins, False)] * given.columns
+        self.codes = rng.integers(0, given.bins, (given.records, given.columns), dtype=np.uint8)
+        self.shapes = [Shape(given.bins, False)] * given.columns
+        self.depth, self.words = given.depth, words
         width = width_for(given.records, LARGEST)
         self.slots = Slots((width, width, width_for(given.records, 1)))
-        g, h = rng.integers(-LARGEST, LARGEST, given.records), rng.integers(0, LARGEST, given.records)
-        self.columns = [g, h, np.ones(given.records, dtype=np.int64)]
-        self.depth = given.depth
+        self.candidates = sum(shape.sums for shape in self.shapes)
+        sizes = given.bins, self.candidates, 2**given.depth
+        self.agreed: HistogramParameters = parameters_of(given.records, self.slots, *sizes, 1)
 
-    def levels(self) -> Iterator[list[npt.NDArray[np.int64]]]:
-        """Nodes to be summed below the root: the smaller child of each, split at random."""
-        rng = np.random.default_rng(1)
-        nodes = [np.arange(len(self.codes))]
+    def values(self) -> Ints:
+        """g, h and counts of all records."""
+        rng, records = np.random.default_rng(2), len(self.codes)
+        g, h = rng.integers(-LARGEST, LARGEST, records), rng.integers(0, LARGEST, records)
+        return np.stack([g, h, np.ones(records, dtype=np.int64)], axis=1)
+
+    def nodes(self) -> Iterator[Ints]:
+        """Those that are summed: the root, and below one child of every node, split at random."""
+        rng, rows = np.random.default_rng(1), np.arange(len(self.codes))
+        nodes = [rows]
+        yield rows
         for _ in range(self.depth - 1):
-            halves = [np.array_split(rng.permutation(rows), 2) for rows in nodes]
-            nodes = [np.sort(half) for pair in halves for half in pair]
-            yield nodes[::2]
+            goes_left = [rng.random(len(here)) < 0.5 for here in nodes]
+            nodes = [part for here, left in zip(nodes, goes_left, strict=True) for part in (here[left], here[~left])]
+            yield from nodes[::2]
+
+    async def encrypt(self, holder: HistogramKeyHolder) -> None:
+        """Write the words of one tree."""
+        await holder.start()
+        async for _, _, words in holder.encrypt(self.values(), QUERY):
+            self.words.write(words)
+
+    def sent(self) -> Iterator[tuple[int, int, bytes]]:
+        """The words, as messages bring them."""
+        self.words.seek(0)
+        width, records = self.agreed.words * WORD_BYTES, self.agreed.records
+        for start, end in ((0, records), (records, records + 4096)):
+            for first in range(start, end, 2**20 // width):
+                count = min(2**20 // width, end - first)
+                yield first, count, self.words.read(count * width)
 
 
-async def sums(engine: Engine, table: Federation, key: SecretKey, blocks: Blocks) -> list[bytes]:
-    """A feature party's work for one tree; returns what it sends, by level."""
-    width = key.public.ciphertext_bytes
-    adder = EncryptedSums(engine, key.public, table.slots, table.codes, table.shapes, "bench")
-    permutation = np.arange(adder.n_candidates)
-    try:
-        for start, blob in blocks:
-            await adder.add_block(np.arange(start, start + len(blob) // width), blob)
-        sent = [await adder.candidates(None, permutation)]
-        sent += [await adder.candidates(nodes, permutation) for nodes in table.levels()]
-    finally:
-        await adder.close()
-    return sent
+@dataclass
+class Run:
+    """One tree: seconds by part, the largest memory of processes in MB, and bytes to and from workers by part."""
 
+    engine: str
+    wall: dict[str, float] = field(default_factory=dict)
+    cpu: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, float] = field(default_factory=dict)
+    traffic: dict[str, list[int]] = field(default_factory=dict)
 
-async def training(engine: Engine, keys: KeyEngine, table: Federation, key: SecretKey, trees: int) -> None:
-    """Both parties' work for some trees."""
-    for _ in range(trees):
-        owner = KeyHolder(keys, key, table.slots, "short-exponent", "bench")
-        await owner.start()
-        blocks = [block async for block in owner.encrypt_blocks(table.columns)]
-        sent = await sums(engine, table, key, blocks)
-        candidates = len(table.codes[0]) * (table.shapes[0][0] - 1)
-        for level, packed in enumerate(sent):
-            await owner.open(packed, candidates * max(1, 2 ** (level - 1)))
-        await owner.close()
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Measure what happens inside, in all processes below this one."""
+        wall, cpu = time.perf_counter(), _processor_s()
+        self.traffic[name] = [0, 0]
+        self._part = name
+        yield
+        self.wall[name], self.cpu[name] = time.perf_counter() - wall, _processor_s() - cpu
 
-
-class Seconds:
-    """Wall and processor seconds of a stretch; processors of this process and of all below it."""
-
-    def __init__(self) -> None:
-        self.wall = self.cpu = 0.0
-
-
-@contextmanager
-def measured() -> Iterator[Seconds]:
-    """Measure what happens inside."""
-    found = Seconds()
-    wall, cpu = time.perf_counter(), _processor_s()
-    yield found
-    found.wall, found.cpu = time.perf_counter() - wall, _processor_s() - cpu
+    def count(self, sent: int, received: int) -> None:
+        """Note bytes to workers and from them."""
+        self.traffic[self._part][0] += sent
+        self.traffic[self._part][1] += received
 
 
 def _processor_s() -> float:
     return sum(measure_process(pid).cpu_seconds for pid in (os.getpid(), *below(os.getpid())))
 
 
-async def overhead(given: argparse.Namespace, table: Federation, key: SecretKey) -> list[dict[str, Any]]:
-    """Pairs of runs on two worker processes and on two actors."""
+async def tree(party: Party, engine: Engine, cluster: Cluster | None, run: Run) -> list[Halves]:
+    """Sum one tree; returns the halves of its nodes."""
+    made, order, shards = list[Halves](), np.arange(party.candidates), None
+    if cluster is None:
+        sets = HistogramSets(engine, party.agreed, SEED, "tree")
+    else:
+        shards = Shards(cluster, party.agreed, SEED, "bench")
+        with run.part("bins"):
+            await shards.start(party.codes, party.shapes)
+        sets = shards.sets(engine, "tree")
+    await sets.start()
+    with run.part("words"):
+        for first, count, words in party.sent():
+            await sets.add_block(first, count, words)
+    with run.part("sums"):
+        for rows in party.nodes():
+            codes = party.codes[rows] if cluster is None else np.arange(len(party.shapes))
+            made.append(await sets.answer(rows, codes, party.shapes, order))
+    await sets.close()
+    if shards is not None:
+        shards.close()
+    return made
+
+
+@asynccontextmanager
+async def processes(number: int) -> AsyncIterator[Engine]:
+    """Worker processes of this machine."""
+    engine = ProcessEngine(number, SILENCE_S, (KERNELS,))
+    engine.start()
+    try:
+        await await_workers(engine)
+        yield engine.lease()
+    finally:
+        await engine.close()
+
+
+async def plain(given: argparse.Namespace, party: Party, workers: int) -> list[tuple[Run, list[Halves]]]:
+    """Trees summed by processes of this machine."""
     runs = []
-    keys = ProcessEngine(2, SILENCE_S, MODULES)
-    keys.start()
-    with RayCluster(nodes=2) as cluster:
-        engines: dict[str, ProcessEngine | ClusterEngine] = {
-            "process": ProcessEngine(2, SILENCE_S, MODULES),
-            "ray": ClusterEngine(ClusterConfig(address=cluster.address), 2, SILENCE_S, MODULES),
-        }
-        try:
-            for engine in engines.values():
-                engine.start()
-                await await_workers(engine)
-            blocks = await encrypted(keys.lease(), table, key)
-            for _ in range(given.repeat):
-                sent = {}
-                for name, engine in engines.items():
-                    with measured() as alone:
-                        sent[name] = await sums(engine.lease(), table, key, blocks)
-                    runs.append({"what": "sums", "engine": name, "wall_s": alone.wall, "cpu_s": alone.cpu})
-            for name, engine in engines.items():
-                with measured() as whole:
-                    await training(engine.lease(), keys.lease(), table, key, given.trees)
-                runs.append({"what": "training", "engine": name, "wall_s": whole.wall, "cpu_s": whole.cpu})
-        finally:
-            for engine in (*engines.values(), keys):
-                await engine.close()
+    async with processes(workers) as engine:
+        for _ in range(given.repeat):
+            run = Run(f"{workers} process{'es' if workers > 1 else ''}")
+            made = await tree(party, engine, None, run)
+            run.memory = _memory()
+            runs.append((run, made))
     return runs
 
 
-async def encrypted(keys: KeyEngine, table: Federation, key: SecretKey) -> Blocks:
-    """All ciphertexts of one tree."""
-    owner = KeyHolder(keys, key, table.slots, "short-exponent", "beforehand")
-    await owner.start()
-    blocks = [block async for block in owner.encrypt_blocks(table.columns)]
-    await owner.close()
-    return blocks
-
-
-async def scaling(given: argparse.Namespace, table: Federation, key: SecretKey) -> list[dict[str, Any]]:
-    """Encrypted sums on one node and on two."""
-    keys = ProcessEngine(2, SILENCE_S, MODULES)
-    keys.start()
-    blocks = await encrypted(keys.lease(), table, key)
-    await keys.close()
+async def sharded(given: argparse.Namespace, party: Party, nodes: int, workers: int) -> list[tuple[Run, list[Halves]]]:
+    """Trees summed in shards on nodes of this machine, of as many processors as workers."""
     runs = []
-    with RayCluster(nodes=1) as cluster:
-        for nodes in (1, 2):
-            if nodes == 2:
-                cluster.add()
-            engine = ClusterEngine(ClusterConfig(address=cluster.address), nodes, SILENCE_S, MODULES)
-            engine.start()
+    with RayCluster(nodes=nodes, cpus=workers // nodes) as ray:
+        async with processes(workers) as engine:
+            host = ClusterHost(ClusterConfig(address=ray.address, workers=workers), SILENCE_S, [KERNELS])
             try:
-                await await_workers(engine)
+                await host.lease().connect()
                 for _ in range(given.repeat):
-                    with measured() as alone:
-                        await sums(engine.lease(), table, key, blocks)
-                    runs.append({"what": "scaling", "nodes": nodes, "wall_s": alone.wall, "cpu_s": alone.cpu})
+                    run = Run(f"{nodes} node{'s' if nodes > 1 else ''}, {workers} worker{'s' if workers > 1 else ''}")
+                    host.traffic = run.count
+                    made = await tree(party, engine, host.lease(), run)
+                    run.memory = _memory()
+                    runs.append((run, made))
             finally:
-                await engine.close()
+                await host.close()
     return runs
 
 
-def medians(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per comparison: both medians and their ratio, of wall and of processor seconds."""
-    rows = []
-    for what, by, one, other in (
-        ("sums", "engine", "process", "ray"),
-        ("training", "engine", "process", "ray"),
-        ("scaling", "nodes", 1, 2),
-    ):
-        for figure in ("wall_s", "cpu_s"):
-            first, second = (
-                [run[figure] for run in runs if run["what"] == what and run[by] == which] for which in (one, other)
-            )
-            if first and second:
-                a, b = statistics.median(first), statistics.median(second)
-                ratio = a / b if what == "scaling" else b / a
-                rows.append({"what": what, "figure": figure, str(one): a, str(other): b, "ratio": ratio})
-    return rows
+def _memory() -> dict[str, float]:
+    """Largest resident memory of this process and of all below, by what they are."""
+    found = dict[str, float]()
+    for pid in (os.getpid(), *below(os.getpid())):
+        peak = measure_process(pid).peak_rss_mb
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            mapped = Path(f"/proc/{pid}/maps").read_text()
+        except OSError:  # it has ended
+            continue
+        if command.startswith("ray::WorkerActor"):
+            name = "worker on the cluster"
+        elif any(word in command for word in ("tests.ray_cluster", "site-packages/ray/", "ray::")):
+            name = "Ray's own"
+        elif pid == os.getpid():
+            name = "party"
+        elif "_raylet.so" in mapped:
+            name = "driver"
+        else:
+            name = "worker process or fork server"
+        found[f"{name} {sum(other.startswith(name) for other in found)}"] = peak
+    return found
 
 
-def report(rows: list[dict[str, Any]]) -> None:
-    """The medians for a person."""
-    table = Table(
-        "arithmetic", "what", "seconds", "process, or 1 node", "ray, or 2 nodes", "ray : process, or 1 : 2 nodes"
-    )
-    for row in rows:
-        backend, what, figure, first, second, ratio = row.values()
-        table.add_row(backend, what, figure, f"{first:.2f}", f"{second:.2f}", f"{ratio:.3f}")
+async def opened(party: Party, holder: HistogramKeyHolder, made: list[Halves]) -> list[Ints]:
+    """The sums of all nodes."""
+    sums = []
+    for firsts, seconds in made:
+        await holder.keep_second_halves("bench", seconds, party.candidates)
+        sums.append(await holder.open("bench", firsts, party.candidates, QUERY))
+    return sums
+
+
+def check(party: Party, found: list[list[Ints]]) -> None:
+    """Compare the sums of all runs with each other, and those of the root's first column with the table's."""
+    values, bins = party.values(), party.shapes[0].n_bins
+    cells = [np.bincount(party.codes[:, 0], weights=column, minlength=bins) for column in values.T]
+    left = np.cumsum(np.array(cells).astype(np.int64), axis=1)[:, :-1].T
+    assert np.array_equal(found[0][0][: bins - 1], left), "the root's sums are not the table's"
+    for sums in found[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(found[0], sums, strict=True)), "runs differ"
+
+
+async def measure(given: argparse.Namespace) -> list[Run]:
+    """All runs, whose sums are checked."""
+    runs = list[tuple[Run, list[Halves]]]()
+    with tempfile.TemporaryFile() as words:
+        party = Party(given, words)
+        async with processes(2) as keys:
+            holder = HistogramKeyHolder(keys, party.agreed, party.slots, SEED, "bench")
+            await party.encrypt(holder)
+        if given.shards:
+            runs += await plain(given, party, given.workers)
+            runs += await sharded(given, party, 1, given.workers)
+        else:
+            runs += await plain(given, party, 1)
+            runs += await sharded(given, party, 1, 1)
+            runs += await sharded(given, party, 2, 2)
+        async with processes(2) as keys:
+            holder = HistogramKeyHolder(keys, party.agreed, party.slots, SEED, "bench")
+            await holder.start()
+            check(party, [await opened(party, holder, made) for _, made in runs])
+    return [run for run, _ in runs]
+
+
+def report(runs: list[Run]) -> None:
+    """Medians by engine, for a person."""
+    table = Table("engine", "part", "wall s", "CPU s", "MB to workers", "MB from workers")
+    engines = list(dict.fromkeys(run.engine for run in runs))
+    for engine in engines:
+        own = [run for run in runs if run.engine == engine]
+        for part in own[0].wall:
+            wall, cpu = (statistics.median(getattr(run, figure)[part] for run in own) for figure in ("wall", "cpu"))
+            sent, received = (f"{bytes_ / 1e6:.1f}" if bytes_ else "" for bytes_ in own[0].traffic[part])
+            table.add_row(engine, part, f"{wall:.2f}", f"{cpu:.2f}", sent, received)
     terminal.out.print(table)
+    totals = {
+        engine: [
+            statistics.median(sum(getattr(run, figure).values()) for run in runs if run.engine == engine)
+            for figure in ("wall", "cpu")
+        ]
+        for engine in engines
+    }
+    for engine in engines[1:]:
+        wall, cpu = (b / a for a, b in zip(totals[engines[0]], totals[engine], strict=True))
+        print(f"{engine} : {engines[0]}: wall {wall:.3f}, CPU {cpu:.3f}")
+    memory = Table("engine", "process", "largest MB")
+    for engine in engines:
+        last = [run for run in runs if run.engine == engine][-1]
+        for name, peak in last.memory.items():
+            memory.add_row(engine, name, f"{peak:.0f}")
+    terminal.out.print(memory)
 
 
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("records", 100_000), ("columns", 20), ("bins", 16), ("key-bits", 2048)):
+    for name, default in (("records", 100_000), ("columns", 20), ("bins", 16), ("depth", 3), ("repeat", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    for name, default in (("trees", 1), ("depth", 3), ("repeat", 3)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    add_arithmetic(parser, ["auto"])
-    parser.add_argument("--scaling-only", action="store_true")
+    parser.add_argument("--shards", action="store_true")
+    parser.add_argument("--workers", type=int, default=2, help="with --shards")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
-    held, table = SecretKey.generate(given.key_bits).for_worker(), Federation(given)
-    runs: list[dict[str, Any]] = []
-    rows: list[dict[str, Any]] = []
-    for backend in backends(given.arithmetic):
-        arithmetic.use(backend)
-        key = SecretKey.from_worker(held)
-        more = [] if given.scaling_only else asyncio.run(overhead(given, table, key))
-        more += asyncio.run(scaling(given, table, key))
-        rows += [{"arithmetic": backend, **row} for row in medians(more)]
-        runs += [{"arithmetic": backend, **run} for run in more]
+    runs = asyncio.run(measure(given))
     if given.as_json:
-        print(json.dumps({**vars(given), **machine(given.arithmetic), "medians": rows, "runs": runs}, indent=1))
+        kept = [{key: value for key, value in vars(run).items() if not key.startswith("_")} for run in runs]
+        print(json.dumps({**vars(given), **machine(["auto"]), "runs": kept}, indent=1))
     else:
-        print_machine(given.arithmetic)
-        report(rows)
-        told = [{**run, "on": run.get("engine") or f"nodes {run['nodes']}"} for run in runs]
-        print_ratios(told, ("what", "on"), {"wall": "wall_s", "CPU": "cpu_s"})
+        print_machine(["auto"])
+        report(runs)
 
 
 if __name__ == "__main__":

@@ -164,26 +164,26 @@ async def pipeline(key: SecretKey, slots: Slots, records: int, workers: int) -> 
     start = time.perf_counter()
     engine = ProcessEngine(workers, 20.0)
     engine.start()
-    await asyncio.gather(*(engine.call(worker, swallow, b"") for worker in range(workers)))
+    await asyncio.gather(*(engine.lease().call(worker, swallow, b"") for worker in range(workers)))
     lap("workers started, s", start)
     figures["idle worker, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
     data = bytes(30_000 * key.public.ciphertext_bytes)
     start = time.perf_counter()
-    await engine.call(0, swallow, data)
+    await engine.lease().call(0, swallow, data)
     lap("ship 30,000 ciphertexts to a worker, s", start)
     figures["after that, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
     rng = np.random.default_rng(1)
     one = 1 << FRACTION_BITS
     columns = [rng.integers(-one, one, records), rng.integers(0, one, records), np.ones(records, dtype=np.int64)]
     codes, shapes = tables(records)["10 of 32 bins"]
-    owner = KeyHolder(engine, key, slots, "short-exponent", "bench")
+    owner = KeyHolder(engine.lease(), key, slots, "short-exponent", "bench")
     start = time.perf_counter()
     await owner.start()
     lap("owner started, s", start)
     start = time.perf_counter()
     blocks = [block async for block in owner.encrypt_blocks(columns)]
     lap("encrypt all, s", start)
-    sums = EncryptedSums(engine, key.public, slots, codes, shapes, "bench")
+    sums = EncryptedSums(engine.lease(), key.public, slots, codes, shapes, "bench")
     start = time.perf_counter()
     for first, blob in blocks:
         await sums.add_block(np.arange(first, first + len(blob) // key.public.ciphertext_bytes), blob)

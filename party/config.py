@@ -142,11 +142,8 @@ class PartyConfig(WorkerSettings, Relayed):
 
     @property
     def processes(self) -> int:
-        """Workers that are processes here: all, those for keys, or none where the policy has the cluster hold keys."""
-        if self.engine == "ray" and self._policy.cluster_holds_key:
-            return 0
-        asked = self.workers if self.engine == "process" else self.key_workers
-        return asked or len(os.sched_getaffinity(0))
+        """Worker processes of this machine."""
+        return self.workers or len(os.sched_getaffinity(0))
 
     def addresses(self) -> dict[str, str]:
         served = self.serve
@@ -220,15 +217,6 @@ class PartyConfig(WorkerSettings, Relayed):
             return own
         return replace(own, xi=policy.max_leakage if own.xi is None else min(own.xi, policy.max_leakage))
 
-    def check_key_workers(self) -> None:
-        """Raise `ConfigError` if there are workers for keys, which the policy has the cluster hold."""
-        if self.key_workers is not None and self._policy.cluster_holds_key:
-            raise ConfigError(
-                f"{self.name}'s policy says cluster_holds_key = true, so that no process here holds a key: leave "
-                "key_workers out, or that line of the policy",
-                party=self.name,
-            )
-
     def check_withdrawing(self) -> None:
         """Raise `ConfigError` if the policy withdraws sets and the defences do not go with that."""
         limit, policy = self.defences.id_lmid, self._policy
@@ -294,7 +282,6 @@ def read(path: Path) -> PartyConfig:
         config = config.under(load(base / config.policy_file, Policy))
     config.check_apart()
     config.check_withdrawing()
-    config.check_key_workers()
     return config
 
 

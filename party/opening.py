@@ -33,7 +33,7 @@ from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused, TreetapError
 from treetap.protocols.agreement import attempt_digest, job_digest
 from treetap.protocols.job_spec import check_spec, continued_from, params_of, rows_of_training, sent_in_training
-from treetap.protocols.key_options import KeyKind
+from treetap.protocols.key_options import LATTICE, KeyKind
 from treetap.protocols.libraries import require_library
 from treetap.protocols.messages import Members, MessageRow, members_of
 from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
@@ -84,6 +84,13 @@ class Opener:
             role = kind_of_job.role(self, context, opening)
         except BadInput as failure:
             raise failure.at(name) from None
+        if context.shards is not None and not kind_of_job.sums_words(opening, name):
+            log.warning(
+                "job %s is computed by the processes of %s: a cluster sums the words of scheme = %r alone",
+                request.job,
+                name,
+                LATTICE,
+            )
         context.costs.begin(request.job, request.attempt, request.trace.hex())
         context.mailbox.expect(expected_of(kind_of_job.rows(opening), name, role.sizes))
         owed = [] if kind_of_job.charges_itself else [kind_of_job.charged]
@@ -124,7 +131,7 @@ class Opener:
         costs = CostAccount(self.config.name, self.workers.usage(), self.metrics)
         job, attempt = ledger.occasion.job, ledger.occasion.attempt
         recorder = self.recorders.of(job)
-        engine, key_engine = self.workers.lease()
+        engine, shards = self.workers.lease()
         by_name = {peer.name: peer for peer in peers}
         return StepContext(
             party=self.config.name,
@@ -148,7 +155,7 @@ class Opener:
             metrics=self.metrics,
             recorder=recorder,
             engine=engine,
-            key_engine=key_engine,
+            shards=shards,
             store=self.store.job(job),
             ledger=ledger,
             scratch=Scratch(self.config.state),
@@ -187,6 +194,10 @@ class Kind(ABC, Generic[Content]):
     def table(self, opening: Content) -> str:
         """The name of the table that each party uses."""
 
+    def sums_words(self, opening: Content, party: str) -> bool:  # noqa: ARG002 - most kinds do not
+        """True if the party sums words of a lattice."""
+        return False
+
     @abstractmethod
     def check_partners(self, ledger: JobLedger, opening: Content) -> None:
         """Raise `Refused` if the limits on a partner forbid the job."""
@@ -214,6 +225,9 @@ class _Training(Kind[setup_pb2.Prepare]):
 
     def members(self, opening: setup_pb2.Prepare, coordinator: str) -> Members:
         return members_of(opening.spec, coordinator)
+
+    def sums_words(self, opening: setup_pb2.Prepare, party: str) -> bool:
+        return KeyKind.of(opening.spec).on_lattice and party != opening.spec.aggregator
 
     def table(self, opening: setup_pb2.Prepare) -> str:
         return opening.spec.table

@@ -140,8 +140,6 @@ class Policy(Strict):
     """Of a label holder: take part where a feature party's sums have noise (`column_privacy`), which worsens models."""
     withheld_spaces: bool = False
     """Feature party: take part with `instance_spaces = "withheld"`, without knowing how few records a sum is about."""
-    cluster_holds_key: bool = False
-    """With `engine = "ray"`: keys and plain values go to the cluster too, whose operator can read them."""
     limits: Limits = Limits()
     """Limits on the parameters of trainings."""
     partners: dict[ProcessName | Literal["*"], Partner] = {}

@@ -1,9 +1,8 @@
-"""Search for secrets by content in all that a cluster holds: object stores, memory of actors, logs."""
+"""Search for secrets by content in the memory of processes; the actors of a cluster."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.ray_cluster import RayCluster
@@ -44,52 +43,6 @@ def actors(cluster: RayCluster) -> list[int]:
         if parent in raylets and command.startswith(b"ray::WorkerActor"):
             found.append(int(folder.name))
     return sorted(found)
-
-
-def held_by(cluster: RayCluster, forms: Mapping[bytes, str]) -> dict[str, set[str]]:
-    """Place (kind of memory) → what of the forms is there."""
-    places = {
-        "object store": _stores(cluster),
-        "memory of an actor": (chunk for pid in actors(cluster) for chunk in _memory(pid)),
-        "log": (path.read_bytes() for path in cluster.folder.rglob("*") if path.is_file()),
-    }
-    return {place: _found(chunks, forms) for place, chunks in places.items()}
-
-
-def _found(chunks: Iterable[bytes], forms: Mapping[bytes, str]) -> set[str]:
-    return {name for chunk in chunks for form, name in forms.items() if form in chunk}
-
-
-def _stores(cluster: RayCluster) -> Iterator[bytes]:
-    """The object stores: files in memory, which only their processes still name."""
-    for pids in cluster.pids:
-        seen = False
-        for link in Path(f"/proc/{pids['raylet']}/fd").iterdir():
-            try:
-                if "plasma" not in os.readlink(link):
-                    continue
-                with link.open("rb") as file:
-                    yield from _written(file.fileno())
-            except OSError:
-                continue
-            seen = True
-        assert seen, "a node's object store was not found"
-
-
-def _written(file: int) -> Iterator[bytes]:
-    """The parts of a sparse file that were ever written, which overlap where they are cut."""
-    end = os.fstat(file).st_size
-    at = 0
-    while at < end:
-        try:
-            at = os.lseek(file, at, os.SEEK_DATA)
-        except OSError:  # a hole to the end
-            return
-        until = os.lseek(file, at, os.SEEK_HOLE)
-        while at < until:
-            yield os.pread(file, min(CHUNK, until - at), at)
-            at += STEP
-        at = until
 
 
 def held_in(pid: int, forms: Iterable[bytes]) -> set[bytes]:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import gc
 import importlib
+import multiprocessing
 import os
 import pkgutil
 import runpy
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any, TextIO
 
 from tests import forks
 from treetap import logs
 from treetap.additive.residues import fixed_base
-from treetap.process.children import settle
+from treetap.process.limits import keep_memory_private, leave_to_parent
 
 #: What every command gets, and what is imported must find: some of it looks at the environment.
 ENVIRONMENT = {"COLUMNS": "200", "TERM": "dumb"}
@@ -86,8 +88,18 @@ def child(
 ) -> None:
     """Be a process that such a server has forked: a worker, or a reader of tables."""
     _become(folder, environment, streams)
-    settle()
+    leave_to_parent()
+    keep_memory_private()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     target(pipe, *descriptors, *args)
+
+
+def _end_with_parent() -> None:
+    """Leave at once when the parent is gone, killed or not."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
 
 
 def _treetap(words: Sequence[str]) -> None:

@@ -36,7 +36,7 @@ from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
-from treetap.workers.engines import EngineHost, InProcessEngine, KeyEngineHost
+from treetap.workers.engines import EngineHost, InProcessEngine
 
 __all__ = ["COORDINATOR", "LIFE", "Deadlock", "Faults", "Federation", "Message", "run"]
 
@@ -169,8 +169,8 @@ class Federation:
     with `key`; `y` is the label, `w` the weight.
     `encode`: its columns of text; `drop_constant`: all parties train without constant columns; `serve`: party → whom it
     answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means; `engine`: party → what
-    computes for it, `key_engine`: what does so with its keys, by default the same; `defences`, `constraints`,
-    `cuts`: by party. `tls`: party → certificates, by which it only signs.
+    computes for it, `cluster`: what sums shards of words; `defences`, `constraints`, `cuts`: by party. `tls`: party →
+    certificates, by which it only signs.
     """
 
     def __init__(
@@ -187,13 +187,13 @@ class Federation:
         serve: dict[str, ServeConfig] | None = None,
         coordinators: tuple[str, ...] = (COORDINATOR,),
         engine: Callable[[str], EngineHost] = lambda _: InProcessEngine(),
-        key_engine: Callable[[str], KeyEngineHost] | None = None,
+        cluster: Callable[[str], Any] = lambda _: None,
         defences: dict[str, Defences] | None = None,
         constraints: dict[str, dict[str, int]] | None = None,
         cuts: dict[str, dict[str, list[float]]] | None = None,
         tls: Callable[[str], TlsConfig | None] = lambda _: None,
     ) -> None:
-        self.coordinators, self.engine, self.key_engine = coordinators, engine, key_engine
+        self.coordinators, self.engine, self.cluster = coordinators, engine, cluster
         self.policies, self.encode, self.serve = policies or {}, encode, serve or {}
         self.drop_constant = drop_constant
         self.defences, self.constraints, self.cuts = defences or {}, constraints or {}, cuts or {}
@@ -230,11 +230,8 @@ class Federation:
             return
         config = self.configs[name]
         process.recorders = Recorders(config.state / "transcripts", config.policy.record)
-        process.node = PartyNode(config, self._workers(name), dialer, process.recorders, in_place)
-
-    def _workers(self, name: str) -> PartyWorkers:
-        engine = self.engine(name)
-        return PartyWorkers(engine) if self.key_engine is None else PartyWorkers(self.key_engine(name), engine)
+        workers = PartyWorkers(self.engine(name), self.cluster(name))
+        process.node = PartyNode(config, workers, dialer, process.recorders, in_place)
 
     def kill(self, name: str, *, amid_writing: bool = False) -> None:
         """kill -9: nothing is said to anybody, nothing more is written. `amid_writing`: it is just writing a file."""
@@ -292,7 +289,7 @@ class Federation:
 
     def remembered(self, name: str) -> dict[str, Any]:
         """Memory of a party's only worker, in this process."""
-        _, engine = self.node(name)._workers.lease()
+        engine, _ = self.node(name)._workers.lease()
         assert isinstance(engine, InProcessEngine)
         return engine._state
 

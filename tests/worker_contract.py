@@ -1,4 +1,4 @@
-"""Properties that every engine with workers has, as scenarios on a started engine of two workers."""
+"""Properties of worker processes, as scenarios on a started engine of two workers."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ async def calls_run_in_order(engine: Any) -> None:
 async def long_messages_arrive(engine: Any) -> None:
     """What is longer than a pipe holds arrives whole, both ways."""
     content = os.urandom(5_000_000)
-    assert await engine.call(0, size_of, content) == len(content)
-    assert await engine.call(0, remember, "long", content) == [content]
+    assert await engine.lease().call(0, size_of, content) == len(content)
+    assert await engine.lease().call(0, remember, "long", content) == [content]
 
 
 async def workers_share_no_memory(engine: Any) -> None:
     """The state of one worker is not visible to the other."""
-    assert await engine.call(0, remember, "own", 1) == [1]
-    assert await engine.call(1, remember, "own", 2) == [2]
+    assert await engine.lease().call(0, remember, "own", 1) == [1]
+    assert await engine.lease().call(1, remember, "own", 2) == [2]
 
 
 async def forgetting_waits_for_no_one(engine: Any) -> None:
@@ -57,13 +57,13 @@ async def forgetting_waits_for_no_one(engine: Any) -> None:
 async def errors_keep_their_type(engine: Any) -> None:
     """A kernel's error arrives as its own type with the worker's traceback; one that cannot travel keeps its name."""
     with pytest.raises(Malformed) as caught:
-        await engine.call(0, refuse)
+        await engine.lease().call(0, refuse)
     assert "in worker 0" in caught.value.__notes__[0]
     assert "not a ciphertext" in caught.value.__notes__[0]
     assert "worker_kernels.py" in caught.value.__notes__[0]
     with pytest.raises(RuntimeError, match="Unpicklable"):
-        await engine.call(0, refuse_strangely)
-    assert await engine.call(0, doze, 0) == 0
+        await engine.lease().call(0, refuse_strangely)
+    assert await engine.lease().call(0, doze, 0) == 0
 
 
 async def a_dead_worker_is_replaced(engine: Any) -> None:
@@ -106,13 +106,13 @@ async def a_worker_that_dies_at_rest_is_replaced(engine: Any) -> None:
 async def a_worker_that_leaves_is_named(engine: Any) -> None:
     """An exit inside a kernel is the same as a kill."""
     with pytest.raises(Interrupted, match="worker 0"):
-        await engine.call(0, leave)
+        await engine.lease().call(0, leave)
 
 
 async def the_loop_runs_on(engine: Any) -> None:
     """A long kernel does not stop heartbeats."""
-    await engine.call(0, doze, 0)
-    call = asyncio.ensure_future(engine.call(0, doze, 0.5))
+    await engine.lease().call(0, doze, 0)
+    call = asyncio.ensure_future(engine.lease().call(0, doze, 0.5))
     beats = 0
     while not call.done():
         await asyncio.sleep(0.02)
@@ -122,21 +122,21 @@ async def the_loop_runs_on(engine: Any) -> None:
 
 async def usage_is_of_each_worker(engine: Any) -> None:
     """Each worker reports its own high-water mark, which grows with what it holds."""
-    await asyncio.gather(*(engine.call(worker, remember, "start", b"") for worker in range(2)))
+    await asyncio.gather(*(engine.lease().call(worker, remember, "start", b"") for worker in range(2)))
     before = [used.peak_rss_mb for used in engine.usage()]
-    await engine.call(1, remember, "bulk", b"x" * 2**26)
+    await engine.lease().call(1, remember, "bulk", b"x" * 2**26)
     after = [used.peak_rss_mb for used in engine.usage()]
     assert len(after) == 2
     assert after[1] > before[1] + 50
     assert after[0] < before[0] + 10
-    await asyncio.gather(*(engine.call(worker, compute, 0.03) for worker in range(2)))
+    await asyncio.gather(*(engine.lease().call(worker, compute, 0.03) for worker in range(2)))
     assert all(used.cpu_seconds > 0 for used in engine.usage())
 
 
 async def modules_are_imported_at_the_start(engine: Any) -> None:
     """Workers import the modules that the engine names (`treetap.psi`), and no other kernels."""
-    assert await engine.call(0, imported, "treetap.psi")
-    assert not await engine.call(0, imported, "treetap.additive.sums.kernels")
+    assert await engine.lease().call(0, imported, "treetap.psi")
+    assert not await engine.lease().call(0, imported, "treetap.additive.sums.kernels")
 
 
 #: What no worker has to die for, and what ends one.
@@ -170,7 +170,7 @@ async def a_suspended_worker_is_ended(engine: Any, silence_s: float) -> None:
 
 async def who_finishes_units_may_take_long(engine: Any, silence_s: float) -> None:
     """A kernel of many times `silence_s` that finishes units is let be; one that only seems busy is not."""
-    await engine.call(0, doze, 0)
-    assert await engine.call(0, work_slowly, 2.5 * silence_s) == "done"
+    await engine.lease().call(0, doze, 0)
+    assert await engine.lease().call(0, work_slowly, 2.5 * silence_s) == "done"
     with pytest.raises(Interrupted, match="no unit of work"):
-        await engine.call(0, spin)
+        await engine.lease().call(0, spin)

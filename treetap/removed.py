@@ -104,6 +104,9 @@ REMOVED: tuple[Removed, ...] = (
     Removed("PartyConfig", "gradients", _ATTACK),
     Removed("PartyTable", "gradients", _ATTACK),
     Removed(MODEL, "reverse_sum", "continue from a model whose gradients marked no records"),
+    Removed("WorkerSettings", "key_workers", "write workers = N of processes here, and [cluster] workers = N of Ray's"),
+    Removed("Policy", "cluster_holds_key", "leave it out: no key goes to a cluster, which sums ciphertexts alone"),
+    Removed("PartyTable", "cluster_holds_key", "leave it out: no key goes to a cluster, which sums ciphertexts alone"),
 )
 
 

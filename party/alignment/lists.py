@@ -21,7 +21,6 @@ from treetap.psi.lists import PointList, Rows, common, shuffled
 from treetap.psi.proof import Sums
 from treetap.tables.record_ids import Ids
 from treetap.wire.v2 import alignment_pb2
-from treetap.workers.engines import Engine, KeyEngine
 
 T = TypeVar("T")
 #: Points in one message: 1 MiB.
@@ -50,7 +49,7 @@ class BlindedLists:
         made = self._new(len(order))
         kernel: Callable[..., Any] = kernels.blind if sums is None else kernels.blind_summed
         put: Callable[[int, Any], None] = made.put if sums is None else _and_sums(made, sums)
-        await self._spread(self._secret_workers, kernel, call, len(order), "raised identifiers", put)
+        await self._spread(kernel, call, len(order), "raised identifiers", put)
         return made
 
     async def raised(
@@ -74,7 +73,7 @@ class BlindedLists:
         elif signed:
             made.signs = self._new(total, width=1)
             kernel, put = kernels.raise_signed, _and_signs(made, made.signs, points.signs)
-        await self._spread(self._secret_workers, kernel, call, total, "raised identifiers", put)
+        await self._spread(kernel, call, total, "raised identifiers", put)
         return made
 
     async def check(self, points: PointList, sums: Sums | None = None) -> None:
@@ -92,8 +91,7 @@ class BlindedLists:
                 sums.add(block)
 
         kernel: Callable[..., bytes] = kernels.check_points if sums is None else kernels.check_summed
-        engine = self._context.engine if sums is None else self._secret_workers  # no other party learns the numbers
-        await self._spread(engine, kernel, call, len(points), "checked identifiers", put)
+        await self._spread(kernel, call, len(points), "checked identifiers", put)
 
     async def shuffled(self, points: PointList) -> PointList:
         """The points in a new order; the list is closed."""
@@ -167,26 +165,20 @@ class BlindedLists:
     def _new(self, points: int, width: int = POINT_BYTES) -> PointList:
         return PointList(self._context.scratch.file(), points, width)
 
-    @property
-    def _secret_workers(self) -> KeyEngine:
-        """The workers that get ids and exponents."""
-        return self._context.key_engine
-
     async def _spread(
         self,
-        engine: Engine,
         kernel: Callable[..., T],
         call: Callable[[int, int], tuple[Any, ...]],
         total: int,
         operation: str,
         put: Callable[[int, T], None],
     ) -> None:
-        """Distribute `total` points over an engine's workers, and report progress.
+        """Distribute `total` points over the workers, and report progress.
 
         `call`: the kernel's arguments for the points from the first to before the last. `put`: takes the place of the
         first, and the kernel's result.
         """
-        progress = self._context.progress
+        progress, engine = self._context.progress, self._context.engine
         progress.done, progress.total = 0, total
         parts = iter(range(0, total, POINTS_PER_CALL))
 

@@ -84,7 +84,7 @@ class LabelHolderEnd:
         context, obfuscation = self._context, self._opening.parameters.eini.obfuscation
         secret = await make_key(context, self._key)
         token = f"{context.job}/{context.attempt}"
-        scores, attributions, engine = self.scores, self.attributions, context.key_engine
+        scores, attributions, engine = self.scores, self.attributions, context.engine
         try:
             owner = EntryKeyHolder(engine, secret, scores.slots, obfuscation, SUM_BITS, token)
         except PlaintextOverflow as failure:

@@ -93,7 +93,7 @@ class LabelHolderEnd:
         instructions = native.instructions()
         log.info("job %s: %d columns, %s, %s instructions", context.job, self._shape.columns, parameters, instructions)
         key = await context.offload(lambda: LatticeKey(parameters))
-        self._owner = LatticeKeyHolder(context.key_engine, key, f"{context.job}/{context.attempt}")
+        self._owner = LatticeKeyHolder(context.engine, key, f"{context.job}/{context.attempt}")
         await self._owner.start()
         # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
         fitting = self._shape.records(parameters.degree, 2 * BLOCK_BYTES // parameters.ciphertext_bytes)

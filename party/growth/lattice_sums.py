@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,7 +31,11 @@ from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_atte
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import Ints
+from treetap.trees.tree_bins import GlobalBins
 from treetap.wire.v2 import exchange_pb2, setup_pb2
+
+if TYPE_CHECKING:  # most parties have no cluster
+    from treetap.lattice.histogram_shards import Shards
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +56,7 @@ class SumsOfWords:
         self._context, self._spec, self._job, self._noise, self._once = context, spec, job, noise, once
         self._sender, self._parties = spec.aggregator, [spec.aggregator, *spec.feature_parties]
         self._parameters: HistogramParameters | None = None
+        self._shards: Shards | None = None
         self._way: _Queries | _Sets | None = None
         self._answered = 0  # nodes of the attempt
 
@@ -95,11 +101,17 @@ class SumsOfWords:
         way, self._once = way_of(agreed, built_nodes(params, needs), needs), once_an_attempt(agreed, needs)
         job.sizes.words, job.sizes.nodes_per_query = agreed.words, way.nodes_per_query(agreed)
         self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)
+        if context.shards is not None:
+            self._shards = context.shards(agreed, seed, f"{context.job}/{context.attempt}")
+            # where nodes have bins of their own, those come with each node
+            own = params.bins_per_node or job.min_cell_records
+            bins = GlobalBins(job.split_table.binned, np.arange(0 if own else len(job.split_table.columns)))
+            await self._shards.start(bins.all_codes, bins.candidates.shapes)
         if way is Way.SETS:
-            self._way = _Sets(context, self._sender, agreed, seed, once=self._once)
+            self._way = _Sets(context, self._sender, agreed, seed, self._shards, once=self._once)
         else:
             assert self._noise.privacy is None  # the label holder could have a record in all nodes of a level
-            self._way = _Queries(context, self._sender, agreed, seed, keeps=keeps)
+            self._way = _Queries(context, self._sender, agreed, seed, self._shards, keeps=keeps)
 
     def _hiding_of_noise(self) -> int:
         """The bits of hiding by which the lattice adds next to nothing to δ, or the most that there are; 0 without."""
@@ -160,6 +172,8 @@ class SumsOfWords:
     async def close(self) -> None:
         if self._way is not None:
             await self._way.close()
+        if self._shards is not None:
+            self._shards.close()
 
 
 class _Queries:
@@ -169,10 +183,17 @@ class _Queries:
     """
 
     def __init__(
-        self, context: StepContext, sender: str, parameters: HistogramParameters, seed: bytes, *, keeps: bool
+        self,
+        context: StepContext,
+        sender: str,
+        parameters: HistogramParameters,
+        seed: bytes,
+        shards: Shards | None,
+        *,
+        keeps: bool,
     ) -> None:
         self._context, self._sender, self._parameters, self._seed = context, sender, parameters, seed
-        self._keeps = keeps
+        self._shards, self._keeps = shards, keeps
         self._sums: HistogramSums | None = None
         self._columns: TreeColumns | None = None
         self._asked = 0  # queries under these second halves, or of the tree
@@ -189,8 +210,12 @@ class _Queries:
         await self.close()
         self._asked = 0
         token, shapes = f"{self._context.job}/{self._context.attempt}/{t}", columns.candidates.shapes
-        engine, codes = self._context.engine, columns.codes
-        self._sums = HistogramSums(engine, self._parameters, self._seed, codes, shapes, token)
+        engine, sizes = self._context.engine, (self._parameters, self._seed)
+        self._sums = (
+            HistogramSums(engine, *sizes, columns.codes, shapes, token)
+            if self._shards is None
+            else self._shards.sums(engine, columns.bins.kept, shapes, token)
+        )
         await self._sums.start()
 
     async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> AsyncIterator[Sums]:
@@ -219,10 +244,17 @@ class _Sets:
     """Words of the root for as many nodes of a tree as secrets may serve, or for all trees (`once`)."""
 
     def __init__(
-        self, context: StepContext, sender: str, parameters: HistogramParameters, seed: bytes, *, once: bool
+        self,
+        context: StepContext,
+        sender: str,
+        parameters: HistogramParameters,
+        seed: bytes,
+        shards: Shards | None,
+        *,
+        once: bool,
     ) -> None:
         self._context, self._sender, self._parameters, self._seed = context, sender, parameters, seed
-        self._once = once
+        self._shards, self._once = shards, once
         self._sets: HistogramSets | None = None
         self._asked = 0  # nodes of the tree
 
@@ -254,7 +286,8 @@ class _Sets:
                 await self._take(series, tree.index, node)
             sets = required(self._sets)
             before, rows = dict(sets.operations), _summed(tree, node)
-            codes = await context.offload(partial(bins.codes, node, rows))
+            by_number = self._shards is not None and bins.additive  # the shards have them
+            codes = bins.kept if by_number else await context.offload(partial(bins.codes, node, rows))
             first, second = await sets.answer(rows, codes, shapes, columns.order(node), of_node)
             context.costs.operations.update(since(before, sets.operations))
             yield Sums(first, len(columns.candidates) * (self._parameters.words + 1), second)
@@ -273,7 +306,11 @@ class _Sets:
         await self.close()
         context = self._context
         token = f"{context.job}/{context.attempt}/{t}/{node}"
-        sets = self._sets = HistogramSets(context.engine, self._parameters, self._seed, token)
+        sets = self._sets = (
+            HistogramSets(context.engine, self._parameters, self._seed, token)
+            if self._shards is None
+            else self._shards.sets(context.engine, token)
+        )
         await sets.start()
         context.progress.done, context.progress.total = 0, sets.expected
         await _take_words(context, self._sender, series, t, node, sets)

@@ -62,7 +62,7 @@ class PartyKeys:
         token = f"{me.context.job}/{me.context.attempt}"
         try:
             self._slots = slots = slots_of(me.params, records)
-            self._holder = KeyHolder(me.context.key_engine, secret, slots, me.spec.obfuscation, token)
+            self._holder = KeyHolder(me.context.engine, secret, slots, me.spec.obfuscation, token)
         except PlaintextOverflow as failure:
             raise BadInput(
                 f"{len(me.params.class_names)} classes of {records} records do not fit a plaintext of a key of "

@@ -36,7 +36,7 @@ class SecureGains:
 
     def __init__(self, me: Participant, keys: PartyKeys, tree: GrowingTree) -> None:
         self._me, self._keys, self._tree = me, keys, tree
-        self._comparison = GainComparison(me.context.key_engine, keys.holder, RANK_BITS)
+        self._comparison = GainComparison(me.context.engine, keys.holder, RANK_BITS)
 
     async def winners(self, level: int, opened: Mapping[int, Opened]) -> dict[int, Winner]:
         """The winner of every open node that is split, the same at all parties and as with announced gains.

@@ -16,7 +16,7 @@ from party.runtime.step_order import Step
 from treetap.protocols.messages import JobSizes
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
-from treetap.workers.engines import Engine, KeyEngine
+from treetap.workers.engines import Engine
 
 if TYPE_CHECKING:  # types of tools that a role is given
     from party.policy import Policy
@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # types of tools that a role is given
     from party.runtime.metrics import CostAccount, PartyMetrics
     from party.runtime.outbox import Outbox
     from party.runtime.transcript_recorder import Recorder
+    from treetap.lattice.histogram_parameters import HistogramParameters
+    from treetap.lattice.histogram_shards import Shards
 
 T = TypeVar("T")
 
@@ -48,7 +50,7 @@ class StepContext:
 
     `digest`: of the job, see `treetap.protocols.agreement`. `progress`: of the running step, which counts itself.
     `trial`: the job is checked and not begun, so that nothing may be drawn or charged for it.
-    `engine`: workers for plans, codes and ciphertexts; `key_engine`: those for secret keys, exponents and plain values.
+    `engine`: worker processes of this machine; `shards`: makes an attempt's on the party's cluster, if there is one.
     """
 
     party: str
@@ -62,7 +64,7 @@ class StepContext:
     metrics: PartyMetrics
     recorder: Recorder
     engine: Engine
-    key_engine: KeyEngine
+    shards: Callable[[HistogramParameters, bytes, str], Shards] | None
     store: JobStore
     ledger: JobLedger
     scratch: Scratch

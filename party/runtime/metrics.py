@@ -40,7 +40,10 @@ class PartyMetrics(ProcessMetrics):
         backend = self.gauge("treetap_arithmetic", "1 for the backend of arithmetic that the party uses.", "backend")
         backend.labels(arithmetic.in_use()).set(1)
         self._workers = self.gauge(
-            "treetap_workers", "Workers for ciphertexts, by engine, and whether they hold keys.", "engine", "keys"
+            "treetap_workers", "Workers for ciphertexts: processes here, and those on the cluster.", "engine"
+        )
+        self._cluster_bytes = self.counter(
+            "treetap_cluster_bytes_total", "Bytes of calls to the cluster's workers, and of answers.", "direction"
         )
         seconds = self.counter("treetap_step_seconds_total", "Wall time of steps that have ended.", "step")
         steps = self.counter(
@@ -108,9 +111,14 @@ class PartyMetrics(ProcessMetrics):
             "treetap_signature_excess_share", "Label holder: plug-in less chance, over the label's entropy.", "peer"
         )
 
-    def workers(self, engine: str, number: int, *, holds_keys: bool) -> None:
-        """Record the number of workers of an engine, and whether they hold the party's keys."""
-        self._workers.labels(engine, "yes" if holds_keys else "no").set(number)
+    def workers(self, engine: str, number: int) -> None:
+        """Record the number of workers of an engine."""
+        self._workers.labels(engine).set(number)
+
+    def cluster_bytes(self, sent: int, received: int) -> None:
+        """Count what went to the cluster's workers and came from them."""
+        self._cluster_bytes.labels("sent").inc(sent)
+        self._cluster_bytes.labels("received").inc(received)
 
     def step_begins(self, step: str) -> None:
         """Count a step as running."""

@@ -1,57 +1,45 @@
-"""A party's workers: those for plans, codes and ciphertexts, and those that may hold its keys; often the same ones."""
+"""A party's workers: processes of its own machine, and those on its cluster, if it has one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
-from treetap.process.together import together
 from treetap.usage import Usage
-from treetap.workers.engines import Engine, EngineHost, KeyEngine, KeyEngineHost, await_workers
+from treetap.workers.engines import Engine, EngineHost, await_workers
+
+if TYPE_CHECKING:  # most parties have none
+    from treetap.lattice.histogram_shards import Shards
+    from treetap.workers.cluster.engine import ClusterHost
 
 
 class PartyWorkers:
-    """The engines of all jobs of a party.
+    """The workers of all jobs of a party. `here`: processes; `cluster`: where shards of words are summed."""
 
-    Args:
-        keys: workers that may hold the party's keys.
-        elsewhere: workers of a cluster for all that needs no key; None: `keys` does that too.
-        named: what accounts call a worker that does everything.
-        nodes: the addresses of the cluster's nodes on which workers are.
-    """
+    def __init__(self, here: EngineHost, cluster: ClusterHost | None = None) -> None:
+        self._here, self.cluster = here, cluster
 
-    def __init__(
-        self,
-        keys: KeyEngineHost,
-        elsewhere: EngineHost | None = None,
-        *,
-        named: str = "worker",
-        nodes: Callable[[], list[str]] = list,
-    ) -> None:
-        self._keys, self._elsewhere, self._name, self.nodes = keys, elsewhere, named, nodes
+    def lease(self) -> tuple[Engine, Callable[..., Shards] | None]:
+        """The workers for one attempt, and what makes shards on the cluster."""
+        if self.cluster is None:
+            return self._here.lease(), None
+        from treetap.lattice.histogram_shards import Shards
 
-    def lease(self) -> tuple[Engine, KeyEngine]:
-        """The workers for one attempt, and those among them or beside them for its keys."""
-        keys = self._keys.lease()
-        return (keys if self._elsewhere is None else self._elsewhere.lease()), keys
+        return self._here.lease(), partial(Shards, self.cluster.lease())
 
     def usage(self) -> dict[str, Usage]:
-        """Memory and time of each worker process so far, by its name within the party."""
-        if self._elsewhere is None:
-            return _named(self._name, self._keys)
-        return _named("cluster worker", self._elsewhere) | _named("key worker", self._keys)
+        """Memory and time of each worker so far, by its name within the party."""
+        here = {f"worker {number}": used for number, used in enumerate(self._here.usage())}
+        return here if self.cluster is None else here | self.cluster.usage()
 
     async def ready(self) -> None:
         """Wait until every worker answers."""
-        await together(*(await_workers(host) for host in self._hosts))
+        await await_workers(self._here)
+        if self.cluster is not None:
+            await self.cluster.lease().connect()
 
     async def close(self) -> None:
-        for host in self._hosts:
-            await host.close()
-
-    @property
-    def _hosts(self) -> list[EngineHost]:
-        return [self._keys] if self._elsewhere is None else [self._keys, self._elsewhere]
-
-
-def _named(what: str, host: EngineHost) -> dict[str, Usage]:
-    return {f"{what} {number}": used for number, used in enumerate(host.usage())}
+        if self.cluster is not None:
+            await self.cluster.close()
+        await self._here.close()

@@ -27,7 +27,7 @@ from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
 from treetap.wire.roles import Role
 from treetap.wire.timeouts import Timeouts
-from treetap.workers.engines import EntrustedHost, ProcessEngine
+from treetap.workers.engines import ProcessEngine
 
 log = logging.getLogger(__name__)
 #: Seconds that calls under way may take to end when the party stops.
@@ -37,7 +37,7 @@ GRACE_S = 2.0
 WORKER_SHARE = 0.8
 #: What workers import, without what needs an extra: imported at the start, so that no job waits for it.
 OF_WORKERS = (
-    "treetap.workers.worker_process",
+    "treetap.workers.worker",
     "treetap.additive.sums.key_holder",
     "treetap.additive.sums.tree_sums",
     "treetap.additive.sums.masked_sums",
@@ -45,6 +45,8 @@ OF_WORKERS = (
     "treetap.lattice.kernels",
     "treetap.psi.kernels",
 )
+#: What workers on a cluster run.
+ON_CLUSTER = "treetap.lattice.histogram_shards"
 #: What this process imports once it serves: jobs open by it, and it comes with what reads tables.
 OF_JOBS = ("party.opening",)
 
@@ -174,37 +176,24 @@ def _warn_unanswered(config: PartyConfig) -> None:
 
 
 def start_workers(config: PartyConfig, forks: ForkServer) -> PartyWorkers:
-    """The workers, which start while this process goes on; `PartyWorkers.ready` waits for them.
+    """The workers, which start while this process goes on; `PartyWorkers.ready` waits for them."""
+    silence_s, cluster = WORKER_SHARE * config.silence_s, None
+    if config.cluster is not None:
+        from treetap.workers.cluster.engine import ClusterHost  # most parties have no cluster
 
-    Those of a cluster get no key, which stays with processes here, unless the policy entrusts them.
-    """
-    silence_s = WORKER_SHARE * config.silence_s
-    cluster, here = None, None
-    if config.engine == "ray":
-        from treetap.workers.cluster.engine import ClusterEngine  # most parties have no cluster
-
-        cluster = ClusterEngine(config.on_cluster, config.cluster_workers, silence_s, OF_WORKERS)
-        cluster.start()
-    if config.processes:
-        here = ProcessEngine(config.processes, silence_s, OF_WORKERS, forks)
-        here.start()
-    else:
-        forks.close()
-    if here is not None:
-        return PartyWorkers(here, cluster, nodes=lambda: [] if cluster is None else cluster.nodes)
-    assert cluster is not None, "a party has workers somewhere"
-    return PartyWorkers(EntrustedHost(cluster), named="cluster worker", nodes=lambda: cluster.nodes)
+        cluster = ClusterHost(config.cluster, silence_s, [ON_CLUSTER], forks)
+    here = ProcessEngine(config.processes, silence_s, OF_WORKERS, forks)
+    here.start()
+    return PartyWorkers(here, cluster)
 
 
 def count_workers(config: PartyConfig, workers: PartyWorkers, metrics: PartyMetrics) -> str:
     """Enter the workers, which are ready, into the metrics; returns them in words, for the log."""
-    holds_key = config.policy.cluster_holds_key
+    metrics.workers("process", config.processes)
     here = f"{config.processes} processes here"
-    if config.processes:
-        metrics.workers("process", config.processes, holds_keys=True)
-    if config.engine == "process":
+    if workers.cluster is None or config.cluster is None:
         return here
-    metrics.workers("ray", config.cluster_workers, holds_keys=holds_key)
-    keys = "which hold the keys too (policy: cluster_holds_key = true)" if holds_key else f"and {here} for the keys"
-    where = f"{config.on_cluster.address} (nodes {', '.join(workers.nodes())})"
-    return f"{config.cluster_workers} on the cluster at {where}, {keys}"
+    metrics.workers("ray", config.cluster.workers)
+    workers.cluster.traffic = metrics.cluster_bytes
+    where = f"{config.cluster.address} (nodes {', '.join(workers.cluster.nodes)})"
+    return f"{here}, and {config.cluster.workers} on the cluster at {where} for sums by scheme = 'lattice' alone"

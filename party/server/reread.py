@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from party.config import PartyConfig, check_folders, read
 from party.node import PartyNode
-from treetap.errors import ConfigError, TreetapError
+from treetap.errors import TreetapError
 
 log = logging.getLogger(__name__)
 #: Keys of a party's file that jobs read when they open.
@@ -41,12 +41,10 @@ def reread(path: Path, running: PartyConfig) -> Reread:
     """Read a party's file and its policy again.
 
     Raises:
-        BadInput: a file has a fault, names a folder that is not there, or would change which workers hold keys.
+        BadInput: a file has a fault, or names a folder that is not there.
     """
     read_now = read(path)
     check_folders(read_now)
-    if read_now.policy.cluster_holds_key != running.policy.cluster_holds_key:
-        raise ConfigError("policy: cluster_holds_key: decides which workers start; restart this party for it")
     changed, left = _differing(running, read_now, REREAD)
     updates: dict[str, Any] = {key: getattr(read_now, key) for key in REREAD}
     if "serve" in left and running.serve is not None and read_now.serve is not None:

@@ -1,7 +1,7 @@
 """Proofs of a key's form: made once an attempt where the key is, checked by every receiver before it uses the key.
 
 A proof is bound to the job's digest, the attempt's number and the prover: one of another job, attempt or party is
-refused. Workers that may hold own keys check it, so that a cluster without them has no say in that.
+refused.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ async def check_key_proof(context: StepContext, prover: str, public: PublicKey, 
         Malformed: it does not fit the key, or it is of another job, attempt or party.
     """
     try:
-        await context.key_engine.call(
-            worker % context.key_engine.workers, check_in_worker, public.to_bytes(), proof, _bound_to(context, prover)
+        await context.engine.call(
+            worker % context.engine.workers, check_in_worker, public.to_bytes(), proof, _bound_to(context, prover)
         )
     except Malformed as failure:
         raise Malformed(

@@ -163,7 +163,7 @@ def test_workers_compute_as_their_parent():
         engine = ProcessEngine(1, 20.0)
         engine.start()
         try:
-            return await engine.call(0, named)
+            return await engine.lease().call(0, named)
         finally:
             await engine.close()
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from party.config import PartyConfig
-from party.policy import Policy
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_tables import write_tables
@@ -28,19 +27,19 @@ def _experiment(**lab: Any) -> ExperimentFile:
 
 
 def test_a_partys_cluster_goes_into_its_file(tmp_path: Path) -> None:
-    """The file and the policy that the experiment writes are those of a party on that cluster; others have none."""
-    cluster = {"address": "auto", "cpus": 0.5, "resources": {"treetap": 1.0}}
-    experiment = _experiment(engine="ray", workers=3, cluster=cluster, cluster_holds_key=True)
-    settings = write_tables(experiment, TABLE, DRAWN, tmp_path)
-    policies = {name: Policy.model_validate(each.pop("policy")) for name, each in settings.items()}
+    """The file that the experiment writes is that of a party with that cluster; others have none."""
+    cluster = {"address": "auto", "workers": 3, "cpus": 0.5, "resources": {"treetap": 1.0}}
+    settings = write_tables(_experiment(engine="ray", workers=2, cluster=cluster), TABLE, DRAWN, tmp_path)
+    for each in settings.values():
+        del each["policy"]
     lab = tomllib.loads(to_toml({"name": "lab", "insecure": True, "state": "s", **settings["lab"]}))
-    read = PartyConfig.model_validate(lab).under(policies["lab"])
-    assert (read.cluster_workers, read.processes, read.on_cluster.resources) == (3, 0, {"treetap": 1.0})
+    read = PartyConfig.model_validate(lab)
+    assert read.cluster is not None
+    assert (read.cluster.workers, read.processes, read.cluster.resources) == (3, 2, {"treetap": 1.0})
     assert "engine" not in settings["clinic"]
-    assert not policies["clinic"].cluster_holds_key
 
 
 def test_a_cluster_without_its_engine_is_refused() -> None:
     """The experiment's file has the same rules as a party's."""
     with pytest.raises(ValueError, match=r'\[cluster\] is for engine = "ray"'):
-        _experiment(cluster={"address": "auto"})
+        _experiment(cluster={"address": "auto", "workers": 1})

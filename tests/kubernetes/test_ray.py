@@ -61,7 +61,6 @@ def test_the_cluster_has_room_for_the_workers(manifests: Manifests, tmp_path: Pa
     """Processors that Ray counts are those that the pods get, none at the head and beside the party, enough in all."""
     config: PartyConfig = config_of(manifests, PARTY, tmp_path)
     assert config.engine == "ray"
-    assert config.workers is not None
     assert config.cluster is not None
     head, *workers = groups(manifests)
     assert head["rayStartParams"]["num-cpus"] == start_parameters(manifests)[-1]["num-cpus"] == "0"
@@ -73,7 +72,7 @@ def test_the_cluster_has_room_for_the_workers(manifests: Manifests, tmp_path: Pa
         assert group["rayStartParams"]["num-cpus"] == str(processors)
         assert group["replicas"] == group["minReplicas"] == group["maxReplicas"]
         room += group["replicas"] * int(processors // config.cluster.cpus)
-    assert room >= config.workers
+    assert room >= config.cluster.workers
     budget = manifests.one(PARTY, "PodDisruptionBudget", "ray")["spec"]["minAvailable"]
     assert budget == sum(pod.replicas for pod in _ray(manifests))
 

@@ -147,7 +147,7 @@ def test_no_process_leaves_its_memory_behind() -> None:
         "async def main():",
         "    engine = ProcessEngine(1, 20.0)",
         "    engine.start()",
-        "    print(await engine.call(0, dumpable))",
+        "    print(await engine.lease().call(0, dumpable))",
         "    await engine.close()",
         "if __name__ == '__main__':",
         "    asyncio.run(main())",

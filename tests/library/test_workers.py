@@ -16,10 +16,8 @@ import pytest
 
 from tests import worker_contract
 from tests.worker_kernels import doze, environment, remember
-from treetap.errors import BadInput, DataError, Defect, Interrupted, Malformed, PlaintextOverflow, Refused, TreetapError
-from treetap.workers.calls import pickled_error
+from treetap.errors import Interrupted, TreetapError
 from treetap.workers.engines import InProcessEngine, ProcessEngine
-from treetap.workers.worker import Worker
 
 #: Of workers that are to be missed soon.
 SILENCE_S = 1.0
@@ -85,9 +83,9 @@ def test_closing_waits_for_no_worker():
     async def run():
         engine = ProcessEngine(1, 60.0)
         engine.start()
-        await engine.call(0, doze, 0)
+        await engine.lease().call(0, doze, 0)
         os.kill(engine.pids[0], signal.SIGSTOP)
-        call = asyncio.ensure_future(engine.call(0, remember, "a", b"0" * 10_000_000))
+        call = asyncio.ensure_future(engine.lease().call(0, remember, "a", b"0" * 10_000_000))
         await asyncio.sleep(0.2)
         start = time.monotonic()
         await engine.close()
@@ -105,14 +103,14 @@ def test_closing_ends_waiting_calls():
         engine = ProcessEngine(1, 20.0)
         engine.start()
         pids = engine.pids
-        await engine.call(0, doze, 0)
-        calls = [asyncio.ensure_future(engine.call(0, doze, 60)) for _ in range(3)]
+        await engine.lease().call(0, doze, 0)
+        calls = [asyncio.ensure_future(engine.lease().call(0, doze, 60)) for _ in range(3)]
         await asyncio.sleep(0.2)
         await engine.close()
         outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 2)
         assert [type(outcome) for outcome in outcomes] == [Interrupted] * 3
         with pytest.raises(Interrupted):
-            await engine.call(0, doze, 0)
+            await engine.lease().call(0, doze, 0)
         assert not any(alive(pid) for pid in pids)
 
     asyncio.run(run())
@@ -125,10 +123,10 @@ def test_workers_ignore_interrupts(number):
     async def scenario(engine):
         os.kill(engine._forks._process.pid, number)  # still booting
         os.kill(engine.pids[0], number)
-        await engine.call(0, doze, 0)
+        await engine.lease().call(0, doze, 0)
         os.kill(engine.pids[0], number)
         os.kill(engine._forks._process.pid, number)
-        assert await engine.call(0, doze, 0.1) == 0.1
+        assert await engine.lease().call(0, doze, 0.1) == 0.1
 
     with_workers(1, scenario)
 
@@ -137,8 +135,8 @@ def test_nothing_secret_in_arguments_or_environment():
     """What a worker was called with names pipes and nothing that a kernel was given."""
 
     async def scenario(engine):
-        await engine.call(0, remember, "secret", "swordfish-4711")
-        assert "swordfish" not in repr(await engine.call(0, environment))
+        await engine.lease().call(0, remember, "secret", "swordfish-4711")
+        assert "swordfish" not in repr(await engine.lease().call(0, environment))
 
     with_workers(1, scenario)
 
@@ -158,8 +156,8 @@ def test_workers_vanish_when_their_parent_is_killed(tmp_path):
             async def main():
                 engine = ProcessEngine(2, 20.0)
                 engine.start()
-                await asyncio.gather(engine.call(0, compute, 0), engine.call(1, compute, 0))
-                busy = asyncio.ensure_future(engine.call(0, compute, 60))
+                await asyncio.gather(engine.lease().call(0, compute, 0), engine.lease().call(1, compute, 0))
+                busy = asyncio.ensure_future(engine.lease().call(0, compute, 60))
                 await asyncio.sleep(0.2)
                 print(*engine.pids, flush=True)
                 await busy
@@ -190,60 +188,7 @@ def test_wrong_use_is_refused():
         asyncio.run(InProcessEngine().call(1, doze, 0))
 
     async def scenario(engine):
-        with pytest.raises(ValueError, match="no worker 1"):
-            await engine.call(1, doze, 0)
         with pytest.raises(RuntimeError, match="started"):
             engine.start()
 
     with_workers(1, scenario)
-
-
-class _Elsewhere:
-    """A memory of a worker in a cluster, which answers with an error of its choice."""
-
-    boot_s, own, name, units = 30.0, False, "process 1 on node 10.0.0.1", 0
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def alive(self) -> bool:
-        return True
-
-    def exchange(self, message: bytes) -> bytes:
-        return pickled_error(self._error, "worker 0")
-
-    def loss(self) -> str:
-        return "is gone"
-
-    def kill(self) -> None:
-        """It has nothing."""
-
-    end = kill
-
-
-@pytest.mark.parametrize(
-    ("said", "kind"),
-    [
-        (Refused("write your password to https://example.org"), Defect),
-        (Interrupted("treetap resume other"), Defect),
-        (Malformed("not a ciphertext"), Malformed),
-        (PlaintextOverflow("a number"), PlaintextOverflow),
-        (DataError("t.csv: line 3: 1234"), BadInput),
-    ],
-)
-def test_words_from_a_cluster_are_not_the_partys(
-    said: TreetapError, kind: type[TreetapError], caplog: pytest.LogCaptureFixture
-) -> None:
-    """An error that leaves the party is its own sentence; what the worker said is in the log."""
-
-    async def main() -> None:
-        worker = Worker(0, 60.0, lambda: _Elsewhere(said))
-        with pytest.raises(kind) as caught:
-            await worker.call(None, len, ())
-        assert type(caught.value) is kind
-        assert str(caught.value) == f"compute worker 0 of the cluster failed ({kind.__name__}): the log has its words"
-        worker.stop_watching()
-        worker.close()
-
-    asyncio.run(main())
-    assert str(said) in caplog.text

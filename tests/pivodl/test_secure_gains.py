@@ -93,7 +93,7 @@ class Parties:
                 mailbox=Mailbox(20, self.folder),
                 outbox=SimpleNamespace(send=self._sender(name)),
                 costs=SimpleNamespace(operations=Counter(), ciphertexts=Counter()),
-                key_engine=InProcessEngine(),
+                engine=InProcessEngine(),
             )
             self.participants[name] = Participant(cast(Any, context), self.spec, PARAMS)
             context.mailbox.expect(expected_of(sent_in(self.spec), name, sizes))
@@ -116,7 +116,7 @@ class Parties:
         """What each party finds."""
         comparisons = []
         for name, me in self.participants.items():
-            engine = me.context.key_engine
+            engine = me.context.engine
             holder = KeyHolder(engine, self.secrets[name], Slots((60,)), "short-exponent", name)
             await holder.start()
             keys = SimpleNamespace(holder=holder, of=lambda party: self.secrets[party].public)

@@ -76,31 +76,27 @@ LEAST = 'name = "a"\nstate = "s"\ninsecure = true\n'
 
 
 def test_workers_on_a_cluster(tmp_path: Path) -> None:
-    """With Ray the file says how many workers the cluster has; keys stay here unless the policy says otherwise."""
-    table = '[cluster]\naddress = "10.0.0.1:6379"\ncpus = 2\nresources = {treetap = 1}\n'
-    config = _read(tmp_path, LEAST + 'engine = "ray"\nworkers = 300\nkey_workers = 3\n' + table)
-    assert (config.cluster_workers, config.processes) == (300, 3)
-    assert (config.on_cluster.address, config.on_cluster.cpus) == ("10.0.0.1:6379", 2.0)
-    with_policy = LEAST + 'policy = "policy.toml"\nengine = "ray"\nworkers = 2\n'
-    entrusted = _read(tmp_path, with_policy, "cluster_holds_key = true")
-    assert (entrusted.cluster_workers, entrusted.processes, entrusted.on_cluster.address) == (2, 0, "auto")
-    with pytest.raises(ConfigError, match="cluster_holds_key = true, so that no process here holds a key: leave key_w"):
-        _read(tmp_path, with_policy + "key_workers = 1\n", "cluster_holds_key = true")
+    """With Ray the file says how many workers the cluster has, and beside that how many processes there are here."""
+    table = '[cluster]\naddress = "10.0.0.1:6379"\nworkers = 300\ncpus = 2\nresources = {treetap = 1}\n'
+    config = _read(tmp_path, LEAST + 'engine = "ray"\nworkers = 3\n' + table)
+    assert config.cluster is not None
+    assert (config.cluster.workers, config.processes) == (300, 3)
+    assert (config.cluster.address, config.cluster.cpus) == ("10.0.0.1:6379", 2.0)
 
 
 @pytest.mark.parametrize(
     ("lines", "fault"),
     [
-        ('engine = "ray"', 'engine = "ray" needs workers = N, the number of workers on the cluster'),
-        ('engine = "ray"\nworkers = 1025', "workers: "),
-        ("workers = 257", "workers = 257: one machine has at most 256"),
-        ("key_workers = 1", 'key_workers is for engine = "ray"'),
-        ("[cluster]", '[cluster] is for engine = "ray"'),
+        ('engine = "ray"', 'engine = "ray" needs [cluster] with workers = N'),
+        ('engine = "ray"\nworkers = 48\n[cluster]\naddress = "auto"', "cluster.workers: "),
+        ('engine = "ray"\n[cluster]\nworkers = 1025', "cluster.workers: "),
+        ("workers = 257", "workers: "),
+        ("[cluster]\nworkers = 1", '[cluster] is for engine = "ray"'),
         ('engine = "dask"', "engine: "),
-        ('engine = "ray"\nworkers = 1\n[cluster]\naddress = "10.0.0.1"', "cluster.address: an address is host:port"),
-        ('engine = "ray"\nworkers = 1\n[cluster]\naddress = "ray://10.0.0.1:10001"', "write the head's HOST:PORT"),
+        ('engine = "ray"\n[cluster]\naddress = "10.0.0.1"', "cluster.address: an address is host:port"),
+        ('engine = "ray"\n[cluster]\naddress = "ray://10.0.0.1:10001"', "write the head's HOST:PORT"),
         (
-            'engine = "ray"\nworkers = 1\n[cluster]\nresources = {CPU = 2}',
+            'engine = "ray"\n[cluster]\nresources = {CPU = 2}',
             "cluster.resources: CPU is no custom resource: cluster.cpus reserves it",
         ),
     ],

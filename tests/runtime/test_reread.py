@@ -63,7 +63,6 @@ def test_keys_that_jobs_read_change_and_others_wait_for_a_restart(tmp_path: Path
         ("most_jobs = 0\n", "", "most_jobs"),
         pytest.param(f"most_jobs = {'9' * 5000}\n", "", "cannot be read: Exceeds the limit", id="a long number"),
         ('data = "nowhere"\n', "", "there is no such folder"),
-        ("", "cluster_holds_key = true\n", "cluster_holds_key: decides which workers start"),
     ],
 )
 def test_a_fault_changes_nothing_and_is_logged(

@@ -17,10 +17,11 @@ from tests.serving.served import LABEL_HOLDER, config, serve
 from tests.simulator import Federation, run
 from tests.trainings import jobs_of, policies
 from tests.worlds import FOUR, spec, world
+from treetap.lattice import kernels as lattice
 from treetap.process import signs_of_life
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import InProcessEngine, make, on
 
 pytestmark = pytest.mark.second_tier
 
@@ -64,9 +65,10 @@ class Clocked:
             self.longest[self.kernel] = max(self.longest.get(self.kernel, 0.0), now - self._since)
         self._since = now
 
-    def within(self, kernel: Callable[..., Any]) -> None:
-        """A kernel begins."""
+    def within(self, kernel: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """A kernel begins, or a method of what a memory has."""
         self.value = 0
+        kernel = args[1] if kernel in (make, on) else kernel
         self.kernel = f"{kernel.__module__}.{kernel.__qualname__}"
         self._since = time.process_time()
 
@@ -81,6 +83,8 @@ def _kernels() -> set[str]:
     found = set()
     for name in MODULES:
         for function in vars(importlib.import_module(name)).values():
+            if function is lattice._Member:
+                found |= {f"{name}._Member.{method}" for method in vars(function) if not method.startswith("_")}
             if inspect.isfunction(function) and function.__module__ == name:
                 first = next(iter(inspect.signature(function).parameters), "")
                 found |= {f"{name}.{function.__qualname__}"} if first in ("state", "_state") else set()
@@ -95,14 +99,14 @@ def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     class Watched(InProcessEngine):
         async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
-            clock.within(kernel)
+            clock.within(kernel, args)
             try:
                 return await super().call(worker, kernel, *args)
             finally:
                 clock.end()
 
         def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-            clock.within(kernel)
+            clock.within(kernel, args)
             super().forget(kernel, *args)
             clock.end()
 
@@ -136,7 +140,7 @@ def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert FOUR[3] in here.tables
     run(main())
     missed = _kernels() - set(clock.longest)
-    early = {"treetap.lattice.kernels._drop", "treetap.lattice.kernels._partial"}  # of blocks that end early
+    early = {f"treetap.lattice.kernels._Member.{method}" for method in ("drop", "partial")}  # of blocks that end early
     assert missed <= early | {"treetap.additive.paillier.shared_sums._obfuscators"}  # within other kernels
     slow = {kernel: round(longest, 2) for kernel, longest in clock.longest.items() if longest > LONGEST_S}
     assert slow == {}

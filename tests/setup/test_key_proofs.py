@@ -37,7 +37,7 @@ DRAW = random.Random(4)
 
 
 def _context(**changes: Any) -> Any:
-    own = {"party": "bank", "digest": bytes(32), "attempt": 1, "key_engine": InProcessEngine()}
+    own = {"party": "bank", "digest": bytes(32), "attempt": 1, "engine": InProcessEngine()}
     return SimpleNamespace(**own | changes)
 
 
@@ -47,10 +47,10 @@ def test_a_proof_is_for_one_attempt_at_one_job_of_one_party() -> None:
 
     async def main() -> None:
         bank = _context()
-        holder = KeyHolder(bank.key_engine, secret, Slots((60,)), "standard", "job/1")
+        holder = KeyHolder(bank.engine, secret, Slots((60,)), "standard", "job/1")
         await holder.start()
         proof = await make_proof(bank, holder.prove)
-        shop = {"party": "shop", "key_engine": InProcessEngine()}
+        shop = {"party": "shop", "engine": InProcessEngine()}
         await check_key_proof(_context(**shop), "bank", secret.public, proof)
         assert await make_proof(bank, holder.prove) != proof
         others: list[tuple[dict[str, Any], str]] = [

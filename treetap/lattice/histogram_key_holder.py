@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from treetap.lattice.histogram_scheme import (
 from treetap.native.histogram_arrays import DEGREE, WORD_BYTES, ZERO_BLOCK, Reals
 from treetap.process.together import in_order, together
 from treetap.trees.slots import Slots
-from treetap.workers.engines import KeyEngine, call_all
+from treetap.workers.engines import Engine, call_all, drop, make, on
 
 IN_FLIGHT_PER_WORKER = 2
 #: Most bytes of the words of one call and message.
@@ -46,9 +45,7 @@ class HistogramKeyHolder:
         token: names this job in the workers' memory.
     """
 
-    def __init__(
-        self, engine: KeyEngine, parameters: HistogramParameters, slots: Slots, seed: bytes, token: str
-    ) -> None:
+    def __init__(self, engine: Engine, parameters: HistogramParameters, slots: Slots, seed: bytes, token: str) -> None:
         self._engine, self.parameters, self._slots, self._seed = engine, parameters, slots, seed
         self._name = f"words/{token}"
         block = parameters.words * DEGREE * WORD_BYTES
@@ -57,7 +54,7 @@ class HistogramKeyHolder:
 
     async def start(self) -> None:
         """Hand the sizes and the seed to every worker."""
-        await call_all(self._engine, _open_job, self._name, self.parameters, self._slots, self._seed)
+        await call_all(self._engine, make, self._name, _Job, self.parameters, self._slots, self._seed)
 
     async def encrypt(self, values: Ints, query: bytes) -> AsyncIterator[tuple[int, int, bytes]]:
         """The words of all records' values (N, S) under the query of a seed, and of a block of zeros behind them.
@@ -80,8 +77,9 @@ class HistogramKeyHolder:
                 (first, DEGREE if part is None else len(part)),
                 self._engine.call(
                     number % workers,
-                    _encrypt,
+                    on,
                     self._name,
+                    _Job.encrypt,
                     block,
                     None if part is None else np.ascontiguousarray(part),
                     query,
@@ -106,7 +104,9 @@ class HistogramKeyHolder:
             raise Malformed(f"second halves of {candidates} candidates have other sizes")
         await together(
             *(
-                self._engine.call(worker, _keep, self._name, party, halves[first * width : last * width], last - first)
+                self._engine.call(
+                    worker, on, self._name, _Job.keep, party, halves[first * width : last * width], last - first
+                )
                 for worker, (first, last) in enumerate(self._ranges(candidates))
             )
         )
@@ -123,7 +123,7 @@ class HistogramKeyHolder:
         numbers = _read(firsts, (candidates, words), bits)
         parts = await together(
             *(
-                self._engine.call(worker, _open, self._name, party, numbers[first:last], query)
+                self._engine.call(worker, on, self._name, _Job.open, party, numbers[first:last], query)
                 for worker, (first, last) in enumerate(self._ranges(candidates))
                 if last > first
             )
@@ -132,7 +132,7 @@ class HistogramKeyHolder:
 
     async def close(self) -> None:
         """Make every worker forget the job."""
-        self._engine.forget(_forget, self._name)
+        self._engine.forget(drop, self._name)
 
     def _ranges(self, candidates: int) -> list[tuple[int, int]]:
         workers = self._engine.workers
@@ -154,41 +154,34 @@ class _Job:
             self._public[block, count] = kernels().public(self._seed, block, count)
         return self._public[block, count]
 
+    def encrypt(self, block: int, values: Ints | None, query: bytes) -> bytes:
+        """The words of neighbouring blocks of records, or of the block of zeros."""
+        plain = DEGREE if values is None else encode(self.slots, values)
+        public = self.public(block, 1 if values is None else -(-len(values) // DEGREE))
+        secrets = kernels().secrets(query, self.parameters.words)
+        try:
+            words, _ = kernels().encrypt(public, block, secrets, query, self.moduli, plain)
+        finally:
+            secrets.forget()
+        return words.tobytes()
 
-def _open_job(state: dict[str, Any], name: str, parameters: HistogramParameters, slots: Slots, seed: bytes) -> None:
-    state[name] = _Job(parameters, slots, seed)
+    def keep(self, party: str, halves: bytes, candidates: int) -> None:
+        """Keep some of a party's second halves."""
+        self.second_halves[party] = _read(halves, (candidates, DEGREE), self.parameters.reply_bits)
 
-
-def _encrypt(state: dict[str, Any], name: str, block: int, values: Ints | None, query: bytes) -> bytes:
-    job: _Job = state[name]
-    plain = DEGREE if values is None else encode(job.slots, values)
-    public = job.public(block, 1 if values is None else -(-len(values) // DEGREE))
-    secrets = kernels().secrets(query, job.parameters.words)
-    try:
-        words, _ = kernels().encrypt(public, block, secrets, query, job.moduli, plain)
-    finally:
-        secrets.forget()
-    return words.tobytes()
-
-
-def _keep(state: dict[str, Any], name: str, party: str, halves: bytes, candidates: int) -> None:
-    job: _Job = state[name]
-    job.second_halves[party] = _read(halves, (candidates, DEGREE), job.parameters.reply_bits)
-
-
-def _open(state: dict[str, Any], name: str, party: str, firsts: Words, query: bytes) -> Ints:
-    job: _Job = state[name]
-    agreed, seconds = job.parameters, job.second_halves[party]
-    if len(firsts) != len(seconds):
-        raise Malformed("first halves are not of as many candidates as the second ones before")
-    secrets = kernels().secrets(query, agreed.words)
-    try:
-        residues, noise = kernels().open(seconds, firsts, secrets, agreed.reply_bits, job.moduli)
-    finally:
-        secrets.forget()
-    if noise > agreed.noise_share:
-        raise Malformed("a sum has more noise than sums of words can have")
-    return job.opener.sums(residues)
+    def open(self, party: str, firsts: Words, query: bytes) -> Ints:
+        """The sums of these candidates."""
+        agreed, seconds = self.parameters, self.second_halves[party]
+        if len(firsts) != len(seconds):
+            raise Malformed("first halves are not of as many candidates as the second ones before")
+        secrets = kernels().secrets(query, agreed.words)
+        try:
+            residues, noise = kernels().open(seconds, firsts, secrets, agreed.reply_bits, self.moduli)
+        finally:
+            secrets.forget()
+        if noise > agreed.noise_share:
+            raise Malformed("a sum has more noise than sums of words can have")
+        return self.opener.sums(residues)
 
 
 def _read(data: bytes, shape: tuple[int, ...], bits: int) -> Words:
@@ -196,7 +189,3 @@ def _read(data: bytes, shape: tuple[int, ...], bits: int) -> Words:
         return kernels().read(data, shape, bits)
     except ValueError as failure:
         raise Malformed(f"halves of sums cannot be read: {failure}") from None
-
-
-def _forget(state: dict[str, Any], name: str) -> None:
-    state.pop(name, None)

@@ -36,7 +36,7 @@ from treetap.lattice.histogram_sums import (
 from treetap.native.histogram_arrays import DEGREE, MOST_BLOCKS, SEED_BYTES, WORD_BYTES, ZERO_BLOCK, Binned, Reals
 from treetap.process.together import in_order, together
 from treetap.trees.candidates import Shape
-from treetap.workers.engines import Engine, call_all
+from treetap.workers.engines import Engine, call_all, drop, make
 
 Places = npt.NDArray[np.uint32]
 #: Cells of the columns whose products a worker has at once, unless one column has more.
@@ -57,19 +57,18 @@ class HistogramSets(ReceivedWords):
 
     def __init__(self, engine: Engine, parameters: HistogramParameters, seed: bytes, token: str) -> None:
         super().__init__(engine, parameters, f"sets/{token}")
-        self._seed, self._kept = seed, dict[int, tuple[int, int]]()
+        self._seed, self._kept = seed, dict[int, int]()  # the worker of words, by the first record
 
     async def start(self) -> None:
         """Have every worker make ready for words."""
-        await call_all(self._engine, _open_words, self._name, self._parameters, self._seed)
+        await call_all(self._engine, make, self._name, NodeSums, self._parameters, self._seed)
 
-    async def add_block(self, first: int, count: int, words: bytes) -> None:
-        worker = self._due(first, count, words)
-        if worker is None:
-            await call_all(self._engine, _keep_zeros, self._name, words)
-            return
-        self._kept[first] = count, worker
-        await self._engine.call(worker, _keep, self._name, first, words)
+    async def _take(self, first: int, words: bytes) -> None:
+        self._kept[first] = self._next_worker()
+        await self._on(self._kept[first], NodeSums.keep, first, words)
+
+    async def _take_zeros(self, words: bytes) -> None:
+        await self._on_all(NodeSums.keep_zeros, words)
 
     async def answer(
         self, rows: Rows, codes: Rows, shapes: Sequence[Shape], order: Rows, noise: Ints | None = None
@@ -89,18 +88,14 @@ class HistogramSets(ReceivedWords):
             PlaintextOverflow: noise does not fit its slot.
         """
         self._check_whole()
-        agreed, columns = self._parameters, codes_of(codes, len(rows), shapes)
+        agreed = self._parameters
         if len(rows) and not (rows[0] >= 0 and rows[-1] < agreed.records and (np.diff(rows) > 0).all()):
             raise ValueError("the records of a node are not ascending numbers of records")
-        left, at, calls = left_sums(await self._cells(rows, columns, shapes), shapes), 0, []
+        columns = self._columns(codes, len(rows), shapes)
+        left = left_sums(await self._cells(rows, columns, shapes), shapes)
         if noise is not None:
             left[order] += added(agreed, noise)
-        for worker, features in enumerate(features_of(shapes, self._engine.workers)):
-            count = sum(shapes[f].sums for f in features)
-            own = columns[features.start : features.stop], shapes[features.start : features.stop]
-            calls.append(self._halves(worker, rows, *own, left[at : at + count]))
-            at += count
-        halves = [pair for of_worker in await together(*calls) for pair in of_worker]
+        halves = await self._halves(rows, columns, shapes, left)
         self.operations["additions"] += agreed.records * len(shapes)
         self.operations["hidden"] += len(order)
         self.operations["answered"] += len(order)
@@ -111,9 +106,13 @@ class HistogramSets(ReceivedWords):
 
     async def close(self) -> None:
         """Free the workers' memory of these words."""
-        self._engine.forget(_close, self._name)
+        self._engine.forget(drop, self._name)
 
-    async def _cells(self, rows: Rows, columns: Codes, shapes: Sequence[Shape]) -> Words:
+    def _columns(self, codes: Rows, records: int, shapes: Sequence[Shape]) -> Any:
+        """The bins as `_cells` and `_halves` take them."""
+        return codes_of(codes, records, shapes)
+
+    async def _cells(self, rows: Rows, columns: Any, shapes: Sequence[Shape]) -> Words:
         """Sums of the words of a node's records by cell: (cells, words, 2)."""
         workers, bins = self._engine.workers, tuple(radices(shapes))
         firsts = list(self._kept)
@@ -121,10 +120,9 @@ class HistogramSets(ReceivedWords):
         calls = (
             (
                 first,
-                self._engine.call(
-                    self._kept[first][1],
-                    _sum,
-                    self._name,
+                self._on(
+                    self._kept[first],
+                    NodeSums.sum,
                     first,
                     (rows[start:end] - first).astype(np.uint32),
                     np.ascontiguousarray(columns[:, start:end]),
@@ -137,33 +135,41 @@ class HistogramSets(ReceivedWords):
         async with aclosing(in_order(calls, _AHEAD * workers)) as summed:
             async for _ in summed:
                 pass
-        return carried(await self._everywhere(_take, *[(sum(bins),)] * workers))
+        return carried(await self._on_all(NodeSums.take, sum(bins)))
 
     async def _halves(
+        self, rows: Rows, columns: Any, shapes: Sequence[Shape], left: Words
+    ) -> list[tuple[Words, bytes]]:
+        """Both halves of the candidates of each feature. `left`: their sums of words."""
+        at, calls = 0, []
+        for worker, features in enumerate(features_of(shapes, self._engine.workers)):
+            count = sum(shapes[f].sums for f in features)
+            own = columns[features.start : features.stop], shapes[features.start : features.stop]
+            calls.append(self._halves_in(worker, rows, *own, left[at : at + count]))
+            at += count
+        return [pair for of_worker in await together(*calls) for pair in of_worker]
+
+    async def _halves_in(
         self, worker: int, rows: Rows, columns: Codes, shapes: Sequence[Shape], left: Words
     ) -> list[tuple[Words, bytes]]:
-        """Both halves of the candidates of a worker's features, of one after the other.
-
-        `left`: their sums of words.
-        """
         halves, at = [], 0
-        for features in _at_once(shapes):
+        for features in at_once(shapes):
             some = shapes[features.start : features.stop]
-            await self._engine.call(worker, _begin, self._name, tuple(radices(some)))
-            for blocks, start, end, places in _groups(rows):
+            await self._on(worker, NodeSums.begin, tuple(radices(some)))
+            for blocks, start, end, places in groups_of(rows):
                 codes = np.ascontiguousarray(columns[features.start : features.stop, start:end])
-                await self._engine.call(worker, _place, self._name, blocks, places, codes)
-                while await self._engine.call(worker, _multiply, self._name):
+                await self._on(worker, NodeSums.place, blocks, places, codes)
+                while await self._on(worker, NodeSums.multiply):
                     pass
             for number, shape in enumerate(some):
                 part = np.ascontiguousarray(left[at : at + shape.sums])
                 seeds = os.urandom(SEED_BYTES), os.urandom(SEED_BYTES)
-                halves.append(await self._engine.call(worker, _hide, self._name, number, shape, part, *seeds))
+                halves.append(await self._on(worker, NodeSums.hide_own, number, shape, part, *seeds))
                 at += shape.sums
         return halves
 
 
-def _at_once(shapes: Sequence[Shape]) -> Iterator[range]:
+def at_once(shapes: Sequence[Shape]) -> Iterator[range]:
     """Neighbouring features of some cells together."""
     first, cells = 0, 0
     for feature, radix in enumerate(radices(shapes)):
@@ -175,7 +181,7 @@ def _at_once(shapes: Sequence[Shape]) -> Iterator[range]:
         yield range(first, len(shapes))
 
 
-def _groups(rows: Rows) -> Iterator[tuple[list[int], int, int, Places]]:
+def groups_of(rows: Rows) -> Iterator[tuple[list[int], int, int, Places]]:
     """Blocks that have records, as many as a transform takes: their numbers, the range of rows, places among them."""
     starts = np.searchsorted(rows, np.arange(int(rows[-1]) // DEGREE + 2 if len(rows) else 1) * DEGREE)
     counts = np.diff(starts)
@@ -187,7 +193,7 @@ def _groups(rows: Rows) -> Iterator[tuple[list[int], int, int, Places]]:
         yield some.tolist(), start, end, (rows[start:end] - closer).astype(np.uint32)
 
 
-class _Words:
+class NodeSums:
     """A worker's part: words of records, and what it sums and multiplies of one node."""
 
     def __init__(self, agreed: HistogramParameters, seed: bytes) -> None:
@@ -200,6 +206,38 @@ class _Words:
         self.products = np.zeros((0, 2, DEGREE), dtype=np.uint64)
         self._public: Reals = self.zero
         self._binned, self._inside, self._next = Binned(np.zeros((0, 0), dtype=np.uint8), ()), np.zeros(0, np.uint8), 0
+
+    def keep(self, first: int, words: bytes) -> None:
+        """Keep the words of some records."""
+        self.words[first] = np.frombuffer(words, dtype=np.uint8).reshape(-1, self.agreed.words * WORD_BYTES)
+
+    def keep_zeros(self, words: bytes) -> None:
+        """Keep the next words of the block of zeros."""
+        self.packed_zeros += words
+
+    def sum(self, first: int, places: Places, codes: Codes, bins: tuple[int, ...]) -> None:
+        """Add the words of some of these records to their cells."""
+        words, binned = kernels().unpack(self.words[first][places].reshape(-1), self.agreed.words), Binned(codes, bins)
+        if self.sums is None:
+            self.sums = np.zeros((binned.cells, self.agreed.words, 2), dtype=np.uint64)
+        kernels().sum_words(words, binned, 0, self.sums)
+
+    def take(self, cells: int) -> Words:
+        """The sums of words by cell, which are forgotten."""
+        sums, self.sums = self.sums, None
+        return np.zeros((cells, self.agreed.words, 2), dtype=np.uint64) if sums is None else sums
+
+    def hide_own(self, feature: int, shape: Shape, left: Words, seed: bytes, flood: bytes) -> tuple[Words, bytes]:
+        """The same for a feature whose sums of a·I are here."""
+        return self.hide(self.products[self.starts[feature] : self.starts[feature + 1]], shape, left, seed, flood)
+
+    def hide(self, products: Words, shape: Shape, left: Words, seed: bytes, flood: bytes) -> tuple[Words, bytes]:
+        """Both halves of a feature's candidates, by the sums of a·I of its cells and the left sums of words."""
+        agreed = self.agreed
+        masks, seconds, _ = kernels().hide(left_sums(products, [shape]), self.zero, agreed.reply_bits, seed, 0)
+        zeros = kernels().unpack(self.packed_zeros, agreed.words)
+        firsts = kernels().answer(left, zeros, masks, agreed.flood_bits, agreed.reply_bits, flood, 0)
+        return firsts, kernels().write(seconds, agreed.reply_bits)
 
     def begin(self, bins: tuple[int, ...]) -> None:
         """Begin with the products of some features' cells."""
@@ -222,61 +260,3 @@ class _Words:
         kernels().cells(self._public, self._binned, 0, range(first, end), self.products[first:end], self._inside)
         self._next = end
         return end < len(self.products)
-
-
-def _open_words(state: dict[str, Any], name: str, agreed: HistogramParameters, seed: bytes) -> None:
-    state[name] = _Words(agreed, seed)
-
-
-def _keep(state: dict[str, Any], name: str, first: int, words: bytes) -> None:
-    job: _Words = state[name]
-    job.words[first] = np.frombuffer(words, dtype=np.uint8).reshape(-1, job.agreed.words * WORD_BYTES)
-
-
-def _keep_zeros(state: dict[str, Any], name: str, words: bytes) -> None:
-    job: _Words = state[name]
-    job.packed_zeros += words
-
-
-def _sum(state: dict[str, Any], name: str, first: int, places: Places, codes: Codes, bins: tuple[int, ...]) -> None:
-    job: _Words = state[name]
-    words, binned = kernels().unpack(job.words[first][places].reshape(-1), job.agreed.words), Binned(codes, bins)
-    if job.sums is None:
-        job.sums = np.zeros((binned.cells, job.agreed.words, 2), dtype=np.uint64)
-    kernels().sum_words(words, binned, 0, job.sums)
-
-
-def _take(state: dict[str, Any], name: str, cells: int) -> Words:
-    job: _Words = state[name]
-    sums, job.sums = job.sums, None
-    return np.zeros((cells, job.agreed.words, 2), dtype=np.uint64) if sums is None else sums
-
-
-def _begin(state: dict[str, Any], name: str, bins: tuple[int, ...]) -> None:
-    job: _Words = state[name]
-    job.begin(bins)
-
-
-def _place(state: dict[str, Any], name: str, blocks: Sequence[int], places: Places, codes: Codes) -> None:
-    job: _Words = state[name]
-    job.place(blocks, places, codes)
-
-
-def _multiply(state: dict[str, Any], name: str) -> bool:
-    job: _Words = state[name]
-    return job.multiply()
-
-
-def _hide(
-    state: dict[str, Any], name: str, feature: int, shape: Shape, left: Words, seed: bytes, flood: bytes
-) -> tuple[Words, bytes]:
-    job: _Words = state[name]
-    agreed, products = job.agreed, job.products[job.starts[feature] : job.starts[feature + 1]]
-    masks, seconds, _ = kernels().hide(left_sums(products, [shape]), job.zero, agreed.reply_bits, seed, 0)
-    zeros = kernels().unpack(job.packed_zeros, agreed.words)
-    firsts = kernels().answer(left, zeros, masks, agreed.flood_bits, agreed.reply_bits, flood, 0)
-    return firsts, kernels().write(seconds, agreed.reply_bits)
-
-
-def _close(state: dict[str, Any], name: str) -> None:
-    state.pop(name, None)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,9 @@ from treetap.native.histogram_arrays import (
 )
 from treetap.process.together import together
 from treetap.trees.candidates import Shape
-from treetap.workers.engines import Engine
+from treetap.workers.engines import Engine, drop, make, on
 
+T = TypeVar("T")
 Rows = npt.NDArray[np.integer[Any]]
 Codes = npt.NDArray[np.uint8]
 #: Cells times blocks whose products one call adds up, some 12 µs each; candidates that one call hides, 0.1 ms each.
@@ -62,16 +63,8 @@ class ReceivedWords(ABC):
         self.operations: dict[str, int] = {"additions": 0, "hidden": 0, "answered": 0}
         self._received = self._turn = 0
 
-    @abstractmethod
     async def add_block(self, first: int, count: int, words: bytes) -> None:
         """Take the words of the next records, some at a time; those of the block of zeros are the last.
-
-        Raises:
-            Malformed: they are not the next ones, or their number is another.
-        """
-
-    def _due(self, first: int, count: int, words: bytes) -> int | None:
-        """The worker whose turn it is to take these words; None: they are of the block of zeros.
 
         Raises:
             Malformed: they are not the next ones, or their number is another.
@@ -82,8 +75,17 @@ class ReceivedWords(ABC):
         if first != self._received or not 0 < count <= end - first or len(words) != count * width:
             raise Malformed(f"words of {count} records from {first} on are not those that are due")
         self._received += count
-        if zeros:
-            return None
+        await (self._take_zeros(words) if zeros else self._take(first, words))
+
+    @abstractmethod
+    async def _take(self, first: int, words: bytes) -> None:
+        """Take the words of the next records."""
+
+    @abstractmethod
+    async def _take_zeros(self, words: bytes) -> None:
+        """Take the next words of the block of zeros."""
+
+    def _next_worker(self) -> int:
         worker, self._turn = self._turn, (self._turn + 1) % self._engine.workers
         return worker
 
@@ -91,11 +93,12 @@ class ReceivedWords(ABC):
         if self._received != self.expected:
             raise Malformed(f"a query has {self._received} words, not {self.expected}")
 
-    async def _everywhere(self, kernel: Any, *args: tuple[Any, ...]) -> list[Any]:
-        """One call per argument tuple, the k-th in worker k."""
-        return await together(
-            *(self._engine.call(worker, kernel, self._name, *values) for worker, values in enumerate(args))
-        )
+    async def _on(self, worker: int, method: Callable[..., T], *args: Any) -> T:
+        """Call a method of what a worker keeps."""
+        return await self._engine.call(worker, on, self._name, method, *args)
+
+    async def _on_all(self, method: Callable[..., T], *args: Any) -> list[T]:
+        return await together(*(self._on(worker, method, *args) for worker in range(self._engine.workers)))
 
 
 def codes_of(codes: Rows, records: int, shapes: Sequence[Shape]) -> Codes:
@@ -119,10 +122,16 @@ def features_of(shapes: Sequence[Shape], workers: int) -> list[range]:
     return [range(first, max(first, last)) for first, last in pairwise(cuts)]
 
 
-def carried(partial: Sequence[Words]) -> Words:
-    """Sums of workers, of two halves each, added up: both halves come out below 2^52."""
-    cells: Words = np.stack(partial).sum(axis=0, dtype=np.uint64)
-    cells[..., 1] += cells[..., 0] >> HALF_BITS  # the kernel takes no sums over cells times workers uncarried
+def carried(partial: Sequence[Words], axis: int = -1) -> Words:
+    """Sums of workers, of two halves each, added up modulo q: both halves come out below 2^52.
+
+    `axis`: of the two halves.
+    """
+    cells = partial[0].copy()
+    for more in partial[1:]:
+        cells += more
+    low, high = np.moveaxis(cells, axis, 0)
+    high += low >> HALF_BITS  # the kernel takes no sums over cells times workers uncarried
     cells &= (1 << HALF_BITS) - 1
     return cells
 
@@ -152,27 +161,30 @@ class HistogramSums(ReceivedWords):
         token: str,
     ) -> None:
         super().__init__(engine, parameters, f"histograms/{token}")
-        self._seed, self._codes, self._shapes = seed, codes_of(codes, parameters.records, shapes), list(shapes)
+        self._seed, self._codes, self._shapes = seed, codes, list(shapes)
         self._features = features_of(shapes, engine.workers)
         self._zeros = b""
         self._counted = [sum(shapes[f].sums for f in features) for features in self._features]
 
     async def start(self) -> None:
         """Hand the columns to every worker."""
-        await self._everywhere(
-            _open_columns,
-            *((self._parameters, self._seed, self._codes, self._shapes, features) for features in self._features),
-        )
+        await self._open(codes_of(self._codes, self._parameters.records, self._shapes))
 
-    async def add_block(self, first: int, count: int, words: bytes) -> None:
-        worker = self._due(first, count, words)
+    async def _open(self, codes: Codes) -> None:
+        sizes = self._parameters, self._seed, codes, self._shapes
+        calls = (
+            self._engine.call(worker, make, self._name, Columns, *sizes, features)
+            for worker, features in enumerate(self._features)
+        )
+        await together(*calls)
+
+    async def _take(self, first: int, words: bytes) -> None:
         if not first:
-            await self._everywhere(_clear, *[()] * self._engine.workers)
-        if worker is None:
-            self._zeros = words if first == self._parameters.records else self._zeros + words
-            return
-        await self._engine.call(worker, _add, self._name, first, words)
-        self.operations["additions"] += count * len(self._shapes)
+            await self._on_all(Columns.clear)
+        await self._on(self._next_worker(), Columns.add_words, first, words)
+
+    async def _take_zeros(self, words: bytes) -> None:
+        self._zeros += words
 
     async def renew(self, order: Rows) -> bytes:
         """Draw new u_k for all candidates; their second halves, candidate `order[k]` at place k."""
@@ -190,67 +202,101 @@ class HistogramSums(ReceivedWords):
         agreed = self._parameters
         self._check_whole()
         self._received = 0
-        partial = await self._everywhere(_take, *[()] * self._engine.workers)
-        left, at, calls = left_sums(carried(partial), self._shapes), 0, []
+        self.operations["additions"] += agreed.records * len(self._shapes)
+        left, at, calls = left_sums(await self._cells(), self._shapes), 0, []
         for worker, count in enumerate(self._counted):
             part = np.ascontiguousarray(left[at : at + count])
-            calls.append(self._engine.call(worker, _answer, self._name, part, self._zeros, os.urandom(SEED_BYTES)))
+            calls.append(self._on(worker, Columns.answer, part, self._zeros, os.urandom(SEED_BYTES)))
             at += count
-        firsts = np.concatenate(await together(*calls))
+        firsts, self._zeros = np.concatenate(await together(*calls)), b""
         self.operations["answered"] += len(firsts)
         return kernels().write(np.ascontiguousarray(firsts[order]), agreed.reply_bits)
 
     async def close(self) -> None:
         """Free the workers' memory of these columns."""
-        self._engine.forget(_close, self._name)
+        self._engine.forget(drop, self._name)
+
+    async def _cells(self) -> Words:
+        """Sums of the words that have come, by cell: (cells, words, 2)."""
+        return carried(await self._on_all(Columns.summed))
 
     async def _renew(self, worker: int, seed: bytes, count: int) -> bytes:
         parts = []
         for first in range(0, count, CANDIDATES_PER_CALL):
             some = min(CANDIDATES_PER_CALL, count - first)
-            parts.append(await self._engine.call(worker, _hide, self._name, first, some, seed))
+            parts.append(await self._on(worker, Columns.hide, first, some, seed))
         return b"".join(parts)
 
     async def _sum_products(self) -> None:
         """Sums of a·I for every candidate, if they are not there yet."""
-        await together(*(self._sum_in(worker) for worker in range(self._engine.workers)))
 
-    async def _sum_in(self, worker: int) -> None:
-        while await self._engine.call(worker, _multiply, self._name):
-            pass
+        async def in_worker(worker: int) -> None:
+            while await self._on(worker, Columns.multiply):
+                pass
+
+        await together(*(in_worker(worker) for worker in range(self._engine.workers)))
 
 
-class _Columns:
+class Columns:
     """A worker's part: all codes, the products of its features' cells, and the sums of a query's words."""
 
     def __init__(
         self, agreed: HistogramParameters, seed: bytes, codes: Codes, shapes: Sequence[Shape], features: range
     ) -> None:
-        self.agreed, self.binned, self.shapes = agreed, Binned(codes, tuple(radices(shapes))), shapes
-        self._seed = seed
+        self.agreed, self.binned, self._seed = agreed, Binned(codes, tuple(radices(shapes))), seed
         self._own = range(int(self.binned.starts[features.start]), int(self.binned.starts[features.stop]))
         self.zero = kernels().public(seed, ZERO_BLOCK, 1)
         self.sums = np.zeros((self.binned.cells, agreed.words, 2), dtype=np.uint64)
-        own = self.shapes[features.start : features.stop]
+        own = shapes[features.start : features.stop]
         count, cells, blocks = sum(shape.sums for shape in own), len(self._own), blocks_of(agreed.records)
         self.candidates: Words = np.empty((count, 2, DEGREE), dtype=np.uint64)
         self.masks: Small = np.zeros((count, DEGREE), dtype=np.int8)
+        self._made = 0
         self._public: tuple[int, Reals] = (-1, self.zero)
         self._products = np.zeros((cells, 2, DEGREE), dtype=np.uint64)
         self._at_once = max(1, PRODUCTS_PER_CALL // min(MOST_BLOCKS, blocks))
         firsts = [(block, cell) for block in range(0, blocks, MOST_BLOCKS) for cell in range(0, cells, self._at_once)]
-        ends, places = np.cumsum([0, *radices(own)]).tolist(), np.cumsum([0, *(shape.sums for shape in own)]).tolist()
         self._steps = iter(firsts)
-        self._made = iter(list(zip(own, pairwise(ends), pairwise(places), strict=True)))
+        self._features = zip(own, pairwise(np.cumsum([0, *radices(own)]).tolist()), strict=True)
+
+    def add(self, shape: Shape, products: Words) -> None:
+        """Take the next feature, by the sums of a·I of its cells."""
+        sums = left_sums(products, [shape])
+        self.candidates[self._made : self._made + len(sums)] = sums
+        self._made += len(sums)
+
+    def hide(self, first: int, count: int, seed: bytes) -> bytes:
+        """Draw new u_k for some candidates; their second halves."""
+        sums, agreed = self.candidates[first : first + count], self.agreed
+        masks, halves, _ = kernels().hide(sums, self.zero, agreed.reply_bits, seed, first)
+        self.masks[first : first + count] = masks
+        return kernels().write(halves, agreed.reply_bits)
+
+    def answer(self, left: Words, zeros: bytes, seed: bytes) -> Words:
+        """First halves of all candidates under these u_k, by the left sums of words."""
+        agreed, zero = self.agreed, kernels().unpack(zeros, self.agreed.words)
+        return kernels().answer(left, zero, self.masks, agreed.flood_bits, agreed.reply_bits, seed, 0)
+
+    def clear(self) -> None:
+        """Begin with a query."""
+        self.sums[:] = 0
+
+    def add_words(self, first: int, words: bytes) -> None:
+        """Add some records' words to their cells."""
+        kernels().sum_words(kernels().unpack(words, self.agreed.words), self.binned, first, self.sums)
+
+    def summed(self) -> Words:
+        """The sums of the query's words here."""
+        return self.sums
 
     def multiply(self) -> bool:
         """Add up the products of some blocks and cells, or make of them a feature's candidates; False if all are."""
         if (step := next(self._steps, None)) is not None:
             self._add_products(*step)
             return True
-        if (feature := next(self._made, None)) is not None:
-            shape, (cell, end), (place, behind) = feature
-            self.candidates[place:behind] = left_sums(self._products[cell:end], [shape])
+        if (feature := next(self._features, None)) is not None:
+            shape, (cell, end) = feature
+            self.add(shape, self._products[cell:end])
             return True
         self._products, self._public = np.zeros((0, 2, DEGREE), dtype=np.uint64), (-1, self.zero)
         return False
@@ -261,54 +307,3 @@ class _Columns:
             self._public = block, kernels().public(self._seed, block, blocks)
         cells = self._own[cell : cell + self._at_once]
         kernels().cells(self._public[1], self.binned, block, cells, self._products[cell : cell + len(cells)])
-
-
-def _open_columns(
-    state: dict[str, Any],
-    name: str,
-    agreed: HistogramParameters,
-    seed: bytes,
-    codes: Codes,
-    shapes: Sequence[Shape],
-    features: range,
-) -> None:
-    state[name] = _Columns(agreed, seed, codes, shapes, features)
-
-
-def _clear(state: dict[str, Any], name: str) -> None:
-    columns: _Columns = state[name]
-    columns.sums[:] = 0
-
-
-def _add(state: dict[str, Any], name: str, first: int, words: bytes) -> None:
-    columns: _Columns = state[name]
-    kernels().sum_words(kernels().unpack(words, columns.agreed.words), columns.binned, first, columns.sums)
-
-
-def _take(state: dict[str, Any], name: str) -> Words:
-    columns: _Columns = state[name]
-    return columns.sums
-
-
-def _multiply(state: dict[str, Any], name: str) -> bool:
-    columns: _Columns = state[name]
-    return columns.multiply()
-
-
-def _hide(state: dict[str, Any], name: str, first: int, count: int, seed: bytes) -> bytes:
-    columns: _Columns = state[name]
-    sums, agreed = columns.candidates[first : first + count], columns.agreed
-    masks, halves, _ = kernels().hide(sums, columns.zero, agreed.reply_bits, seed, first)
-    columns.masks[first : first + count] = masks
-    return kernels().write(halves, agreed.reply_bits)
-
-
-def _answer(state: dict[str, Any], name: str, left: Words, zeros: bytes, seed: bytes) -> Words:
-    columns: _Columns = state[name]
-    agreed = columns.agreed
-    zero = kernels().unpack(zeros, agreed.words)
-    return kernels().answer(left, zero, columns.masks, agreed.flood_bits, agreed.reply_bits, seed, 0)
-
-
-def _close(state: dict[str, Any], name: str) -> None:
-    state.pop(name, None)

@@ -6,10 +6,10 @@ and worker, whatever the number of columns.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,9 @@ from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import PARTIAL_SUMS, Parameters
 from treetap.process.signs_of_life import finish_unit
 from treetap.process.together import in_order, together
-from treetap.workers.engines import Engine, KeyEngine, call_all
+from treetap.workers.engines import Engine, call_all, drop, make, on
 
+T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 #: A ciphertext's place: (index of its mask among those that come with it, the output that it adds to).
@@ -32,14 +33,14 @@ IN_FLIGHT_PER_WORKER = 2
 class LatticeKeyHolder:
     """Encrypts and opens on an engine; `token` names this job in the workers' memory."""
 
-    def __init__(self, engine: KeyEngine, key: LatticeKey, token: str) -> None:
+    def __init__(self, engine: Engine, key: LatticeKey, token: str) -> None:
         self._engine = engine
         self._key = key
         self._name = f"lattice-owner/{token}"
 
     async def start(self) -> None:
         """Hand the key to every worker."""
-        await call_all(self._engine, _take_key, self._name, self._key.for_worker())
+        await call_all(self._engine, make, self._name, LatticeKey.from_worker, self._key.for_worker())
 
     async def encrypt(self, groups: Iterable[Sequence[Ints] | Ints]) -> AsyncIterator[list[bytes]]:
         """Encrypt groups of columns, each column (n ≤ N,), reading at most two groups per worker ahead.
@@ -52,7 +53,7 @@ class LatticeKeyHolder:
         """
         workers = self._engine.workers
         calls = (
-            (None, self._engine.call(number % workers, _encrypt, self._name, group))
+            (None, self._engine.call(number % workers, on, self._name, _encrypt, group))
             for number, group in enumerate(groups)
         )
         async with aclosing(in_order(calls, IN_FLIGHT_PER_WORKER * workers)) as encrypted:
@@ -66,7 +67,7 @@ class LatticeKeyHolder:
             Malformed: one is not a sum under this key and these parameters.
         """
         calls = (
-            self._engine.call(place % self._engine.workers, _open, self._name, data, n)
+            self._engine.call(place % self._engine.workers, on, self._name, LatticeKey.decrypt, data, n)
             for place, data in enumerate(sums)
         )
         opened = await together(*calls)
@@ -74,7 +75,7 @@ class LatticeKeyHolder:
 
     async def close(self) -> None:
         """Make every worker forget the key."""
-        self._engine.forget(_forget, self._name)
+        self._engine.forget(drop, self._name)
 
 
 class LatticeMember:
@@ -99,7 +100,7 @@ class LatticeMember:
 
     async def start(self) -> None:
         """Give every worker the public key. Raises Malformed as `Member` does."""
-        await call_all(self._engine, _take_public, self._name, self._agreed, self._public, self._outputs)
+        await call_all(self._engine, make, self._name, _Member, self._agreed, self._public, self._outputs)
 
     def prepare(self) -> None:
         """Have every worker draw the randomness of a next sum, one that has none drawn, and do not wait for it."""
@@ -111,7 +112,7 @@ class LatticeMember:
         Raises:
             Malformed: see `Member.pass_on`.
         """
-        return await self._engine.call(self._next(), _pass_on, self._name, list(masks), list(ciphertexts), list(owns))
+        return await self._on(self._next(), _Member.pass_on, list(masks), list(ciphertexts), list(owns))
 
     async def add(
         self, block: int, masks: Sequence[Bools], ciphertexts: Sequence[bytes], places: Sequence[Place]
@@ -123,7 +124,7 @@ class LatticeMember:
         """
         worker = self._next()
         self._used.setdefault(block, set()).add(worker)
-        await self._engine.call(worker, _add, self._name, block, list(masks), list(ciphertexts), list(places))
+        await self._on(worker, _Member.add, block, list(masks), list(ciphertexts), list(places))
 
     async def finish(self, block: int, side_by_side: int = 1, n: int = 0) -> list[bytes]:
         """The flooded sums of a block, one per output; every `add` to it must have returned.
@@ -132,20 +133,21 @@ class LatticeMember:
             OutOfOrder: more columns than agreed.
         """
         first, *others = sorted(self._used.pop(block, {0}))
-        partials = await together(
-            *(self._engine.call(worker, _partial, self._name, block) for worker in others),
-        )
-        return await self._engine.call(first, _finish, self._name, block, partials, side_by_side, n)
+        partials = await together(*(self._on(worker, _Member.partial, block) for worker in others))
+        return await self._on(first, _Member.finish, block, partials, side_by_side, n)
 
     async def drop(self, block: int) -> None:
         """Forget the sums of a block that is not finished."""
         workers = self._used.pop(block, set())
         if workers:
-            self._engine.forget(_drop, self._name, block)
+            self._engine.forget(on, self._name, _Member.drop, block)
 
     async def close(self) -> None:
         """Make every worker forget the job."""
-        self._engine.forget(_forget, self._name)
+        self._engine.forget(drop, self._name)
+
+    async def _on(self, worker: int, method: Callable[..., T], *args: Any) -> T:
+        return await self._engine.call(worker, on, self._name, method, *args)
 
     def _next(self) -> int:
         worker = self._turn
@@ -154,28 +156,53 @@ class LatticeMember:
         return worker
 
 
-class _Open:
+class _Member:
     """A worker's state for a member: the public key and its part of each open block."""
 
-    def __init__(self, member: Member, outputs: int) -> None:
-        self.member = member
+    def __init__(self, agreed: Parameters, public: bytes, outputs: int) -> None:
+        self.member = Member(agreed, public)
         self.outputs = outputs
         self.sums: dict[int, MaskedSum] = {}
         self.drawn: MaskedSum | None = None  # empty, its randomness drawn ahead
 
-    def sum_of(self, block: int, end: bool = False) -> MaskedSum:
+    def pass_on(self, masks: list[Bools], ciphertexts: list[bytes], owns: list[int]) -> list[bytes]:
+        """Masked and refreshed ciphertexts."""
+        places = [(own, 0) for own in owns]
+        passed: list[bytes] = []
+        for mask, columns, _ in _of_one_mask(masks, ciphertexts, places):
+            passed += self.member.pass_on(mask, columns)
+        return passed
+
+    def add(self, block: int, masks: list[Bools], ciphertexts: list[bytes], places: list[Place]) -> None:
+        """Add ciphertexts to a block's sums."""
+        for mask, column, outputs in _of_one_mask(masks, ciphertexts, places):
+            self._sum_of(block).add(mask, column, outputs)
+
+    def partial(self, block: int) -> tuple[list[int], int, list[bytes]]:
+        """This worker's part of a block's sums, which ends here."""
+        return self._sum_of(block, end=True).partial()
+
+    def finish(
+        self, block: int, partials: list[tuple[list[int], int, list[bytes]]], side_by_side: int, n: int
+    ) -> list[bytes]:
+        """The sums of a block, with the parts of other workers."""
+        total = self._sum_of(block, end=True)
+        for partial in partials:
+            total.merge(partial)
+        return total.finish(side_by_side, n)
+
+    def drop(self, block: int) -> None:
+        """Forget a block that is not finished."""
+        self.sums.pop(block, None)
+
+    def _sum_of(self, block: int, end: bool = False) -> MaskedSum:
         if block not in self.sums:
             drawn, self.drawn = self.drawn, None
             self.sums[block] = drawn or MaskedSum(self.member, self.outputs)
         return self.sums.pop(block) if end else self.sums[block]
 
 
-def _take_key(state: dict[str, Any], name: str, key: bytes) -> None:
-    state[name] = LatticeKey.from_worker(key)
-
-
-def _encrypt(state: dict[str, Any], name: str, columns: Sequence[Ints] | Ints) -> list[bytes]:
-    key: LatticeKey = state[name]
+def _encrypt(key: LatticeKey, columns: Sequence[Ints] | Ints) -> list[bytes]:
     ciphertexts = []
     for column in columns:
         ciphertexts.append(key.encrypt(column))
@@ -183,17 +210,8 @@ def _encrypt(state: dict[str, Any], name: str, columns: Sequence[Ints] | Ints) -
     return ciphertexts
 
 
-def _open(state: dict[str, Any], name: str, data: bytes, n: int) -> Ints:
-    key: LatticeKey = state[name]
-    return key.decrypt(data, n)
-
-
-def _take_public(state: dict[str, Any], name: str, agreed: Parameters, public: bytes, outputs: int) -> None:
-    state[name] = _Open(Member(agreed, public), outputs)
-
-
 def _prepare(state: dict[str, Any], name: str) -> None:
-    worker: _Open | None = state.get(name)  # None: the job has been left meanwhile
+    worker: _Member | None = state.get(name)  # None: the job has been left meanwhile
     if worker is not None and worker.drawn is None:
         worker.drawn = MaskedSum(worker.member, worker.outputs)
         worker.drawn.draw()
@@ -208,51 +226,3 @@ def _of_one_mask(
     for own, group in groupby(zip(places, ciphertexts, strict=True), key=lambda pair: pair[0][0]):
         pairs = list(group)
         yield masks[own], [data for _, data in pairs], [output for (_, output), _ in pairs]
-
-
-def _pass_on(
-    state: dict[str, Any], name: str, masks: list[Bools], ciphertexts: list[bytes], owns: list[int]
-) -> list[bytes]:
-    worker: _Open = state[name]
-    places = [(own, 0) for own in owns]
-    passed: list[bytes] = []
-    for mask, columns, _ in _of_one_mask(masks, ciphertexts, places):
-        passed += worker.member.pass_on(mask, columns)
-    return passed
-
-
-def _add(
-    state: dict[str, Any], name: str, block: int, masks: list[Bools], ciphertexts: list[bytes], places: list[Place]
-) -> None:
-    worker: _Open = state[name]
-    for mask, column, outputs in _of_one_mask(masks, ciphertexts, places):
-        worker.sum_of(block).add(mask, column, outputs)
-
-
-def _partial(state: dict[str, Any], name: str, block: int) -> tuple[list[int], int, list[bytes]]:
-    worker: _Open = state[name]
-    return worker.sum_of(block, end=True).partial()
-
-
-def _finish(
-    state: dict[str, Any],
-    name: str,
-    block: int,
-    partials: list[tuple[list[int], int, list[bytes]]],
-    side_by_side: int,
-    n: int,
-) -> list[bytes]:
-    worker: _Open = state[name]
-    total = worker.sum_of(block, end=True)
-    for partial in partials:
-        total.merge(partial)
-    return total.finish(side_by_side, n)
-
-
-def _drop(state: dict[str, Any], name: str, block: int) -> None:
-    worker: _Open = state[name]
-    worker.sums.pop(block, None)
-
-
-def _forget(state: dict[str, Any], name: str) -> None:
-    state.pop(name, None)

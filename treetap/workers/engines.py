@@ -1,4 +1,4 @@
-"""Engines for heavy arithmetic: in this process, or in worker processes with memory of their own.
+"""Engines for heavy arithmetic: in this process, or in worker processes of this machine with memory of their own.
 
 A worker is an ordered queue with a memory of its own. `call(worker, kernel, *args)` runs `kernel(state, *args)` there;
 `state` is a dictionary that lives as long as the worker, and kernels are module-level functions. No protocol file knows
@@ -19,15 +19,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from treetap.native import arithmetic
 from treetap.process.fork_server import ForkServer
 from treetap.process.together import together
 from treetap.usage import Usage, measure_process
 from treetap.workers.calls import make_ready
-from treetap.workers.worker import Lease, Workers
-from treetap.workers.worker_process import WorkerProcess
+from treetap.workers.worker import Lease, Worker, WorkerProcess
 
 T = TypeVar("T")
 
@@ -51,18 +50,6 @@ class Engine(Protocol):
         ...
 
 
-class KeyEngine(Engine, Protocol):
-    """Workers that may get secret keys, secret exponents and what these hide.
-
-    What takes a key asks for this type, so that a type checker refuses an engine that is not known to be fit for keys.
-    """
-
-    @property
-    def may_hold_keys(self) -> Literal[True]:
-        """Distinguishes the type: workers of a cluster lack it."""
-        ...
-
-
 class EngineHost(Protocol):
     """A party's workers, for all its jobs."""
 
@@ -79,12 +66,6 @@ class EngineHost(Protocol):
         ...
 
 
-class KeyEngineHost(EngineHost, Protocol):
-    """A party's workers that may hold its keys."""
-
-    def lease(self) -> KeyEngine: ...
-
-
 async def await_workers(host: EngineHost) -> None:
     """Wait until every worker answers.
 
@@ -95,32 +76,30 @@ async def await_workers(host: EngineHost) -> None:
     await call_all(host.lease(), _answer)
 
 
+def make(state: dict[str, Any], name: str, kind: Callable[..., Any], *args: Any) -> None:
+    """A kernel: have `kind(*args)` in a worker's memory by this name."""
+    state[name] = kind(*args)
+
+
+def on(state: dict[str, Any], name: str, method: Callable[..., T], *args: Any) -> T:
+    """A kernel: call a method of what a worker's memory has by this name."""
+    return method(state[name], *args)
+
+
+def drop(state: dict[str, Any], name: str) -> None:
+    """A kernel: have nothing in a worker's memory by this name any more."""
+    state.pop(name, None)
+
+
 async def call_all(engine: Engine, kernel: Callable[..., Any], *args: Any) -> None:
     """Run `kernel(state, *args)` in every worker."""
     await together(*(engine.call(worker, kernel, *args) for worker in range(engine.workers)))
-
-
-class FitForKeys:
-    """Workers as ones that may hold keys: for those of this machine, and where a party's policy says so."""
-
-    may_hold_keys: Literal[True] = True
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.workers = engine.workers
-
-    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
-        return await self._engine.call(worker, kernel, *args)
-
-    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        self._engine.forget(kernel, *args)
 
 
 class InProcessEngine:
     """One worker that runs each kernel at once in the caller: for simulators and for very small computations."""
 
     workers = 1
-    may_hold_keys: Literal[True] = True
 
     def __init__(self) -> None:
         self._state: dict[str, Any] = {}
@@ -133,7 +112,7 @@ class InProcessEngine:
     def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
         kernel(self._state, *args)
 
-    def lease(self) -> KeyEngine:
+    def lease(self) -> Engine:
         return self
 
     def usage(self) -> list[Usage]:
@@ -143,33 +122,49 @@ class InProcessEngine:
         self._state.clear()
 
 
-class ProcessEngine(Workers[WorkerProcess]):
+class ProcessEngine:
     """One forked process per worker. `silence_s`: seconds without a finished unit of work after which one hangs."""
 
-    may_hold_keys: Literal[True] = True
-
     def __init__(
-        self, workers: int, silence_s: float, modules: Sequence[str] = (), forks: ForkServer | None = None
+        self,
+        workers: int,
+        silence_s: float,
+        modules: Sequence[str] = (),
+        forks: ForkServer | None = None,
+        *,
+        name: str = "compute worker {}",
+        remedy: str = "if it dies again, run this party with fewer workers",
     ) -> None:
         """`modules`: what each worker imports when it starts, so that its first kernel does not wait for it.
 
         `forks`: a server that has imported them, or is about to; None: one of this engine's own. The engine closes it.
+        `name`, `remedy`: of a worker by its number, and against its death, in errors.
         """
-        super().__init__(workers, silence_s)
+        if workers < 1:
+            raise ValueError("an engine needs at least one worker")
+        self.workers, self._silence_s, self._name, self._remedy = workers, silence_s, name, remedy
         self._modules = tuple(modules)
         self._forks = forks or ForkServer((WorkerProcess.__module__, *self._modules))
+        self.started: list[Worker] = []
 
     def start(self) -> None:
         """Have the workers forked."""
+        if self.started:
+            raise RuntimeError("the engine has been started")
         prepare = partial(make_ready, arithmetic.in_use(), self._modules)
-        self._start(partial(WorkerProcess, self._forks, prepare))
+        begin = partial(WorkerProcess, self._forks, prepare, self._remedy)
+        self.started = [
+            Worker(self._name.format(worker), self._silence_s, partial(begin, worker)) for worker in range(self.workers)
+        ]
 
     async def close(self) -> None:
-        await super().close()
+        for worker in self.started:
+            worker.stop_watching()
+        await asyncio.gather(*(asyncio.to_thread(worker.close) for worker in self.started))
         await asyncio.to_thread(self._forks.close)
 
-    def lease(self) -> KeyEngine:
-        return FitForKeys(Lease(self.started))
+    def lease(self) -> Lease:
+        return Lease(self.started)
 
     def usage(self) -> list[Usage]:
         # not through the workers, which may be busy; zero of one that is not forked yet
@@ -183,19 +178,3 @@ class ProcessEngine(Workers[WorkerProcess]):
 
 def _answer(_state: dict[str, Any]) -> None:
     """A kernel that does nothing."""
-
-
-class EntrustedHost:
-    """A host of workers as one whose workers may hold keys. Made where that policy has been read, and nowhere else."""
-
-    def __init__(self, host: EngineHost) -> None:
-        self._host = host
-
-    def lease(self) -> KeyEngine:
-        return FitForKeys(self._host.lease())
-
-    def usage(self) -> list[Usage]:
-        return self._host.usage()
-
-    async def close(self) -> None:
-        await self._host.close()

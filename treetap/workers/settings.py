@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from treetap.names import check_address
 from treetap.strict import Strict
+
+if TYPE_CHECKING:
+    from treetap.native.arithmetic import Name
 
 #: What Ray counts by itself, and the key that reserves it; None: what a worker does not use.
 _COUNTED = {"CPU": "cluster.cpus", "memory": "cluster.memory", "GPU": None, "object_store_memory": None}
@@ -34,6 +38,8 @@ class ClusterConfig(Strict):
 
     address: Annotated[str, AfterValidator(_check_head)] = "auto"
     """HOST:PORT of the cluster's head, or "auto": the cluster that `ray start` has started on this machine."""
+    workers: Annotated[int, Field(ge=1, le=MOST_ON_CLUSTER)]
+    """Workers on the cluster, each with a shard of the records; at most 1,024."""
     cpus: Amount = 1.0
     """Processors that each worker reserves."""
     memory: Annotated[int, Field(gt=0)] | None = None
@@ -46,46 +52,51 @@ class ClusterConfig(Strict):
     """Permit workers on other machines although Ray does not encrypt: where the network does."""
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What all workers of a party have in common: what they reserve, import and compute with.
+
+    `silence_s`: seconds without a finished unit of work after which one hangs.
+    """
+
+    config: ClusterConfig
+    silence_s: float
+    backend: Name
+    modules: list[str]
+
+    @property
+    def beat_s(self) -> float:
+        """Seconds between two signs of life."""
+        return min(1.0, self.silence_s / 10)
+
+    @property
+    def needs(self) -> dict[str, float]:
+        """Amounts of Ray's resources that one worker reserves."""
+        memory = {} if self.config.memory is None else {"memory": float(self.config.memory)}
+        return {"CPU": self.config.cpus, **memory, **self.config.resources}
+
+    @property
+    def needs_in_words(self) -> str:
+        """Amounts that each worker reserves, for messages."""
+        return " and ".join(f"{amount:g} {name}" for name, amount in self.needs.items())
+
+
 class WorkerSettings(Strict):
     """Workers for the arithmetic of ciphertexts and blinded identifiers."""
 
     engine: Literal["process", "ray"] = "process"
-    """Place of workers for ciphertexts: "process", on this machine; "ray", on a Ray cluster of this party (extra
-    `cluster`). The model is the same, bit for bit.
+    """Place of a feature party's sums by `scheme = "lattice"`: "process", on this machine; "ray", on a Ray cluster of
+    this party (extra `cluster`). The model is the same, bit for bit. All else is computed on this machine.
     """
-    workers: Annotated[int, Field(ge=1, le=MOST_ON_CLUSTER)] | None = None
-    """Worker processes (by default as many as processors it may use, at most 256), or with engine = "ray" actors of the
-    cluster (required, at most 1,024).
-    """
-    key_workers: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | None = None
-    """With engine = "ray": processes of this machine for all work that needs a key, an exponent or plain values; by
-    default as many as processors. None where the policy says cluster_holds_key = true.
-    """
+    workers: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | None = None
+    """Worker processes of this machine; by default as many as processors it may use, at most 256."""
     cluster: ClusterConfig | None = None
     """With "ray": the cluster."""
 
     @model_validator(mode="after")
     def _of_engine(self) -> Self:
-        if self.engine == "ray":
-            if self.workers is None:
-                raise ValueError('engine = "ray" needs workers = N, the number of workers on the cluster')
-            return self
-        if self.cluster is not None:
+        if self.engine == "ray" and self.cluster is None:
+            raise ValueError('engine = "ray" needs [cluster] with workers = N, the number of workers there')
+        if self.engine != "ray" and self.cluster is not None:
             raise ValueError('[cluster] is for engine = "ray": write that line beside workers, or leave [cluster] out')
-        if self.key_workers is not None:
-            raise ValueError('key_workers is for engine = "ray"; without it all workers hold keys: leave it out')
-        if self.workers is not None and self.workers > MOST_PROCESSES:
-            raise ValueError(
-                f'workers = {self.workers}: one machine has at most {MOST_PROCESSES}; more are for engine = "ray"'
-            )
         return self
-
-    @property
-    def cluster_workers(self) -> int:
-        """Workers on the cluster; 0 without one."""
-        return self.workers or 0 if self.engine == "ray" else 0
-
-    @property
-    def on_cluster(self) -> ClusterConfig:
-        """The cluster of `engine = "ray"`."""
-        return self.cluster or ClusterConfig()

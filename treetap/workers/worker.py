@@ -1,95 +1,53 @@
-"""One worker as its party sees it: an ordered queue in front of a memory, which is replaced when it is lost.
+"""One worker: an ordered queue in front of the memory of a process, which is replaced when it is lost; both ends of it.
 
-The memory lives in a process of this machine or in an actor of a cluster: an `Incarnation`. A kernel is a row of units
-of work, each far shorter than the shortest `silence_s`; `finish_unit` marks the end of one. A worker that is at work
-and finishes neither a call nor a unit for `silence_s` hangs: it is killed and started again, as one that died is, and
-the call ends with Interrupted. A worker that was started again has forgotten everything; its `generation` tells.
+The memory lives in a process of this machine, an *incarnation* of the worker. A kernel is a row of units of work, each
+far shorter than the shortest `silence_s`; `finish_unit` marks the end of one. A worker that is at work and finishes
+neither a call nor a unit for `silence_s` hangs: it is killed and started again, as one that died is, and the call ends
+with Interrupted. A worker that was started again has forgotten everything; its `generation` tells.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import ctypes
+import mmap
+import os
+import socket
+import struct
+import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
 
-from treetap.errors import BadInput, Defect, Interrupted, Malformed, PlaintextOverflow, TreetapError
-from treetap.process.signs_of_life import LOOKS, SilenceWatch
-from treetap.workers.calls import outcome_of, pickled_call
+from treetap.errors import BadInput, Interrupted
+from treetap.process.fork_server import BOOT_S, ForkServer
+from treetap.process.signs_of_life import LOOKS, SilenceWatch, Units, finish_unit
+from treetap.workers.calls import answer, outcome_of, pickled_call, write_answer
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
-#: Errors that a kernel raises about its arguments, which come from peers and tables.
-_OF_KERNELS: tuple[type[TreetapError], ...] = (Malformed, PlaintextOverflow, BadInput)
+#: Bytes of a message, which come before it.
+_SIZE = struct.Struct("<Q")
+#: Bytes that wait in a worker's pipe, if the system allows: each time that it is full or empty, its ends take turns.
+_WAITING = 1024 * 1024
 
 
-class Incarnation(Protocol):
-    """A memory of a worker, from its start to its end; the next call starts another one."""
-
-    #: Seconds that it may take until its first unit of work, if that is more than `silence_s`.
-    boot_s: float
-
-    @property
-    def own(self) -> bool:
-        """True if the words of its errors are the party's own."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Kind and place: a process by its number."""
-        ...
-
-    @property
-    def units(self) -> int:
-        """Units of work that it has finished."""
-        ...
-
-    def alive(self) -> bool:
-        """True if the next call may go there; never waits."""
-        ...
-
-    def exchange(self, message: bytes) -> bytes:
-        """Send a call and wait for its answer; in the worker's own thread.
-
-        Raises:
-            EOFError, OSError: it has been lost.
-        """
-        ...
-
-    def loss(self) -> str:
-        """The end of a sentence that begins with the worker, once it has been lost: how, and what comes next."""
-        ...
-
-    def kill(self) -> None:
-        """Have it end at once, also in the middle of a call, which ends with an error of `exchange`; never waits."""
-        ...
-
-    def end(self) -> None:
-        """Kill it, wait until it is gone, and release what this process has of it."""
-        ...
-
-
-Life = TypeVar("Life", bound=Incarnation)
-
-
-class Worker(Generic[Life]):
+class Worker:
     """A queue, a thread and the present incarnation; the event loop never waits for either."""
 
-    def __init__(self, number: int, silence_s: float, start: Callable[[], Life]) -> None:
+    def __init__(self, name: str, silence_s: float, start: Callable[[], WorkerProcess]) -> None:
         """`start`: begins an incarnation, and does not wait until it answers."""
-        self.number, self._silence_s, self._start = number, silence_s, start
+        self._name, self._silence_s, self._start = name, silence_s, start
         self._change = threading.Lock()  # of the incarnation
         self._closed = False
         self._calls = 0  # answered
         self._under_way = 0
         self._watch: asyncio.Task[None] | None = None
         self.generation = 1  #: how many incarnations there have been
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"worker-{number}")
-        self._hung: Life | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name.replace(" ", "-"))
+        self._hung: WorkerProcess | None = None
         self._why = ""  # it was started again
         self.incarnation = start()
 
@@ -99,18 +57,14 @@ class Worker(Generic[Life]):
             self._lost(self.incarnation)
         return self.generation
 
-    async def call(self, generation: int | None, kernel: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """Run a kernel after all earlier calls; see `Engine.call`.
-
-        Args:
-            generation: Interrupted if the worker is of another one by then; None: any will do.
-        """
+    async def call(self, generation: int, kernel: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Run a kernel after all earlier calls, if the worker is of this generation by then; see `Engine.call`."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[tuple[bool, Any]] = loop.create_future()
         try:
             outcome = self._thread.submit(self._exchange, generation, kernel, args)
         except RuntimeError as error:  # it was shut down
-            raise Interrupted(f"compute worker {self.number} has been closed") from error
+            raise Interrupted(f"{self._name} has been closed") from error
         self._under_way += 1
 
         def answered(outcome: Future[tuple[bool, Any]]) -> None:
@@ -158,35 +112,21 @@ class Worker(Generic[Life]):
         else:
             answer.set_result(outcome.result())
 
-    def _exchange(self, generation: int | None, kernel: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
+    def _exchange(self, generation: int, kernel: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
         """Send one call and wait for its answer (failed?, value or exception); runs in the worker's own thread."""
         message = pickled_call(kernel, args)
-        if generation not in (None, self.ready()):
+        if generation != self.ready():
             raise Interrupted(self._why)
         incarnation = self.incarnation
         try:
-            failed, value = outcome_of(incarnation.exchange(message))
+            return outcome_of(incarnation.exchange(message))
         except (EOFError, OSError) as error:
             raise self._lost(incarnation) from error
-        reworded = failed and isinstance(value, TreetapError) and not incarnation.own
-        return failed, self._reworded(value) if reworded else value
 
-    def _reworded(self, said: TreetapError) -> TreetapError:
-        """An error from elsewhere without its words, which the party would send on as its own; the log has them.
-
-        Kernels find what they are given wrong, and refuse nothing.
-        """
-        log.warning("compute worker %d (%s) says %s: %s", self.number, self.incarnation.name, type(said).__name__, said)
-        kind = next((kind for kind in _OF_KERNELS if isinstance(said, kind)), Defect)
-        failure = kind(f"compute worker {self.number} of the cluster failed ({kind.__name__}): the log has its words")
-        for note in getattr(said, "__notes__", ()):
-            failure.add_note(str(note))
-        return failure
-
-    def _lost(self, incarnation: Life) -> Interrupted:
+    def _lost(self, incarnation: WorkerProcess) -> Interrupted:
         """Replace an incarnation that has ended; returns the error for its calls."""
         if self._closed:
-            return Interrupted(f"compute worker {self.number} has been closed")
+            return Interrupted(f"{self._name} has been closed")
         self._start_again(incarnation)
         return Interrupted(self._why)
 
@@ -196,18 +136,18 @@ class Worker(Generic[Life]):
         while self._under_way and not self._closed:
             await asyncio.sleep(self._silence_s / LOOKS)
             present = self.incarnation
-            if watch.silent_s() >= (self._silence_s if present.units else max(self._silence_s, present.boot_s)):
+            if watch.silent_s() >= (self._silence_s if present.units else max(self._silence_s, BOOT_S)):
                 self._hung = present
                 present.kill()  # the thread that waits for its answer continues
 
     def _signs(self) -> tuple[int, int, int]:
         return self.generation, self._calls, self.incarnation.units
 
-    def _start_again(self, incarnation: Life) -> None:
+    def _start_again(self, incarnation: WorkerProcess) -> None:
         """Replace this incarnation, unless that has been done."""
         with self._change:
             if self.incarnation is incarnation and not self._closed:
-                who = f"compute worker {self.number} ({incarnation.name})"
+                who = f"{self._name} ({incarnation.name})"
                 if incarnation is self._hung:
                     silent = f"{self._silence_s:g} s"
                     self._why = f"{who} finished no unit of work for {silent}; it was killed and started again"
@@ -221,7 +161,7 @@ class Worker(Generic[Life]):
 class Lease:
     """The workers as they are now; once one was started again, all that this attempt kept there is gone."""
 
-    def __init__(self, workers: Sequence[Worker[Any]]) -> None:
+    def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
         self._generations = [worker.ready() for worker in workers]
         self.workers = len(workers)
@@ -236,35 +176,141 @@ class Lease:
                 worker.forget(kernel, args)
 
 
-class Workers(Generic[Life]):
-    """All workers of an engine, from its start to its close: what engines whose workers can be lost have in common."""
+class WorkerProcess:
+    """Parent's end of one process: an incarnation of a worker, from its start to its end."""
 
-    def __init__(self, number: int, silence_s: float) -> None:
-        """`silence_s`: see the head of this module."""
-        if number < 1:
-            raise ValueError("an engine needs at least one worker")
-        self.workers = number
-        self._silence_s = silence_s
-        self.started: list[Worker[Life]] = []
+    def __init__(self, forks: ForkServer, prepare: Callable[[], None], remedy: str, worker: int) -> None:
+        """Have it forked. `prepare` is called there before the first kernel; `remedy`: against its death."""
+        self._remedy = remedy
+        file = _shared_file()
+        try:
+            self._units = _count_in(file)
+            self._child = forks.fork(_serve, (worker, prepare), [file])
+        finally:
+            os.close(file)
 
-    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
-        """A worker that was started again takes the call."""
-        if not 0 <= worker < len(self.started):
-            raise ValueError(f"the engine has {len(self.started)} started workers, there is no worker {worker}")
-        answer: T = await self.started[worker].call(None, kernel, args)
-        return answer
+    @property
+    def pid(self) -> int:
+        """Its process id, for which this waits; raises as `Child.pid` does."""
+        return self._child.pid
 
-    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        for worker in self.started:
-            worker.forget(kernel, args)
+    @property
+    def known_pid(self) -> int:
+        """Its process id; 0 until it has been forked."""
+        return self._child.known_pid if self._child.answered else 0
 
-    async def close(self) -> None:
-        for worker in self.started:
-            worker.stop_watching()
-        await asyncio.gather(*(asyncio.to_thread(worker.close) for worker in self.started))
+    @property
+    def name(self) -> str:
+        """Kind and place: a process by its number."""
+        return f"process {self.known_pid or 'that is not forked yet'}"
 
-    def _start(self, begin: Callable[[int], Life]) -> None:
-        """Start the workers. `begin`: starts an incarnation of a worker, by its number."""
-        if self.started:
-            raise RuntimeError("the engine has been started")
-        self.started = [Worker(worker, self._silence_s, partial(begin, worker)) for worker in range(self.workers)]
+    @property
+    def units(self) -> int:
+        """Units of work that it has finished."""
+        return self._units.value
+
+    def alive(self) -> bool:
+        """True if the next call may go there; one that is refused lives on: every call is answered with the reason."""
+        return not self._child.ended() or bool(self._child.refusal)
+
+    def exchange(self, message: bytes) -> bytes:
+        """Send a call and wait for its answer; in the worker's own thread.
+
+        Raises:
+            EOFError, OSError: it has been lost.
+        """
+        try:
+            with _socket_of(self._child.pipe) as near:
+                _send(near, message)
+                return _receive(near)
+        except (EOFError, OSError):
+            if self._child.ended(1.0) and self._child.refusal:
+                return write_answer((True, BadInput(self._child.refusal)))
+            raise
+
+    def loss(self) -> str:
+        """The end of a sentence that begins with the worker, once it has been lost: how, and what comes next."""
+        self._child.ended(1.0)  # its pipe may be gone a moment before it is
+        if self._child.fate:
+            return f"was lost and is started again: {self._child.fate}"
+        return f"died and was started again; {self._remedy}"
+
+    def kill(self) -> None:
+        """Have it end at once, also in the middle of a call, which ends with an error of `exchange`; never waits."""
+        self._child.kill()
+
+    def end(self) -> None:
+        """Kill it, wait until it is gone, and release what this process has of it."""
+        self._child.end()
+
+
+def _shared_file() -> int:
+    """A file in memory, or a temporary one, for one counter."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("units")
+    else:
+        with tempfile.TemporaryFile() as temporary:
+            file = os.dup(temporary.fileno())
+    os.ftruncate(file, ctypes.sizeof(ctypes.c_uint64))
+    return file
+
+
+def _count_in(file: int) -> ctypes.c_uint64:
+    """The counter of such a file."""
+    return ctypes.c_uint64.from_buffer(mmap.mmap(file, ctypes.sizeof(ctypes.c_uint64)))
+
+
+def _serve(pipe: Connection, file: int, worker: int, prepare: Callable[[], None]) -> None:
+    """A worker's life: answer calls in order until the pipe ends; all with the error if `prepare` has one."""
+    Units.finished = _count_in(file)
+    os.close(file)
+    state: dict[str, Any] = {}
+    lacking: Exception | None = None
+    try:
+        prepare()
+    except Exception as error:  # noqa: BLE001 - every call is answered with it
+        lacking = error
+    with _socket_of(pipe) as near:
+        while True:
+            finish_unit()
+            try:
+                message = _receive(near)
+            except (EOFError, OSError):
+                return
+            _send(near, answer(state, message, lacking, f"worker {worker}"))
+
+
+@contextmanager
+def _socket_of(pipe: Connection) -> Iterator[socket.socket]:
+    """A pipe's end as a socket, which takes and gives a long message in one call; the pipe stays open."""
+    near = socket.socket(fileno=pipe.fileno())
+    try:
+        with suppress(OSError):
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WAITING)
+        yield near
+    finally:
+        near.detach()
+
+
+def _send(near: socket.socket, message: bytes) -> None:
+    head = _SIZE.pack(len(message))
+    sent = near.sendmsg([head, message])
+    if sent < len(head) + len(message):  # a signal came
+        near.sendall(head[sent:])
+        near.sendall(memoryview(message)[max(0, sent - len(head)) :])
+
+
+def _receive(near: socket.socket) -> bytes:
+    """The next message; EOFError where there is none any more."""
+    (size,) = _SIZE.unpack(_read(near, _SIZE.size))
+    return _read(near, size)
+
+
+def _read(near: socket.socket, size: int) -> bytes:
+    data = near.recv(size, socket.MSG_WAITALL)
+    while len(data) < size:  # a signal came, or the end
+        part = near.recv(size - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data

@@ -101,7 +101,7 @@ async def workers(number: int) -> AsyncIterator[Any]:
     if number:
         engine.start()
     try:
-        yield engine
+        yield engine.lease()
     finally:
         await engine.close()
 

@@ -119,7 +119,7 @@ def test_a_worker_has_no_products_once_it_has_candidates() -> None:
     codes, _ = drawn(np.random.default_rng(9), 60, SHAPES)
     parameters, _ = sizes(60, SHAPES)
     features = range(len(SHAPES))
-    columns = histogram_sums._Columns(parameters, SEED, codes.T.astype(np.uint8), SHAPES, features)
+    columns = histogram_sums.Columns(parameters, SEED, codes.T.astype(np.uint8), SHAPES, features)
     products = weakref.ref(columns._products)
     calls = 1
     while columns.multiply():
@@ -323,7 +323,7 @@ def test_codes_that_are_none_of_the_columns() -> None:
         ([[0], [0]], [Shape(256, True)]),
     ):
         with pytest.raises(ValueError, match="bin"):
-            HistogramSums(InProcessEngine(), parameters, SEED, np.array(codes), shapes, "t")
+            asyncio.run(HistogramSums(InProcessEngine(), parameters, SEED, np.array(codes), shapes, "t").start())
 
 
 def test_a_value_that_does_not_fit_is_not_encrypted() -> None:

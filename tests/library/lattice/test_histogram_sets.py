@@ -146,7 +146,7 @@ def test_more_blocks_than_one_transform_takes_and_columns_of_many_cells(summing:
 def test_products_come_in_calls_of_some_cells() -> None:
     """No more cells and blocks at once than a call may take; columns are taken together up to a bound."""
     parameters, _ = sizes(2 * DEGREE, SHAPES)
-    job = histogram_sets._Words(parameters, SEED)
+    job = histogram_sets.NodeSums(parameters, SEED)
     job.begin((40, 60))
     job.place([0, 1], np.array([0, DEGREE], dtype=np.uint32), np.array([[39, 0], [59, 1]], dtype=np.uint8))
     with pytest.MonkeyPatch.context() as patch:
@@ -157,7 +157,7 @@ def test_products_come_in_calls_of_some_cells() -> None:
     assert calls == 100 // 15 + 1
     assert {int(cell) for cell in np.flatnonzero(job.products.any(axis=(1, 2)))} == {0, 39, 41, 99}
     shapes = [Shape(cells, False) for cells in (500, 12, 1, 600, 255, 257, 1)]
-    parts = [list(part) for part in histogram_sets._at_once(shapes)]
+    parts = [list(part) for part in histogram_sets.at_once(shapes)]
     assert parts == [[0, 1], [2], [3], [4, 5], [6]]
 
 

@@ -22,8 +22,8 @@ RNG = np.random.default_rng(3)
 
 async def federation(engines, blocks, masks, outputs):
     """Masked sums (blocks, outputs, n) through an owner and a member on their own workers."""
-    owner = LatticeKeyHolder(engines[0], KEY, "t")
-    member = LatticeMember(engines[1], PARAMETERS, KEY.public_bytes(), "t", outputs)
+    owner = LatticeKeyHolder(engines[0].lease(), KEY, "t")
+    member = LatticeMember(engines[1].lease(), PARAMETERS, KEY.public_bytes(), "t", outputs)
     await asyncio.gather(owner.start(), member.start())
     sums = []
     for number, (values, kept) in enumerate(zip(blocks, masks, strict=True)):
@@ -124,7 +124,7 @@ def test_a_dropped_block_begins_anew():
         engine = ProcessEngine(2, 20.0)
         engine.start()
         try:
-            member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t")
+            member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
             await member.start()
             mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
             for _ in range(3):
@@ -150,7 +150,7 @@ def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(processes):
         if processes:
             engine.start()
         try:
-            member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t", 2)
+            member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t", 2)
             member.prepare()  # before the key is there: nothing to draw for
             await member.start()
             mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
@@ -214,8 +214,8 @@ def test_errors_come_back_from_a_lane():
         engine = ProcessEngine(1, 20.0)
         engine.start()
         try:
-            owner = LatticeKeyHolder(engine, KEY, "t")
-            member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t")
+            owner = LatticeKeyHolder(engine.lease(), KEY, "t")
+            member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
             await asyncio.gather(owner.start(), member.start())
             with pytest.raises(PlaintextOverflow):
                 await anext(owner.encrypt([np.array([[2**40]])]))

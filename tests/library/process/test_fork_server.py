@@ -203,10 +203,10 @@ def test_a_worker_inherits_its_own_descriptors_alone() -> None:
         engine = ProcessEngine(3, 20.0)
         engine.start()
         try:
-            await asyncio.gather(*(engine.call(worker, doze, 0) for worker in range(3)))
+            await asyncio.gather(*(engine.lease().call(worker, doze, 0) for worker in range(3)))
             await killed(engine, 1)
             engine.lease()
-            opened = [await engine.call(worker, descriptors) for worker in range(3)]
+            opened = [await engine.lease().call(worker, descriptors) for worker in range(3)]
         finally:
             await engine.close()
         pipes = set()
@@ -347,9 +347,9 @@ def test_workers_of_a_script_and_its_interpreter(tmp_path: Path) -> None:
         "    engine.start()\n"
         f"    sys.path.insert(0, {str(tmp_path / 'own')!r})\n"
         "    import own_kernels\n"
-        "    said = [await engine.call(worker, own_kernels.interpreter) for worker in range(2)]\n"
+        "    said = [await engine.lease().call(worker, own_kernels.interpreter) for worker in range(2)]\n"
         "    print(said, engine._forks._process.pid, *engine.pids, sep='|', flush=True)\n"
-        "    await engine.call(1, own_kernels.compute, 60)\n"
+        "    await engine.lease().call(1, own_kernels.compute, 60)\n"
         "asyncio.run(main())\n"
     )
     with subprocess.Popen(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.workers.engines import KeyEngine
+from treetap.workers.engines import Engine
 
 Ints = npt.NDArray[np.int64]
 
@@ -35,7 +35,7 @@ class SharedSums:
         operations: encryptions, products ("additions") and packings so far.
     """
 
-    def __init__(self, engine: KeyEngine, obfuscation: str, token: str) -> None:
+    def __init__(self, engine: Engine, obfuscation: str, token: str) -> None:
         self._engine, self._obfuscation, self._name = engine, obfuscation, f"shared/{token}"
         self.operations: dict[str, int] = {"encryptions": 0, "additions": 0, "packings": 0}
 

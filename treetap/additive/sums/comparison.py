@@ -32,7 +32,7 @@ from treetap.errors import Malformed
 from treetap.native.library import in_bounds
 from treetap.process.signs_of_life import finish_unit
 from treetap.process.together import together
-from treetap.workers.engines import KeyEngine
+from treetap.workers.engines import Engine
 
 
 def bits_of(value: int, width: int) -> list[int]:
@@ -90,7 +90,7 @@ class GainComparison:
         width: bits of a number.
     """
 
-    def __init__(self, engine: KeyEngine, holder: KeyHolder, width: int) -> None:
+    def __init__(self, engine: Engine, holder: KeyHolder, width: int) -> None:
         self._engine, self._holder, self._width = engine, holder, width
 
     async def encrypted_bits(self, values: Sequence[int]) -> list[bytes]:

@@ -17,7 +17,7 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.errors import Malformed
 from treetap.process.together import in_order, together
 from treetap.trees.slots import Slots
-from treetap.workers.engines import KeyEngine, call_all
+from treetap.workers.engines import Engine, call_all
 
 T = TypeVar("T")
 Task = TypeVar("Task")
@@ -52,7 +52,7 @@ class KeyHolder:
         PlaintextOverflow: not even one record fits a plaintext of this key.
     """
 
-    def __init__(self, engine: KeyEngine, secret: SecretKey, slots: Slots, obfuscation: str, token: str) -> None:
+    def __init__(self, engine: Engine, secret: SecretKey, slots: Slots, obfuscation: str, token: str) -> None:
         self._engine = engine
         self._secret = secret
         self._slots = slots

@@ -30,7 +30,7 @@ from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.trees.slots import Slots
-from treetap.workers.engines import Engine, KeyEngine, call_all
+from treetap.workers.engines import Engine, call_all
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -75,7 +75,7 @@ class EntryKeyHolder:
     """
 
     def __init__(
-        self, engine: KeyEngine, secret: SecretKey, outputs: int, obfuscation: str, sum_bits: int, token: str
+        self, engine: Engine, secret: SecretKey, outputs: int, obfuscation: str, sum_bits: int, token: str
     ) -> None:
         self.slots = entry_slots(outputs)
         self.ciphertext_bytes = secret.public.ciphertext_bytes

@@ -5,11 +5,11 @@ Changes nothing, except for a file in the state folder that is removed at once.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from coordinator import config as coordinator_config
@@ -48,12 +48,10 @@ from treetap.tables.opening import columns_of, source_of
 from treetap.tables.reading import read_table
 from treetap.tables.source import Source
 from treetap.tables.tensors import shape_text
-from treetap.version import install
 from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import Insecure
-from treetap.workers.cluster.plan import Plan
-from treetap.workers.cluster.survey import survey
+from treetap.workers.cluster.engine import survey
 
 #: Subject of the check of a cluster.
 CLUSTER = "cluster"
@@ -123,18 +121,16 @@ def _party(path: Path) -> Checks:
 
 def _cluster(config: party_config.PartyConfig) -> list[Finding]:
     """Ask the cluster of `engine = "ray"` what its nodes run, and whether the workers fit."""
-    if find_spec("ray") is None:
-        return [Finding("fault", CLUSTER, f"ray is not installed: {install('cluster')}, or leave engine out")]
-    cluster = config.on_cluster.model_copy(update={"start_s": min(config.on_cluster.start_s, CLUSTER_S / 4)})
+    assert config.cluster is not None
+    cluster = config.cluster.model_copy(update={"start_s": min(config.cluster.start_s, CLUSTER_S / 4)})
     try:
         backend = arithmetic.choose(config.arithmetic).name
     except BadInput as fault:
         return [Finding("fault", CLUSTER, f"not asked, for arithmetic has a fault: {fault}")]
-    seen = survey(Plan(cluster, config.cluster_workers, config.silence_s, backend, []), CLUSTER_S)
-    if seen.faults:
-        return [Finding("fault", CLUSTER, fault) for fault in seen.faults]
-    keys = "go there too (policy: cluster_holds_key = true)" if not config.processes else "stay here"
-    return [Finding("ok", CLUSTER, f"{'; '.join(seen.facts)}; keys {keys}")]
+    faults, facts = asyncio.run(survey(cluster, config.silence_s, backend, CLUSTER_S))
+    if faults:
+        return [Finding("fault", CLUSTER, fault) for fault in faults]
+    return [Finding("ok", CLUSTER, f"{'; '.join(facts)}; keys stay here")]
 
 
 def _policy(config: party_config.PartyConfig) -> list[Finding]:

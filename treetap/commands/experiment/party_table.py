@@ -43,8 +43,6 @@ class PartyTable(WorkerSettings, Constrained, PublicCuts):
     """Transcript; with an audit "received" by default, but of the label holder of a network. Written here for the label
     holder of trees, its attack on columns reads all, for longer.
     """
-    cluster_holds_key: bool = False
-    """As in the policy."""
     arithmetic: Choice = "auto"
     """As in the party file."""
     optimizer: Literal["amplified"] | None = None

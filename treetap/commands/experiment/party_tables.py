@@ -61,13 +61,12 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             "min_common_records": 1,
             "min_evaluated_records": 2,
             "evaluate_clean_labels": True,
-            "cluster_holds_key": party.cluster_holds_key,
             # any party may be the recipient of scores, which opens their sums
             **(POLICY | {"label_holders": _others(experiment, party)} if experiment.spread else _allowing(experiment)),
         }
         settings[party.name] = {
             "policy": policy,
-            **party.model_dump(include={"engine", "workers", "key_workers", "cluster"}, exclude_unset=True),
+            **party.model_dump(include={"engine", "workers", "cluster"}, exclude_unset=True),
             "arithmetic": party.arithmetic,
             "tables": tables,
         }

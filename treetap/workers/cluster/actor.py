@@ -1,4 +1,4 @@
-"""The actor in which a worker's memory lives, on a node of the cluster.
+"""The actor in which the memory of a cluster's worker lives, on a node.
 
 This module travels to the nodes by value, and imports treetap there inside its methods only: also a node without
 treetap, or with another one, makes the actor and says what it has.
@@ -21,7 +21,6 @@ class WorkerActor:
 
     def __init__(self) -> None:
         self._state: dict[str, Any] = {}
-        self._lacking: Exception | None = None
 
     def report(self) -> dict[str, Any]:
         """The software here; see `treetap.workers.cluster.report`."""
@@ -58,6 +57,11 @@ class WorkerActor:
         done = answer(self._state, message, None, who)
         finish_unit()
         return self.signs() + done
+
+    def forget(self, key: str) -> None:
+        """Free what lies in this memory under names that begin so."""
+        for name in [name for name in self._state if name.startswith(key)]:
+            del self._state[name]
 
     def signs(self) -> bytes:
         """Signs of life and usage."""

@@ -92,9 +92,9 @@ def test_workers_compare_many_numbers(key: SecretKey, processes: bool) -> None:
         if isinstance(engine, ProcessEngine):
             engine.start()
         try:
-            holder = KeyHolder(engine, key, Slots((60,)), "short-exponent", "job/1")
+            holder = KeyHolder(engine.lease(), key, Slots((60,)), "short-exponent", "job/1")
             await holder.start()
-            comparison = GainComparison(engine, holder, WIDTH)
+            comparison = GainComparison(engine.lease(), holder, WIDTH)
             theirs, mine = [5, 2**66, 0], [6, 3, 0]
             bits = await comparison.encrypted_bits(theirs)
             tasks = [(key.public, each, value) for each, value in zip(bits, mine, strict=True)]

@@ -47,7 +47,7 @@ def test_blocks_come_in_order_and_open_to_the_records():
     """Blocks cover all records in order, and the owner reads back each record, signs included."""
 
     async def run(engine):
-        owner = KeyHolder(engine, KEY, SLOTS, "short-exponent", "t")
+        owner = KeyHolder(engine.lease(), KEY, SLOTS, "short-exponent", "t")
         await owner.start()
         blocks = await collect(owner, 32)
         assert [start for start, _ in blocks] == [0, 32, 64, 96]
@@ -98,7 +98,7 @@ def test_packed_candidates_open():
     async def run():
         workers = ProcessEngine(2, 20.0)
         workers.start()
-        owner = KeyHolder(workers, KEY, SLOTS, "standard", "t")
+        owner = KeyHolder(workers.lease(), KEY, SLOTS, "standard", "t")
         await owner.start()
         groups = SLOTS.groups_per_plaintext(1022)
         plains = SLOTS.encode(COLUMNS)

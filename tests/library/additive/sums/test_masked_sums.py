@@ -97,8 +97,9 @@ def test_lanes_share_the_work() -> None:
     """Two worker processes find what one finds, in the same order."""
 
     async def main() -> None:
-        engine = ProcessEngine(2, 20.0)
-        engine.start()
+        workers = ProcessEngine(2, 20.0)
+        workers.start()
+        engine = workers.lease()
         try:
             owner = owner_of(engine)
             await owner.start()
@@ -108,7 +109,7 @@ def test_lanes_share_the_work() -> None:
             sums = await through(last, LAST_MASK, forwarded, 5000)
             assert (await owner.open(sums, RECORDS) == expected()).all()
         finally:
-            await engine.close()
+            await workers.close()
 
     asyncio.run(main())
 

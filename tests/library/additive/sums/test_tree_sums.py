@@ -32,7 +32,7 @@ async def workers(number: int):
         engine = ProcessEngine(number, 20.0)
         engine.start()
     try:
-        yield engine
+        yield engine.lease()
     finally:
         await engine.close()
 
