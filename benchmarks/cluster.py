@@ -107,12 +107,12 @@ class Party:
 
 @dataclass
 class Run:
-    """One tree: seconds by part, the largest memory of processes in MB, and bytes to and from workers by part."""
+    """One tree: seconds by part, processes' largest memory in MB and seconds so far, and bytes to and from workers."""
 
     engine: str
     wall: dict[str, float] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
-    memory: dict[str, float] = field(default_factory=dict)
+    processes: dict[str, tuple[float, float]] = field(default_factory=dict)
     traffic: dict[str, list[int]] = field(default_factory=dict)
 
     @contextmanager
@@ -177,7 +177,7 @@ async def plain(given: argparse.Namespace, party: Party, workers: int) -> list[t
         for _ in range(given.repeat):
             run = Run(f"{workers} process{'es' if workers > 1 else ''}")
             made = await tree(party, engine, None, run)
-            run.memory = _memory()
+            run.processes = _processes()
             runs.append((run, made))
     return runs
 
@@ -194,18 +194,18 @@ async def sharded(given: argparse.Namespace, party: Party, nodes: int, workers: 
                     run = Run(f"{nodes} node{'s' if nodes > 1 else ''}, {workers} worker{'s' if workers > 1 else ''}")
                     host.traffic = run.count
                     made = await tree(party, engine, host.lease(), run)
-                    run.memory = _memory()
+                    run.processes = _processes()
                     runs.append((run, made))
             finally:
                 await host.close()
     return runs
 
 
-def _memory() -> dict[str, float]:
-    """Largest resident memory of this process and of all below, by what they are."""
-    found = dict[str, float]()
+def _processes() -> dict[str, tuple[float, float]]:
+    """Largest resident memory and seconds of this process and of all below, by what they are."""
+    found = dict[str, tuple[float, float]]()
     for pid in (os.getpid(), *below(os.getpid())):
-        peak = measure_process(pid).peak_rss_mb
+        used = measure_process(pid)
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             mapped = Path(f"/proc/{pid}/maps").read_text()
@@ -221,7 +221,7 @@ def _memory() -> dict[str, float]:
             name = "driver"
         else:
             name = "worker process or fork server"
-        found[f"{name} {sum(other.startswith(name) for other in found)}"] = peak
+        found[f"{name} {sum(other.startswith(name) for other in found)}"] = used.peak_rss_mb, used.cpu_seconds
     return found
 
 
@@ -287,11 +287,11 @@ def report(runs: list[Run]) -> None:
     for engine in engines[1:]:
         wall, cpu = (b / a for a, b in zip(totals[engines[0]], totals[engine], strict=True))
         print(f"{engine} : {engines[0]}: wall {wall:.3f}, CPU {cpu:.3f}")
-    memory = Table("engine", "process", "largest MB")
+    memory = Table("engine", "process", "largest MB", "CPU s so far")
     for engine in engines:
         last = [run for run in runs if run.engine == engine][-1]
-        for name, peak in last.memory.items():
-            memory.add_row(engine, name, f"{peak:.0f}")
+        for name, (peak, seconds) in last.processes.items():
+            memory.add_row(engine, name, f"{peak:.0f}", f"{seconds:.1f}")
     terminal.out.print(memory)
 
 
