@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import compileall
 import contextlib
 import gc
@@ -132,12 +133,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Carry out a test that is a coroutine, under virtual time."""
+    """Carry out a test that is a coroutine, under virtual time unless its file has the marker `real_time`."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     from tests.virtual_time import run
 
-    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    clock = run if pyfuncitem.get_closest_marker("real_time") is None else asyncio.run
+    clock(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
     return True
 
 

@@ -36,9 +36,8 @@ def crossing(folder: Path, protocol: str) -> Crossed:
     """The training records predicted in blocks, all parcels kept."""
     found = Crossed()
 
-    def keep(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def keep(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         found.parcels.append((sender, to, parcel))
-        return parcel
 
     async def main() -> None:
         federation = Federation(folder, HERE.tables)

@@ -84,8 +84,8 @@ class Message(NamedTuple):
 #: Called for every request twice, before it reaches its receiver and before the answer sets out. May kill and start
 #: processes, and raise `Unreachable` to cut a line.
 Hook = Callable[[Message], None]
-#: (sender, receiver, parcel) → what arrives in its place.
-Tamper = Callable[[str, str, exchange_pb2.PeerMessage], exchange_pb2.PeerMessage]
+#: Changes a parcel on its way: (sender, receiver, parcel).
+Tamper = Callable[[str, str, exchange_pb2.PeerMessage], object]
 
 
 #: Tables that were written last, and their files: many federations have the same ones.
@@ -252,6 +252,18 @@ class Federation:
             asyncio.get_running_loop().call_soon(abandon) if amid_writing else abandon()
         for task in list(process.tasks):
             task.cancel()
+
+    def kill_at(self, name: str, when: Callable[[Message], object], *, back: bool = False) -> None:
+        """Kill a process at the first message of which that holds. `back`: it is started again at once."""
+
+        def hook(message: Message) -> None:
+            if when(message):
+                self.hook = None
+                self.kill(name)
+                if back:
+                    self.start(name)
+
+        self.hook = hook
 
     def freeze(self, name: str, *, thaw: bool = False) -> None:
         """SIGSTOP: it takes connections, and nothing else leaves or reaches it until it is thawed by SIGCONT."""
@@ -496,7 +508,8 @@ class SimDialer:
             assert process.node is not None
             arrived = exchange_pb2.PeerMessage.FromString(wire)
             if federation.tamper:
-                return await process.node.deliver(me, federation.tamper(me, to.name, arrived))
+                federation.tamper(me, to.name, arrived)
+                return await process.node.deliver(me, arrived)
             return await process.node.deliver(me, arrived, wire)
 
         kind = name_of(exchange_pb2.PeerMessage.FromString(wire))

@@ -52,11 +52,10 @@ async def test_nothing_is_left_of_an_alignment_that_fails(parties: int, tmp_path
 
     federation = Federation(tmp_path, tables(ids))
 
-    def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         if name_of(parcel) == "blinded_ids" and parcel.stage == 3:
             seen.append(len(_open_files(tmp_path)))
             parcel.alignment.blinded_ids.points = bytes(32) + parcel.alignment.blinded_ids.points[32:]
-        return parcel
 
     federation.tamper = tamper
     status = await federation.train(job(parties))

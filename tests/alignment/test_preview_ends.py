@@ -65,12 +65,7 @@ async def test_a_preview_that_breaks_down_is_asked_anew_and_not_resumed(tmp_path
         federation.jobs.resume("p1")
     assert federation.jobs.prune(["p1"], 0, dry_run=True) == ["p1"]
 
-    def stop(message: Message) -> None:
-        if message.word == "relay_ids":
-            federation.hook = None
-            federation.kill(COORDINATOR)
-
-    federation.hook = stop
+    federation.kill_at(COORDINATOR, lambda message: message.word == "relay_ids")
     await federation.preview(job="p2")
     federation.start(COORDINATOR)
     (status,) = federation.jobs.status("p2")

@@ -56,11 +56,10 @@ def test_below_the_greatest_minimum_no_number_leaves_the_combiner(number: int, t
     async def main() -> jobs_pb2.JobStatus:
         federation = Federation(tmp_path, tables(ids), policies=policies)
 
-        def look(_sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        def look(_sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> None:
             if name_of(parcel) == "shared_count":
                 common = parcel.alignment.shared_count.common
                 counts.append((common.records, common.fewer_than))
-            return parcel
 
         federation.tamper = look
         status = await federation.preview()

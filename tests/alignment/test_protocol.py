@@ -304,12 +304,7 @@ async def test_a_table_with_other_ids_is_not_taken_for_the_aligned_one(tmp_path:
 
     federation = Federation(tmp_path / "federation", replay.HERE.tables)
 
-    def hook(message: Message) -> None:
-        if message.word == "make_keys":
-            federation.hook = None
-            federation.kill(PARTIES[1])
-
-    federation.hook = hook
+    federation.kill_at(PARTIES[1], lambda message: message.word == "make_keys")
     assert (await federation.train(spec(replay.PARAMS, obfuscation="standard", alignment="psi"))).state == "interrupted"
     path = federation.folder / PARTIES[1] / "train.parquet"
     table = pq.read_table(path)
@@ -333,10 +328,9 @@ def test_a_list_that_has_been_here_is_no_longer_than_then(parties: int, tmp_path
     async def attempt(stage: int) -> None:
         federation = Federation(tmp_path / str(stage), tables(ids))
 
-        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
             if name_of(parcel) == "blinded_ids" and parcel.stage == stage:
                 parcel.alignment.blinded_ids.points *= 200
-            return parcel
 
         federation.tamper = tamper
         status = await federation.train(job(parties))
@@ -370,12 +364,11 @@ def test_points_that_cannot_be_are_told(parties: int, fault: str, tmp_path: Path
         federation = Federation(tmp_path / str(level), tables(ids))
         spoilt = False
 
-        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
             nonlocal spoilt
             if name_of(parcel) == "blinded_ids" and parcel.stage == level and not spoilt:
                 spoilt = True
                 parcel.alignment.blinded_ids.points = spoil(parcel.alignment.blinded_ids.points)
-            return parcel
 
         federation.tamper = tamper
         status = await federation.train(job(parties))

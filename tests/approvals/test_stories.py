@@ -53,9 +53,8 @@ async def test_a_job_waits_for_two_parties_people_and_ends_right(
     federation = begin(tmp_path, story, certificates, dict.fromkeys((B, C), MANUAL))
     sent: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
-    def seen(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def seen(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> None:
         sent[sender, receiver] |= {name for name in bytes_by_class(parcel) if CLASSES[name].kind == "open"}
-        return parcel
 
     federation.tamper = seen
     playing = asyncio.ensure_future(play(federation, story))

@@ -49,12 +49,11 @@ async def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Pat
         take_way(patch, way)
         federation = Federation(tmp_path, HERE.tables)
 
-        def seen(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        def seen(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> None:
             if name_of(parcel) in (*OWN, "candidate_sums"):
                 by_attempt[parcel.attempt].update(_fields(parcel))
             if parcel.growth.candidate_sums.second_halves:
                 halves[parcel.attempt, sender, parcel.round, parcel.stage] = parcel.growth.candidate_sums.second_halves
-            return parcel
 
         def hook(message: Message) -> None:
             if message.word == "candidate_sums" and len(by_attempt[1]) > 20:
@@ -82,10 +81,9 @@ async def test_a_repeat_within_an_attempt_is_the_same_bytes(
     take_way(monkeypatch, way)
     contents: defaultdict[tuple[Any, ...], list[bytes]] = defaultdict(list)
 
-    def seen(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def seen(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         where = (parcel.attempt, sender, to, name_of(parcel), parcel.round, parcel.stage, parcel.part)
         contents[where].append(parcel.SerializeToString(deterministic=True))
-        return parcel
 
     faults = Faults(drop=0.1, lose_reply=0.15, double=0.2, delay_s=0.3, late_s=2.0, seed=4)
     federation = Federation(tmp_path, HERE.tables, faults=faults)

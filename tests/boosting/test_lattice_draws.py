@@ -90,10 +90,9 @@ async def test_no_draw_is_used_twice(
         agreed.append(choose(*args, **more))
         return agreed[-1]
 
-    def seen(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def seen(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> None:
         if sender == "feature-b":
             built[parcel.round] += parcel.growth.candidate_sums.nodes
-        return parcel
 
     monkeypatch.setattr(HistogramParameters, "choose", chosen)
     monkeypatch.setattr(histogram_parameters, "MOST_TOLD", told)
@@ -185,10 +184,9 @@ async def test_the_ninth_attempt_is_refused(refuses: str, tmp_path: Path, monkey
             lattice_values, "parameters_of", lambda *sizes, **more: counted(*sizes[:-2], 1, sizes[-1], **more)
         )
 
-    def cut(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def cut(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> None:
         if sender == "feature-c" and parcel.setup.seed_nonce.nonce:
             parcel.setup.seed_nonce.nonce = b""
-        return parcel
 
     federation = Federation(tmp_path, HERE.tables)
     federation.tamper = cut

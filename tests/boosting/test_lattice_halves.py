@@ -226,12 +226,11 @@ async def test_a_refused_opening_ends_the_attempt_and_says_nothing_of_where(
 
     federation = Federation(tmp_path, HERE.tables)
 
-    def changed(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def changed(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> None:
         sums = parcel.growth.candidate_sums
         if (sender, parcel.round, parcel.stage) == (FEATURE, 0, 1) and (data := bytearray(getattr(sums, field))):
             data[place : place + 16] = bytes(byte ^ 0xFF for byte in data[place : place + 16])
             setattr(sums, field, bytes(data))
-        return parcel
 
     federation.tamper = changed
     status = await federation.train(spec(PARAMS, scheme=LATTICE))

@@ -33,14 +33,13 @@ async def test_contents_of_another_time_are_no_sums(
     sender, to = (LABEL_HOLDER, FEATURE) if kind == "encrypted_words" else (FEATURE, LABEL_HOLDER)
     kept: dict[int, Any] = {}
 
-    def again(by: str, at: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def again(by: str, at: str, parcel: exchange_pb2.PeerMessage) -> None:
         if (by, at, name_of(parcel), parcel.stage) == (sender, to, kind, 0):
             content: Any = content_of(parcel, kind)
             if parcel.round == 0:
                 kept[parcel.part] = type(content).FromString(content.SerializeToString())
             elif not (kind == "encrypted_words" and content.first):  # zeros of another query may serve: sums stay right
                 content.CopyFrom(kept[parcel.part])
-        return parcel
 
     federation = Federation(tmp_path, HERE.tables)
     federation.tamper = again
@@ -59,13 +58,12 @@ async def test_nodes_whose_records_are_not_known_are_not_summed(
     take_way(monkeypatch, way)
     sent: list[str] = []
 
-    def withheld(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def withheld(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         if (to, name_of(parcel), parcel.round, parcel.stage) == (OTHER, "instance_spaces", 0, 1):
             assert parcel.growth.instance_spaces.spaces
             del parcel.growth.instance_spaces.spaces[:]
         elif (sender, parcel.round, parcel.stage) == (OTHER, 0, 1):
             sent.append(name_of(parcel))
-        return parcel
 
     federation = Federation(tmp_path, HERE.tables)
     federation.tamper = withheld
@@ -81,7 +79,7 @@ async def test_words_of_more_nodes_than_are_built(tmp_path: Path) -> None:
     federation = Federation(tmp_path, HERE.tables)
     further: list[asyncio.Task[Any]] = []
 
-    def more(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def more(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         if (to, name_of(parcel), parcel.round, parcel.stage, parcel.part) == (FEATURE, "encrypted_words", 0, 0, 1):
             parcel.last = False
             behind = exchange_pb2.PeerMessage.FromString(parcel.SerializeToString())
@@ -90,7 +88,6 @@ async def test_words_of_more_nodes_than_are_built(tmp_path: Path) -> None:
             content.node, content.first, content.count, content.ciphertexts = 2, 0, 0, b""
             node = federation.node(FEATURE)
             further.append(asyncio.ensure_future(node.deliver(LABEL_HOLDER, behind)))
-        return parcel
 
     federation.tamper = more
     status = await federation.train(JOB)
@@ -123,12 +120,11 @@ async def test_words_that_come_again_with_other_content_are_a_conflict(tmp_path:
             await node.deliver(sender, other)
         refused.append(kind)
 
-    def seen(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def seen(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         kind = name_of(parcel)
         if kind in OWN and parcel.part == 0 and (kind, sender, to) not in tried:
             tried.add((kind, sender, to))
             tasks.append(asyncio.ensure_future(again(sender, to, parcel.SerializeToString(), kind)))
-        return parcel
 
     federation.tamper = seen
     status = await federation.train(JOB)

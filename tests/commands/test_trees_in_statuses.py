@@ -72,12 +72,9 @@ async def test_a_resumed_job_reports_the_published_model(word: str, tmp_path: Pa
 
     federation = Federation(tmp_path, HERE.tables)
 
-    def kill(message: Message) -> None:
-        if message.word == word and message.to == LABEL_HOLDER and message.served:
-            federation.hook = None
-            federation.kill("coordinator")
-
-    federation.hook = kill
+    federation.kill_at(
+        "coordinator", lambda message: message.word == word and message.to == LABEL_HOLDER and message.served
+    )
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=spec(STOPPED, 2, obfuscation="standard")))
     await federation.jobs.wait("job")
     federation.start("coordinator")

@@ -171,12 +171,9 @@ def test_an_interrupted_job_goes_on_with_its_own_labels_or_not_at_all(after: Lab
     here, own = world(30, (1, 1, 1), seed=5), LabelDp(epsilon=1.0)
 
     async def interrupted(federation: Federation) -> None:
-        def kill(message: Message) -> None:
-            if message.word == "begin_tree" and message.served and len(federation.log) > 40:
-                federation.hook = None
-                federation.kill(LABEL_HOLDER)
-
-        federation.hook = kill
+        federation.kill_at(
+            LABEL_HOLDER, lambda message: message.word == "begin_tree" and message.served and len(federation.log) > 40
+        )
         assert (await federation.train(spec(BOOSTING))).state == "interrupted"
 
     async def resumed(federation: Federation) -> jobs_pb2.JobStatus:

@@ -60,12 +60,12 @@ def test_a_resumed_job_has_the_account_of_one_that_nothing_disturbed(tmp_path: P
     async def main() -> list[dict[str, Any]]:
         federation = Federation(tmp_path, HERE.tables)
 
-        def hook(message: Any) -> None:
-            if message.word == "store_tree" and message.to == PARTIES[0] and federation.jobs.status("job")[0].round:
-                federation.hook = None
-                federation.kill(PARTIES[0])
-
-        federation.hook = hook
+        federation.kill_at(
+            PARTIES[0],
+            lambda message: (
+                message.word == "store_tree" and message.to == PARTIES[0] and federation.jobs.status("job")[0].round
+            ),
+        )
         job = spec(BOOSTING, key_bits=KEY_BITS, obfuscation="standard")
         assert (await federation.train(job)).state == "interrupted"
         federation.start(PARTIES[0])

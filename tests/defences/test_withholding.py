@@ -164,9 +164,8 @@ def _train(folder: Path, here: World, params: TreeParams, own: Defences) -> tupl
     sent: Sent = []
     steps: Steps = []
 
-    def keep(sender: str, to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def keep(sender: str, to: str, message: exchange_pb2.PeerMessage) -> None:
         sent.append((sender, to, message))
-        return message
 
     async def main() -> dict[str, Path]:
         federation = Federation(folder, here.tables, record="received", defences={PARTIES[0]: own})

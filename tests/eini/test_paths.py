@@ -42,9 +42,8 @@ async def test_paths_too_few_to_hide(party: str, fault: str, protocol: str, tmp_
     await federation.train(JOB)
     kinds = []
 
-    def keep(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def keep(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         kinds.append(name_of(parcel))
-        return parcel
 
     federation.tamper = keep
     status = await federation.predict(predict_request(model="job", job="few", protocol=protocol))

@@ -96,13 +96,9 @@ async def test_a_resumed_forest_shares_its_labels_once_per_attempt(name: str, wo
 
     federation = Federation(tmp_path, HERE.tables)
 
-    def kill(message: Message) -> None:
-        if message.word == "begin_tree" and federation.jobs.status("job")[0].round == 2:
-            federation.hook = None
-            federation.kill(FEATURE)
-            federation.start(FEATURE)
-
-    federation.hook = kill
+    federation.kill_at(
+        FEATURE, lambda message: message.word == "begin_tree" and federation.jobs.status("job")[0].round == 2, back=True
+    )
     assert (await federation.train(job)).state == "interrupted"
     before = len(federation.log)
     assert (await federation.resume()).state == "finished"
@@ -122,10 +118,9 @@ async def test_sums_over_another_draw_are_noticed(tmp_path: Path, monkeypatch: p
 
     federation = Federation(tmp_path, HERE.tables)
 
-    def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         if to == FEATURE and name_of(parcel) == "sampled_records":
             parcel.growth.sampled_records.chunks[0].CopyFrom(chunk(0, 1, 2))
-        return parcel
 
     federation.tamper = tamper
     status = await federation.train(JOB)

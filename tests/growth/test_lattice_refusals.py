@@ -45,10 +45,9 @@ def refusal(
 ) -> tuple[jobs_pb2.JobStatus, set[str]]:
     """The status of a job that fails, and the kinds of messages by then; `change`: of what `changer` sends."""
 
-    def altered(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def altered(sender: str, _: str, parcel: exchange_pb2.PeerMessage) -> None:
         if change is not None and sender == changer:
             change(parcel)
-        return parcel
 
     async def main() -> tuple[jobs_pb2.JobStatus, set[str]]:
         federation = Federation(folder, here.tables, policies=policies, encode="categorical")
@@ -107,10 +106,9 @@ async def test_sets_are_hidden_as_a_party_demands(tmp_path: Path) -> None:
     policies = {FEATURE: {"min_hiding_bits": 50}, OTHER: {"min_lattice_bits": 134}}
     federation, said = Federation(tmp_path, HERE.tables, policies=policies), []
 
-    def heard(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def heard(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> None:
         if name_of(parcel) == "public_key":
             said.append((receiver, parcel.setup.public_key.hiding))
-        return parcel
 
     federation.tamper = heard
     status = await federation.train(job_of())

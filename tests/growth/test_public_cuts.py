@@ -117,11 +117,10 @@ def test_with_column_privacy_no_cell_decides_how_many_sums_there_are(tmp_path: P
     async def main(name: str) -> None:
         other = _changed(here, tables[name])
 
-        def keep(_sender: str, _: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        def keep(_sender: str, _: str, message: exchange_pb2.PeerMessage) -> None:
             body = message.growth
             if body.HasField("candidate_sums") and not (message.stage or message.part):
                 sent[name].add(body.candidate_sums.candidates)
-            return message
 
         policies = {LABEL_HOLDER: {"noised_sums": True}}
         cuts = {FEATURE: {here.tables[FEATURE][0][0]: [-0.5, 0.0, 0.5]}}

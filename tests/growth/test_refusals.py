@@ -55,10 +55,9 @@ def test_winning_places_say_nothing_of_candidates(tmp_path: Path) -> None:
                 to: str,
                 parcel: PeerMessage,
                 told: dict[tuple[str, int, int], list[int]] = told,
-            ) -> PeerMessage:
+            ) -> None:
                 for split in parcel.growth.won_splits.splits:
                     told[to, parcel.round, split.node] = list(split.candidates)
-                return parcel
 
             federation.tamper = keep
             assert (await federation.train(spec(params, obfuscation="standard"), job)).state == "finished"
@@ -144,9 +143,8 @@ def _trained(folder: Path, here: Any, params: BoostingParams) -> list[tuple[str,
     """Train, compare with the oracle; every parcel with its receiver."""
     parcels: list[tuple[str, PeerMessage]] = []
 
-    def keep(sender: str, to: str, parcel: PeerMessage) -> PeerMessage:
+    def keep(sender: str, to: str, parcel: PeerMessage) -> None:
         parcels.append((to, parcel))
-        return parcel
 
     async def main() -> None:
         federation = Federation(folder, here.tables)
@@ -212,20 +210,13 @@ async def test_every_attempt_has_a_key_of_its_own(victim: str, tmp_path: Path) -
 
     federation = Federation(tmp_path, SMALL.tables)
 
-    def keep(sender: str, to: str, parcel: PeerMessage) -> PeerMessage:
+    def keep(sender: str, to: str, parcel: PeerMessage) -> None:
         if name_of(parcel) == "public_key":
             keys[parcel.job][parcel.attempt].add(parcel.setup.public_key.modulus)
-        return parcel
-
-    def kill(message: Message) -> None:
-        if message.word == "store_tree":
-            federation.hook = None
-            federation.kill(victim)
-            federation.start(victim)
 
     federation.tamper = keep
     for _ in range(2):
-        federation.hook = kill
+        federation.kill_at(victim, lambda message: message.word == "store_tree", back=True)
         status = await (federation.resume() if keys["job"] else federation.train(spec(PARAMS)))
         assert status.state == "interrupted"
     assert (await federation.resume()).state == "finished"

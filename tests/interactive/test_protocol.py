@@ -26,12 +26,11 @@ async def test_what_a_round_asks_about(form: str, tmp_path: Path) -> None:
     """Batched: all trees at one depth, as many rounds as the trees are deep. Per tree: one tree, one depth a round."""
     asked: dict[int, set[tuple[str, int]]] = {}
 
-    def keep(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def keep(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         if name_of(parcel) == "route_queries":
             asked.setdefault(parcel.stage, set()).update(
                 (to, query.handle) for query in parcel.protocol.interactive.route_queries.queries
             )
-        return parcel
 
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(spec(PARAMS, obfuscation="standard"))

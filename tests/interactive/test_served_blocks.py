@@ -20,11 +20,10 @@ async def test_parties_exchange_the_same_messages_in_every_block(tmp_path: Path)
     """The same record asked about three times: senders, receivers, stages, order and sizes do not differ."""
     crossed: defaultdict[int, list[Crossed]] = defaultdict(list)
 
-    def keep(by: str, to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def keep(by: str, to: str, message: exchange_pb2.PeerMessage) -> None:
         if name_of(message) in ("route_queries", "route_answers"):
             size = message.protocol.interactive.ByteSize()
             crossed[message.round].append((by, to, name_of(message), message.stage, size))
-        return message
 
     async with serving(tmp_path, {}) as federation:
         federation.tamper = keep

@@ -87,10 +87,9 @@ async def test_a_key_below_what_a_policy_demands(policy: str, said: str, party: 
 
     parcels: list[exchange_pb2.PeerMessage] = []
 
-    def heard(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def heard(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> None:
         del sender, receiver
         parcels.append(parcel)
-        return parcel
 
     federation.tamper = heard
     await federation.train(JOB)

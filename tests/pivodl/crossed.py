@@ -85,9 +85,8 @@ def _crossing(here: World, params: PivodlParams) -> Crossed:
     """One training, everything kept."""
     found = Crossed(here, params, centralised(here, params))
 
-    def keep(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def keep(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         found.parcels.append((sender, to, parcel))
-        return parcel
 
     async def main(folder: Path) -> None:
         job = job_of(here, params)

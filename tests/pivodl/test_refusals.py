@@ -18,7 +18,7 @@ from party.pivodl.source import Source
 from tests.blindness.observed import Observed
 from tests.pivodl.federations import assert_central_model, centralised, job_of, transparent
 from tests.pivodl.jobs import SMALL, SPREAD, policies
-from tests.simulator import Message, run
+from tests.simulator import run
 from tests.worlds import PARTIES, World, spread
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.disclosure import bytes_by_class
@@ -165,11 +165,6 @@ async def test_every_policy_must_allow_the_papers_steps(party: str, tmp_path: Pa
         federation.configs[party] = federation.configs[party].under(federation.policy(party))
         federation.start(party)
 
-    def kill(message: Message) -> None:
-        if (message.word, message.to) == ("close_tree", party):
-            federation.hook = None
-            federation.kill(party)
-
     with transparent():
         restart({name: line for name, line in allowed.items() if name != "pivodl_as_published"})
         status = await federation.train(job, "refused")
@@ -177,7 +172,7 @@ async def test_every_policy_must_allow_the_papers_steps(party: str, tmp_path: Pa
         assert not [it for it in federation.crossed if isinstance(it.message, exchange_pb2.PeerMessage)]
         assert [path for part in ("jobs", "models") for path in tmp_path.glob(f"{party}/state/{part}/*")] == []
         restart(allowed)
-        federation.hook = kill
+        federation.kill_at(party, lambda message: (message.word, message.to) == ("close_tree", party))
         assert (await federation.train(job)).state == "interrupted"
         restart({**allowed, "pivodl_as_published": False})
         status = await federation.resume()

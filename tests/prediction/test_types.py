@@ -16,7 +16,7 @@ from party.eini.entry_sums import write_attributions
 from party.server.http_json import model_reply, predict_reply
 from tests.replay import HERE, JOB
 from tests.serving.served import ask, config, serve
-from tests.simulator import Federation, Message
+from tests.simulator import Federation
 from tests.worlds import PARTIES, manifest
 from treetap.commands.model.view import describe
 from treetap.errors import ConfigError
@@ -76,12 +76,9 @@ async def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_
     job.alignment = "psi"
     assert (await federation.train(job)).state == "finished"
 
-    def kill(message: Message) -> None:
-        if message.word == "ask_directions" and federation.jobs.status("p")[0].round == 3:
-            federation.hook = None
-            federation.kill(B)
-
-    federation.hook = kill
+    federation.kill_at(
+        B, lambda message: message.word == "ask_directions" and federation.jobs.status("p")[0].round == 3
+    )
     request = predict_request(model="job", job="p", table="new", block=4, explain=True)
     assert (await federation.predict(request)).state == "interrupted"
     federation.start(B)

@@ -42,12 +42,11 @@ def _predicted(folder: Path, kind: str, answer: str, lie: Lie, **asked: Any) -> 
         assert status.state == "finished"
         lie.above = _above(federation.state(B))  # type: ignore[attr-defined]
 
-        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
             if lied:
                 answers.append((name_of(parcel), parcel.round, parcel.stage) == lied[0])
             elif (to, name_of(parcel)) == (B, kind) and lie(parcel):
                 lied.append((answer, parcel.round, parcel.stage))
-            return parcel
 
         federation.tamper = tamper
         status = await federation.predict(predict_request(model="job", **asked))

@@ -21,12 +21,11 @@ from treetap.wire.v2 import exchange_pb2
 LABEL_HOLDER, FEATURE, _ = PARTIES
 
 
-def cut_sums(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+def cut_sums(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
     """Candidate sums of one feature party come without what they are about."""
     if sender == FEATURE and name_of(parcel) == "candidate_sums":
         parcel.growth.candidate_sums.Clear()
         parcel.growth.candidate_sums.SetInParent()
-    return parcel
 
 
 async def test_after_a_failure_the_attempt_is_over_at_that_party(

@@ -422,12 +422,11 @@ async def test_false_content_is_told_and_not_kept(story: str, lie: Lie, tmp_path
     sender, receiver, kind, change, named = lie
     changed: list[str] = []
 
-    def tamper(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def tamper(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         if name_of(parcel) == kind and sender in ("", by) and receiver in ("", to) and not changed:
             before = parcel.SerializeToString()
             change(content_of(parcel, kind))
             changed.extend([kind] if parcel.SerializeToString() != before else [])
-        return parcel
 
     with transparent() if story == "pivodl" else nullcontext():
         federation = begin(tmp_path, story)

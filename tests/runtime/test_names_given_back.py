@@ -35,12 +35,9 @@ def _relent(federation: Federation, party: str = FEATURE) -> None:
 def _spoil(federation: Federation, kind: str, round_: int) -> None:
     """Have the messages of a kind come without content in a round, so that the attempt fails."""
 
-    def tampered(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-        if name_of(parcel) != kind or parcel.round != round_:
-            return parcel
-        return exchange_pb2.PeerMessage(
-            job=parcel.job, attempt=parcel.attempt, round=round_, stage=parcel.stage, job_digest=parcel.job_digest
-        )
+    def tampered(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> None:
+        if name_of(parcel) == kind and parcel.round == round_:
+            parcel.ClearField(parcel.WhichOneof("body"))
 
     federation.tamper = tampered
 

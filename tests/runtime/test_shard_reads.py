@@ -114,13 +114,11 @@ async def test_a_shard_that_lost_trees_is_told_before_any_is_grown(tmp_path: Pat
 
     federation = Federation(tmp_path, HERE.tables)
 
-    def kill(message: Any) -> None:
-        if message.word == "store_tree" and message.to == LABEL_HOLDER and message.served:
-            federation.hook = None
-            federation.kill(PARTIES[1])
-            federation.start(PARTIES[1])
-
-    federation.hook = kill
+    federation.kill_at(
+        PARTIES[1],
+        lambda message: message.word == "store_tree" and message.to == LABEL_HOLDER and message.served,
+        back=True,
+    )
     assert (await federation.train(spec(params, obfuscation="standard"))).state == "interrupted"
     shard = federation.state(LABEL_HOLDER) / "jobs" / "job" / TREES
     whole = shard.read_bytes()

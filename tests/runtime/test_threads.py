@@ -19,29 +19,28 @@ import pytest
 from party.server.threads import MOST_IDLE, Threads
 from treetap.errors import Interrupted, Malformed
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.mark.second_tier
-def test_results_and_errors_come_back() -> None:
+async def test_results_and_errors_come_back() -> None:
     """The caller gets the result or the error of a function, also after many times `silence_s` of work."""
 
-    async def main() -> None:
-        threads = Threads(0.2)
-        assert await threads(lambda: 7) == 7
-        with pytest.raises(Malformed, match="why"):
-            await threads(lambda: (_ for _ in ()).throw(Malformed("why")))
+    threads = Threads(0.2)
+    assert await threads(lambda: 7) == 7
+    with pytest.raises(Malformed, match="why"):
+        await threads(lambda: (_ for _ in ()).throw(Malformed("why")))
 
-        def busy() -> str:
-            until = time.monotonic() + 0.8
-            while time.monotonic() < until:
-                pass
-            return "done"
+    def busy() -> str:
+        until = time.monotonic() + 0.8
+        while time.monotonic() < until:
+            pass
+        return "done"
 
-        assert await threads(busy) == "done"
-
-    asyncio.run(main())
+    assert await threads(busy) == "done"
 
 
-def test_a_thread_is_used_again_and_holds_nothing() -> None:
+async def test_a_thread_is_used_again_and_holds_nothing() -> None:
     """One function after another runs on one thread; of threads at once a few stay, and no data with them."""
 
     class Data:
@@ -50,20 +49,17 @@ def test_a_thread_is_used_again_and_holds_nothing() -> None:
     def offloaded() -> int:
         return sum(each.name == "offload" for each in threading.enumerate())
 
-    async def main() -> None:
-        threads, others = Threads(60.0), offloaded()
-        assert len({await threads(threading.get_native_id) for _ in range(20)}) == 1
-        data = Data()
-        kept = weakref.ref(data)
-        await threads(lambda held=data: None)
-        del data
-        await asyncio.sleep(0.05)
-        assert kept() is None
-        barrier = threading.Barrier(12)
-        await asyncio.gather(*(threads(lambda: barrier.wait(10)) for _ in range(12)))
-        assert await _ends(lambda: offloaded() == others + MOST_IDLE)
-
-    asyncio.run(main())
+    threads, others = Threads(60.0), offloaded()
+    assert len({await threads(threading.get_native_id) for _ in range(20)}) == 1
+    data = Data()
+    kept = weakref.ref(data)
+    await threads(lambda held=data: None)
+    del data
+    await asyncio.sleep(0.05)
+    assert kept() is None
+    barrier = threading.Barrier(12)
+    await asyncio.gather(*(threads(lambda: barrier.wait(10)) for _ in range(12)))
+    assert await _ends(lambda: offloaded() == others + MOST_IDLE)
 
 
 async def _ends(holds: Callable[[], bool]) -> bool:
@@ -75,7 +71,7 @@ async def _ends(holds: Callable[[], bool]) -> bool:
     return False
 
 
-def test_an_error_that_comes_after_the_caller_has_gone_is_no_lost_exception() -> None:
+async def test_an_error_that_comes_after_the_caller_has_gone_is_no_lost_exception() -> None:
     """A step that is cancelled leaves its work behind: what this raises, for files that are gone, has no reader."""
     lost: list[str] = []
     go, done = threading.Event(), threading.Event()
@@ -85,62 +81,53 @@ def test_an_error_that_comes_after_the_caller_has_gone_is_no_lost_exception() ->
         done.set()
         raise FileNotFoundError
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: lost.append(context["message"]))
-        threads = Threads(60.0)
-        step = asyncio.ensure_future(threads(late))
-        await asyncio.sleep(0.01)
-        step.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await step
-        go.set()
-        assert await _ends(done.is_set)
-        await threads(lambda: None)
-        await asyncio.sleep(0.05)
-        gc.collect()
-
-    asyncio.run(main())
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: lost.append(context["message"]))
+    threads = Threads(60.0)
+    step = asyncio.ensure_future(threads(late))
+    await asyncio.sleep(0.01)
+    step.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await step
+    go.set()
+    assert await _ends(done.is_set)
+    await threads(lambda: None)
+    await asyncio.sleep(0.05)
+    gc.collect()
     assert lost == []
 
 
 @pytest.mark.second_tier
-def test_a_thread_that_waits_for_ever_is_named(tmp_path: Path) -> None:
+async def test_a_thread_that_waits_for_ever_is_named(tmp_path: Path) -> None:
     """To open a pipe without a writer blocks in the kernel, as a dead disk does."""
     os.mkfifo(tmp_path / "pipe")
 
-    async def main() -> None:
-        start = time.monotonic()
-        with pytest.raises(Interrupted, match=r"a file operation has not ended for 0\.5 s"):
-            await Threads(0.5)((tmp_path / "pipe").read_bytes)
-        assert 0.5 <= time.monotonic() - start < 10
-
-    asyncio.run(main())
+    start = time.monotonic()
+    with pytest.raises(Interrupted, match=r"a file operation has not ended for 0\.5 s"):
+        await Threads(0.5)((tmp_path / "pipe").read_bytes)
+    assert 0.5 <= time.monotonic() - start < 10
     os.close(os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK))
 
 
 @pytest.mark.second_tier
-def test_a_cancelled_caller_waits_for_work_that_is_to_be_whole() -> None:
+async def test_a_cancelled_caller_waits_for_work_that_is_to_be_whole() -> None:
     """It is cancelled when the work has ended, and not before; work of which nothing is said goes on alone."""
 
-    async def main() -> None:
-        threads, done = Threads(5.0), list[str]()
+    threads, done = Threads(5.0), list[str]()
 
-        def slow(name: str) -> None:
-            time.sleep(0.2)
-            done.append(name)
+    def slow(name: str) -> None:
+        time.sleep(0.2)
+        done.append(name)
 
-        for whole, expected in ((True, ["True"]), (False, ["True"])):
-            task = asyncio.ensure_future(threads(lambda whole=whole: slow(str(whole)), whole=whole))  # type: ignore[misc]
-            await asyncio.sleep(0.05)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert done == expected
-        await asyncio.sleep(0.4)
-        assert done == ["True", "False"]
-
-    asyncio.run(main())
+    for whole, expected in ((True, ["True"]), (False, ["True"])):
+        task = asyncio.ensure_future(threads(lambda whole=whole: slow(str(whole)), whole=whole))  # type: ignore[misc]
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done == expected
+    await asyncio.sleep(0.4)
+    assert done == ["True", "False"]
 
 
 def test_the_process_leaves_without_it(tmp_path: Path) -> None:

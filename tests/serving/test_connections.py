@@ -28,6 +28,8 @@ from treetap.workers.engines import InProcessEngine
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 from party.server import http_connections, services
 
+pytestmark = pytest.mark.real_time
+
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 SLOWEST_S, IDLE_S = 0.4, 2.0
 
@@ -77,79 +79,70 @@ async def _seconds_open(reader: asyncio.StreamReader) -> float:
 
 @pytest.mark.second_tier
 @pytest.mark.usefixtures("hasty")
-def test_who_sends_no_request_is_hung_up_on(tmp_path: Path) -> None:
+async def test_who_sends_no_request_is_hung_up_on(tmp_path: Path) -> None:
     """Nothing, half a head, a head that comes byte by byte, half of a second one, and idling: all have an end."""
 
-    async def main() -> None:
-        async with _listening(tmp_path) as place:
+    async with _listening(tmp_path) as place:
 
-            async def probe(first: bytes, drip: bytes = b"") -> float:
-                reader, writer = await asyncio.open_connection(*place)
-                writer.write(first)
+        async def probe(first: bytes, drip: bytes = b"") -> float:
+            reader, writer = await asyncio.open_connection(*place)
+            writer.write(first)
 
-                async def dripping() -> None:
-                    for byte in drip:
-                        await asyncio.sleep(0.05)
-                        writer.write(bytes([byte]))
+            async def dripping() -> None:
+                for byte in drip:
+                    await asyncio.sleep(0.05)
+                    writer.write(bytes([byte]))
 
-                task = asyncio.ensure_future(dripping())
-                found = await _seconds_open(reader)
-                task.cancel()
-                writer.close()
-                return found
+            task = asyncio.ensure_future(dripping())
+            found = await _seconds_open(reader)
+            task.cancel()
+            writer.close()
+            return found
 
-            whole = HEAD + b"\r\n"
-            nothing, half, drop_by_drop, idle, second = await asyncio.gather(
-                probe(b""), probe(HEAD), probe(HEAD, b"X: " + b"x" * 500), probe(whole), probe(whole, HEAD * 10)
-            )
-            for found in (nothing, half, drop_by_drop):
-                assert 0.9 * SLOWEST_S < found < SLOWEST_S + 1 < IDLE_S
-            for found in (idle, second):
-                assert 0.9 * IDLE_S < found < IDLE_S + 1
-
-    asyncio.run(main())
+        whole = HEAD + b"\r\n"
+        nothing, half, drop_by_drop, idle, second = await asyncio.gather(
+            probe(b""), probe(HEAD), probe(HEAD, b"X: " + b"x" * 500), probe(whole), probe(whole, HEAD * 10)
+        )
+        for found in (nothing, half, drop_by_drop):
+            assert 0.9 * SLOWEST_S < found < SLOWEST_S + 1 < IDLE_S
+        for found in (idle, second):
+            assert 0.9 * IDLE_S < found < IDLE_S + 1
 
 
 @pytest.mark.second_tier
 @pytest.mark.usefixtures("hasty")
-def test_a_connection_that_is_used_stays(tmp_path: Path) -> None:
+async def test_a_connection_that_is_used_stays(tmp_path: Path) -> None:
     """Requests one after the other go over one connection for longer than it might be idle."""
 
-    async def main() -> None:
-        async with _listening(tmp_path) as place:
-            reader, writer = await asyncio.open_connection(*place)
-            for _ in range(6):
-                writer.write(HEAD + b"\r\n")
-                assert (await reader.readline()).startswith(b"HTTP/1.1 503")
-                while await reader.readline() != b"\r\n":
-                    pass
-                assert await reader.readexactly(len(b'{"status":"idle"}')) == b'{"status":"idle"}'
-                await asyncio.sleep(IDLE_S / 4)
-            writer.close()
-
-    asyncio.run(main())
+    async with _listening(tmp_path) as place:
+        reader, writer = await asyncio.open_connection(*place)
+        for _ in range(6):
+            writer.write(HEAD + b"\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+            while await reader.readline() != b"\r\n":
+                pass
+            assert await reader.readexactly(len(b'{"status":"idle"}')) == b'{"status":"idle"}'
+            await asyncio.sleep(IDLE_S / 4)
+        writer.close()
 
 
-def test_http_at_every_address_of_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_http_at_every_address_of_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients are answered whichever address of the host's name they take, and at none of them after the end."""
     stands_for(monkeypatch, "localhost", "127.0.0.1", "127.0.0.2")
     config = _config(tmp_path, http="localhost:0")
 
-    async def main() -> None:
-        clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
-        await clients.open(config, served_models)
-        port = int(served_models.http.removeprefix("localhost:"))
-        for host in ("127.0.0.1", "127.0.0.2"):
-            reader, writer = await asyncio.open_connection(host, port)
-            writer.write(HEAD + b"\r\n")
-            assert (await reader.readline()).startswith(b"HTTP/1.1 503")
-            writer.close()
-        await clients.close(0)
-        for host in ("127.0.0.1", "127.0.0.2"):
-            with pytest.raises(ConnectionRefusedError):
-                await asyncio.open_connection(host, port)
-
-    asyncio.run(main())
+    clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+    await clients.open(config, served_models)
+    port = int(served_models.http.removeprefix("localhost:"))
+    for host in ("127.0.0.1", "127.0.0.2"):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(HEAD + b"\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+        writer.close()
+    await clients.close(0)
+    for host in ("127.0.0.1", "127.0.0.2"):
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(host, port)
 
 
 def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,48 +161,42 @@ def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.second_tier
 @pytest.mark.usefixtures("hasty")
-def test_grpc_hangs_up_too(tmp_path: Path) -> None:
+async def test_grpc_hangs_up_too(tmp_path: Path) -> None:
     """A connection that never speaks HTTP/2, and one without a call, are closed by the server."""
 
-    async def main() -> None:
-        config = _config(tmp_path, listen="127.0.0.1:0")
-        clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
-        await clients.open(config, served_models)
-        host, _, port = served_models.grpc.rpartition(":")
-        settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-        for first, limit in ((b"", SLOWEST_S), (settings, IDLE_S)):
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(first)
-            assert await _seconds_open(reader) < limit + 2
-            writer.close()
-        await clients.close(0)
-
-    asyncio.run(main())
+    config = _config(tmp_path, listen="127.0.0.1:0")
+    clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+    await clients.open(config, served_models)
+    host, _, port = served_models.grpc.rpartition(":")
+    settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+    for first, limit in ((b"", SLOWEST_S), (settings, IDLE_S)):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(first)
+        assert await _seconds_open(reader) < limit + 2
+        writer.close()
+    await clients.close(0)
 
 
-def test_grpc_has_a_most_of_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_grpc_has_a_most_of_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One too many is closed at once, and has room when another has ended."""
     monkeypatch.setattr(rpc, "MOST_CONNECTIONS", 3)
 
-    async def main() -> None:
-        config = _config(tmp_path, listen="127.0.0.1:0")
-        clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
-        await clients.open(config, served_models)
-        host, _, port = served_models.grpc.rpartition(":")
-        held = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
-        for reader, _ in held:
-            assert await reader.read(1)  # the server's settings: it has taken the connection
-        reader, writer = await asyncio.open_connection(host, int(port))
-        assert await _seconds_open(reader) < 2
-        held[0][1].close()
-        async with asyncio.timeout(5):
-            while not await _taken(host, int(port)):
-                await asyncio.sleep(0.02)
-        for _, each in [*held, (reader, writer)]:
-            each.close()
-        await clients.close(0)
-
-    asyncio.run(main())
+    config = _config(tmp_path, listen="127.0.0.1:0")
+    clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+    await clients.open(config, served_models)
+    host, _, port = served_models.grpc.rpartition(":")
+    held = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+    for reader, _ in held:
+        assert await reader.read(1)  # the server's settings: it has taken the connection
+    reader, writer = await asyncio.open_connection(host, int(port))
+    assert await _seconds_open(reader) < 2
+    held[0][1].close()
+    async with asyncio.timeout(5):
+        while not await _taken(host, int(port)):
+            await asyncio.sleep(0.02)
+    for _, each in [*held, (reader, writer)]:
+        each.close()
+    await clients.close(0)
 
 
 async def _taken(host: str, port: int) -> bool:

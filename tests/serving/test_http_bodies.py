@@ -17,6 +17,8 @@ from party.serving.registry import ServedModels
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 from party.server import http_bodies, services
 
+pytestmark = pytest.mark.real_time
+
 BODY = json.dumps({"ids": ["1"]}).encode()
 
 
@@ -55,32 +57,29 @@ class _Request:
 
 
 @pytest.mark.second_tier
-def test_a_client_has_four_bodies_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_has_four_bodies_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth waits until one is read, and is turned away if none is; another client's is read at once."""
 
-    async def main() -> None:
-        async with _listening(tmp_path) as port:
-            slow = [await _Request.to(port, BODY[:5], size=len(BODY)) for _ in range(http_bodies.AT_ONCE)]
-            await asyncio.sleep(0.1)
-            fifth = await _Request.to(port, BODY)
-            with pytest.raises(TimeoutError):
-                await fifth.status(0.2)
-            assert await (await _Request.to(port, BODY, "batch")).status() == 503
-            slow[0].writer.write(BODY[5:])
-            assert await slow[0].status() == await fifth.status() == 503
-            slow.append(await _Request.to(port, BODY[:5], size=len(BODY)))
-            await asyncio.sleep(0.1)
-            monkeypatch.setattr(http_bodies, "SLOWEST_S", 0.1)
-            assert await (await _Request.to(port, BODY)).status() == 429
-            for each in slow:
-                each.writer.close()
-
-    asyncio.run(main())
+    async with _listening(tmp_path) as port:
+        slow = [await _Request.to(port, BODY[:5], size=len(BODY)) for _ in range(http_bodies.AT_ONCE)]
+        await asyncio.sleep(0.1)
+        fifth = await _Request.to(port, BODY)
+        with pytest.raises(TimeoutError):
+            await fifth.status(0.2)
+        assert await (await _Request.to(port, BODY, "batch")).status() == 503
+        slow[0].writer.write(BODY[5:])
+        assert await slow[0].status() == await fifth.status() == 503
+        slow.append(await _Request.to(port, BODY[:5], size=len(BODY)))
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(http_bodies, "SLOWEST_S", 0.1)
+        assert await (await _Request.to(port, BODY)).status() == 429
+        for each in slow:
+            each.writer.close()
 
 
 @pytest.mark.parametrize(("beyond", "status"), [(0, 503), (1, 413)])
 @pytest.mark.parametrize("told", [True, False], ids=["length", "chunks"])
-def test_a_body_is_as_long_as_its_ids_may_be(beyond: int, status: int, told: bool, tmp_path: Path) -> None:
+async def test_a_body_is_as_long_as_its_ids_may_be(beyond: int, status: int, told: bool, tmp_path: Path) -> None:
     """Two ids in escapes of twelve bytes a character fit."""
     ids = ["\U0001f600" * http_bodies.ID_CHARACTERS] * 2
     body = json.dumps({"ids": ids}).encode()
@@ -88,18 +87,15 @@ def test_a_body_is_as_long_as_its_ids_may_be(beyond: int, status: int, told: boo
     assert len(body) < longest < http_bodies.MOST_BODY
     body = body.ljust(longest + beyond)
 
-    async def main() -> None:
-        async with _listening(tmp_path, most_ids=2) as port:
-            if told:
-                request = await _Request.to(port, body)
-            else:
-                request = _Request(*await asyncio.open_connection("127.0.0.1", port))
-                head = "POST /v1/predict HTTP/1.1\r\nHost: localhost\r\ntreetap-name: app\r\n"
-                kind = "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-                request.writer.write(f"{head}{kind}{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n")
-            assert await request.status() == status
-
-    asyncio.run(main())
+    async with _listening(tmp_path, most_ids=2) as port:
+        if told:
+            request = await _Request.to(port, body)
+        else:
+            request = _Request(*await asyncio.open_connection("127.0.0.1", port))
+            head = "POST /v1/predict HTTP/1.1\r\nHost: localhost\r\ntreetap-name: app\r\n"
+            kind = "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            request.writer.write(f"{head}{kind}{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n")
+        assert await request.status() == status
 
 
 def test_the_longest_body_has_a_limit() -> None:
@@ -116,11 +112,8 @@ def test_the_longest_body_has_a_limit() -> None:
     ],
     ids=["compressed", "long field", "many fields"],
 )
-def test_what_would_take_more_than_it_says(more: str, status: int, tmp_path: Path) -> None:
+async def test_what_would_take_more_than_it_says(more: str, status: int, tmp_path: Path) -> None:
     """Compressed bodies and large heads are refused."""
 
-    async def main() -> None:
-        async with _listening(tmp_path) as port:
-            assert await (await _Request.to(port, BODY, more=more)).status() == status
-
-    asyncio.run(main())
+    async with _listening(tmp_path) as port:
+        assert await (await _Request.to(port, BODY, more=more)).status() == status

@@ -26,6 +26,8 @@ from aiohttp import web
 from party.server import http_connections, services
 from party.server.http import HttpScoring
 
+pytestmark = pytest.mark.real_time
+
 NEAR, FAR = "127.0.0.1", "127.0.0.2"
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -109,95 +111,82 @@ async def _listening(folder: Path, *, secured: bool, **serve: object) -> AsyncIt
 
 @pytest.mark.second_tier
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
-def test_an_address_has_a_share_of_handshakes(secured: bool, tmp_path: Path) -> None:
+async def test_an_address_has_a_share_of_handshakes(secured: bool, tmp_path: Path) -> None:
     """One too many is closed at once, and another address is answered: also when those that end are renewed."""
 
-    async def main() -> None:
-        async with _listening(tmp_path, secured=secured, handshakes=3) as http:
-            held = [await http.silent(FAR) for _ in range(3)]
-            for _ in range(20):
-                assert await _ended(await http.silent(FAR))
-            assert not await _ended(held[0])
-            head = b"Host: 127.0.0.1\r\n"
-            for _ in range(5):
-                assert (await _answer(await http.shaken(), head)).startswith(b"HTTP/1.1 503")
-
-    asyncio.run(main())
+    async with _listening(tmp_path, secured=secured, handshakes=3) as http:
+        held = [await http.silent(FAR) for _ in range(3)]
+        for _ in range(20):
+            assert await _ended(await http.silent(FAR))
+        assert not await _ended(held[0])
+        head = b"Host: 127.0.0.1\r\n"
+        for _ in range(5):
+            assert (await _answer(await http.shaken(), head)).startswith(b"HTTP/1.1 503")
 
 
-def test_a_listed_proxy_has_all_handshakes(tmp_path: Path) -> None:
+async def test_a_listed_proxy_has_all_handshakes(tmp_path: Path) -> None:
     """All clients behind it come from its address."""
 
-    async def main() -> None:
-        async with _listening(tmp_path, secured=False, handshakes=1, proxies=["127.0.0.2/31"]) as http:
-            held = [await http.silent(FAR) for _ in range(4)]
-            assert not any([await _ended(each, 0.02) for each in held])
-            await http.silent(NEAR)
-            assert await _ended(await http.silent(NEAR))
-
-    asyncio.run(main())
+    async with _listening(tmp_path, secured=False, handshakes=1, proxies=["127.0.0.2/31"]) as http:
+        held = [await http.silent(FAR) for _ in range(4)]
+        assert not any([await _ended(each, 0.02) for each in held])
+        await http.silent(NEAR)
+        assert await _ended(await http.silent(NEAR))
 
 
-def test_connections_count_from_their_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_count_from_their_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silent ones take no place; one certificate has a share of the places, and one that ends leaves its place."""
     monkeypatch.setattr(http_connections, "MOST_CONNECTIONS", 4)
     monkeypatch.setattr(http_connections, "MOST_OF_ONE", 2)
 
-    async def main() -> None:
-        async with _listening(tmp_path, secured=True) as http:
-            for _ in range(8):
-                await http.silent(NEAR)
-            head = b"Host: 127.0.0.1\r\n"
-            ends = [await http.shaken(name) for name in ("app", "app", "batch")]
-            assert all([await _answer(each, head) for each in ends])
-            assert not await _answer(await http.shaken("app"), head)
-            ends.append(await http.shaken("batch"))
-            assert await _answer(ends[-1], head)
-            assert not await _answer(await http.shaken("batch"), head)
-            ends[0][1].close()
-            await asyncio.sleep(0.1)
-            assert await _answer(await http.shaken("app"), head)
-
-    asyncio.run(main())
+    async with _listening(tmp_path, secured=True) as http:
+        for _ in range(8):
+            await http.silent(NEAR)
+        head = b"Host: 127.0.0.1\r\n"
+        ends = [await http.shaken(name) for name in ("app", "app", "batch")]
+        assert all([await _answer(each, head) for each in ends])
+        assert not await _answer(await http.shaken("app"), head)
+        ends.append(await http.shaken("batch"))
+        assert await _answer(ends[-1], head)
+        assert not await _answer(await http.shaken("batch"), head)
+        ends[0][1].close()
+        await asyncio.sleep(0.1)
+        assert await _answer(await http.shaken("app"), head)
 
 
-def test_shares_are_of_a_name_in_a_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_shares_are_of_a_name_in_a_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A party of a client's name takes none of the client's places."""
     monkeypatch.setattr(http_connections, "MOST_OF_ONE", 1)
 
-    async def main() -> None:
-        async with _listening(tmp_path, secured=True) as http:
-            other = tmp_path / "other"
-            namesake(other, "app", Role.PARTY, tmp_path / "certs")
-            (other / "app.crt").rename(tmp_path / "certs" / "party.crt")
-            (other / "app.key").rename(tmp_path / "certs" / "party.key")
-            head = b"Host: 127.0.0.1\r\n"
-            assert await _answer(await http.shaken("party"), head)
-            assert not await _answer(await http.shaken("party"), head)
-            assert await _answer(await http.shaken("app"), head)
-
-    asyncio.run(main())
+    async with _listening(tmp_path, secured=True) as http:
+        other = tmp_path / "other"
+        namesake(other, "app", Role.PARTY, tmp_path / "certs")
+        (other / "app.crt").rename(tmp_path / "certs" / "party.crt")
+        (other / "app.key").rename(tmp_path / "certs" / "party.key")
+        head = b"Host: 127.0.0.1\r\n"
+        assert await _answer(await http.shaken("party"), head)
+        assert not await _answer(await http.shaken("party"), head)
+        assert await _answer(await http.shaken("app"), head)
 
 
-def test_plain_connections_count_from_their_first_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plain_connections_count_from_their_first_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """There is no handshake to wait for."""
     monkeypatch.setattr(http_connections, "MOST_CONNECTIONS", 2)
 
-    async def main() -> None:
-        async with _listening(tmp_path, secured=False) as http:
-            for _ in range(3):
-                await http.silent(NEAR)
-            ends = [await http.shaken() for _ in range(2)]
-            assert all([await _answer(each) for each in ends])
-            third, _ = await http.shaken()
-            ends[0][1].close()
-            await asyncio.sleep(0.1)
-            assert not third.at_eof()
-
-    asyncio.run(main())
+    async with _listening(tmp_path, secured=False) as http:
+        for _ in range(3):
+            await http.silent(NEAR)
+        ends = [await http.shaken() for _ in range(2)]
+        assert all([await _answer(each) for each in ends])
+        third, _ = await http.shaken()
+        ends[0][1].close()
+        await asyncio.sleep(0.1)
+        assert not third.at_eof()
 
 
-def test_requests_do_not_run_far_ahead_of_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_do_not_run_far_ahead_of_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few may wait behind one that takes long; more end their connection, and no other client's."""
     asked, goes_on, health = asyncio.Event(), asyncio.Event(), HttpScoring.health
     one = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -210,28 +199,25 @@ def test_requests_do_not_run_far_ahead_of_answers(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(HttpScoring, "health", slowly)
 
-    async def main() -> None:
-        async with _listening(tmp_path, secured=False) as http:
+    async with _listening(tmp_path, secured=False) as http:
 
-            async def waiting(behind: bytes) -> Ends:
-                goes_on.clear()
-                asked.clear()
-                reader, writer = await http.shaken()
-                writer.write(one + b"\r\n")
-                await asked.wait()
-                writer.write(behind)
-                return reader, writer
+        async def waiting(behind: bytes) -> Ends:
+            goes_on.clear()
+            asked.clear()
+            reader, writer = await http.shaken()
+            writer.write(one + b"\r\n")
+            await asked.wait()
+            writer.write(behind)
+            return reader, writer
 
-            few, _ = await waiting(longest * http_connections.MOST_AHEAD)
-            assert not await _ended(few)
-            many, _ = await waiting(longest * (http_connections.MOST_AHEAD + 1))
-            assert await _ended(many, 5)
-            goes_on.set()
-            async with asyncio.timeout(5):
-                for _ in range(1 + http_connections.MOST_AHEAD):
-                    assert (await few.readuntil(b'{"status":"idle"}')).startswith(b"HTTP/1.1 503")
-
-    asyncio.run(main())
+        few, _ = await waiting(longest * http_connections.MOST_AHEAD)
+        assert not await _ended(few)
+        many, _ = await waiting(longest * (http_connections.MOST_AHEAD + 1))
+        assert await _ended(many, 5)
+        goes_on.set()
+        async with asyncio.timeout(5):
+            for _ in range(1 + http_connections.MOST_AHEAD):
+                assert (await few.readuntil(b'{"status":"idle"}')).startswith(b"HTTP/1.1 503")
 
 
 HOSTS = [
@@ -248,30 +234,24 @@ HOSTS = [
 
 
 @pytest.mark.parametrize(("head", "status"), HOSTS)
-def test_the_host_is_one_of_the_endpoints(head: bytes, status: bytes, tmp_path: Path) -> None:
+async def test_the_host_is_one_of_the_endpoints(head: bytes, status: bytes, tmp_path: Path) -> None:
     """A page that a browser was led from reads nothing here; and no answer tells which library made it."""
 
-    async def main() -> None:
-        async with _listening(tmp_path, secured=False, hosts=["Scores.example"]) as http:
-            found = await _answer(await http.shaken(), head)
-            assert found.split(b" ")[1] == status
-            assert b"server:" not in found.lower()
-            assert b"application/" in found
-
-    asyncio.run(main())
+    async with _listening(tmp_path, secured=False, hosts=["Scores.example"]) as http:
+        found = await _answer(await http.shaken(), head)
+        assert found.split(b" ")[1] == status
+        assert b"server:" not in found.lower()
+        assert b"application/" in found
 
 
-def test_the_certificate_names_the_hosts(tmp_path: Path) -> None:
+async def test_the_certificate_names_the_hosts(tmp_path: Path) -> None:
     """Under TLS loopback's names are not taken for granted."""
 
-    async def main() -> None:
-        async with _listening(tmp_path, secured=True) as http:
-            asked = {b"bank.party.treetap.internal": b"503", b"127.0.0.1:1": b"503", b"localhost": b"421"}
-            for host, status in asked.items():
-                found = await _answer(await http.shaken(), b"Host: " + host + b"\r\n")
-                assert found.split(b" ")[1] == status
-
-    asyncio.run(main())
+    async with _listening(tmp_path, secured=True) as http:
+        asked = {b"bank.party.treetap.internal": b"503", b"127.0.0.1:1": b"503", b"localhost": b"421"}
+        for host, status in asked.items():
+            found = await _answer(await http.shaken(), b"Host: " + host + b"\r\n")
+            assert found.split(b" ")[1] == status
 
 
 @pytest.mark.parametrize(

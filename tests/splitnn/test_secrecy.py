@@ -18,7 +18,7 @@ from party.defences.settings import Defences, Gradient
 from tests.blindness.comparison import PLAIN, shown
 from tests.blindness.coordinator_view import OPEN, WINDOW, Seen, on_disk, with_long_names
 from tests.blindness.observed import Crossed, Observed, observed
-from tests.simulator import COORDINATOR, Message
+from tests.simulator import COORDINATOR
 from tests.splitnn.jobs import EMITS, PARAMS, spec
 from tests.splitnn.networks import published
 from tests.worlds import PARTIES, World, world
@@ -51,13 +51,11 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     folder, here = tmp_path_factory.mktemp("secrecy") / "federation", _named_world()
 
     async def act(federation: Observed) -> Seen:
-        def kill(message: Message) -> None:
-            if message.word == "store_epoch" and message.to == FEATURE and message.served:
-                federation.hook = None
-                federation.kill(FEATURE)
-                federation.start(FEATURE)
-
-        federation.hook = kill
+        federation.kill_at(
+            FEATURE,
+            lambda message: message.word == "store_epoch" and message.to == FEATURE and message.served,
+            back=True,
+        )
         assert (await federation.train(spec(LONGER))).state == "interrupted"
         status = await federation.resume()
         assert (status.state, federation.hook) == ("finished", None), status.error

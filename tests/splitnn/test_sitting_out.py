@@ -70,10 +70,9 @@ async def test_who_sits_out_does_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
     running = federation(tmp_path, THREE)
 
-    def watch(sender: str, to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def watch(sender: str, to: str, message: exchange_pb2.PeerMessage) -> None:
         if name_of(message) in ("embeddings", "embedding_gradients") and B in (sender, to):
             seen[message.round, message.stage] += 1
-        return message
 
     def keep(message: Any) -> None:
         if (message.word, message.to, message.served) == ("store_epoch", HOLDER, True):

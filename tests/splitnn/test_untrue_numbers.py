@@ -91,12 +91,11 @@ async def test_the_error_names_sender_epoch_and_batch(what: str, kind: str, tmp_
     federation = Federation(tmp_path, HERE.tables, policies=EMITS, silence_s=5.0)
     changed = []
 
-    def tamper(by: str, to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+    def tamper(by: str, to: str, message: exchange_pb2.PeerMessage) -> None:
         place = (message.round, message.stage)
         if (by, to, name_of(message), place) == (sender, receiver, kind, (1, 2)):
             changed.append(kind)
             change(content_of(message, kind))
-        return message
 
     federation.tamper = tamper
     status = await federation.train(spec(PARAMS))
@@ -116,10 +115,9 @@ def test_a_loss_that_is_not_finite_ends_the_job(tmp_path: Path) -> None:
     async def main() -> str:
         federation = Federation(tmp_path, HERE.tables, policies=EMITS)
 
-        def tamper(by: str, _: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        def tamper(by: str, _: str, message: exchange_pb2.PeerMessage) -> None:
             if (by, name_of(message), message.stage) == (FEATURE, "embeddings", 3):
                 _huge(content_of(message, "embeddings"))
-            return message
 
         federation.tamper = tamper
         status = await federation.train(spec(PARAMS))

@@ -30,6 +30,8 @@ from treetap.wire.status import error_of
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import boosting_pb2, control_pb2, exchange_pb2
 
+pytestmark = pytest.mark.real_time
+
 PARTY = "feature-b"
 MIB = 1024 * 1024
 
@@ -134,96 +136,81 @@ async def _refused(call: Awaitable[object]) -> str:
     ("caller", "method"),
     [("one", "treetap.wire.v2.Exchange/Deliver"), ("coordinator", "treetap.wire.v2.Control/Step")],
 )
-def test_what_cannot_be_decoded_is_the_callers_fault(
+async def test_what_cannot_be_decoded_is_the_callers_fault(
     caller: str, method: str, certificates: dict[str, TlsFiles], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its caller hears so, and the log has one line without a traceback."""
 
-    async def main() -> None:
+    with caplog.at_level(logging.WARNING):
         async with _serving(certificates) as (_, to, dialer):
             error = await _raw(dialer(caller).channel(to), f"/{method}", b"\x0a\xff\xff\xff\xff\x0fno message")
             assert isinstance(error, Malformed)
             assert str(error) == f"a message that {method.rpartition('/')[2]} cannot decode"
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(main())
     ours = [each for each in caplog.records if each.name.startswith("treetap")]  # gRPC's poller may outlive its loop
     assert [(each.name, each.exc_info) for each in ours] == [("treetap.wire.status", None)]
 
 
-def test_a_message_in_another_role_is_not_read(certificates: dict[str, TlsFiles]) -> None:
+async def test_a_message_in_another_role_is_not_read(certificates: dict[str, TlsFiles]) -> None:
     """A step by a party and a message by a coordinator, neither of which ever comes, are refused at once."""
 
-    async def main() -> None:
-        async with _serving(certificates, most_calls=2) as (party, to, dialer):
-            for caller, method in (("one", "Control/Step"), ("coordinator", "Exchange/Deliver")):
-                ask = dialer(caller).channel(to).stream_unary(f"/treetap.wire.v2.{method}")
-                failure = await _failure(ask(timeout=5, metadata=version.told()))
-                assert failure.code() is grpc.StatusCode.PERMISSION_DENIED
-                assert "by its certificate" in (failure.details() or "")
-            assert party.most == 0
-
-    asyncio.run(main())
+    async with _serving(certificates, most_calls=2) as (party, to, dialer):
+        for caller, method in (("one", "Control/Step"), ("coordinator", "Exchange/Deliver")):
+            ask = dialer(caller).channel(to).stream_unary(f"/treetap.wire.v2.{method}")
+            failure = await _failure(ask(timeout=5, metadata=version.told()))
+            assert failure.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert "by its certificate" in (failure.details() or "")
+        assert party.most == 0
 
 
-def test_messages_have_a_longest(certificates: dict[str, TlsFiles]) -> None:
+async def test_messages_have_a_longest(certificates: dict[str, TlsFiles]) -> None:
     """A part of a party's has room to spare; a step, and what is longer than any part, is refused."""
 
-    async def main() -> None:
-        async with _serving(certificates) as (_, to, dialer):
-            await dialer("one").deliver(to, _message(3 * MIB // 2))
-            step = control_pb2.StepRequest(job="x" * (3 * MIB // 2)).SerializeToString()
-            error = await _raw(dialer("coordinator").channel(to), "/treetap.wire.v2.Control/Step", step)
-            assert f"a message of {len(step)} bytes; those of Step have {MIB} at most" in str(error)
-            ca, certificate, key = certificates["one"].read()
-            credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-            named = [("grpc.ssl_target_name_override", dns_of(PARTY))]
-            async with grpc.aio.secure_channel(to.location, credentials, options=named) as channel:
-                deliver = channel.unary_unary("/treetap.wire.v2.Exchange/Deliver")
-                failure = await _failure(deliver(bytes(5 * MIB // 2), timeout=10, metadata=version.told()))
-            assert failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-
-    asyncio.run(main())
+    async with _serving(certificates) as (_, to, dialer):
+        await dialer("one").deliver(to, _message(3 * MIB // 2))
+        step = control_pb2.StepRequest(job="x" * (3 * MIB // 2)).SerializeToString()
+        error = await _raw(dialer("coordinator").channel(to), "/treetap.wire.v2.Control/Step", step)
+        assert f"a message of {len(step)} bytes; those of Step have {MIB} at most" in str(error)
+        ca, certificate, key = certificates["one"].read()
+        credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+        named = [("grpc.ssl_target_name_override", dns_of(PARTY))]
+        async with grpc.aio.secure_channel(to.location, credentials, options=named) as channel:
+            deliver = channel.unary_unary("/treetap.wire.v2.Exchange/Deliver")
+            failure = await _failure(deliver(bytes(5 * MIB // 2), timeout=10, metadata=version.told()))
+        assert failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_one_caller_has_half_of_all_calls(certificates: dict[str, TlsFiles]) -> None:
+async def test_one_caller_has_half_of_all_calls(certificates: dict[str, TlsFiles]) -> None:
     """Over any number of connections and methods; the other's call is answered meanwhile, and health to both."""
 
-    async def main() -> None:
-        async with _serving(certificates, most_calls=8) as (party, to, dialer):
-            party.open.clear()
-            held = [asyncio.ensure_future(dialer("one").deliver(to, _message(1))) for _ in range(4)]
-            await party.full(4)
-            fault = await _refused(dialer("one").deliver(to, _message(1)))
-            assert fault == "one has 4 calls under way here, of at most 4; repeat this one later"
-            stub = health_pb2_grpc.HealthStub(dialer("one").channel(to))
-            failure = await _failure(stub.Check(health_pb2.HealthCheckRequest(), timeout=10))
-            assert failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            stub = health_pb2_grpc.HealthStub(dialer("other").channel(to))
-            assert (await stub.Check(health_pb2.HealthCheckRequest(), timeout=10)).status
-            party.open.set()
-            await dialer("other").deliver(to, _message(1))
-            await asyncio.gather(*held)
-            await dialer("one").deliver(to, _message(1))
-
-    asyncio.run(main())
+    async with _serving(certificates, most_calls=8) as (party, to, dialer):
+        party.open.clear()
+        held = [asyncio.ensure_future(dialer("one").deliver(to, _message(1))) for _ in range(4)]
+        await party.full(4)
+        fault = await _refused(dialer("one").deliver(to, _message(1)))
+        assert fault == "one has 4 calls under way here, of at most 4; repeat this one later"
+        stub = health_pb2_grpc.HealthStub(dialer("one").channel(to))
+        failure = await _failure(stub.Check(health_pb2.HealthCheckRequest(), timeout=10))
+        assert failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        stub = health_pb2_grpc.HealthStub(dialer("other").channel(to))
+        assert (await stub.Check(health_pb2.HealthCheckRequest(), timeout=10)).status
+        party.open.set()
+        await dialer("other").deliver(to, _message(1))
+        await asyncio.gather(*held)
+        await dialer("one").deliver(to, _message(1))
 
 
-def test_a_share_is_that_of_a_name_in_a_role(certificates: dict[str, TlsFiles], tmp_path: Path) -> None:
+async def test_a_share_is_that_of_a_name_in_a_role(certificates: dict[str, TlsFiles], tmp_path: Path) -> None:
     """A coordinator with the name of a party that has used its share up is not refused for it."""
     other = namesake(tmp_path, "one", Role.COORDINATOR, certificates[PARTY].ca.parent)
 
-    async def main() -> None:
-        async with _serving(certificates | {"namesake": other}, most_calls=8) as (party, to, dialer):
-            party.open.clear()
-            held = [asyncio.ensure_future(dialer("one").deliver(to, _message(1))) for _ in range(4)]
-            await party.full(4)
-            step = asyncio.ensure_future(anext(dialer("namesake").step(to, control_pb2.StepRequest(job="j"))))
-            await party.full(5)
-            party.open.set()
-            await asyncio.gather(*held, step)
-
-    asyncio.run(main())
+    async with _serving(certificates | {"namesake": other}, most_calls=8) as (party, to, dialer):
+        party.open.clear()
+        held = [asyncio.ensure_future(dialer("one").deliver(to, _message(1))) for _ in range(4)]
+        await party.full(4)
+        step = asyncio.ensure_future(anext(dialer("namesake").step(to, control_pb2.StepRequest(job="j"))))
+        await party.full(5)
+        party.open.set()
+        await asyncio.gather(*held, step)
 
 
 def test_a_refused_message_is_forgotten(certificates: dict[str, TlsFiles]) -> None:
@@ -251,90 +238,75 @@ def test_a_refused_message_is_forgotten(certificates: dict[str, TlsFiles]) -> No
         gc.enable()
 
 
-def test_one_callers_messages_wait_for_memory(
+async def test_one_callers_messages_wait_for_memory(
     certificates: dict[str, TlsFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many are decoded as have room; the others wait and are answered in the end; another caller does not wait."""
     monkeypatch.setattr(admission, "MOST_DECODED", 3 * admission.GROWTH * 1100)
 
-    async def main() -> None:
-        async with _serving(certificates) as (party, to, dialer):
-            party.open.clear()
-            held = [asyncio.ensure_future(dialer("one").deliver(to, _message(1000))) for _ in range(7)]
-            await party.full(3)
-            other = asyncio.ensure_future(dialer("other").deliver(to, _message(1000)))
-            await party.full(4)
-            party.open.set()
-            await asyncio.gather(*held, other)
-            assert party.most == 4
-
-    asyncio.run(main())
+    async with _serving(certificates) as (party, to, dialer):
+        party.open.clear()
+        held = [asyncio.ensure_future(dialer("one").deliver(to, _message(1000))) for _ in range(7)]
+        await party.full(3)
+        other = asyncio.ensure_future(dialer("other").deliver(to, _message(1000)))
+        await party.full(4)
+        party.open.set()
+        await asyncio.gather(*held, other)
+        assert party.most == 4
 
 
-def test_a_message_that_does_not_come_ends(certificates: dict[str, TlsFiles], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_that_does_not_come_ends(
+    certificates: dict[str, TlsFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A call that is opened and never sends its message holds a part of its caller's share for a bounded time."""
     monkeypatch.setattr(admission, "ARRIVAL_S", 0.2)
 
-    async def main() -> None:
-        async with _serving(certificates, most_calls=2) as (_, to, dialer):
-            call = (
-                dialer("one")
-                .channel(to)
-                .stream_unary("/treetap.wire.v2.Exchange/Deliver")(timeout=10, metadata=version.told())
-            )
-            assert isinstance(error_of(await _failure(call), PARTY), Overloaded)
-            await dialer("one").deliver(to, _message(1))
-
-    asyncio.run(main())
+    async with _serving(certificates, most_calls=2) as (_, to, dialer):
+        call = (
+            dialer("one")
+            .channel(to)
+            .stream_unary("/treetap.wire.v2.Exchange/Deliver")(timeout=10, metadata=version.told())
+        )
+        assert isinstance(error_of(await _failure(call), PARTY), Overloaded)
+        await dialer("one").deliver(to, _message(1))
 
 
-def test_a_call_that_is_given_up_leaves_its_share(certificates: dict[str, TlsFiles]) -> None:
+async def test_a_call_that_is_given_up_leaves_its_share(certificates: dict[str, TlsFiles]) -> None:
     """Steps and messages whose caller goes away in the middle count no more."""
 
-    async def main() -> None:
-        async with _serving(certificates, most_calls=8) as (party, to, dialer):
-            party.open.clear()
-            for _ in range(5):
-                held = [
-                    asyncio.ensure_future(dialer("one").deliver(to, _message(1))),
-                    asyncio.ensure_future(
-                        anext(aiter(dialer("coordinator").step(to, control_pb2.StepRequest(job="j"))))
-                    ),
-                ]
-                await party.full(2)
-                for each in held:
-                    each.cancel()
-                await asyncio.gather(*held, return_exceptions=True)
-                await party.full(0)
-
-    asyncio.run(main())
+    async with _serving(certificates, most_calls=8) as (party, to, dialer):
+        party.open.clear()
+        for _ in range(5):
+            held = [
+                asyncio.ensure_future(dialer("one").deliver(to, _message(1))),
+                asyncio.ensure_future(anext(aiter(dialer("coordinator").step(to, control_pb2.StepRequest(job="j"))))),
+            ]
+            await party.full(2)
+            for each in held:
+                each.cancel()
+            await asyncio.gather(*held, return_exceptions=True)
+            await party.full(0)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of libraries that it finds among all objects
-def test_paths_that_callers_invent_are_not_kept(certificates: dict[str, TlsFiles]) -> None:
+async def test_paths_that_callers_invent_are_not_kept(certificates: dict[str, TlsFiles]) -> None:
     """The refusal of another version answers any path; a server remembers those of its own services only."""
 
-    async def main() -> None:
-        async with _serving(certificates) as (_, to, dialer):
-            channel = dialer("one").channel(to)
-            for number in range(3):
-                call = channel.unary_unary(f"/treetap.wire.v9.Control/Step{number}")
-                assert (await _failure(call(b"", timeout=10))).code() is grpc.StatusCode.ABORTED
-            servers = [each for each in gc.get_objects() if isinstance(each, admission.Admission)]
-            assert servers
-            assert not [path for each in servers for path in each._wrapped if "v9" in path]
-
-    asyncio.run(main())
+    async with _serving(certificates) as (_, to, dialer):
+        channel = dialer("one").channel(to)
+        for number in range(3):
+            call = channel.unary_unary(f"/treetap.wire.v9.Control/Step{number}")
+            assert (await _failure(call(b"", timeout=10))).code() is grpc.StatusCode.ABORTED
+        servers = [each for each in gc.get_objects() if isinstance(each, admission.Admission)]
+        assert servers
+        assert not [path for each in servers for path in each._wrapped if "v9" in path]
 
 
-def test_health_is_not_watched(certificates: dict[str, TlsFiles]) -> None:
+async def test_health_is_not_watched(certificates: dict[str, TlsFiles]) -> None:
     """A watch would last for ever, by the certificate that its caller had when it began."""
 
-    async def main() -> None:
-        async with _serving(certificates) as (_, to, dialer):
-            stub = health_pb2_grpc.HealthStub(dialer("one").channel(to))
-            failure = await _failure(anext(aiter(stub.Watch(health_pb2.HealthCheckRequest(), timeout=10))))
-            assert failure.code() is grpc.StatusCode.UNIMPLEMENTED
-            assert "use Check" in str(failure.details())
-
-    asyncio.run(main())
+    async with _serving(certificates) as (_, to, dialer):
+        stub = health_pb2_grpc.HealthStub(dialer("one").channel(to))
+        failure = await _failure(anext(aiter(stub.Watch(health_pb2.HealthCheckRequest(), timeout=10))))
+        assert failure.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert "use Check" in str(failure.details())

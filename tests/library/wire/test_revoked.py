@@ -29,6 +29,8 @@ from treetap.wire.revoked import read_revoked
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import control_pb2, exchange_pb2
 
+pytestmark = pytest.mark.real_time
+
 PARTY, PEER, COORDINATOR = "feature-b", "feature-c", "coordinator"
 
 
@@ -123,150 +125,132 @@ async def _deliver(dialer: rpc.GrpcDialer, to: Address) -> None:
     await dialer.deliver(to, exchange_pb2.PeerMessage(job="j").SerializeToString())
 
 
-def test_a_revoked_caller_is_refused_on_its_open_connection(federation: Federation) -> None:
+async def test_a_revoked_caller_is_refused_on_its_open_connection(federation: Federation) -> None:
     """Steps, messages and health checks: refused from the first call after the new list; others continue."""
 
-    async def main() -> None:
-        async with (
-            _serving(federation.files(PARTY)) as (party, to),
-            _dialling(federation.files(COORDINATOR)) as coordinator,
-            _dialling(federation.files(PEER)) as peer,
-        ):
-            assert await _step(coordinator, to) == 2
-            await _deliver(peer, to)
-            party.held.clear()
-            running = coordinator.step(to, control_pb2.StepRequest(job="j"))
+    async with (
+        _serving(federation.files(PARTY)) as (party, to),
+        _dialling(federation.files(COORDINATOR)) as coordinator,
+        _dialling(federation.files(PEER)) as peer,
+    ):
+        assert await _step(coordinator, to) == 2
+        await _deliver(peer, to)
+        party.held.clear()
+        running = coordinator.step(to, control_pb2.StepRequest(job="j"))
+        await anext(running)
+        revoke(federation.authority, [COORDINATOR])
+        federation.deliver(PARTY, "crl.pem")
+        party.held.set()
+        with pytest.raises(Refused, match=r"coordinator 'coordinator': the certificate .* is revoked"):
             await anext(running)
-            revoke(federation.authority, [COORDINATOR])
-            federation.deliver(PARTY, "crl.pem")
-            party.held.set()
-            with pytest.raises(Refused, match=r"coordinator 'coordinator': the certificate .* is revoked"):
-                await anext(running)
-            with pytest.raises(Refused, match=r"coordinator 'coordinator': the certificate .* is revoked"):
-                await _step(coordinator, to)
-            with pytest.raises(Refused, match="is revoked"):
-                await asyncio.to_thread(say_hello, to, federation.files(COORDINATOR), 5)
-            await _deliver(peer, to)
-            assert party.calls == [COORDINATOR, PEER, COORDINATOR, PEER]
-
-    asyncio.run(main())
+        with pytest.raises(Refused, match=r"coordinator 'coordinator': the certificate .* is revoked"):
+            await _step(coordinator, to)
+        with pytest.raises(Refused, match="is revoked"):
+            await asyncio.to_thread(say_hello, to, federation.files(COORDINATOR), 5)
+        await _deliver(peer, to)
+        assert party.calls == [COORDINATOR, PEER, COORDINATOR, PEER]
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["first connection", "connection lost"])
-def test_a_revoked_server_is_told_nothing(lost: bool, federation: Federation) -> None:
+async def test_a_revoked_server_is_told_nothing(lost: bool, federation: Federation) -> None:
     """It is refused before gRPC connects: with the first call, and after its connection was lost."""
     files = federation.files(PARTY)
 
-    async def main() -> None:
-        async with _dialling(federation.files(PEER)) as dialer:
-            port = 0
-            if lost:
-                async with _serving(files) as (_, to):
-                    await _deliver(dialer, to)
-                    port = int(to.location.rpartition(":")[2])
-            revoke(federation.authority, [PARTY])
-            federation.deliver(PEER, "crl.pem")  # the thief's server does not mind
-            async with _serving(files, port=port) as (party, to):
-                with pytest.raises(Incompatible, match=r"its certificate is refused: .* is revoked by its authority"):
-                    await _deliver(dialer, to)
-                with pytest.raises(Unreachable, match="is revoked by its authority"):
-                    await asyncio.to_thread(say_hello, to, federation.files(PEER), 5)
-                assert party.calls == []
-
-    asyncio.run(main())
+    async with _dialling(federation.files(PEER)) as dialer:
+        port = 0
+        if lost:
+            async with _serving(files) as (_, to):
+                await _deliver(dialer, to)
+                port = int(to.location.rpartition(":")[2])
+        revoke(federation.authority, [PARTY])
+        federation.deliver(PEER, "crl.pem")  # the thief's server does not mind
+        async with _serving(files, port=port) as (party, to):
+            with pytest.raises(Incompatible, match=r"its certificate is refused: .* is revoked by its authority"):
+                await _deliver(dialer, to)
+            with pytest.raises(Unreachable, match="is revoked by its authority"):
+                await asyncio.to_thread(say_hello, to, federation.files(PEER), 5)
+            assert party.calls == []
 
 
-def test_a_list_ends_calls_that_are_under_way(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_ends_calls_that_are_under_way(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that is under way at a server breaks off when the list that names it comes, and its repeat is refused."""
     monkeypatch.setattr(channels, "LOOK_S", 0.02)
 
-    async def main() -> None:
-        async with _serving(federation.files(PARTY)) as (party, to), _dialling(federation.files(COORDINATOR)) as dialer:
-            party.held.clear()
-            running = dialer.step(to, control_pb2.StepRequest(job="j"))
-            await anext(running)
-            revoke(federation.authority, [PARTY])
-            federation.deliver(COORDINATOR, "crl.pem")
-            async with asyncio.timeout(10):
-                with pytest.raises(Unanswered, match="the channel was closed, since TLS files have changed"):
-                    await anext(running)
-                with pytest.raises(Incompatible, match="is revoked"):
-                    await _step(dialer, to)
-
-    asyncio.run(main())
+    async with _serving(federation.files(PARTY)) as (party, to), _dialling(federation.files(COORDINATOR)) as dialer:
+        party.held.clear()
+        running = dialer.step(to, control_pb2.StepRequest(job="j"))
+        await anext(running)
+        revoke(federation.authority, [PARTY])
+        federation.deliver(COORDINATOR, "crl.pem")
+        async with asyncio.timeout(10):
+            with pytest.raises(Unanswered, match="the channel was closed, since TLS files have changed"):
+                await anext(running)
+            with pytest.raises(Incompatible, match="is revoked"):
+                await _step(dialer, to)
 
 
-def test_a_call_that_is_given_up_is_cancelled_as_ever(federation: Federation) -> None:
+async def test_a_call_that_is_given_up_is_cancelled_as_ever(federation: Federation) -> None:
     """A caller that is cancelled, or whose time is over, gets no error of the channel."""
 
-    async def main() -> None:
-        async with _serving(federation.files(PARTY)) as (party, to), _dialling(federation.files(COORDINATOR)) as dialer:
-            party.held.clear()
-            waiting = asyncio.ensure_future(_step(dialer, to))
-            while not party.calls:
-                await asyncio.sleep(0.01)
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.1):
-                    await _step(dialer, to)
-            party.held.set()
-            assert await _step(dialer, to) == 2
-
-    asyncio.run(main())
+    async with _serving(federation.files(PARTY)) as (party, to), _dialling(federation.files(COORDINATOR)) as dialer:
+        party.held.clear()
+        waiting = asyncio.ensure_future(_step(dialer, to))
+        while not party.calls:
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await _step(dialer, to)
+        party.held.set()
+        assert await _step(dialer, to) == 2
 
 
-def test_certificates_change_without_a_restart(federation: Federation) -> None:
+async def test_certificates_change_without_a_restart(federation: Federation) -> None:
     """A server shows its new certificate, a caller its own, to all that connect after that; open calls continue."""
     shown: list[int] = []
 
-    async def main() -> None:
-        async with _serving(federation.files(PARTY)) as (_, to), _dialling(federation.files(PEER)) as dialer:
-            await _deliver(dialer, to)
-            shown.append(await _serial(to, federation.files(PEER)))
-            federation.issue(PARTY)
-            await _deliver(dialer, to)
-            shown.append(await _serial(to, federation.files(PEER)))
-            federation.issue(PEER)
-            before = dialer.channel(to)
-            await _deliver(dialer, to)
-            assert dialer.channel(to) is not before
-            assert shown[1] == read_certificates(federation.files(PARTY).certificate)[0].serial_number
-
-    asyncio.run(main())
+    async with _serving(federation.files(PARTY)) as (_, to), _dialling(federation.files(PEER)) as dialer:
+        await _deliver(dialer, to)
+        shown.append(await _serial(to, federation.files(PEER)))
+        federation.issue(PARTY)
+        await _deliver(dialer, to)
+        shown.append(await _serial(to, federation.files(PEER)))
+        federation.issue(PEER)
+        before = dialer.channel(to)
+        await _deliver(dialer, to)
+        assert dialer.channel(to) is not before
+        assert shown[1] == read_certificates(federation.files(PARTY).certificate)[0].serial_number
     assert len(set(shown)) == 2
 
 
-def test_an_authority_changes_without_a_restart(federation: Federation) -> None:
+async def test_an_authority_changes_without_a_restart(federation: Federation) -> None:
     """New and old together first, then the new one alone: from then on the old one's certificates are refused."""
     new = federation.folder / "authority-2"
     create_authority(new)
     revoke(new)
 
-    async def main() -> None:
-        async with (
-            _serving(federation.files(PARTY)) as (_, to),
-            _dialling(federation.files(PEER)) as peer,
-            _dialling(federation.files(COORDINATOR)) as late,
-        ):
-            await _deliver(peer, to)
+    async with (
+        _serving(federation.files(PARTY)) as (_, to),
+        _dialling(federation.files(PEER)) as peer,
+        _dialling(federation.files(COORDINATOR)) as late,
+    ):
+        await _deliver(peer, to)
+        await _step(late, to)
+        for file in ("ca.crt", "crl.pem"):
+            both = (federation.authority / file).read_bytes() + (new / file).read_bytes()
+            (federation.authority / file).write_bytes(both)
+        for name in (PARTY, PEER):
+            federation.deliver(name, "ca.crt", "crl.pem")
+            federation.issue(name, new)
+        await _deliver(peer, to)
+        federation.authority = new
+        for name in (PARTY, PEER):
+            federation.deliver(name, "ca.crt", "crl.pem")
+        await _deliver(peer, to)
+        with pytest.raises(Refused, match="is not signed by the authority trusted here"):
             await _step(late, to)
-            for file in ("ca.crt", "crl.pem"):
-                both = (federation.authority / file).read_bytes() + (new / file).read_bytes()
-                (federation.authority / file).write_bytes(both)
-            for name in (PARTY, PEER):
-                federation.deliver(name, "ca.crt", "crl.pem")
-                federation.issue(name, new)
-            await _deliver(peer, to)
-            federation.authority = new
-            for name in (PARTY, PEER):
-                federation.deliver(name, "ca.crt", "crl.pem")
-            await _deliver(peer, to)
-            with pytest.raises(Refused, match="is not signed by the authority trusted here"):
-                await _step(late, to)
-
-    asyncio.run(main())
 
 
 async def _serial(to: Address, files: TlsFiles) -> int:
@@ -297,7 +281,7 @@ def _list(authority: Path, until: datetime) -> bytes:
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)  # type: ignore[arg-type]
 
 
-def test_a_list_that_has_ended_ends_all_calls(
+async def test_a_list_that_has_ended_ends_all_calls(
     federation: Federation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """When the list in force ends, servers refuse all callers and callers make no calls, until there is a new one."""
@@ -306,64 +290,56 @@ def test_a_list_that_has_ended_ends_all_calls(
         (federation.folder / name / "crl.pem").write_bytes(_list(federation.authority, soon))
     eternal = TlsFiles(*[getattr(federation.files(PEER), key) for key in ("ca", "certificate", "key")])
 
-    async def main() -> None:
-        async with (
-            _serving(federation.files(PARTY)) as (party, to),
-            _dialling(eternal) as carefree,
-            _dialling(federation.files(PEER)) as careful,
-        ):
+    async with (
+        _serving(federation.files(PARTY)) as (party, to),
+        _dialling(eternal) as carefree,
+        _dialling(federation.files(PEER)) as careful,
+    ):
+        await _deliver(carefree, to)
+        later = datetime.now(UTC) + timedelta(hours=2)
+        monkeypatch.setattr(revoked, "now", lambda: later)
+        with pytest.raises(Refused, match=r"the list of revoked certificates ended on .*: at the authority, ") as told:
             await _deliver(carefree, to)
-            later = datetime.now(UTC) + timedelta(hours=2)
-            monkeypatch.setattr(revoked, "now", lambda: later)
-            with pytest.raises(
-                Refused, match=r"the list of revoked certificates ended on .*: at the authority, "
-            ) as told:
-                await _deliver(carefree, to)
-            assert str(federation.folder) not in str(told.value)
-            assert f"{federation.files(PARTY).revoked}: the list of revoked certificates ended on" in caplog.text
-            with pytest.raises(Incompatible, match="the list of revoked certificates ended on"):
-                await _deliver(careful, to)
-            federation.deliver(PARTY, "crl.pem")
-            federation.deliver(PEER, "crl.pem")
-            await _deliver(carefree, to)
+        assert str(federation.folder) not in str(told.value)
+        assert f"{federation.files(PARTY).revoked}: the list of revoked certificates ended on" in caplog.text
+        with pytest.raises(Incompatible, match="the list of revoked certificates ended on"):
             await _deliver(careful, to)
-            assert len(party.calls) == 3
+        federation.deliver(PARTY, "crl.pem")
+        federation.deliver(PEER, "crl.pem")
+        await _deliver(carefree, to)
+        await _deliver(careful, to)
+        assert len(party.calls) == 3
 
-    asyncio.run(main())
 
-
-def test_files_that_cannot_be_used_leave_those_before_in_force(
+async def test_files_that_cannot_be_used_leave_those_before_in_force(
     federation: Federation, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Half a list, a certificate without its key, another process's certificate: said in the log, and no more."""
     files = federation.files(PARTY)
     assert files.revoked is not None
 
-    async def main() -> None:
-        async with _serving(files) as (_, to), _dialling(federation.files(PEER)) as dialer:
-            whole = {path: path.read_bytes() for path in (files.revoked, files.certificate, files.key) if path}
-            revoke(federation.authority, [COORDINATOR])
-            for path, content in (
-                (files.revoked, b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"),
-                (files.certificate, federation.files(PEER).certificate.read_bytes()),
-            ):
-                assert path is not None
-                path.write_bytes(content)
-                await _deliver(dialer, to)
-                path.write_bytes(whole[path])
-                await _deliver(dialer, to)
-            shutil.copy(federation.files(PEER).key, files.key)
-            shutil.copy(federation.files(PEER).certificate, files.certificate)
+    async with _serving(files) as (_, to), _dialling(federation.files(PEER)) as dialer:
+        whole = {path: path.read_bytes() for path in (files.revoked, files.certificate, files.key) if path}
+        revoke(federation.authority, [COORDINATOR])
+        for path, content in (
+            (files.revoked, b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"),
+            (files.certificate, federation.files(PEER).certificate.read_bytes()),
+        ):
+            assert path is not None
+            path.write_bytes(content)
             await _deliver(dialer, to)
-
-    asyncio.run(main())
+            path.write_bytes(whole[path])
+            await _deliver(dialer, to)
+        shutil.copy(federation.files(PEER).key, files.key)
+        shutil.copy(federation.files(PEER).certificate, files.certificate)
+        await _deliver(dialer, to)
     said = [each.getMessage() for each in caplog.records if "stay in force" in each.getMessage()]
     assert len(set(said)) >= 3
     assert any("not a list of revoked certificates" in line for line in said)
     assert any("this process is party 'feature-b'" in line for line in said)
 
 
-def test_a_call_while_files_change_may_be_repeated(federation: Federation) -> None:
+async def test_a_call_while_files_change_may_be_repeated(federation: Federation) -> None:
     """A second authority is here before its list: a caller hears that a repeat may succeed, as it then does."""
     new = federation.folder / "authority-2"
     create_authority(new)
@@ -371,17 +347,14 @@ def test_a_call_while_files_change_may_be_repeated(federation: Federation) -> No
     files = federation.files(PEER)
     assert files.revoked is not None
 
-    async def main() -> None:
-        async with _serving(federation.files(PARTY)) as (_, to), _dialling(files) as dialer:
-            dialer.channel(to)
-            files.ca.write_bytes(files.ca.read_bytes() + (new / "ca.crt").read_bytes())
-            with pytest.raises(Unanswered, match="has no list of revoked certificates of the authority"):
-                await _deliver(dialer, to)
-            assert files.revoked is not None
-            files.revoked.write_bytes(files.revoked.read_bytes() + (new / "crl.pem").read_bytes())
+    async with _serving(federation.files(PARTY)) as (_, to), _dialling(files) as dialer:
+        dialer.channel(to)
+        files.ca.write_bytes(files.ca.read_bytes() + (new / "ca.crt").read_bytes())
+        with pytest.raises(Unanswered, match="has no list of revoked certificates of the authority"):
             await _deliver(dialer, to)
-
-    asyncio.run(main())
+        assert files.revoked is not None
+        files.revoked.write_bytes(files.revoked.read_bytes() + (new / "crl.pem").read_bytes())
+        await _deliver(dialer, to)
 
 
 @pytest.mark.parametrize(
