@@ -194,8 +194,11 @@ def place(plan: Plan) -> list[Shard]:
     if not _within(plan.config.start_s, lambda: reserved(room)):
         raise BadInput(_lack(plan))
     shards = [Shard(plan, room, number) for number in range(plan.config.workers)]
-    for shard in shards:
-        shard.await_report()
+    try:
+        for shard in shards:
+            shard.await_report()
+    except (RayError, _Silent) as loss:
+        raise BadInput(f"a worker of the cluster was lost at its start: {' '.join(str(loss).split())}") from None
     return shards
 
 
