@@ -301,7 +301,6 @@ async def test_predictions_of_records_that_somebody_lacks_are_empty(tmp_path: Pa
 
 async def test_a_table_with_other_ids_is_not_taken_for_the_aligned_one(tmp_path: Path) -> None:
     """Between alignment and the first tree the table has changed: the resume says so."""
-
     federation = Federation(tmp_path / "federation", replay.HERE.tables)
 
     federation.kill_at(PARTIES[1], lambda message: message.word == "make_keys")

@@ -19,32 +19,28 @@ import pytest
 from scipy import stats
 
 from attacks.view.view import read_label_holder
-from party.defences.checks import check_own
 from party.defences.column_budget import ColumnBudget
 from party.defences.settings import ColumnPrivacyTable, Defences, IdLmid
 from party.growth.column_noise import ColumnNoise, NoisedParties
 from party.growth.feature_party import OwnTree
 from party.growth.offered_candidates import OfferedCandidates
-from party.policy import Policy
 from party.runtime.ledger import Occasion
 from tests.attacks.recorded import transcript
 from tests.boosting.drawn_noise import DrawnNoise, assert_drawn_model
 from tests.commands.command import treetap_here, write
-from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.additive.paillier.public_key import PublicKey
-from treetap.errors import ConfigError, Malformed, OutOfOrder, Refused
+from treetap.errors import Malformed, OutOfOrder, Refused
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.privacy.zcdp import epsilon_of
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.protocols.prediction import predict_request
-from treetap.tables.config import TableConfig
 from treetap.trees import noised_sums
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.growing_tree import Choice, GrowingTree
 from treetap.trees.noised_sums import SumNoise
-from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.trees.params import BoostingParams, TreeParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, setup_pb2
 
@@ -366,26 +362,6 @@ def test_what_cannot_have_it_is_refused_before_a_sum_is_sent(case: str, tmp_path
 
     run(main())
     assert f"{FEATURE} candidate_sums" not in sent
-
-
-@pytest.mark.parametrize(
-    ("params", "scheme", "fault"),
-    [
-        (PIVODL, {}, "protocol 'pivodl' do not go together"),
-        (ForestParams(n_estimators=2, binning="per-node"), {}, "binning = 'per-node' do not go together"),
-        (
-            replace(BASE, instance_spaces="withheld"),
-            {"scheme": LATTICE, "key_bits": 0, "obfuscation": ""},
-            "instance_spaces = 'withheld' do not go together",
-        ),
-        (replace(BASE, grow_policy="lossguide"), {}, "grow_policy = 'lossguide' do not go together"),
-    ],
-)
-def test_jobs_without_it_are_refused_by_name(params: TreeParams, scheme: dict[str, Any], fault: str) -> None:
-    """A file that asks for it is not overlooked."""
-    table = TableConfig(path=Path("t.csv"), id="id", columns=["a"])
-    with pytest.raises(ConfigError, match=f"column_privacy and {fault}"):
-        check_own(FEATURE, Defences(column_privacy=WEAK), Policy(), table, None, spec(params, **scheme))
 
 
 def test_its_owner_sums_no_record_twice_at_a_level() -> None:

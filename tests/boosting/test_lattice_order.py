@@ -75,7 +75,6 @@ async def test_nodes_whose_records_are_not_known_are_not_summed(
 
 async def test_words_of_more_nodes_than_are_built(tmp_path: Path) -> None:
     """A part behind the last one that is due ends the attempt by name."""
-
     federation = Federation(tmp_path, HERE.tables)
     further: list[asyncio.Task[Any]] = []
 

@@ -73,7 +73,6 @@ async def test_killed_before_every_tree_and_before_publishing(victim: str, tmp_p
 @pytest.mark.second_tier
 async def test_the_manifest_tells_the_importance_of_parties_in_the_trees_that_are_used(tmp_path: Path) -> None:
     """Number of splits, mean gain and mean cover up to the best round; what was grown after it does not count."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
     found = manifest(federation.state(LABEL_HOLDER))["importance_by_party"]

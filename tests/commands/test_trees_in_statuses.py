@@ -115,7 +115,6 @@ async def test_trees_are_counted_once_they_are_stored(tmp_path: Path, monkeypatc
 
 async def test_steps_of_predictions_are_no_trees(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A prediction's lines in the logs name rounds of records."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(spec(BoostingParams(n_estimators=2, max_depth=2, max_bin=4), 2, obfuscation="standard"))
     caplog.clear()

@@ -288,7 +288,6 @@ _FORM = {"Origin": ORIGIN, "Content-Type": "application/x-www-form-urlencoded"}
 
 async def test_every_answer_has_its_rules_and_no_script() -> None:
     """Pages, their style, redirections and refusals: nothing is run, framed, kept or loaded from elsewhere."""
-
     made = console(Given([a_job()]))
     ann = await entered(made)
     answers = [await ann.get(path) for path in (*PATHS, "/style.css", "/enter", "/nowhere")]

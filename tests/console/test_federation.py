@@ -142,7 +142,6 @@ async def test_another_job_than_was_shown_is_not_approved(tmp_path: Path, certif
 
 async def test_only_the_policys_approvers_are_shown_anything(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
     """Another approver's certificate is refused every page; so is everybody once the policy names nobody."""
-
     federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
     overview, carl = federation.node(B).overview, await _opened(federation, "carl")
     for path in PATHS:

@@ -202,7 +202,6 @@ async def test_standing_approvals_are_ended_after_asking_again() -> None:
 
 async def test_long_lists_have_pages() -> None:
     """Of decided jobs 50 each; a number that is none is the first."""
-
     party = Given([a_job(state="refused", job=f"job-{number}") for number in range(120)])
     browser = await entered(console(party))
     for asked, wanted in (("", "job-119"), ("?page=1", "job-69"), ("?page=2", "job-19"), ("?page=-1", "job-119")):

@@ -37,7 +37,6 @@ LABEL_HOLDER, FIRST, LAST = PARTIES
 )
 async def test_paths_too_few_to_hide(party: str, fault: str, protocol: str, tmp_path: Path) -> None:
     """Any party's policy ends the prediction before an entry is sent; an interactive one is not its matter."""
-
     federation = Federation(tmp_path, HERE.tables, policies={party: {"min_candidate_bits": 40}})
     await federation.train(JOB)
     kinds = []

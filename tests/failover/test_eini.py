@@ -85,7 +85,6 @@ def test_degrade_from_the_start(away: list[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize("protocol", ["interactive", "eini"])
 async def test_exact_scores_stay_when_only_the_file_was_left(protocol: str, tmp_path: Path) -> None:
     """All blocks were scored when the label holder died and a party went away: no score of theirs becomes a guess."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     died = []

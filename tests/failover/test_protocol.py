@@ -221,7 +221,6 @@ async def test_a_table_that_changed_is_not_mixed_with_scores_of_the_old_one(tmp_
 
 async def test_a_label_holder_that_is_away_ends_it(tmp_path: Path) -> None:
     """Nobody else has the weights."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     killing(federation, LABEL_HOLDER, "ask_directions", 1, back=False)

@@ -5,7 +5,6 @@ Growing a tree is what boosting does too, and is tested there at every message; 
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +12,13 @@ from pathlib import Path
 import pytest
 
 from party.growth.expected_records import ExpectedRecords
-from tests.campaign.cipher import KeysMade, ciphers
-from tests.oracle import OracleModel
-from tests.replay import faultless
-from tests.runtime.test_kill_and_resume import REAL
 from tests.runtime.test_malformed import chunk
-from tests.simulator import COORDINATOR, Federation, Message, run
-from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
+from tests.simulator import Federation
+from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.protocols.key_options import LATTICE, PAILLIER
-from treetap.protocols.prediction import predict_request
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2, setup_pb2
+from treetap.wire.v2 import exchange_pb2
 
 pytestmark = pytest.mark.xdist_group("forest-steps")
 
@@ -42,50 +36,6 @@ JOBS = {
     "by queries": (ON_LATTICE, ORACLE),
     "by sets": (spec(PER_NODE, scheme=LATTICE), HERE.oracle(PER_NODE)),
 }
-#: Virtual seconds after which everybody who waited for a dead process has given up.
-GIVEN_UP_S = 200.0
-
-
-@pytest.mark.second_tier(but=1)
-@pytest.mark.campaign(but=7)
-@pytest.mark.parametrize(("job", "oracle"), JOBS.values(), ids=JOBS)
-@pytest.mark.parametrize("victim", [LABEL_HOLDER, COORDINATOR, *PARTIES[1:]])
-def test_killed_and_resumed(victim: str, job: setup_pb2.JobSpec, oracle: OracleModel, tmp_path: Path) -> None:
-    """Killed while labels are shared, and at some messages of each tree: the resumed job finds the oracle's forest."""
-    labels = ("share_labels", "take_labels", "encrypted_labels")
-    messages = [m for m in faultless(tmp_path / "faultless", HERE, job) if m.word in labels or m.number % 17 == 4]
-    states = set()
-    for message in messages:
-        back_at_once = message.number % 2 == 0
-
-        async def main(message: Message = message, back_at_once: bool = back_at_once) -> str:
-            federation = Federation(tmp_path / f"{message.number}", HERE.tables)
-
-            def kill(passing: Message) -> None:
-                if passing.number == message.number and not passing.served:
-                    federation.kill(victim)
-                    if back_at_once:
-                        federation.start(victim)
-
-            federation.hook = kill
-            state = (await federation.train(job)).state
-            if not back_at_once:
-                await asyncio.sleep(GIVEN_UP_S)
-                federation.start(victim)
-            federation.hook = None
-            if state != "finished":
-                assert state == "interrupted"
-                resumed = await federation.resume()
-                assert (resumed.state, resumed.error) == ("finished", "")
-            assert_oracles_model(federation.states, oracle)
-            predicted = await federation.predict(predict_request(model="job"))
-            assert_oracles_scores(predicted.predictions, oracle, HERE.newcomers, 16)
-            await federation.close()
-            return state
-
-        with ciphers(KeysMade(), transparent=message.number % REAL != 0):
-            states.add(run(main()))
-    assert "interrupted" in states
 
 
 @pytest.mark.second_tier(but=1)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.cipher import KeysMade, ciphers
 from tests.replay import HERE, Replay, ask, conducted
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, run
 from tests.trainings import DROPOUT, TWO_ROLES, jobs_of, oracle
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, lattice_tolerance, manifest, spec
 from treetap.errors import OutOfOrder
@@ -118,39 +117,3 @@ def _stored(federation: Federation, party: str) -> int:
 def _ready(replay: Replay) -> bool:
     """The label holder has made its key, so that trees are next."""
     return "make_keys" in [name_of(request) for request, _ in replay.answers[LABEL_HOLDER]]
-
-
-@pytest.mark.second_tier
-@pytest.mark.parametrize("victim", PARTIES)
-@pytest.mark.parametrize("params", TRAININGS.values(), ids=TRAININGS)
-def test_killed_in_every_tree_and_resumed(params: TreeParams, victim: str, tmp_path: Path) -> None:
-    """Whether the victim takes part in a tree or not, the job is resumed with the same parties in every tree."""
-    killed: set[tuple[str, int]] = set()
-    expected = oracle(HERE, params)
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-
-        def kill(message: Message) -> None:
-            if message.word not in ("begin_tree", "leaf_paths", "store_tree") or message.served:
-                return
-            moment = (message.word + message.to, _stored(federation, LABEL_HOLDER))
-            if moment not in killed:
-                killed.add(moment)
-                federation.kill(victim)
-                federation.start(victim)
-
-        federation.hook = kill
-        status = await federation.train(spec(params, obfuscation="standard"))
-        for _ in range(40):
-            if status.state != "interrupted":
-                break
-            status = await federation.resume()
-        assert (status.state, status.error) == ("finished", "")
-        assert_oracles_model(federation.states, expected)
-        await federation.close()
-
-    with ciphers(KeysMade(), transparent=victim != LABEL_HOLDER):
-        run(main())
-    for tree in range(4):
-        assert {("begin_tree" + LABEL_HOLDER, tree), ("leaf_paths" + B, tree), ("store_tree" + C, tree)} <= killed

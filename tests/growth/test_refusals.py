@@ -117,7 +117,6 @@ def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp_path:
 @pytest.mark.parametrize("end", ["interrupted", "cancelled"])
 async def test_workers_forget_a_job_that_does_not_finish(end: str, tmp_path: Path) -> None:
     """A peer that dies, or a cancel, in the midst of a tree: nobody keeps a key or a ciphertext in memory."""
-
     federation = Federation(tmp_path, SMALL.tables)
     workers = Workers(federation)
     during: list[set[str]] = []

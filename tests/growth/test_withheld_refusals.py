@@ -177,30 +177,6 @@ def _own_splits(folder: Path) -> list[transcript_pb2.OwnSplit]:
     return [transcript_pb2.OwnSplit.FromString(each.message) for each in records if each.message_type == kind]
 
 
-@pytest.mark.parametrize("victim", [LABEL_HOLDER, pytest.param(FEATURE, marks=pytest.mark.second_tier)])
-def test_a_padded_job_outlives_its_processes(victim: str, tmp_path: Path) -> None:
-    """Killed amid a tree; the resumed job finds the same trees."""
-    killed: list[int] = []
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-
-        def hook(message: Message) -> None:
-            if message.word == "relay_children" and message.served and not killed:
-                killed.append(message.number)
-                federation.kill(victim)
-                federation.start(victim)
-
-        federation.hook = hook
-        assert (await federation.train(job_of(PADDED))).state == "interrupted"
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
-    assert killed
-
-
 def test_bytes_are_named_before_the_first_tree(tmp_path: Path) -> None:
     """Those of words and sums, as layout gives them: a padded job takes just these, another one fewer."""
     named: list[int] = []

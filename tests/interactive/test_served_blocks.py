@@ -41,7 +41,6 @@ async def test_parties_exchange_the_same_messages_in_every_block(tmp_path: Path)
 @pytest.mark.parametrize(("stages", "says"), [([1, 0], "do not ascend"), ([0, 0], "do not ascend"), ([1000], "1000")])
 async def test_stages_that_cannot_be_are_refused(stages: list[int], says: str, tmp_path: Path) -> None:
     """By the owner, before it waits for queries that never come."""
-
     async with serving(tmp_path, {}) as federation:
         await ask(federation, IDS[0])
         request = control_pb2.StepRequest(job="s", attempt=1, round=7)

@@ -31,7 +31,6 @@ def _of_key(parcel: exchange_pb2.PeerMessage) -> Parameters:
 
 async def test_without_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A party installed without a compiler says so, and how to mend it, at the opening; other protocols work there."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     sent = []

@@ -53,7 +53,6 @@ async def test_a_party_that_drops_out_is_named(policy: str, word: str, tmp_path:
 
 async def test_an_attempt_has_masks_of_its_own(tmp_path: Path) -> None:
     """A block that is scored again after a kill has other masks; within an attempt a share is sent once."""
-
     with transparent():
         federation = await trained(tmp_path, HERE, DEEP)
         killed = []

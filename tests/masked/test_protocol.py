@@ -78,7 +78,6 @@ async def test_noised_weights_are_those_of_the_release(tmp_path: Path) -> None:
 @pytest.mark.second_tier
 async def test_shares_are_masked_afresh_in_every_prediction(tmp_path: Path) -> None:
     """The same records twice: no element of any share comes again, and all are spread over the whole ring."""
-
     with transparent():
         federation = await trained(tmp_path, WIDE, DEEP)
         for _ in range(2):

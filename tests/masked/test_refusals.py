@@ -71,7 +71,6 @@ async def test_a_policy_that_wants_more_paths(party: str, tmp_path: Path) -> Non
 
 async def test_a_recipient_that_a_policy_does_not_name(tmp_path: Path) -> None:
     """It opens sums, so the others name it under label_holders and let masked shares go to it."""
-
     with transparent():
         federation = await trained(tmp_path, HERE, DEEP, label_holders=[FIRST])
         status = await federation.predict(predict_request(model="job", recipient=B))

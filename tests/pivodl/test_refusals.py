@@ -16,7 +16,7 @@ import pytest
 from party.pivodl.division import Divisions
 from party.pivodl.source import Source
 from tests.blindness.observed import Observed
-from tests.pivodl.federations import assert_central_model, centralised, job_of, transparent
+from tests.pivodl.federations import job_of, transparent
 from tests.pivodl.jobs import SMALL, SPREAD, policies
 from tests.simulator import run
 from tests.worlds import PARTIES, World, spread
@@ -144,43 +144,6 @@ def test_a_party_without_labels_is_allowed(tmp_path: Path) -> None:
     bare = {**tables, "train": tables["train"].drop_columns("y")}
     for each in (here, replace(here, tables={**here.tables, C: (columns, bare)})):
         assert _train(tmp_path / str(len(each.tables[C][1]["train"].column_names)), each, SMALL)[:2] == ("finished", "")
-
-
-@pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("party", PARTIES)
-async def test_every_policy_must_allow_the_papers_steps(party: str, tmp_path: Path) -> None:
-    """One that does not is named with the line to write, before anything crosses; so where a job is resumed."""
-    params = replace(SMALL, as_published=True)
-    job = job_of(SPREAD, params)
-    federation = Observed(tmp_path, SPREAD.tables, policies=policies(job))
-    allowed = dict(federation.policies[party])
-    refusal = (
-        f"{party} takes no part in a job with as_published = true: its policy says pivodl_as_published = false; if it "
-        f"should, write pivodl_as_published = true above the tables of {party}'s policy file and send {party} SIGHUP"
-    )
-
-    def restart(lines: dict[str, Any]) -> None:
-        federation.policies[party] = lines
-        federation.kill(party)
-        federation.configs[party] = federation.configs[party].under(federation.policy(party))
-        federation.start(party)
-
-    with transparent():
-        restart({name: line for name, line in allowed.items() if name != "pivodl_as_published"})
-        status = await federation.train(job, "refused")
-        assert (status.state, refusal in status.error) == ("failed", True), status.error
-        assert not [it for it in federation.crossed if isinstance(it.message, exchange_pb2.PeerMessage)]
-        assert [path for part in ("jobs", "models") for path in tmp_path.glob(f"{party}/state/{part}/*")] == []
-        restart(allowed)
-        federation.kill_at(party, lambda message: (message.word, message.to) == ("close_tree", party))
-        assert (await federation.train(job)).state == "interrupted"
-        restart({**allowed, "pivodl_as_published": False})
-        status = await federation.resume()
-        assert refusal in status.error
-        restart(allowed)
-        status = await federation.resume()
-        assert (status.state, status.error) == ("finished", "")
-        assert_central_model(federation.states, centralised(SPREAD, params))
 
 
 def _opens_all(self: Divisions, child: int, rows: Any) -> bool:

@@ -159,7 +159,6 @@ async def test_repaired_trees_that_are_not_of_this_model_are_named(
     spoil: Callable[[list[dict[str, Any]]], None], reason: str, tmp_path: Path
 ) -> None:
     """A shape that others do not know, a subtree with splits of others, a missing line."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(spec(MODELS["boosting"], obfuscation="standard"))
     folder = federation.state(LABEL_HOLDER) / "models" / "job"

@@ -113,7 +113,6 @@ async def test_a_prediction_needs_a_finished_training(tmp_path: Path) -> None:
 
 async def test_a_party_that_lost_its_shard_says_so(tmp_path: Path) -> None:
     """Without one party's shard there is no prediction; the party and the model are named."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     _lose_model(federation)

@@ -48,7 +48,6 @@ async def test_streamed_tables_have_the_same_predictions(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file of a small table in memory is that of one in its source, for two sizes of blocks."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(spec(PARAMS, len(HERE.blocks)))).state == "finished"
     files = []

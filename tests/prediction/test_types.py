@@ -145,7 +145,6 @@ async def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None
 )
 async def test_answers_to_clients(labels: pa.DataType, told: Any, classes: list[Any], tmp_path: Path) -> None:
     """Answers over gRPC name the type; over HTTP classes have it, and ids are as they were asked."""
-
     federation = Federation(tmp_path, _tables(labels, pa.int64()), serve={LABEL_HOLDER: config()})
     assert (await federation.train(JOB)).state == "finished"
     await serve(federation)

@@ -111,7 +111,6 @@ async def test_a_word_of_another_role_is_refused(party: str, jobs: tuple[Conduct
 
 async def test_a_step_without_content_and_a_job_of_others_are_refused(tmp_path: Path) -> None:
     """A request of an unknown kind is malformed; a job that does not name the party is not its business."""
-
     federation = Federation(tmp_path, HERE.tables)
     with pytest.raises(Malformed, match="a step without content; is the coordinator of another version"):
         await ask(federation, FEATURE, control_pb2.StepRequest(job="job", attempt=1))

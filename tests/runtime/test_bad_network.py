@@ -117,7 +117,6 @@ async def test_a_cut_line_is_named_and_heals(
 
 async def test_an_asleep_party_is_noticed_by_its_silence(tmp_path: Path) -> None:
     """A party that takes requests but neither answers nor shows signs of life ends the job after the agreed silence."""
-
     federation = Federation(tmp_path, HERE.tables, silence_s=20.0)
     asleep = federation.node(PARTIES[2])
 

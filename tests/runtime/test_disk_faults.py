@@ -62,7 +62,6 @@ async def test_a_transcript_that_cannot_be_written(tmp_path: Path) -> None:
 
 async def test_files_that_cannot_be_deleted(tmp_path: Path) -> None:
     """A cancelled job names the party that may still hold files; a repeated cancel deletes them, as the start does."""
-
     federation = Federation(tmp_path, HERE.tables)
     party = PARTIES[1]
     with pytest.MonkeyPatch.context() as patch:

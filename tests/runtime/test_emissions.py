@@ -165,7 +165,6 @@ async def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize("protocol", ["eini", "interactive"])
 async def test_a_served_model_sends_what_it_declares(protocol: str, tmp_path: Path) -> None:
     """Of a model that is served the file of predictions is not written, and the rounds of requests are reported."""
-
     federation = Watched(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()})
     assert (await federation.train(JOB)).state == "finished"
     federation.crossed.clear()

@@ -64,7 +64,6 @@ async def test_after_a_failure_the_attempt_is_over_at_that_party(
 
 async def test_a_job_whose_step_failed_can_be_resumed(tmp_path: Path) -> None:
     """The job keeps the kind of the error; on an honest line it finds the oracle's model."""
-
     federation = Federation(tmp_path, HERE.tables)
     federation.tamper = cut_sums
     status = await federation.train(JOB)

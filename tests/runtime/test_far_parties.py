@@ -53,7 +53,6 @@ async def test_a_round_trip_of_600_ms_trains_and_predicts(
     params: BoostingParams | ForestParams, tmp_path: Path
 ) -> None:
     """With the shortest silence, though every connection is new: no party waits for what goes to another one first."""
-
     with ciphers(KeysMade(), transparent=True):  # arithmetic takes no virtual time
         federation = _Far(tmp_path)
         status = await federation.train(spec(params, alignment="psi"))

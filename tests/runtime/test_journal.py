@@ -59,7 +59,6 @@ def test_a_file_is_read_once(tmp_path: Path) -> None:
 
 async def test_a_whole_job_reads_no_file(tmp_path: Path) -> None:
     """From submission to its end, with questions for its state, a coordinator does not read what it wrote."""
-
     federation = Federation(tmp_path, HERE.tables)
     with opened_to_read(tmp_path / COORDINATOR / "journal") as opened:
         assert (await federation.train(JOB)).state == "finished"

@@ -13,16 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.campaign.cipher import KeysMade, ciphers
+from tests.forest import test_disturbed
 from tests.lattice_ways import take_way
-from tests.oracle import OracleSplit
+from tests.oracle import OracleModel, OracleSplit
 from tests.replay import HERE, JOB, ORACLE, PARAMS, faultless
 from tests.simulator import COORDINATOR, Federation, Message, run
-from tests.worlds import PARTIES, assert_oracles_model, spec
+from tests.trainings import jobs_of
+from tests.trainings import oracle as train
+from tests.worlds import PARTIES, World, assert_oracles_model, spec
 from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
 from treetap.wire.frame import PATHS
@@ -89,12 +93,19 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
 
 
 def _kill_and_resume(
-    folder: Path, victim: str, number: int, served: bool, back_at_once: bool, job: setup_pb2.JobSpec = JOB
+    folder: Path,
+    victim: str,
+    number: int,
+    served: bool,
+    back_at_once: bool,
+    job: setup_pb2.JobSpec = JOB,
+    here: World = HERE,
+    oracle: OracleModel = ORACLE,
 ) -> str:
     """Returns the state in which the killing left the job."""
 
     async def main() -> str:
-        federation = Federation(folder, HERE.tables)
+        federation = Federation(folder, here.tables)
         hook = federation.hook = Assassin(federation, victim, number, served, back_at_once)
         status = await federation.train(job)
         state = status.state
@@ -111,7 +122,7 @@ def _kill_and_resume(
             assert state == "interrupted"
             resumed = await federation.resume()
             assert (resumed.state, resumed.error) == ("finished", "")
-        assert_oracles_model(federation.states, ORACLE)
+        assert_oracles_model(federation.states, oracle)
         for party in federation.states.values():
             assert list((party / "jobs").iterdir()) == []
             assert list(party.rglob("secret*")) == []
@@ -142,6 +153,36 @@ def test_killed_at_every_message_of_a_lattice(
     """The same with words of a lattice, for each node or tree, that are drawn anew."""
     take_way(monkeypatch, way)
     _killed_at(faultless(tmp_path / "faultless", job=ON_LATTICE), victim, tmp_path, ON_LATTICE)
+
+
+_PADDED = replace(PARAMS, instance_spaces="withheld", pad_trees=True)
+#: Labels shared under a key, not at all, and in words that serve all trees; parties that sit trees out; padded trees.
+OTHERS: dict[str, tuple[setup_pb2.JobSpec, World, OracleModel]] = {
+    **{f"forest, {name}": (job, test_disturbed.HERE, oracle) for name, (job, oracle) in test_disturbed.JOBS.items()},
+    **{
+        f"{name}, sitting out": (
+            spec(jobs_of(name).PARAMS, obfuscation="standard"),
+            HERE,
+            train(HERE, jobs_of(name).PARAMS),
+        )
+        for name in ("boosting", "forest")
+    },
+    "padded": (spec(_PADDED, scheme=LATTICE), HERE, train(HERE, _PADDED)),
+}
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.campaign(but=9)
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("victim", [PARTIES[0], COORDINATOR, *PARTIES[1:]])
+def test_killed_at_some_messages(victim: str, name: str, tmp_path: Path) -> None:
+    """While labels are shared, and at some messages of each tree, of further jobs."""
+    job, here, oracle = OTHERS[name]
+    labels = ("share_labels", "take_labels", "encrypted_labels")
+    log = faultless(tmp_path / "faultless", here, job)
+    numbers = [each.number for each in log if each.word in labels or each.number % 17 == 4]
+    states = {_kill_and_resume(tmp_path / f"{at}", victim, at, False, at % 2 == 0, job, here, oracle) for at in numbers}
+    assert "interrupted" in states
 
 
 @pytest.mark.second_tier(but=1)
@@ -176,7 +217,6 @@ def _killed_at(log: list[Message], victim: str, tmp_path: Path, job: setup_pb2.J
 
 async def test_logs_go_on_after_a_kill(tmp_path: Path) -> None:
     """Transcripts of killed parties stay one unbroken chain, and hold both attempts."""
-
     federation = Federation(tmp_path, HERE.tables, record="both")
 
     def kill_everybody(message: Message) -> None:

@@ -303,7 +303,6 @@ async def test_a_series_is_no_longer_than_the_job_can_need(tmp_path: Path) -> No
 
 async def test_two_series_of_a_kind_wait_at_once(tmp_path: Path) -> None:
     """A peer that runs ahead of the job is refused until what it sent before has been read or forgotten."""
-
     box = _box(tmp_path)
     for tree, level, part in ((0, 0, 0), (1, 1, 0), (1, 1, 1), (0, 0, 1)):
         await box.file("b", _parcel(part, last=part == 1, tree=tree, level=level))

@@ -86,7 +86,6 @@ async def test_a_party_that_names_nobody_refuses_every_job_with_the_lines_to_add
     kind: str, party: str, tmp_path: Path
 ) -> None:
     """The lines of the refusal, written into the policy file as they are, let the job go on."""
-
     federation = Federation(tmp_path, HERE.tables, policies={party: UNNAMED if kind == "training" else {}})
     status = await federation.train(JOB)
     if kind == "prediction":

@@ -192,7 +192,6 @@ async def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) 
 @pytest.mark.parametrize("by", ["the coordinator's end", "a party without room"])
 async def test_a_job_that_waits_in_its_midst_keeps_its_trees(by: str, tmp_path: Path) -> None:
     """A line of waiting behind an attempt does not say that nothing of it is left."""
-
     federation = Federation(tmp_path, HERE.tables)
     strict = Policy.model_validate({**federation.configs[FEATURE].policy.model_dump(), **STRICT})
 

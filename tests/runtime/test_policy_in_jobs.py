@@ -150,7 +150,6 @@ def test_every_key_has_a_rule() -> None:
 
 async def test_a_coordinator_that_the_policy_does_not_name_is_not_obeyed(tmp_path: Path) -> None:
     """Accepted coordinators are part of the policy."""
-
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"coordinators": ["boss"]}})
     status = await federation.train(JOB)
     assert status.state == "failed"

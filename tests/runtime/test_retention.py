@@ -138,7 +138,6 @@ def test_jobs_are_forgotten_by_name(job: str, tmp_path: Path) -> None:
 
 async def test_what_is_forgotten_is_gone(tmp_path: Path) -> None:
     """From the list, the disk and the metrics, and its name is free; a dry run deletes nothing; a model stays."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(JOB)).state == "finished"
     assert (await federation.predict(predict_request(model="job", job="scores"))).state == "finished"

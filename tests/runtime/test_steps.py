@@ -202,7 +202,6 @@ async def test_a_failure_reaches_who_follows() -> None:
 @pytest.mark.parametrize("after", [0.0, 1.5])
 async def test_leaving_ends_the_step(after: float) -> None:
     """Closing the book ends what runs, begun or not, and tells who follows that the job was left."""
-
     book, work = StepCache(), Work(10.0)
     task = _start(book, work)
     heard: list[TreetapError] = []

@@ -112,7 +112,6 @@ async def test_a_thread_that_waits_for_ever_is_named(tmp_path: Path) -> None:
 @pytest.mark.second_tier
 async def test_a_cancelled_caller_waits_for_work_that_is_to_be_whole() -> None:
     """It is cancelled when the work has ended, and not before; work of which nothing is said goes on alone."""
-
     threads, done = Threads(5.0), list[str]()
 
     def slow(name: str) -> None:

@@ -167,7 +167,6 @@ def test_no_message_leaves_after_a_block_has_failed() -> None:
 
 async def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A session without steps ends by itself; an error of its end is in the log."""
-
     with caplog.at_level(logging.ERROR):
         federation = Federation(tmp_path, HERE.tables)
 

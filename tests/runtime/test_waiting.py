@@ -185,7 +185,6 @@ def test_turns_go_round_by_operator() -> None:
 
 async def test_pauses_of_a_job_that_is_put_off_grow() -> None:
     """Up to a minute; the end of another job cuts one short."""
-
     waiting, loop = Waiting(), asyncio.get_running_loop()
     for expected in (FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S, 8 * FIRST_PAUSE_S, 60.0, 60.0):
         waiting.add(Place("a", "ann", loop.call_later(999, lambda: None), "bank is busy"))

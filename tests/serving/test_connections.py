@@ -163,7 +163,6 @@ def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("hasty")
 async def test_grpc_hangs_up_too(tmp_path: Path) -> None:
     """A connection that never speaks HTTP/2, and one without a call, are closed by the server."""
-
     config = _config(tmp_path, listen="127.0.0.1:0")
     clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
     await clients.open(config, served_models)

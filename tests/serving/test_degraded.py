@@ -322,7 +322,6 @@ async def test_only_models_that_were_trained_without_each_party_now_and_then(
 
 async def test_trees_are_not_served_without_a_party(tmp_path: Path) -> None:
     """The reason is that clients would get guesses, also where each party sat trees out."""
-
     federation = Federation(tmp_path, HERE.tables, serve={LABEL_HOLDER: config(clients=[CLIENT])})
     await federation.train(spec(DROPPED, obfuscation="standard"))
     for protocol in ("interactive", "eini", "eini-lattice"):

@@ -350,7 +350,6 @@ async def test_a_bad_network(way: str, tmp_path: Path) -> None:
 
 async def test_preparing_is_not_serving(tmp_path: Path) -> None:
     """Between the opening and the first wait for requests clients are told to ask again."""
-
     federation = Federation(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()})
     assert (await federation.train(JOB)).state == "finished"
     seen: list[str] = []

@@ -114,6 +114,5 @@ def test_the_longest_body_has_a_limit() -> None:
 )
 async def test_what_would_take_more_than_it_says(more: str, status: int, tmp_path: Path) -> None:
     """Compressed bodies and large heads are refused."""
-
     async with _listening(tmp_path) as port:
         assert await (await _Request.to(port, BODY, more=more)).status() == status

@@ -246,7 +246,6 @@ async def test_the_host_is_one_of_the_endpoints(head: bytes, status: bytes, tmp_
 
 async def test_the_certificate_names_the_hosts(tmp_path: Path) -> None:
     """Under TLS loopback's names are not taken for granted."""
-
     async with _listening(tmp_path, secured=True) as http:
         asked = {b"bank.party.treetap.internal": b"503", b"127.0.0.1:1": b"503", b"localhost": b"421"}
         for host, status in asked.items():

@@ -46,7 +46,6 @@ async def test_a_coordinator_cannot_choose_the_best_epoch(party: str, tmp_path: 
 
 async def test_an_epoch_that_is_not_stored_is_not_published(tmp_path: Path) -> None:
     """The label holder refuses to publish before the last epoch, and says how many are stored."""
-
     once = federation(tmp_path / "once", HERE)
     events = await steps_of(once, JOB)
     await once.close()

@@ -63,7 +63,6 @@ async def test_trees_refuse_images_by_name(protocol: str, tmp_path: Path) -> Non
 
 async def test_a_model_of_trees_is_asked_about_no_images(tmp_path: Path) -> None:
     """A column of numbers that has become one of images since the training is named, with both."""
-
     federation = Federation(tmp_path, _with_images(HERE.tables, predict=(3, 4)))
     assert (await federation.train(spec(TREES["boosting"]))).state == "finished"
     status = await federation.predict(predict_request(model="job"))

@@ -120,7 +120,6 @@ async def test_degrade_only_with_dropout_of_every_party(tmp_path: Path, monkeypa
 
 async def test_a_network_and_trees_at_once(tmp_path: Path) -> None:
     """Two models of different kinds are served to the same client; each answer is the one of the model it names."""
-
     async with serving(tmp_path, DROPPED, away_policy="degrade", away_deadline_s=10) as running:
         trees = BoostingParams(n_estimators=2, max_depth=2, max_bin=4)
         job = tree_spec(trees, obfuscation="standard")

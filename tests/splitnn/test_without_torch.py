@@ -18,7 +18,6 @@ HERE = world(40, (1, 2))
 
 async def test_a_training_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the opening, before any message; the same party trains trees afterwards."""
-
     federation = Federation(tmp_path, HERE.tables, policies=EMITS)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "torch", None)

@@ -304,7 +304,6 @@ async def test_paths_that_callers_invent_are_not_kept(certificates: dict[str, Tl
 
 async def test_health_is_not_watched(certificates: dict[str, TlsFiles]) -> None:
     """A watch would last for ever, by the certificate that its caller had when it began."""
-
     async with _serving(certificates) as (_, to, dialer):
         stub = health_pb2_grpc.HealthStub(dialer("one").channel(to))
         failure = await _failure(anext(aiter(stub.Watch(health_pb2.HealthCheckRequest(), timeout=10))))

@@ -191,7 +191,6 @@ async def test_a_list_ends_calls_that_are_under_way(federation: Federation, monk
 
 async def test_a_call_that_is_given_up_is_cancelled_as_ever(federation: Federation) -> None:
     """A caller that is cancelled, or whose time is over, gets no error of the channel."""
-
     async with _serving(federation.files(PARTY)) as (party, to), _dialling(federation.files(COORDINATOR)) as dialer:
         party.held.clear()
         waiting = asyncio.ensure_future(_step(dialer, to))
