@@ -321,14 +321,18 @@ def test_a_party_that_is_asked_and_has_no_kernels_is_named(tmp_path: Path) -> No
     assert "has no compiled kernels" in status.error
 
 
-async def test_an_alignment_without_proofs_is_refused(tmp_path: Path) -> None:
+def test_an_alignment_without_proofs_is_refused(tmp_path: Path) -> None:
     """Digests of ids have none: a policy that asks for one names that."""
 
-    federation = Federation(tmp_path, tables([COMMON] * 2), policies={OTHER: ASKS[OTHER]})
-    asked = job(2)
-    asked.alignment = "sorted-ids"
-    status = await federation.train(asked)
-    await federation.close()
+    async def main() -> jobs_pb2.JobStatus:
+        federation = Federation(tmp_path, tables([COMMON] * 2), policies={OTHER: ASKS[OTHER]})
+        asked = job(2)
+        asked.alignment = "sorted-ids"
+        status = await federation.train(asked)
+        await federation.close()
+        return status
+
+    status = run(main())
     assert status.state == "failed"
     assert f"{OTHER} takes no part in this alignment" in status.error
     assert "there is no proof, as it is by sorted-ids" in status.error

@@ -54,22 +54,26 @@ def test_the_account_is_what_an_audit_of_the_transcripts_finds(params: TreeParam
             assert found["excess_share"] == pytest.approx(excess)
 
 
-async def test_a_resumed_job_has_the_account_of_one_that_nothing_disturbed(tmp_path: Path) -> None:
+def test_a_resumed_job_has_the_account_of_one_that_nothing_disturbed(tmp_path: Path) -> None:
     """A tree that is grown again changes no figure but those by chance."""
-    federation = Federation(tmp_path, HERE.tables)
 
-    federation.kill_at(
-        PARTIES[0],
-        lambda message: (
-            message.word == "store_tree" and message.to == PARTIES[0] and federation.jobs.status("job")[0].round
-        ),
-    )
-    job = spec(BOOSTING, key_bits=KEY_BITS, obfuscation="standard")
-    assert (await federation.train(job)).state == "interrupted"
-    federation.start(PARTIES[0])
-    assert (await federation.resume()).state == "finished"
-    await federation.close()
-    resumed = read_leakage(federation.state(PARTIES[0]) / "models" / "job")
+    async def main() -> list[dict[str, Any]]:
+        federation = Federation(tmp_path, HERE.tables)
+
+        federation.kill_at(
+            PARTIES[0],
+            lambda message: (
+                message.word == "store_tree" and message.to == PARTIES[0] and federation.jobs.status("job")[0].round
+            ),
+        )
+        job = spec(BOOSTING, key_bits=KEY_BITS, obfuscation="standard")
+        assert (await federation.train(job)).state == "interrupted"
+        federation.start(PARTIES[0])
+        assert (await federation.resume()).state == "finished"
+        await federation.close()
+        return read_leakage(federation.state(PARTIES[0]) / "models" / "job")
+
+    resumed = run(main())
     _, whole = _train(tmp_path / "whole", BOOSTING)
     assert _certain(resumed) == _certain(read_leakage(whole.state(PARTIES[0]) / "models" / "job"))
 

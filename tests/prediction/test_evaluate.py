@@ -93,17 +93,22 @@ def test_the_label_holder_compares_predictions_with_its_labels(case: str, tmp_pa
 
 
 @pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
-async def test_the_recipient_of_masked_sums_compares_too(tmp_path: Path) -> None:
+def test_the_recipient_of_masked_sums_compares_too(tmp_path: Path) -> None:
     """The recipient's labels of the table; another party has none."""
     here = spread(NUMBERS.here, [place % 3 for place in range(40)])
 
-    with transparent():
+    async def main() -> tuple[jobs_pb2.JobStatus, str]:
         federation = federation_of(tmp_path, here, small_job.JOB)
         assert (await federation.train(small_job.JOB)).state == "finished"
         status = await federation.predict(_asked())
         other = await federation.predict(_asked(recipient=B, job="other"))
+        await federation.close()
+        return status, other.error
+
+    with transparent():
+        status, error = run(main())
     _assert_evaluation(status, "reg:squarederror", NUMBERS.labels, [])
-    assert f"{B}: evaluate: the configuration names no label column for table 'eval'" in other.error
+    assert f"{B}: evaluate: the configuration names no label column for table 'eval'" in error
 
 
 @pytest.mark.second_tier
@@ -125,10 +130,10 @@ def test_predictions_of_networks_are_compared_too(tmp_path: Path) -> None:
     _assert_evaluation(run(main()), PARAMS.objective, TWO.labels, ["0", "1"])
 
 
-async def test_a_policy_keeps_the_measures_at_the_label_holder(tmp_path: Path) -> None:
+def test_a_policy_keeps_the_measures_at_the_label_holder(tmp_path: Path) -> None:
     """Without METRIC for the coordinator the document is written and nothing of it leaves the party."""
 
-    with ciphers(KeysMade(), transparent=True):
+    async def main() -> jobs_pb2.JobStatus:
         federation = Federation(tmp_path, TWO.here.tables)
         assert (await federation.train(spec(BINARY, obfuscation="standard"))).state == "finished"
         federation.kill(HOLDER)
@@ -137,6 +142,10 @@ async def test_a_policy_keeps_the_measures_at_the_label_holder(tmp_path: Path) -
         federation.start(HOLDER)
         status = await federation.predict(_asked())
         await federation.close()
+        return status
+
+    with ciphers(KeysMade(), transparent=True):
+        status = run(main())
     assert (status.state, status.error) == ("finished", "")
     assert len(status.metrics) == 0
     assert json.loads(Path(status.evaluation).read_text())["measures"]["auc"] is not None
@@ -178,6 +187,7 @@ def test_few_labels_and_strange_ones_are_refused(tmp_path: Path) -> None:
 
 async def test_a_subset_and_a_served_model_are_not_evaluated(tmp_path: Path) -> None:
     """Measures of a subset that the operator chooses, with a record and without it, would tell its label."""
+
     with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, TWO.here.tables)
         assert (await federation.train(spec(BINARY, obfuscation="standard"))).state == "finished"

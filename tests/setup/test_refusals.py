@@ -207,22 +207,28 @@ SPECS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", SPECS)
 async def test_a_job_that_nobody_could_do_is_not_accepted(case: str, tmp_path: Path) -> None:
-    """Submitting says what is wrong at once; no party hears of it and the coordinator does not remember it.
-
-    A coordinator that does not check gains nothing: the party refuses to prepare such a job.
-    """
+    """Submitting says what is wrong at once; no party hears of it and the coordinator does not remember it."""
     changes, message = SPECS[case]
+
     federation = Federation(tmp_path, HERE.tables)
     with pytest.raises(ConfigError, match=message):
         await federation.train(spec(PARAMS, **changes))
     assert federation.log == []
     assert federation.jobs.status("") == []
-    if "unknown party" not in case:
-        request = with_word("prepare")
-        request.setup.prepare.spec.CopyFrom(spec(PARAMS, **changes))
-        with pytest.raises(ConfigError, match=message):
-            await ask(federation, LABEL_HOLDER if case != "no label holder" else FEATURE, request)
-        _assert_nothing_left(federation)
+
+
+@pytest.mark.parametrize("case", [case for case in SPECS if "unknown party" not in case])
+async def test_a_party_checks_the_job_itself(case: str, tmp_path: Path) -> None:
+    """A coordinator that does not check gains nothing: the party refuses to prepare such a job."""
+    changes, message = SPECS[case]
+
+    federation = Federation(tmp_path, HERE.tables)
+    request = with_word("prepare")
+    request.setup.prepare.spec.CopyFrom(spec(PARAMS, **changes))
+    member = next(p for p in (*request.setup.prepare.spec.feature_parties, request.setup.prepare.spec.aggregator) if p)
+    with pytest.raises(ConfigError, match=message):
+        await ask(federation, member, request)
+    _assert_nothing_left(federation)
 
 
 async def test_every_parameter_out_of_range_is_named(tmp_path: Path) -> None:
