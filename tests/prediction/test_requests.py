@@ -23,7 +23,6 @@ OF_TREES, OF_SIX, OF_PIVODL, OF_NETWORK = spec(PARAMS), spec(PARAMS, len(SIX)), 
     [
         (OF_TREES, {"protocol": "magic"}, "protocol = 'magic': must be one of interactive, eini, eini-lattice"),
         (OF_TREES, {"protocol": "eini", "key_bits": 1000}, "key_bits = 1000: must be"),
-        (OF_TREES, {"protocol": "eini", "scheme": "magic"}, "scheme = 'magic': must be one of"),
         (OF_TREES, {"protocol": "interactive", "form": "sideways"}, "form = 'sideways': must be one of"),
         (OF_TREES, {"protocol": "masked"}, "'masked': does not predict with models of boosting; use interactive or"),
         (OF_TREES, {"recipient": "feature-b"}, "recipient = 'feature-b': the scores of a model of boosting go to its"),
