@@ -95,6 +95,10 @@ REMOVED: tuple[Removed, ...] = (
     Removed(COMMANDS, "model open-leaves", f"open leaf tables with treetap of commit {LAST}"),
     Removed(COMMANDS, "model check-leaves", f"check opened leaf tables with treetap of commit {LAST}"),
     Removed("JobOptions", "scheme = 'okamoto-uchiyama'", "write 'paillier', or 'lattice', which is many times as fast"),
+    *(
+        Removed(COMMANDS, f"{word} --scheme", "leave it out: eini sums by Paillier, eini-lattice on a lattice")
+        for word in ("predict", "serve")
+    ),
     Removed("Policy", "schemes = 'okamoto-uchiyama'", "write 'paillier' or 'lattice' in its place"),
     Removed("Policy", "require_key_proofs", "leave it out: every key of Paillier's has a proof, and a lattice no key"),
     Removed("Parameters", "gradient_bits", "leave it out: sums are exact"),

@@ -90,14 +90,6 @@ def test_predictions(federation: LocalFederation, trained: dict[str, Any]) -> No
         assert abs(difference).max() <= (1e-4 if protocol == "eini-lattice" else 1e-9)
 
 
-def test_a_prediction_on_the_trainings_lattice(federation: LocalFederation, trained: dict[str, Any]) -> None:
-    """There is none; the refusal has the protocol that is meant."""
-    del trained
-    outcome = _run(federation, "predict", "good", "--table", "train-new", "--protocol", "eini", "--scheme", "lattice")
-    assert outcome.status == 2
-    assert "scheme = 'lattice': sums of entries have a lattice of their own; use protocol 'eini-lattice'" in outcome.err
-
-
 def test_a_training_goes_on_under_the_other_scheme(federation: LocalFederation, trained: dict[str, Any]) -> None:
     """A model is the same whatever summed it, so that a job with a key continues from one on a lattice, and back."""
     del trained

@@ -252,7 +252,7 @@ LIES: dict[str, list[Lie]] = {
         (*_ENTRIES, edited(ciphertexts=lambda old: old + old[:WIDTH]), r"block 0: 4 records of .* or more"),
         (*_ENTRIES, edited(ciphertexts=lambda old: old[:-1]), r"label-holder, block 0: .*got \d+\.99"),
         (*_FURTHER_ENTRIES, edited(ciphertexts=lambda old: b"\xff" * len(old)), "feature-b, block 0: .* another key"),
-        (LABEL_HOLDER, OTHER, "public_key", key_of(1024), "a paillier modulus that its proof does not fit"),
+        (LABEL_HOLDER, OTHER, "public_key", key_of(1024), "a Paillier modulus that its proof does not fit"),
         (*_BY_KEY, key_of(2048), "has 2048 bits, the job says 1024"),
         (
             *(LABEL_HOLDER, FEATURE, "constant_entries"),
