@@ -58,6 +58,7 @@ def test_a_step_out_of_order_is_refused(story: str, tmp_path: Path) -> None:
     assert {"UnknownJob", "answered again", "Conflict", "OutOfOrder"} == set(found["kinds"])
 
 
+@pytest.mark.second_tier
 def test_every_role_of_every_protocol_is_asked() -> None:
     """The jobs have all protocols, so that a new one cannot be left out."""
     needs_library_of("splitnn")
