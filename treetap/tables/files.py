@@ -163,6 +163,11 @@ def content_of(head: bytes) -> Content | None:
     return _nul(head)
 
 
+#: Text that is damaged, or padded by what wrote it.
+NUL = Content("text with a byte of value 0", "remove it, as tr -d '\\0' does")
+_CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
+
+
 def _nul(head: bytes) -> Content | None:
     """Text has no bytes of value 0, unless it is UTF-16 or UTF-32, which are read by their byte order mark."""
     if b"\0" not in head or head[:2] in (b"\xff\xfe", b"\xfe\xff") or head[:4] == b"\0\0\xfe\xff":
@@ -174,7 +179,10 @@ def _nul(head: bytes) -> Content | None:
     for name, zeros in places:
         if len(head) > 3 and zeros(head).count(0) > 0.6 * len(zeros(head)):
             return Content(f"text in {name.upper()}", f'write encoding = "{name}"')
-    return Content("binary data", _CORRECT)
+    if _CONTROL.search(head) or 4 * head.count(0) > len(head):
+        return Content("binary data", _CORRECT)
+    line = head[: head.index(0)].count(b"\n") + 1
+    return NUL._replace(what=f"{NUL.what} in line {line}")
 
 
 #: Ending of a compressed file's name → Arrow's name of the codec.
