@@ -253,15 +253,14 @@ def _unsaid(cells: Cells, meant: Meant | Ask) -> Meant | Ask:
 def _days(name: str, cells: Cells, rules: Rules, *, by_name: bool) -> Meant | Ask:
     """The format of a column that the settings take for dates; a cell that is none is named by its row."""
     origin, column, _ = cells
-    form = rules.format_of(name)
-    if form is None and by_name and pa.types.is_integer(column.type):
-        form = rules.date_format  # of all columns
-    if isinstance(form, str) and not is_date(column.type):
+    of_all = rules.date_format if by_name and isinstance(rules.date_format, str) else None
+    form = rules.format_of(name) or (of_all if pa.types.is_integer(column.type) else None)
+    if form is not None and not is_date(column.type):
         return Meant(DAYS, form)
     if not is_text(column.type) or (not by_name and are_plain(origin, different_texts(column))):
         return Meant()
     texts = _present_texts(name, cells, rules)
-    dated = _date_of(name, cells, texts, rules) or Meant(DAYS)
+    dated = _date_of(name, cells, texts, rules) or Meant(DAYS, of_all or ISO)
     return dated.meant if isinstance(dated, Ask) and dated.of_rows else dated
 
 

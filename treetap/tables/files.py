@@ -148,10 +148,14 @@ _TEXT: tuple[tuple[re.Pattern[bytes], Content], ...] = (
 )
 
 
+_LINES = re.compile(rb"[\t -~]*\r?\n[\t\r\n -~]*")
+
+
 def content_of(head: bytes) -> Content | None:
     """The kind of a file by its first bytes; None where they may be text of a table."""
+    printed = _LINES.fullmatch(head)  # a header may begin with ORC
     for magic, content in _MAGIC:
-        if head.startswith(magic):
+        if head.startswith(magic) and not printed:
             return content
     if head.startswith(b"PK\x03\x04"):
         office = _OFFICE.search(head) is not None
