@@ -101,7 +101,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize(("one", "other"), product(FILES, FILES))
+@pytest.mark.parametrize(("one", "other"), list(product(FILES, FILES)))
 def test_a_file_of_a_folder_is_read_as_alone(one: str, other: str, tmp_path: Path) -> None:
     """Its numbers are those that it has alone, or two files are named that contradict each other."""
     numbers: list[float] = []
