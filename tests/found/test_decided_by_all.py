@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
@@ -118,6 +119,39 @@ def test_a_file_of_a_folder_is_read_as_alone(one: str, other: str, tmp_path: Pat
             read(tmp_path)
     else:
         assert read(tmp_path).features[:, 0].tolist() == numbers
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ([["25.12.2024", "01.02.2024"], ["26.12.2024"]], ""),
+        ([["25 May 2024"], ["1 March 2024"]], ""),
+        ([["25.12.2024"], ["", ""], ["26.12.2024"]], ""),
+        ([["25/12/2024"], ["01/02/2024"]], "change places in one file alone, from b.*\n.*%d/%m/%Y.*\n.*%m/%d/%Y"),
+        (
+            [["25/12/2024"], ["26/12/2024"], ["12/25/2024"]],
+            "of two formats, as in a.* and c.*: write them in one",
+        ),
+        ([["2024-12-25"], ["25.12.2024"]], "of two formats, as in a.* and b.*: write them in one"),
+        ([["25.12.2024"], ["26.12.24"]], "whose years have two digits in one file alone, from b"),
+    ],
+)
+def test_dates_of_a_file_of_a_folder(
+    cells: list[list[str]], said: str, ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file does not say what day and month are in another one; files read in parts are no exception."""
+    monkeypatch.setattr(streamed_reading, "STREAMED", 0)
+    for name, own in zip("abc", cells, strict=False):
+        table = pa.table({"id": [f"{name}{row}" for row in range(len(own))], "x": own})
+        (pq.write_table if ending == "parquet" else pacsv.write_csv)(table, tmp_path / f"{name}.{ending}")
+    for encode in ("auto", "days", {"x": "days"}):
+        config = TableConfig(path=tmp_path, id="id", columns=["x"], encode=encode)
+        if said:
+            with pytest.raises(DataError, match=f"column 'x' holds dates .*{said}"):
+                read_table(config, with_label=False, missing=None, streams=True)
+        else:
+            assert read_table(config, with_label=False, missing=None, streams=True).categories["x"].of_dates
 
 
 def test_columns_of_categories_in_one_file_of_two(tmp_path: Path) -> None:

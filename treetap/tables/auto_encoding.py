@@ -17,6 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ from treetap.tables.categories import (
 )
 from treetap.tables.cells import plain_column, plain_type
 from treetap.tables.config import AUTO, CATEGORICAL, DAYS, ONE_HOT, encoding_of, is_encoded_by_name
-from treetap.tables.date_formats import ISO, has_century, mostly, parser, readings, strangers
+from treetap.tables.date_formats import ISO, has_century, mostly, parser, readings, readings_apart, strangers
 from treetap.tables.dates import is_date
 from treetap.tables.number_styles import PLAIN, styles_of
 from treetap.tables.numbers import is_text, kind_name, may_be_numbers, remedy_of, sentinels
@@ -270,6 +271,8 @@ def _date_of(name: str, cells: Cells, texts: Sequence[str], rules: Rules) -> Mea
         written = different_texts(as_written(cells.origin, name, cells.column, rules.missing, given))
         if not strangers(written, given):
             return Meant(DAYS, given)
+    if doubt := _in_two_ways(name, cells, rules):
+        return doubt
     forms = readings(texts)
     if not forms:
         form = mostly(texts)
@@ -278,8 +281,34 @@ def _date_of(name: str, cells: Cells, texts: Sequence[str], rules: Rules) -> Mea
         return Ask(_strange(cells, texts, strangers(texts, form), "dates"), Meant(DAYS, form), of_rows=True)
     if len(forms) == 1 and has_century(forms[0]):
         return Meant(DAYS, forms[0])
+    return _of_forms(forms)
+
+
+def _of_forms(forms: Sequence[str], where: str = "") -> Ask:
+    """The doubt about dates of several formats, or without a century."""
     why = "whose day and month could change places" if has_century(forms[0]) else "whose years have two digits"
-    return Ask(f"holds dates {why}", Meant(DAYS, forms[0]), tuple(forms))
+    return Ask(f"holds dates {why}{where}", Meant(DAYS, forms[0]), tuple(forms))
+
+
+def _in_two_ways(name: str, cells: Cells, rules: Rules) -> Ask | None:
+    """The doubt whether dates of several files are of one format: each shows its own alone. None of a single file."""
+    ends = [] if isinstance(cells.origin, Path) else cells.origin.file_ends
+    if len(ends) < 2:
+        return None
+    column = without_missing(cells.origin, name, cells.column, rules.missing)
+    spans = [(first, different_texts(column.slice(first, end - first))) for first, end in pairwise([0, *ends])]
+    held = {first: texts for first, texts in spans if texts}
+    shown = dict(zip(held, readings_apart(list(held.values())), strict=True))
+    if not all(shown.values()):
+        return None
+    places = {forms[0]: row_name(cells.origin, first) for first, forms in reversed(shown.items())}
+    for first, forms in shown.items():
+        if len(forms) > 1 or not has_century(forms[0]):
+            return _of_forms(forms, f" in one file alone, from {row_name(cells.origin, first)}")
+    if len(places) < 2:
+        return None
+    rows = " and ".join(list(places.values())[:-3:-1])
+    return Ask(f"holds dates of two formats, as in {rows}: write them in one", Meant(DAYS, next(iter(places))))
 
 
 def _number_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Ask | None:

@@ -105,6 +105,18 @@ def readings(cells: Collection[str]) -> list[str]:
     return list(forms.values())
 
 
+def readings_apart(groups: Sequence[Collection[str]]) -> list[list[str]]:
+    """The `readings` of each of some groups of cells, abbreviated months for all; none where a cell is no date."""
+    cells = list(dict.fromkeys(chain.from_iterable(groups)))
+    held, known = "".join(cells), dict[str, set[str]]()
+    for form in (ISO, *_FORMATS) if all(map(_shaped, cells)) else ():
+        if _has_marks(held, form):
+            odd = set(strangers(cells, form))
+            fitting = {cell for place, cell in enumerate(cells) if place not in odd}
+            known.setdefault(form.replace("%B", "%b"), set()).update(fitting)
+    return [[form for form, fitting in known.items() if fitting.issuperset(group)] for group in groups]
+
+
 def mostly(cells: Collection[str]) -> str | None:
     """The first format by which more than half of the cells are dates; None without one."""
     held = list(cells)

@@ -55,6 +55,10 @@ class SeveralFiles(Source):
         return self._name
 
     @property
+    def file_ends(self) -> list[int]:
+        return self._ends
+
+    @property
     def says(self) -> list[str]:
         return [sentence for _, source in self._parts for sentence in source.says]
 
