@@ -71,16 +71,14 @@ def test_whole_numbers_are_the_dates_that_they_were(form: str, tmp_path: Path, m
     numbers = [int(day.strftime(form)) for day in DAYS]
     table = pa.table({"id": list("abcdef"), "x": [*numbers, 0]})
     expected = [float((day - EPOCH).days) for day in DAYS]
+    keys = [{"date_format": {"x": form}}, {"date_format": form}, {"date_format": {"x": form}, "encode": "auto"}]
     for name, write in WAYS.items():
         write(table, tmp_path / name)
-        for keys in (
-            {"date_format": {"x": form}},
-            {"date_format": form},
-            {"date_format": {"x": form}, "encode": "auto"},
-        ):
+        for given in keys if name in ("t.csv", "t.parquet") else keys[:1]:
             for streamed in (0, 1 << 27) if name == "t.parquet" else (1 << 27,):
                 monkeypatch.setattr(streamed_reading, "STREAMED", streamed)
-                np.testing.assert_array_equal(read(tmp_path / name, **keys).features[:, 0], [*expected, np.nan], name)
+                found = read(tmp_path / name, **given).features[:, 0]
+                np.testing.assert_array_equal(found, [*expected, np.nan], err_msg=f"{name}, {given}")
     (tmp_path / "t.csv").write_text("\n".join(["id,x", *(f"{k},{day.strftime(form)}" for k, day in enumerate(DAYS))]))
     np.testing.assert_array_equal(read(tmp_path / "t.csv", date_format={"x": form}).features[:, 0], expected)
 
