@@ -30,6 +30,8 @@ from treetap.tables.record_ids import Ids, ids_of
 
 #: A library of data frames.
 Library = Literal["pandas", "polars", "arrow"]
+#: Types of polars that Arrow has not.
+_NOT_IN_ARROW = ("Int128", "UInt128")
 #: The place of faults in messages.
 _FRAME = Path("the data frame")
 
@@ -80,7 +82,10 @@ def _table_of(data: Any, made: Callable[[str, pa.ChunkedArray], pa.ChunkedArray]
         else:
             table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
     except (pa.ArrowException, TypeError, ValueError, ArithmeticError) as failure:
-        raise InvalidInput(f"the data frame is no table of typed columns: {failure}") from None
+        kinds = data.schema.items() if library == "polars" else ()
+        odd = (f"column {name!r} holds {kind}: cast it to Int64" for name, kind in kinds if str(kind) in _NOT_IN_ARROW)
+        fault = next(odd, str(failure))
+        raise InvalidInput(f"the data frame is no table of typed columns: {fault}") from None
     try:
         columns = zip(names, table.columns, strict=True)
         plain = [made(name, column) for name, column in columns]

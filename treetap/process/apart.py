@@ -56,6 +56,11 @@ class ReadApart(Source):
                 self._kept = None
 
     @property
+    def file_ends(self) -> list[int]:
+        ends: list[int] = self._value("file_ends", of=_numbers)
+        return ends
+
+    @property
     def says(self) -> list[str]:
         sentences: list[str] = self._value("says", of=_texts)
         return sentences
@@ -251,6 +256,10 @@ def _three_booleans(value: Any) -> bool:
 
 def _counts(value: Any) -> bool:
     return isinstance(value, dict) and all(type(count) is int for count in value.values())
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(number) is int for number in value)
 
 
 def _texts(value: Any) -> bool:

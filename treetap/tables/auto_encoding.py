@@ -17,6 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from treetap.tables.asked_columns import OF_PARTY, Ask, Encodings, Meant, Writin
 from treetap.tables.categories import (
     Category,
     are_plain,
+    as_written,
     category_texts,
     different_texts,
     most_categories,
@@ -36,7 +38,7 @@ from treetap.tables.categories import (
 )
 from treetap.tables.cells import plain_column, plain_type
 from treetap.tables.config import AUTO, CATEGORICAL, DAYS, ONE_HOT, encoding_of, is_encoded_by_name
-from treetap.tables.date_formats import ISO, has_century, mostly, parser, readings, strangers
+from treetap.tables.date_formats import ISO, has_century, mostly, parser, readings, readings_apart, strangers
 from treetap.tables.dates import is_date
 from treetap.tables.number_styles import PLAIN, styles_of
 from treetap.tables.numbers import is_text, kind_name, may_be_numbers, remedy_of, sentinels
@@ -162,11 +164,12 @@ def date_columns(place: Source | Path, names: Sequence[str]) -> list[str]:
     source = source_at(place)
     kinds, times = dict(source.fields()), Counter(name for name, _ in source.fields())
     wanted = [name for name in names if times[name] == 1]
-    dated = {name for name in wanted if is_date(kinds[name])}
-    if texts := [name for name in wanted if is_text(plain_type(kinds[name]))]:
-        table = read_columns(source, texts, ())
-        for name in texts:
+    dated = {name for name in wanted if is_date(kinds[name]) and source.typed}
+    if read := [name for name in wanted if is_text(plain_type(kinds[name])) or not source.typed]:
+        table = read_columns(source, read, ())
+        for name in read:
             column = plain_column(source, f"column {name!r}", table.column(name))
+            dated |= {name} if is_date(column.type) else set()
             cells = different_texts(column) if is_text(column.type) else []
             forms = readings(cells) if not are_plain(source, cells) else []
             dated |= {name} if len(forms) == 1 and has_century(forms[0]) else set()
@@ -187,9 +190,10 @@ def redated(
     if form == own:
         return trained
     if is_text(column.type):
-        texts = different_texts(without_missing(origin, name, column, missing))
-        strange, unlike = strangers(texts, own), strangers(texts, form)
-        if not strange and not unlike and list(map(parser(own), texts)) != list(map(parser(form), texts)):
+        texts = different_texts(as_written(origin, name, column, missing, own))
+        others = different_texts(as_written(origin, name, column, missing, form))
+        strange, unlike = strangers(texts, own), strangers(others, form)
+        if not strange and not unlike and list(map(parser(own), texts)) != list(map(parser(form), others)):
             line = OF_PARTY.line("date_format", {name: form})
             raise DataError(
                 f"{origin}: column {name!r}: all cells are dates as the training wrote them, {own or 'in ISO 8601'}, "
@@ -223,7 +227,7 @@ def _shown_by(name: str, cells: Cells, rules: Rules) -> Meant | Ask:
     if not is_text(column.type) or are_plain(origin, different_texts(column)):
         return Meant()
     texts = _present_texts(name, cells, rules)
-    return _date_of(cells, texts, rules) or _number_of(cells, texts, rules) or _category_of(cells, texts, rules)
+    return _date_of(name, cells, texts, rules) or _number_of(cells, texts, rules) or _category_of(cells, texts, rules)
 
 
 def _present_texts(name: str, cells: Cells, rules: Rules) -> list[str]:
@@ -250,29 +254,61 @@ def _unsaid(cells: Cells, meant: Meant | Ask) -> Meant | Ask:
 def _days(name: str, cells: Cells, rules: Rules, *, by_name: bool) -> Meant | Ask:
     """The format of a column that the settings take for dates; a cell that is none is named by its row."""
     origin, column, _ = cells
-    if (form := rules.format_of(name)) is not None and not is_date(column.type):
+    of_all = rules.date_format if by_name and isinstance(rules.date_format, str) else None
+    form = rules.format_of(name) or (of_all if pa.types.is_integer(column.type) else None)
+    if form is not None and not is_date(column.type):
         return Meant(DAYS, form)
     if not is_text(column.type) or (not by_name and are_plain(origin, different_texts(column))):
         return Meant()
     texts = _present_texts(name, cells, rules)
-    dated = _date_of(cells, texts, rules) or Meant(DAYS)
+    dated = _date_of(name, cells, texts, rules) or Meant(DAYS, of_all or ISO)
     return dated.meant if isinstance(dated, Ask) and dated.of_rows else dated
 
 
-def _date_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Meant | Ask | None:
+def _date_of(name: str, cells: Cells, texts: Sequence[str], rules: Rules) -> Meant | Ask | None:
     """The format of texts that are dates; None of others."""
-    given = [rules.date_format] if isinstance(rules.date_format, str) else []
-    forms = readings(texts, given)
+    if texts and isinstance(given := rules.date_format, str):
+        written = different_texts(as_written(cells.origin, name, cells.column, rules.missing, given))
+        if not strangers(written, given):
+            return Meant(DAYS, given)
+    if doubt := _in_two_ways(name, cells, rules):
+        return doubt
+    forms = readings(texts)
     if not forms:
         form = mostly(texts)
         if form is None:
             return None
         return Ask(_strange(cells, texts, strangers(texts, form), "dates"), Meant(DAYS, form), of_rows=True)
-    sure = [form for form in (*given, ISO) if form in forms] or [form for form in forms[:1] if has_century(form)]
-    if sure and (len(forms) == 1 or sure[0] in (*given, ISO)):
-        return Meant(DAYS, sure[0])
+    if len(forms) == 1 and has_century(forms[0]):
+        return Meant(DAYS, forms[0])
+    return _of_forms(forms)
+
+
+def _of_forms(forms: Sequence[str], where: str = "") -> Ask:
+    """The doubt about dates of several formats, or without a century."""
     why = "whose day and month could change places" if has_century(forms[0]) else "whose years have two digits"
-    return Ask(f"holds dates {why}", Meant(DAYS, forms[0]), tuple(forms))
+    return Ask(f"holds dates {why}{where}", Meant(DAYS, forms[0]), tuple(forms))
+
+
+def _in_two_ways(name: str, cells: Cells, rules: Rules) -> Ask | None:
+    """The doubt whether dates of several files are of one format: each shows its own alone. None of a single file."""
+    ends = [] if isinstance(cells.origin, Path) else cells.origin.file_ends
+    if len(ends) < 2:
+        return None
+    column = without_missing(cells.origin, name, cells.column, rules.missing)
+    spans = [(first, different_texts(column.slice(first, end - first))) for first, end in pairwise([0, *ends])]
+    held = {first: texts for first, texts in spans if texts}
+    shown = dict(zip(held, readings_apart(list(held.values())), strict=True))
+    if not all(shown.values()):
+        return None
+    places = {forms[0]: row_name(cells.origin, first) for first, forms in reversed(shown.items())}
+    for first, forms in shown.items():
+        if len(forms) > 1 or not has_century(forms[0]):
+            return _of_forms(forms, f" in one file alone, from {row_name(cells.origin, first)}")
+    if len(places) < 2:
+        return None
+    rows = " and ".join(list(places.values())[:-3:-1])
+    return Ask(f"holds dates of two formats, as in {rows}: write them in one", Meant(DAYS, next(iter(places))))
 
 
 def _number_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Ask | None:

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.config import CATEGORICAL, DAYS, encoding_of, is_encoded_by_name
-from treetap.tables.date_formats import ISO
+from treetap.tables.date_formats import ISO, whole_width
 from treetap.tables.dates import days_of, is_date, undated
 from treetap.tables.number_styles import number
 from treetap.tables.numbers import are_booleans, is_number, is_text, kind_name, numbers_of, remedy_of, sentinels
@@ -241,7 +241,7 @@ def encoded(
             if category is None:
                 block = _present(path, name, column, missing).reshape(-1, 1)
             else:
-                dated = without_missing(path, name, as_written(column, category.date_format), missing)
+                dated = as_written(path, name, column, missing, category.date_format)
                 days, _ = days_of(path, name, dated, category.utc, category.date_format)
                 block = days.reshape(-1, 1)
             seen[name] = Seen(rows - int(np.isnan(block).sum()))
@@ -316,14 +316,13 @@ def categories_of(
         if chosen != DAYS and not isinstance(path, Path) and (doubt := path.remedy("maybe numbers", cells)):
             raise DataError(f"{path}: column {name!r} holds text: {doubt}; or name the column in encode, if it is text")
     if chosen == DAYS:
-        column = as_written(column, date_format)
-        if not (is_text(column.type) or is_date(column.type) or pa.types.is_null(column.type)):
+        dated = as_written(path, name, column, missing, date_format)
+        if not (is_text(dated.type) or is_date(dated.type) or pa.types.is_null(dated.type)):
             raise DataError(
-                f"{path}: column {name!r} holds {kind_name(column.type)}, and encode is for text and dates: leave it "
+                f"{path}: column {name!r} holds {kind_name(dated.type)}, and encode is for text and dates: leave it "
                 "out of encode, or write the column as text"
             )
-        dated = without_missing(path, name, column, missing)
-        empty = dated.null_count == len(dated) and not is_date(dated.type)
+        empty = dated.null_count == len(dated) and (is_text(column.type) or pa.types.is_null(column.type))
         if empty:
             return None
         return Category(DAYS, [], [name], days_of(path, name, dated, form=date_format)[1], date_format)
@@ -352,9 +351,22 @@ def without_missing(path: Origin, name: str, column: pa.ChunkedArray, missing: f
     return pa.chunked_array([pc.if_else(pa.array(absent), None, column.combine_chunks())])
 
 
-def as_written(column: pa.ChunkedArray, date_format: str) -> pa.ChunkedArray:
-    """A column of dates; whole numbers such as 20240331 as text, if that has a format of its own."""
-    return column.cast(pa.string()) if date_format != ISO and pa.types.is_integer(column.type) else column
+def as_written(
+    path: Origin, name: str, column: pa.ChunkedArray, missing: float | None, date_format: str
+) -> pa.ChunkedArray:
+    """A column of dates without the number that means a missing cell; of a format whole numbers as text.
+
+    These have lost zeros at their beginning: by `%d%m%Y` 1122024 is 01122024. In a file without types whole numbers are
+    a column of which no cell begins with one.
+    """
+    whole, width = date_format != ISO and pa.types.is_integer(column.type), whole_width(date_format)
+    dated = without_missing(path, name, column.cast(pa.string()) if whole else column, missing)
+    if width and is_text(column.type) and not (isinstance(path, Path) or path.typed):
+        whole = not pc.any(pc.match_substring_regex(dated, r"^\s*0")).as_py()
+    if not (whole and width):
+        return dated
+    cells = pc.utf8_trim_whitespace(dated)
+    return pc.if_else(pc.match_substring_regex(cells, "^[0-9]+$"), pc.utf8_lpad(cells, width, "0"), cells)
 
 
 def one_hot_names(column: str, values: list[str]) -> list[str]:

@@ -1,8 +1,9 @@
 """Dialects of CSV: what separates cells and digits, and how a dialect is detected where it is unmistakable.
 
-The delimiter is detected where the comma cannot be it, by the first rows alone: with exactly one other candidate the
-header has several cells and most rows as many. The decimal comma and thousands are detected in such files only, where
-they are the one reading of a column's first cells. Of encodings, byte order marks alone are believed.
+The delimiter is detected where the comma cannot be it, by the first rows: with exactly one other candidate the header
+has several cells and most rows as many; a later row that has not is refused. The decimal comma and thousands are
+detected in such files only, where they are the one reading of all cells of a column. Of encodings, byte order marks
+alone are believed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from treetap.tables.number_styles import PLAIN, Style, decided_style, pattern_of, style_keys, undecided_columns
+from treetap.tables.number_styles import PLAIN, Style, pattern_of
 from treetap.tables.source_keys import Given
 
 #: Bytes of a CSV file that are parsed at once: no row can be longer than about this.
@@ -87,27 +88,23 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Detected:
-    """A file's dialect, and sentences about what was detected of it.
-
-    `undecided`: columns of which 1.234 may be decimal or thousands, in a file whose delimiter is not the comma.
-    """
+    """A file's dialect but for its numbers, sentences about what was detected of it, and the first rows' `columns`."""
 
     dialect: Dialect
     says: tuple[str, ...]
-    undecided: tuple[str, ...] = ()
+    columns: tuple[tuple[str, ...], ...]
 
 
 def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
-    """The dialect of a file by its first bytes. `whole`: they are the whole file."""
+    """The dialect of a file by its first bytes; numbers as they are given. `whole`: they are the whole file."""
     says = []
     encoding = given.encoding
     if encoding is None:
         encoding = marked_encoding(head) or "utf-8"
         if encoding != "utf-8":
             says.append(f"read as {encoding.upper()}, by its byte order mark")
-    elif _mistaken(head, encoding):
-        says.append(f"is UTF-8 too: if letters are wrong by encoding = {json.dumps(encoding)}, leave encoding out")
-    dialect = Dialect(encoding=encoding, quote='"' if given.quote is None else given.quote)
+    quote = '"' if given.quote is None else given.quote
+    dialect = Dialect(decimal=given.decimal or ".", thousands=given.thousands or "", encoding=encoding, quote=quote)
     text = head.decode(encoding, "replace").removeprefix("\ufeff")
     if excel := _EXCEL.match(text):  # its first line says how cells end
         dialect, text = replace(dialect, skip=1), text[excel.end() :]
@@ -119,29 +116,8 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
     elif (delimiter := _delimiter(text, dialect, whole)) != ",":
         dialect = replace(dialect, delimiter=delimiter)
         says.append(f"cells end at {_shown(delimiter)}: delimiter = {json.dumps(delimiter)}")
-    if given.decimal is not None and given.thousands is not None:
-        return Detected(replace(dialect, decimal=given.decimal, thousands=given.thousands), tuple(says))
-    decimal, thousands, undecided = given.decimal, given.thousands, list[str]()
-    if dialect.delimiter != ",":
-        header, *rows = _rows(text, dialect, whole) or [[]]
-        decimal, thousands = decided_style(rows, given.decimal, given.thousands)
-        if (decimal, thousands) != (given.decimal or ".", given.thousands or ""):
-            says.append(f"numbers are written with {style_keys((decimal, thousands))}")
-        elif given.decimal is None and given.thousands is None:
-            undecided = [header[place] for place in undecided_columns(rows) if place < len(header)]
-    dialect = replace(dialect, decimal=decimal or ".", thousands=thousands or "")
-    return Detected(dialect, tuple(says), tuple(undecided))
-
-
-def _mistaken(head: bytes, encoding: str) -> bool:
-    """True for UTF-8 beyond ASCII, which is improbable to be text in an encoding of one byte a letter."""
-    if codecs.lookup(encoding).name.startswith("utf") or head.isascii():
-        return False
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        return False
-    return True
+    columns = zip(*_rows(text, dialect, whole)[1:], strict=False)
+    return Detected(dialect, tuple(says), tuple(columns))
 
 
 def marked_encoding(head: bytes) -> str | None:

@@ -1,8 +1,8 @@
 """A CSV file with a header, in any dialect of `treetap.tables.csv_dialect`.
 
-Readers pass over two things without a word, which one pass over the file finds beforehand: a quote that nothing closes,
-which they close at the end of the file or at a later quote, so that the rows between are one cell; and hexadecimal
-numbers.
+Readers pass over three things without a word, which one pass over the file finds beforehand: a quote that nothing
+closes, which they close at the end of the file or at a later quote, so that the rows between are one cell; bytes of
+value 0; and hexadecimal numbers. Where a decimal mark may be detected, another pass looks at all cells of all columns.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import csv
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import IO, Any, NamedTuple
 
@@ -23,11 +24,38 @@ import pyarrow.csv as pacsv
 
 from treetap.errors import DataError
 from treetap.tables.csv_dialect import BLOCK, DELIMITERS, HEAD, Detected, Dialect, detect, marked_encoding
-from treetap.tables.files import FileSource, TableFile, decoding, missing
-from treetap.tables.number_styles import PLAIN, Style, style_keys, styles_of
+from treetap.tables.files import NUL, FileSource, TableFile, decoding, missing
+from treetap.tables.number_styles import (
+    PLAIN,
+    Style,
+    all_numbers,
+    decided_style,
+    number_columns,
+    outlines,
+    readings,
+    style_keys,
+    styles_of,
+)
 from treetap.tables.numbers import FALSE, TRUE
 from treetap.tables.source import Trouble
 from treetap.tables.source_keys import Given
+
+
+class Shown(NamedTuple):
+    """How a file writes numbers. `mark`, `separator`: those of its decimals and thousands, if a cell has them.
+
+    `undecided`: place of a column → its readings, of which no other column shows which is meant.
+    """
+
+    style: Style
+    mark: str
+    separator: str
+    undecided: dict[int, list[Style]]
+
+    def contradicts(self, other: Shown) -> bool:
+        """True if no style writes the numbers of both."""
+        marks, separators = {self.mark, other.mark} - {""}, {self.separator, other.separator} - {""}
+        return len(marks) > 1 or len(separators) > 1 or bool(marks & separators)
 
 
 class CsvFile(FileSource):
@@ -41,7 +69,7 @@ class CsvFile(FileSource):
 
     @cached_property
     def detected(self) -> Detected:
-        """The dialect, what was detected being logged once."""
+        """The dialect but for its numbers."""
         with decoding(self.file, "CSV"):
             head = self.file.head(HEAD)
         marked = marked_encoding(head)
@@ -52,42 +80,84 @@ class CsvFile(FileSource):
             )
         return detect(head, self.given, whole=len(head) < HEAD)
 
-    @property
+    @cached_property
+    def shown(self) -> Shown:
+        """How all cells of the file write numbers: with decimal points where the delimiter is the comma, else as the
+        columns show that have one reading; if these contradict each other, as those of the first rows do.
+        """
+        given, columns = (self.given.decimal, self.given.thousands), number_columns(self._outlines())
+        style, sure = self.detected.dialect.style, True
+        if self.detected.dialect.delimiter != ",":
+            style, sure = decided_style(columns, *given)
+        if not sure:
+            style, _ = decided_style(number_columns(dict(enumerate(self.detected.columns))), *given)
+        read = {place: it for place, it in columns.items() if all_numbers(it[0], style)}
+        undecided = {} if sure or given != (None, None) else {k: it for k, (_, it) in read.items() if len(it) > 1}
+        cells = [cell for place, (held, _) in read.items() if place not in undecided for cell in held]
+        mark, separator = (mark if any(mark in cell for cell in cells) else "" for mark in style)
+        return Shown(style, mark, separator, undecided)
+
+    @cached_property
     def dialect(self) -> Dialect:
-        return self.detected.dialect
+        """The dialect, with the way to write numbers."""
+        dialect = self.detected.dialect
+        if dialect.delimiter == "," or None not in (self.given.decimal, self.given.thousands):
+            return dialect
+        decimal, thousands = self.shown.style
+        return replace(dialect, decimal=decimal, thousands=thousands)
 
     @property
     def says(self) -> list[str]:
-        return [f"{self}: {sentence}" for sentence in self.detected.says]
+        said, own = list(self.detected.says), self.given.encoding
+        if self.style != self.detected.dialect.style:
+            said.append(f"numbers are written with {style_keys(self.style)}")
+        if own and not codecs.lookup(own).name.startswith("utf") and self._is("utf-8") and not self._is("ascii"):
+            said.append(f"is UTF-8 too: if letters are wrong by encoding = {json.dumps(own)}, leave encoding out")
+        return [f"{self}: {sentence}" for sentence in said]
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        dialect = self.dialect
-        self._check_quotes()
-        try:
-            with self.file.unpacked() as raw, pacsv.open_csv(raw, dialect.reading, dialect.parsing) as reader:
-                return [(field.name, field.type) for field in reader.schema]
-        except UnicodeError:
-            raise DataError(
-                f"{self}: the names of its columns are not {self._encoding} text; {self._other_encoding}"
-            ) from None
-        except (pa.ArrowException, OSError) as failure:
-            raise self._unreadable(failure) from None
+        self._check_survey()
+        with self._opened(None, "the names of its columns are not") as reader:
+            return [(field.name, field.type) for field in reader.schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
         """Ids are among the columns of text: as numbers, 007 would become 7. An unquoted NA or nothing is missing
         in a column of text as in one of numbers.
         """
         dialect = self.dialect
-        self._check_quotes()
-        for name in self.detected.undecided:
-            if name in wanted and name not in text:
-                raise DataError(
-                    f"{self}: column {name!r}: three digits follow each point of its first cells, as in 1.234: write "
-                    'decimal = "." if it is less than 2, or decimal = "," and thousands = "." if it is more than 1000'
-                )
+        self._check_survey()
+        if dialect.delimiter != "," and (self.given.decimal, self.given.thousands) == (None, None):
+            self._check_decided({name for name in wanted if name not in text})
         table = self._parsed(wanted, text)
         columns = {name: dialect.numbers(table.column(name)) for name in wanted}
         return pa.table(columns | self._as_written({name: columns[name] for name in wanted if name not in text}))
+
+    def _check_decided(self, names: Collection[str]) -> None:
+        """Raise `DataError` for the first of these columns that may have decimal marks or separators of thousands."""
+        header = next(self._rows(), (0, []))[1]
+        for place, (small, large) in self.shown.undecided.items():
+            if header[place] not in names:
+                continue
+            (mark, _), rows = small, islice(self._rows(), 1, None)
+            line = next((line for line, cells in rows if mark in cells[place]), 0)
+            raise DataError(
+                f"{self}: line {line}, column {header[place]!r}: three digits follow each "
+                f"{'point' if mark == '.' else 'comma'} of its cells, as in 1{mark}234: write {style_keys(small)} if "
+                f"it is less than 2, or {style_keys(large)} if it is more than 1000"
+            )
+
+    def _outlines(self) -> dict[int, set[str]]:
+        """Place of a column → the `outlines` of its cells; without most columns that no style reads as numbers."""
+        names = [name for name, _ in self.fields()]
+        kept = {place: set[str]() for place in range(len(names))}
+        with self._opened(pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.binary()))) as reader:
+            for batch in reader:
+                for place in list(kept):
+                    new = outlines(batch.column(place)) - kept[place]
+                    kept[place] |= new
+                    if new and not readings(new):
+                        del kept[place]
+        return kept
 
     def words_for_missing(self, names: list[str]) -> dict[str, int]:
         if not names:
@@ -110,11 +180,24 @@ class CsvFile(FileSource):
             decimal_point=dialect.decimal,
             **options,
         )
+        with self._failing(), self.file.whole() as raw:
+            return pacsv.read_csv(raw, dialect.reading, dialect.parsing, conversion)
+
+    @contextmanager
+    def _opened(self, conversion: pacsv.ConvertOptions | None, what: str = "is not") -> Iterator[Any]:
+        """A reader of the file in parts; `what`: that is no text, if something is not."""
+        dialect = self.detected.dialect
+        options = dialect.reading, dialect.parsing, conversion
+        with self._failing(what), self.file.unpacked() as raw, pacsv.open_csv(raw, *options) as reader:
+            yield reader
+
+    @contextmanager
+    def _failing(self, what: str = "is not") -> Iterator[None]:
+        """Have what Arrow raises become an error that names the file."""
         try:
-            with self.file.whole() as raw:
-                return pacsv.read_csv(raw, dialect.reading, dialect.parsing, conversion)
+            yield
         except UnicodeError:
-            raise DataError(f"{self}: is not {self._encoding} text; {self._other_encoding}") from None
+            raise DataError(f"{self}: {what} {self._encoding} text; {self._other_encoding}") from None
         except (pa.ArrowException, OSError) as failure:
             raise self._unreadable(failure) from None
 
@@ -173,22 +256,25 @@ class CsvFile(FileSource):
 
     @property
     def _encoding(self) -> str:
-        return self.dialect.encoding.upper()
+        return self.detected.dialect.encoding.upper()
 
     @property
     def _other_encoding(self) -> str:
         """The encoding to try, by the first bytes that are not of the one in use."""
         if self.given.encoding is not None:
             return "leave encoding out, or write the one in which the file was saved"
-        try:
-            self.file.head(HEAD).decode("windows-1252")
-            likely = "windows-1252"
-        except (UnicodeDecodeError, pa.ArrowException, OSError):
-            likely = "latin-1"
+        likely = "windows-1252" if self._is("windows-1252") else "latin-1"
         return f'write encoding = "{likely}" in the table\'s settings, if it was saved so in Western Europe'
 
-    def _check_quotes(self) -> None:
-        """Raise `DataError` for a quote that is never closed: the rows behind it would be one cell."""
+    def _is(self, encoding: str) -> bool:
+        """True if all of the file is text in an encoding."""
+        with decoding(self.file, "CSV"), self.file.text(encoding) as text:
+            return not any("\ufffd" in part for part in iter(partial(text.read, _PART), ""))
+
+    def _check_survey(self) -> None:
+        """Raise `DataError` for a byte of value 0, and for a quote that is never closed, so that rows were one cell."""
+        if (line := self._survey.nul) is not None:
+            raise DataError(f"{self}: line {line}: a byte of value 0 is no text: {NUL.remedy}")
         if (line := self._survey.open_quote) is not None:
             raise DataError(
                 f"{self}: line {line}: no quote at the end of a cell closes the one that opens there "
@@ -199,12 +285,13 @@ class CsvFile(FileSource):
     @cached_property
     def _survey(self) -> Survey:
         """The content that Arrow's reader would not tell of, by one pass over the file."""
+        dialect = self.detected.dialect
         with decoding(self.file, "CSV"):
             try:
-                with self.file.text(self.dialect.encoding) as text:
-                    return survey(text, self.dialect.delimiter, self.dialect.quote, BLOCK)
+                with self.file.text(dialect.encoding) as text:
+                    return survey(text, dialect.delimiter, dialect.quote, BLOCK)
             except UnicodeError:  # of which Arrow's reader tells
-                return Survey(None, hexadecimal=False)
+                return Survey()
 
     def _unreadable(self, failure: Exception) -> DataError:
         """The error for a file that Arrow cannot read, without any of its content."""
@@ -225,18 +312,25 @@ class CsvFile(FileSource):
         line, cells = next(((line, len(cells)) for line, cells in rows if len(cells) != expected), (0, 0))
         if not line:
             return None
-        head = self.file.head(HEAD)
-        other = detect(head, replace(self.given, delimiter=None), whole=len(head) < HEAD).dialect.delimiter
-        remedy = "" if other == self.dialect.delimiter else f"; write delimiter = {json.dumps(other)} in its settings"
+        others = (CsvFile(self.file, replace(self.given, delimiter=delimiter)) for delimiter in DELIMITERS)
+        other = next((other for other in others if other._even()), self).detected.dialect.delimiter
+        own = self.detected.dialect.delimiter
+        remedy = "" if other == own else f"; write delimiter = {json.dumps(other)} in its settings"
         return DataError(f"{self}: line {line}: {expected} cells expected, {cells} found{remedy}")
+
+    def _even(self) -> bool:
+        """True if all rows have one number of cells, several."""
+        widths = {len(cells) for _, cells in self._rows()}
+        return len(widths) == 1 and max(widths) > 1
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """The line where each row ends, from 1, and its cells, as far as the file can be read."""
+        dialect = self.detected.dialect
         try:
-            with self.file.text(self.dialect.encoding) as text:
-                reader = self.dialect.rows(text)
+            with self.file.text(dialect.encoding) as text:
+                reader = dialect.rows(text)
                 for cells in reader:
-                    if cells and reader.line_num > self.dialect.skip:  # Arrow skips empty lines too
+                    if cells and reader.line_num > dialect.skip:  # Arrow skips empty lines too
                         yield reader.line_num, cells
         except (csv.Error, pa.ArrowException, OSError, DataError):
             return
@@ -252,10 +346,14 @@ _LINE = re.compile("\r\n|\r|\n")
 
 
 class Survey(NamedTuple):
-    """`open_quote`: the line, from 1, of the first quote that nothing closes. `hexadecimal`: 0x or 0X is somewhere."""
+    """`open_quote`: the line, from 1, of the first quote that nothing closes. `hexadecimal`: 0x or 0X is somewhere.
 
-    open_quote: int | None
-    hexadecimal: bool
+    `nul`: the line of the first character of value 0, behind which nothing was looked at.
+    """
+
+    open_quote: int | None = None
+    hexadecimal: bool = False
+    nul: int | None = None
 
 
 def survey(text: IO[str], delimiter: str, quote: str, longest: int) -> Survey:
@@ -271,6 +369,8 @@ def survey(text: IO[str], delimiter: str, quote: str, longest: int) -> Survey:
         while part[-1] in (quote, "0") and (more := text.read(1)):  # it may be the first of two characters
             part += more
         hexadecimal = hexadecimal or "0x" in part or "0X" in part
+        if (place := part.find("\0")) >= 0:
+            return Survey(nul=line + _lines(held[0], held[1:] + part[:place]))
         if len(held) == 1 and not (quote and quote in part):
             line += _lines(held, part)
             held = part[-1]

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from treetap.errors import DataError
 from treetap.tables.categories import Category, Seen, encoded
+from treetap.tables.numbers import are_booleans, is_text
 from treetap.tables.opening import plain_batches
 from treetap.tables.source import BATCH_ROWS, RowsOf, Source
 from treetap.usage import half_of_memory
@@ -194,11 +195,15 @@ class Streamed(Features):
         place_of = np.full(self._total, -1, dtype=np.int64)
         place_of[rows] = np.arange(len(rows))
         self._check_stamp()
-        read = 0
+        read, booleans = 0, dict[str, bool]()
         for first, cells in plain_batches(self._source, wanted) if wanted else ():
             count = len(cells[wanted[0]])
             if first + count > self._total:
                 raise self._changed()
+            for name, column in cells.items():
+                texts = column.unique().to_pylist() if is_text(column.type) and name not in self._categories else []
+                if any(texts) and booleans.setdefault(name, are_booleans(texts)) != are_booleans(texts):
+                    raise DataError(f"{self._source}: column {name!r} holds numbers in some rows, and true and false")
             origin = RowsOf(self._source, range(first, first + count))
             made = encoded(origin, cells, count, None, self._categories, self._missing)
             values = made.values

@@ -148,10 +148,14 @@ _TEXT: tuple[tuple[re.Pattern[bytes], Content], ...] = (
 )
 
 
+_LINES = re.compile(rb"[\t -~]*\r?\n[\t\r\n -~]*")
+
+
 def content_of(head: bytes) -> Content | None:
     """The kind of a file by its first bytes; None where they may be text of a table."""
+    printed = _LINES.fullmatch(head)  # a header may begin with ORC
     for magic, content in _MAGIC:
-        if head.startswith(magic):
+        if head.startswith(magic) and not printed:
             return content
     if head.startswith(b"PK\x03\x04"):
         office = _OFFICE.search(head) is not None
@@ -161,6 +165,11 @@ def content_of(head: bytes) -> Content | None:
         if pattern.match(start):
             return content
     return _nul(head)
+
+
+#: Text that is damaged, or padded by what wrote it.
+NUL = Content("text with a byte of value 0", "remove it, as tr -d '\\0' does")
+_CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def _nul(head: bytes) -> Content | None:
@@ -174,7 +183,10 @@ def _nul(head: bytes) -> Content | None:
     for name, zeros in places:
         if len(head) > 3 and zeros(head).count(0) > 0.6 * len(zeros(head)):
             return Content(f"text in {name.upper()}", f'write encoding = "{name}"')
-    return Content("binary data", _CORRECT)
+    if _CONTROL.search(head) or 4 * head.count(0) > len(head):
+        return Content("binary data", _CORRECT)
+    line = head[: head.index(0)].count(b"\n") + 1
+    return NUL._replace(what=f"{NUL.what} in line {line}")
 
 
 #: Ending of a compressed file's name → Arrow's name of the codec.

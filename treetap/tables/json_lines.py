@@ -1,18 +1,27 @@
-"""JSON lines: one object a line, whose keys are the columns; numbers are read as `float` reads them."""
+"""JSON lines: one object a line, whose keys are the columns.
+
+Numbers are read as `float` reads them, whole ones of ids and of named categories as they are written.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pajson
 
 from treetap.errors import DataError
 from treetap.tables.csv_dialect import BLOCK
 from treetap.tables.dates import is_date
 from treetap.tables.files import FileSource, decoding
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class JsonLines(FileSource):
@@ -24,18 +33,23 @@ class JsonLines(FileSource):
             return [(field.name, field.type) for field in self._table().schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        del text  # a cell has its type
         with decoding(self, "JSON lines", self._fault):
-            return self._table().select(wanted)
+            table = self._table().select(wanted)
+            if large := [name for name in wanted if name in text and _beyond_64_bits(table.column(name))]:
+                with suppress(pa.ArrowInvalid):  # raised for fractions
+                    return self._table(large).select(wanted)
+            return table
 
     def row_name(self, index: int) -> str:
         return next((f"line {line}" for row, (line, _) in enumerate(self._lines()) if row == index), f"row {index + 1}")
 
-    def _table(self) -> pa.Table:
+    def _table(self, large: Collection[str] = ()) -> pa.Table:
+        """All columns, the `large` ones of whole numbers."""
         table = self._parse(None)
-        dates = {field.name: pa.string() for field in table.schema if is_date(field.type)}
         # Arrow takes text that looks like a time for one: ids and texts stay as they are written
-        return self._parse(pa.schema(dates)).select(table.column_names) if dates else table
+        kinds = {field.name: pa.string() for field in table.schema if is_date(field.type)}
+        kinds |= dict.fromkeys(large, pa.decimal128(38, 0))
+        return self._parse(pa.schema(kinds)).select(table.column_names) if kinds else table
 
     def _parse(self, schema: pa.Schema | None) -> pa.Table:
         with self.file.whole() as raw:
@@ -47,27 +61,9 @@ class JsonLines(FileSource):
         """The error for the first line that cannot be read with those before it."""
         kinds: dict[str, str] = {}
         for line, content in self._lines():
-            if len(content) > BLOCK:
-                return DataError(f"{self}: line {line} is longer than {BLOCK >> 20} MiB")
-            try:
-                cells = json.loads(content, object_pairs_hook=list)
-            except (ValueError, RecursionError):
-                return DataError(f"{self}: line {line} is no JSON; each line is one object, as json.dumps writes it")
-            # pairs of an object and an array of pairs are alike by now
-            if not content.lstrip().startswith("{"):
-                return DataError(f"{self}: line {line} is no object; each line is one, with the columns as its keys")
-            names = [name for name, _ in cells]
-            if len(set(names)) < len(names):
-                twice = next(name for name in names if names.count(name) > 1)
-                return DataError(f"{self}: line {line} has key {twice!r} twice")
-            for name, value in cells:
-                kind = _kind(value)
-                if kind and kinds.setdefault(name, kind) != kind:
-                    return DataError(
-                        f"{self}: line {line}, column {name!r}: the cell is {kind}, and {kinds[name]} in the lines "
-                        "before it: write one kind"
-                    )
-        return DataError(f"{self}: is not readable JSON lines: it is empty, or a number is beyond double precision")
+            if fault := _line_fault(content, kinds):
+                return DataError(f"{self}: line {line}{fault}")
+        return DataError(f"{self}: is not readable JSON lines: it is empty, or not UTF-8 text")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         """Number, from 1, and content of each line that is not empty, as far as the file can be read."""
@@ -78,6 +74,39 @@ class JsonLines(FileSource):
                         yield number, content
         except (pa.ArrowException, OSError, DataError):
             return
+
+
+def _beyond_64_bits(column: pa.ChunkedArray) -> bool:
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.greater_equal(pc.abs(column), 2.0**63)).as_py())
+
+
+def _line_fault(content: str, kinds: dict[str, str]) -> str:
+    """The fault of a line, empty without one. `kinds`: those of the columns in the lines before it, and then in it."""
+    if len(content) > BLOCK:
+        return f" is longer than {BLOCK >> 20} MiB"
+    try:
+        cells = json.loads(content, object_pairs_hook=list)
+    except (ValueError, RecursionError):
+        return " is no JSON; each line is one object, as json.dumps writes it"
+    # pairs of an object and an array of pairs are alike by now
+    if not content.lstrip().startswith("{"):
+        return " is no object; each line is one, with the columns as its keys"
+    names = [name for name, _ in cells]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        return f" has key {twice!r} twice"
+    faults = ((name, _cell_fault(name, value, kinds)) for name, value in cells)
+    return next((f", column {name!r}: {fault}" for name, fault in faults if fault), "")
+
+
+def _cell_fault(name: str, value: Any, kinds: dict[str, str]) -> str:
+    if isinstance(value, int | float) and abs(value) > sys.float_info.max:
+        return "the number is beyond double precision"
+    if _SURROGATE.search(f"{name}{value if isinstance(value, str) else ''}"):
+        return "half of a pair of surrogates, such as \\ud800 alone, is no character: remove it"
+    kind = _kind(value)
+    if kind and kinds.setdefault(name, kind) != kind:
+        return f"the cell is {kind}, and {kinds[name]} in the lines before it: write one kind"
+    return ""
 
 
 def _kind(value: Any) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
 
 #: Decimal mark and separator of thousands; empty where there is none.
 Style = tuple[str, str]
@@ -45,53 +48,69 @@ def style_keys(style: Style) -> str:
 def styles_of(cells: Iterable[str | None], besides: Style) -> list[Style]:
     """The ways of writing, other than one, by which all cells with digits are numbers: the simplest of a reading."""
     held = [cell.strip() for cell in cells if cell is not None and _DIGITS.search(cell)]
-    return [style for style in _readings(held) if style != besides]
+    return [style for style in readings(held) if style != besides]
 
 
-def decided_style(rows: Sequence[Sequence[str]], decimal: str | None, thousands: str | None) -> Style:
-    """Decimal mark and thousands, as far as they are given or unmistakable; else those of plain numbers."""
+def number_columns(columns: Mapping[int, Collection[str]]) -> dict[int, tuple[list[str], list[Style]]]:
+    """Place of a column → its cells with digits, and the ways in which they are numbers; only columns that have one.
+
+    A cell may stand for all of its outline.
+    """
+    held = {place: [cell.strip() for cell in cells if _DIGITS.search(cell)] for place, cells in columns.items()}
+    return {place: (cells, styles) for place, cells in held.items() if (styles := readings(cells))}
+
+
+def decided_style(
+    columns: Mapping[int, tuple[list[str], list[Style]]], decimal: str | None, thousands: str | None
+) -> tuple[Style, bool]:
+    """Decimal mark and thousands, as far as they are given or unmistakable, else those of plain numbers.
+
+    And whether they are unmistakable: some columns have that reading alone, and all others have it too.
+    """
     plain = decimal or ".", thousands or ""
-    columns = _number_columns(rows).values()
-    decided = [(cells, styles[0]) for cells, styles in columns if len(styles) == 1 and styles[0] != PLAIN]
+    decided = [(cells, styles[0]) for cells, styles in columns.values() if len(styles) == 1]
     # a file has one style: columns with one reading decide for those with several, unless they contradict each other
     separators = {style[1] for _, style in decided} - {""}
     marks = {style[0] for cells, style in decided if any(style[0] in cell for cell in cells)}
-    if len(separators) > 1 or len(marks) > 1 or not decided:
-        return plain
-    separator = thousands or next(iter(separators), "")
+    if len(separators) > 1 or len(marks) > 1 or not separators | marks:
+        return plain, False
+    separator = next(iter(separators), "") if thousands is None else thousands
     mark = decimal or next(iter(marks), "," if separator == "." else ".")
-    fits = mark != separator and all(_all_numbers(cells, (mark, separator)) for cells, _ in columns)
-    return (mark, separator) if fits else plain
+    style = mark, separator
+    fits = mark != separator and all(all_numbers(cells, style) for cells, _ in columns.values())
+    return (style, True) if fits or style == PLAIN else (plain, False)
 
 
-def undecided_columns(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Places of columns whose points may be decimal points or separate thousands, where no other column shows which."""
-    columns = _number_columns(rows)
-    shown = any(styles == [PLAIN] and any("." in cell for cell in cells) for cells, styles in columns.values())
-    return [] if shown else [place for place, (_, styles) in columns.items() if len(styles) > 1 and PLAIN in styles]
+def outlines(cells: pa.BinaryArray) -> set[str]:
+    """The outlines of cells (n,) with digits: each digit is 0, but a first one that is not 0 is 1.
+
+    A style reads a cell if it reads its outline, and two readings that differ in one differ in the other.
+    """
+    _, ends, content = cells.buffers()
+    bounds = np.frombuffer(ends, np.int32)[cells.offset : cells.offset + len(cells) + 1]
+    raw = np.frombuffer(content or b"", np.uint8)[: bounds[-1]]
+    digit = (raw >= ord("0")) & (raw <= ord("9"))
+    first = digit & ~np.concatenate([[False], digit[:-1]])
+    starts = bounds[:-1][bounds[:-1] < len(raw)]
+    first[starts] = digit[starts]
+    drawn = np.where(digit, ord("0") + (first & (raw != ord("0"))), raw).astype(np.uint8)
+    same = pa.Array.from_buffers(pa.binary(), len(cells), [None, pa.py_buffer(bounds), pa.py_buffer(drawn)])
+    texts = (text.decode("utf-8", "replace").strip() for text in same.unique().to_pylist())
+    return set(filter(_DIGITS.search, texts))
 
 
-def _number_columns(rows: Sequence[Sequence[str]]) -> dict[int, tuple[list[str], list[Style]]]:
-    """Place of a column → its cells with digits, and the ways in which they are numbers; only columns that have one."""
-    columns = {}
-    for place, column in enumerate(zip(*rows, strict=False)):
-        cells = [cell.strip() for cell in column if _DIGITS.search(cell)]
-        if styles := _readings(cells):
-            columns[place] = cells, styles
-    return columns
-
-
-def _readings(cells: Sequence[str]) -> list[Style]:
+def readings(cells: Collection[str]) -> list[Style]:
     """For each way to read all the cells as numbers the simplest way of writing that means it; none without a cell."""
     held = set("".join(cells))
-    readings: dict[tuple[float, ...], Style] = {}
+    found: dict[tuple[float, ...], Style] = {}
     for style in _STYLES if cells else []:
-        if (not style[1] or style[1] in held) and _all_numbers(cells, style):
-            readings.setdefault(tuple(value_of(cell, style) for cell in cells), style)
-    return list(readings.values())
+        if (not style[1] or style[1] in held) and all_numbers(cells, style):
+            found.setdefault(tuple(value_of(cell, style) for cell in cells), style)
+    return list(found.values())
 
 
-def _all_numbers(cells: Iterable[str], style: Style) -> bool:
+def all_numbers(cells: Iterable[str], style: Style) -> bool:
+    """True if all cells are numbers of a style."""
     pattern = re.compile(pattern_of(style))
     return all(pattern.fullmatch(cell) for cell in cells)
 

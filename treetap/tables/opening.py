@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,11 +21,10 @@ from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.cells import plain_column
 from treetap.tables.csv_file import CsvFile
 from treetap.tables.files import HEAD, MOST_FILES, NAMES, SUFFIXES, TableFile, content_of, missing, of_table
-from treetap.tables.number_styles import PLAIN
 from treetap.tables.numbers import is_text
 from treetap.tables.parquet import ParquetFile
 from treetap.tables.record_ids import is_id
-from treetap.tables.several import SeveralFiles
+from treetap.tables.several import SeveralFiles, name_in_partitions, partitions_of
 from treetap.tables.source import RowsOf, Source
 from treetap.tables.source_keys import Given, SourceKeys, fixed_part
 
@@ -48,9 +48,9 @@ def read_here(keys: SourceKeys) -> Source:
 
         return Query(keys)
     files = [file for place in keys.places for file in _files(keys, place)]
-    if len(files) == 1:
-        return file_source(files[0][1], keys.format, keys.dialect)
     names = [name for name, _ in files]
+    if len(files) == 1 and not partitions_of(names[0]):
+        return file_source(files[0][1], keys.format, keys.dialect)
     if len(set(names)) < len(names):  # of several folders
         names = [str(file) for _, file in files]
     twice = [name for name, times in Counter(names).items() if times > 1]
@@ -60,7 +60,8 @@ def read_here(keys: SourceKeys) -> Source:
     kinds = {type(source): name for name, source in zip(names, sources, strict=True)}
     if len(kinds) > 1:
         raise DataError(f"{keys.title}: {' and '.join(kinds.values())} are of different formats: write one")
-    return SeveralFiles(keys.title, list(zip(names, _in_one_style(keys, sources), strict=True)))
+    _check_styles(keys, [source for source in sources if isinstance(source, CsvFile)])
+    return SeveralFiles(keys.title, list(zip(names, sources, strict=True)))
 
 
 def _files(keys: SourceKeys, place: Path | str) -> list[tuple[str, TableFile]]:
@@ -73,18 +74,16 @@ def _files(keys: SourceKeys, place: Path | str) -> list[tuple[str, TableFile]]:
     return stored_files(place, keys.endpoint_override, any_name)
 
 
-def _in_one_style(keys: SourceKeys, sources: list[Source]) -> list[Source]:
-    """Files of CSV with one way to write numbers: what is detected in one of them holds for all."""
-    files = [source for source in sources if isinstance(source, CsvFile)]
-    styles = {file.dialect.style: file for file in files}
-    others = [style for style in styles if style != PLAIN]
-    if len(others) > 1:
-        names = " and ".join(str(styles[style]) for style in others[:2])
-        raise DataError(f"{keys.title}: numbers are written differently in {names}: write decimal and thousands")
-    if len(styles) < 2:
-        return sources
-    decimal, thousands = others[0]
-    return [CsvFile(file.file, replace(file.given, decimal=decimal, thousands=thousands)) for file in files]
+def _check_styles(keys: SourceKeys, files: Sequence[CsvFile]) -> None:
+    """Raise `DataError` where two files write numbers in two ways: each is read as it is read alone."""
+    if len({file.style for file in files}) < 2:
+        return
+    ways = {(file.shown.mark, file.shown.separator): file for file in reversed(files)}
+    for one, other in combinations(reversed(ways.values()), 2):
+        if one.shown.contradicts(other.shown):
+            raise DataError(
+                f"{keys.title}: numbers are written differently in {one} and {other}: write them in one way"
+            )
 
 
 def file_source(file: TableFile, kind: str | None = None, given: Given | None = None) -> Source:
@@ -141,7 +140,7 @@ def local_files(path: Path, any_name: bool, allowed: Callable[[Path], Path] = Pa
         pattern = str(path.relative_to(base))
         paths, lacks = base.glob(pattern), "matches no file whose name ends with "
     else:
-        return [(path.name, TableFile.local(path, allowed))]
+        return [(name_in_partitions(path.as_posix()), TableFile.local(path, allowed))]
     kept = sorted(file for file in paths if of_table(file.relative_to(base).as_posix(), any_name) and file.is_file())
     if not kept:
         raise DataError(f"{path}: {lacks}{', '.join(SUFFIXES)}")

@@ -7,19 +7,21 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, takewhile
+from urllib.parse import unquote
 
 import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.tables.cells import cast, common_type, plain_column, plain_type
 from treetap.tables.dates import is_date
-from treetap.tables.number_styles import Style
+from treetap.tables.number_styles import PLAIN, Style
 from treetap.tables.numbers import is_number, is_text, kind_name
 from treetap.tables.source import RowsOf, Source, Trouble, within_memory
 
-#: A folder that stands for a column's value, as in `year=2024/part-0.parquet`.
+#: A folder that stands for a column's value, as in `year=2024/part-0.parquet`, and the one of a missing value.
 _PARTITION = re.compile(r"([^/=]+)=([^/]*)/")
+_MISSING = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE = re.compile("0|-?[1-9][0-9]{0,17}")
 Columns = dict[str, pa.ChunkedArray]
 
@@ -40,7 +42,7 @@ class SeveralFiles(Source):
         self.typed = all(source.typed for _, source in parts)
         self.streams = all(source.streams for _, source in parts)
         self._ends: list[int] = []  # rows up to the end of each file, once they are read
-        folders = [dict(_PARTITION.findall(name)) for name, _ in parts]
+        folders = [partitions_of(name) for name, _ in parts]
         for (other, _), values in zip(parts, folders, strict=True):
             if list(values) != list(folders[0]):
                 raise DataError(
@@ -53,11 +55,18 @@ class SeveralFiles(Source):
         return self._name
 
     @property
+    def file_ends(self) -> list[int]:
+        return self._ends
+
+    @property
     def says(self) -> list[str]:
         return [sentence for _, source in self._parts for sentence in source.says]
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """Raise `DataError` if a file has other columns, or columns of another kind, than the first one."""
+        """Raise `DataError` if a file has other columns, or columns of another kind, than the first one.
+
+        A column that one file calls categories is one of categories.
+        """
         (first, source), *others = self._parts
         known = source.fields()
         kinds = dict(known)
@@ -72,10 +81,12 @@ class SeveralFiles(Source):
                         f"{self}: column {column!r} holds {kind_name(there[column])} in {name}, and "
                         f"{kind_name(kinds[column])} in {first}: write one type"
                     )
+            kinds |= {column: kind for column, kind in there.items() if pa.types.is_dictionary(kind)}
         for column in self._folders:
             if column in kinds:
                 raise DataError(f"{self}: column {column!r} is in {first} and in the name of a folder: rename one")
-        return [*known, *((name, values.type) for name, values in self._folders.items())]
+        own = [(name, kinds[name]) for name, _ in known]
+        return [*own, *((name, values.type) for name, values in self._folders.items())]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
         own = [name for name in wanted if name not in self._folders]
@@ -142,8 +153,8 @@ class SeveralFiles(Source):
 
     @property
     def style(self) -> Style:
-        """Files of text have one way to write numbers (`treetap.tables.opening`)."""
-        return self._parts[0][1].style
+        """Files of text have one way to write numbers (`treetap.tables.opening`), which some may not show."""
+        return max((source.style for _, source in self._parts), key=lambda style: (style[1] != "", style != PLAIN))
 
     def remedy(self, trouble: Trouble, content: Sequence[str | None]) -> str:
         asked = self._parts if trouble == "maybe numbers" else self._parts[:1]
@@ -182,10 +193,26 @@ class SeveralFiles(Source):
         return within_memory(self, (source.read(wanted, text) for _, source in self._parts))
 
 
-def _values(texts: list[str]) -> pa.Array:
+def name_in_partitions(path: str) -> str:
+    """The name of a file, behind those of the folders around it that stand for columns."""
+    *folders, name = path.split("/")
+    inside = takewhile(lambda folder: _PARTITION.fullmatch(f"{folder}/"), reversed(folders))
+    return "/".join([*reversed(list(inside)), name])
+
+
+def partitions_of(name: str) -> dict[str, str | None]:
+    """Column → value, None where it is missing, in the names of a file's folders, whose special characters may be
+    written as %2F.
+    """
+    named = _PARTITION.findall(name)
+    return {unquote(column): None if value in ("", _MISSING) else unquote(value) for column, value in named}
+
+
+def _values(texts: list[str | None]) -> pa.Array:
     """A column's values in the names of folders, one for each file."""
-    whole = all(_WHOLE.fullmatch(text) for text in texts)
-    return pa.array([int(text) if whole else text for text in texts], pa.int64() if whole else pa.string())
+    if all(text is None or _WHOLE.fullmatch(text) for text in texts):
+        return pa.array([text and int(text) for text in texts], pa.int64())
+    return pa.array(texts, pa.string())
 
 
 def _agree(one: pa.DataType, other: pa.DataType) -> bool:

@@ -52,6 +52,11 @@ class Source(ABC):
         return PLAIN
 
     @property
+    def file_ends(self) -> list[int]:
+        """Of several files that have been read the rows up to the end of each; of another source none."""
+        return []
+
+    @property
     def says(self) -> list[str]:
         """Detections that replace configuration, each a sentence with the key that would say the same."""
         return []
@@ -136,6 +141,11 @@ class RowsOf:
 
     def __str__(self) -> str:
         return str(self._source)
+
+    @property
+    def file_ends(self) -> list[int]:
+        """The same among these, which are in their order."""
+        return np.searchsorted(self._rows, self._source.file_ends).tolist()
 
     def row_name(self, index: int) -> str:
         """The place of a row, counted from 0 among these, for the operator."""

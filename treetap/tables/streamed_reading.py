@@ -130,9 +130,10 @@ def _decided_by_cells(
     chosen, kind = encoding_of(config.encode, name), kinds[name]
     if is_date(kind):
         return False
-    if is_text(kind) or (chosen == AUTO and name in declared):
+    if is_text(kind):
         return True
-    return chosen != DAYS and is_encoded_by_name(config.encode, name) and may_be_numbers(kind)
+    by_name = chosen != DAYS and is_encoded_by_name(config.encode, name)
+    return may_be_numbers(kind) and (by_name or (chosen == AUTO and name in declared))
 
 
 #: Cells that are put together at once, beside those that are known.

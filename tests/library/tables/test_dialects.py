@@ -19,7 +19,9 @@ from pydantic import ValidationError
 
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
-from treetap.tables.csv_dialect import Dialect, detect
+from treetap.tables.csv_dialect import Dialect
+from treetap.tables.csv_file import CsvFile
+from treetap.tables.files import TableFile
 from treetap.tables.label_columns import cells_of
 from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
@@ -241,11 +243,12 @@ def test_codes_with_a_comma_are_categories_if_the_table_says_so(tmp_path: Path) 
         ("sep=,\r\nid,a\r\n1,2\r\n", Dialect(skip=1), 1),
     ],
 )
-def test_what_is_detected(text: str, found: Dialect, said: int) -> None:
+def test_what_is_detected(text: str, found: Dialect, said: int, tmp_path: Path) -> None:
     """The comma stays where it can be the delimiter, plain numbers where they can be; the rest is said."""
-    detected = detect(text.encode(), Given(), whole=True)
-    assert detected.dialect == found
-    assert len(detected.says) == said
+    (tmp_path / "t.csv").write_bytes(text.encode())
+    file = CsvFile(TableFile.local(tmp_path / "t.csv"), Given())
+    assert file.dialect == found
+    assert len(file.says) == said
 
 
 def test_what_is_detected_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -360,7 +363,8 @@ def test_numbers_are_the_nearest_doubles(written: Written, odd: str, tmp_path: P
     assert [found[str(k)] for k in range(len(texts))] == list(map(float, texts))
 
 
-def test_rows_longer_than_the_header_in_a_delimiter_that_is_given() -> None:
-    """Their columns have no name, and are in no doubt."""
-    detected = detect(b"id\n1;2.345\n", Given(delimiter=";"), whole=True)
-    assert detected.undecided == ()
+def test_rows_longer_than_the_header_in_a_delimiter_that_is_given(tmp_path: Path) -> None:
+    """Their columns have no name."""
+    (tmp_path / "t.csv").write_text("id\n1;2.345\n")
+    with pytest.raises(DataError, match="line 2: 1 cells expected, 2 found"):
+        read(tmp_path / "t.csv", {}, {"delimiter": ";"})

@@ -60,8 +60,8 @@ def test_a_cell_is_named_by_its_file(tmp_path: Path) -> None:
 
 
 def test_files_of_csv(tmp_path: Path) -> None:
-    """Each in its own delimiter; numbers in one way, which one file shows; text in one file is text in all."""
-    (tmp_path / "a.csv").write_text("id;x;c\n1;1.234;5\n")
+    """Each in its own delimiter, read as it is alone; text in one file is text in all."""
+    (tmp_path / "a.csv").write_text("id,x,c\n1,1234,5\n")
     (tmp_path / "b.csv").write_text("id;x;c\n2;1.234,5;u\n3;x;7,0\n")
     with pytest.raises(DataError, match=r"b\.csv, line 3, column 'x': the cell is not a number"):
         read(tmp_path)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.categories import as_written
 from treetap.tables.date_formats import ISO
 from treetap.tables.dates import is_date, timestamps
 from treetap.tables.number_styles import number
@@ -55,8 +56,9 @@ def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray, date_format: 
     Raises:
         DataError: a cell is missing or no time, by its place, or the column has another type.
     """
-    if is_date(column.type) or (is_text(column.type) and not _is_number(origin, column[0].as_py())):
-        moments = timestamps(origin, name, column, date_format)
+    plain = is_text(column.type) and _is_number(origin, column[0].as_py())
+    if date_format != ISO or is_date(column.type) or (is_text(column.type) and not plain):
+        moments = timestamps(origin, name, as_written(origin, name, column, None, date_format), date_format)
         absent, values = moments.is_null().to_numpy(), moments.cast(pa.int64()).fill_null(0).to_numpy()
     elif pa.types.is_integer(column.type):  # exact, as large ones are not in double precision
         absent, values = column.is_null().to_numpy(), column.fill_null(0).to_numpy()

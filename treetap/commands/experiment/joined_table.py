@@ -29,7 +29,7 @@ from treetap.errors import ConfigError, DataError
 from treetap.names import did_you_mean
 from treetap.protocols.registry import training
 from treetap.tables.binned import directions_of, refuse_cuts, refuse_tensors
-from treetap.tables.categories import encoded, without_missing
+from treetap.tables.categories import as_written, encoded
 from treetap.tables.cells import plain_column
 from treetap.tables.config import AUTO, CONSTRAINTS, TableConfig, encoded_by_name, with_taken
 from treetap.tables.date_formats import ISO
@@ -90,9 +90,9 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     kept = [name for name in names if name not in left and (name != data.time or name in claimed)]
     own_ids = [] if data.id is None else [data.id]
     by_name = {*experiment.encoded_by_name, *data.dated_by_name}
-    as_written = [*own_ids, *(name for name in kept if name in by_name)]
+    texts = [*own_ids, *(name for name in kept if name in by_name)]
     times = [data.time] if data.time is not None and data.time not in kept else []
-    table = read_columns(source, [*own_ids, *kept, *times], as_written, own_ids)
+    table = read_columns(source, [*own_ids, *kept, *times], texts, own_ids)
     configs = _configs(experiment, kept)
     used = {data.label, *(name for config in configs for name in config.columns)}
     columns = {name: _column(source, name, table.column(name), plain=name in used) for name in kept}
@@ -109,8 +109,10 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
         for name in read.sources:
             dated[name] = dated.get(name, True) and name in read.categories and read.categories[name].of_dates
     for name in (name for name, everywhere in dated.items() if everywhere):  # they are written as times
-        present = without_missing(source, name, columns[name], job.params().missing)
-        columns[name] = timestamps(source, name, present, settled.date_formats.get(name, ISO))
+        form = settled.date_formats.get(name, ISO)
+        columns[name] = timestamps(
+            source, name, as_written(source, name, columns[name], job.params().missing, form), form
+        )
     check_positive(experiment, source, read_labels(labelled, data.label, job.params().objective).classes)
     in_order = np.argsort(labelled.rows)
     if data.weight is not None and labelled.weights is not None:
