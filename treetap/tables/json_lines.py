@@ -12,11 +12,20 @@ import pyarrow.json as pajson
 from treetap.errors import DataError
 from treetap.tables.csv_dialect import BLOCK
 from treetap.tables.dates import is_date
-from treetap.tables.files import FileSource, decoding
+from treetap.tables.files import FileSource, TableFile, decoding
+from treetap.tables.source_keys import SourceKeys
 
 
 class JsonLines(FileSource):
-    """A file of objects; an absent key is a missing cell. Numbers, text and booleans have types, dates are text."""
+    """A file of objects; an absent key is a missing cell. Numbers, text and booleans have types, dates are text.
+
+    A column of features that has texts among numbers which the table's settings call missing is text.
+    """
+
+    def __init__(self, file: TableFile, keys: SourceKeys | None = None) -> None:
+        super().__init__(file)
+        self._texts = {cell for cell in keys.missing if isinstance(cell, str)} if keys is not None else set[str]()
+        self._spared = frozenset(() if keys is None else keys.spared)
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The keys of all lines, in the order in which they come."""
@@ -38,10 +47,19 @@ class JsonLines(FileSource):
         return self._parse(pa.schema(dates)).select(table.column_names) if dates else table
 
     def _parse(self, schema: pa.Schema | None) -> pa.Table:
-        with self.file.whole() as raw:
+        with self._as_text() if self._texts else self.file.whole() as raw:
             return pajson.read_json(
                 raw, pajson.ReadOptions(block_size=BLOCK), pajson.ParseOptions(explicit_schema=schema)
             )
+
+    def _as_text(self) -> pa.BufferReader:
+        """The content with numbers as text, as they are written, in columns that have one of the texts."""
+        with self.file.whole() as raw:
+            lines, found = raw.read().splitlines(keepends=True), set[str]()
+        for line in lines:
+            texts = {name: cell for name, cell in _cells(line).items() if type(cell) is str}
+            found |= {name for name, cell in texts.items() if cell.strip() in self._texts}
+        return pa.BufferReader(b"".join(_with_texts(line, found - self._spared) for line in lines))
 
     def _fault(self) -> DataError:
         """The error for the first line that cannot be read with those before it."""
@@ -65,7 +83,7 @@ class JsonLines(FileSource):
                 if kind and kinds.setdefault(name, kind) != kind:
                     return DataError(
                         f"{self}: line {line}, column {name!r}: the cell is {kind}, and {kinds[name]} in the lines "
-                        "before it: write one kind"
+                        "before it: write one kind, or list in missing a text that means a missing value"
                     )
         return DataError(f"{self}: is not readable JSON lines: it is empty, or a number is beyond double precision")
 
@@ -78,6 +96,34 @@ class JsonLines(FileSource):
                         yield number, content
         except (pa.ArrowException, OSError, DataError):
             return
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object, by its keys in their order."""
+
+
+class _Written(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+def _cells(line: bytes) -> dict[str, Any]:
+    """The cells of a line; none of one that is no object, or has a key twice, of which Arrow's reader tells."""
+    try:
+        pairs = json.loads(line, object_pairs_hook=_Pairs, parse_int=_Written, parse_float=_Written)
+    except (ValueError, RecursionError):
+        return {}
+    return dict(pairs) if isinstance(pairs, _Pairs) and len(dict(pairs)) == len(pairs) else {}
+
+
+def _with_texts(line: bytes, names: Collection[str]) -> bytes:
+    """A line in which the numbers and booleans of these columns are text."""
+    cells = {name: cell for name, cell in _cells(line).items() if name in names and isinstance(cell, _Written | bool)}
+    if not cells:
+        return line
+    texts = {name: json.dumps(cell) if isinstance(cell, bool) else str(cell) for name, cell in cells.items()}
+    return json.dumps(json.loads(line) | texts).encode() + b"\n"
 
 
 def _kind(value: Any) -> str:

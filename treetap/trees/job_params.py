@@ -90,6 +90,11 @@ class JobParams(ABC):
         """True if the model carries noise that no centralised model repeats."""
         return False
 
+    @property
+    def splits_categories(self) -> bool:
+        """True for trees that split columns by sets of their categories: by it alone `AUTO` takes such encodings."""
+        return False
+
     def norms_batches(self, party: str) -> bool:
         """True if a party's part of a network normalises over the records of a batch."""
         del party

@@ -147,6 +147,19 @@ class Importance(Part):
         return self.weight * (1.0 if self.gain is None else self.gain)
 
 
+class Suspect(Part):
+    """A column that ranks the label by itself. `share`: of the model's gain; None where no party keeps gains.
+
+    `drop`: the columns that `[data]` would drop without this run's suspects.
+    """
+
+    party: str
+    column: str
+    auc: float
+    share: Figure
+    drop: list[str] = []
+
+
 class Prediction(Part):
     """A prediction of the held-out rows. `max_difference`: from the centralised scores; None: not comparable."""
 
@@ -191,6 +204,8 @@ class RunResult(Part):
     metrics: dict[str, Measures]
     gain: Gain | None = None
     left_out: list[str] = []
+    suspects: list[Suspect] = []
+    coded: list[str] = []
     evaluation: Evaluation
     stability: float | None = None
     history: list[Measures]
@@ -274,10 +289,11 @@ class Logged(Part):
 class Results(Part):
     """The document of an experiment. `folder`: of all its files, None if none is kept.
 
-    `headline`: together against alone in one line, None without a comparison.
+    `headline`: together against alone in one line, None without a comparison. `warnings`: about the data, sentences.
     """
 
     headline: str | None = None
+    warnings: list[str] = []
     runs: list[RunResult]
     summary: Summary
     folder: str | None
@@ -286,9 +302,12 @@ class Results(Part):
     @classmethod
     def of(cls, runs: Sequence[RunResult], folder: Path | None = None, mlflow: Logged | None = None) -> Results:
         """The document of these runs."""
+        from treetap.commands.experiment.data_check import warnings  # which reads results
+
         further: dict[str, Any] = {} if mlflow is None else {"mlflow": mlflow}
         return cls(
             headline=headline([run.gain for run in runs]),
+            warnings=warnings(runs),
             runs=list(runs),
             summary=summary(runs),
             folder=None if folder is None else str(folder),
