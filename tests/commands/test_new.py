@@ -90,7 +90,7 @@ def test_a_federation_is_read_as_it_is_written(tables: dict[str, Path], tmp_path
         assert len(table.ids) == N
     train = bank.tables["train"]
     assert (train.id, train.label, train.columns) == ("customer", "repaid", ["opened", "job", "income"])
-    assert train.encode == {"opened": "days", "job": "one-hot"}
+    assert train.encode == {"opened": "days", "job": "categorical"}
     assert (telco.tables["train"].label, telco.tables["train"].columns) == (None, ["bill"])
     assert "another text in each record" in _text(at / "telco" / "party.toml")
     coordinator = coordinator_config.read(at / "coordinator" / "coordinator.toml")
@@ -212,7 +212,8 @@ def test_names_of_any_letters_are_read_as_they_are(tmp_path: Path) -> None:
     table = config.tables["train"]
     assert (list(config.tables), config.serve, list(table.local())) == (["train"], None, [folder / "t.parquet"])
     assert table.columns == [*(name for name in odd if name != "\x1b[2J"), "n"]
-    assert table.encode == dict.fromkeys(table.columns[:-1], "one-hot")
+    assert table.encode == dict.fromkeys(table.columns[:-1], "categorical")
+    assert config.policy.category_partitions == (table.label is None)
     assert "\x1b" not in said + _text(folder / "bank" / "party.toml")
 
 

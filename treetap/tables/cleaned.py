@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 
 import numpy as np
@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.tables.cells import plain_column, plain_type
-from treetap.tables.number_styles import PLAIN, Style, number
+from treetap.tables.number_styles import Style, number
 from treetap.tables.numbers import doubles, is_number, is_text, sentinels
-from treetap.tables.record_ids import keys_in, repeated
+from treetap.tables.record_ids import in_sorted_order, keys_in, repeated_ids
 from treetap.tables.source import RowsOf, Source, Trouble
 from treetap.tables.source_keys import SourceKeys
 
@@ -108,12 +108,13 @@ class Cleaned(Source):
         table = self._source.read(names, names)
         columns = {name: plain_column(self._source, f"column {name!r}", table.column(name)) for name in names}
         place, ids = keys_in(self._source, columns)
-        _, order, same, said = repeated(self._source, place, ids)
-        if not said:
+        _, order, same = in_sorted_order(ids)
+        if not same.any():
             return None
         last = self._keys.duplicates == "last"
         kept = np.sort(order[np.append(~same, True) if last else np.append(True, ~same)])
-        return kept, f'{said}: duplicates = "{self._keys.duplicates}" leaves out {len(ids) - len(kept):,} rows'
+        said = repeated_ids(self._source, place, order, same)
+        return kept, f'{self}: {said}; duplicates = "{self._keys.duplicates}" leaves out {len(ids) - len(kept):,} rows'
 
     def _cleaned(self, table: pa.Table, first: int) -> tuple[pa.Table, dict[str, int]]:
         """Rows from number `first` on that are kept, and the cells of each column that became missing."""
@@ -145,12 +146,11 @@ class Cleaned(Source):
             return False
 
     def _of_numbers(self, column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-        values = [*self._numbers, *filter(None.__ne__, map(_as_number, self._texts))]
+        values = {*self._numbers, *_numbers_in(self._texts)}
         return np.isin(doubles(column), [it for value in values for it in sentinels(value, column.type)])
 
 
-def _as_number(text: str) -> float | None:
-    try:
-        return number(text, PLAIN)
-    except ValueError:
-        return None
+def _numbers_in(texts: Collection[str]) -> Iterator[float]:
+    for text in texts:
+        with suppress(ValueError):
+            yield number(text)

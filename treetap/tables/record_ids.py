@@ -30,7 +30,7 @@ _LENGTH_BYTES = 4
 #: Ids that are there more than once of which a message has two rows each.
 _SHOWN = 3
 #: What to do about them in a table.
-CHOICE = ': write duplicates = "first" or "last" in the table\'s settings, or give each record an id of its own'
+CHOICE = '; write duplicates = "first" or "last" in the table\'s settings, or give each record an id of its own'
 
 
 class Ids(Sequence[str]):
@@ -249,31 +249,33 @@ def _texts(path: Origin, place: str, column: pa.ChunkedArray) -> Ids:
 
 
 def _sorted(path: Origin, place: str, ids: Ids, advice: str = "") -> tuple[Ids, Rows]:
-    """The ids in their order, and the row of each; `DataError` if one is empty or there twice, with this advice."""
-    in_order, order, _, said = repeated(path, place, ids)
-    if said:
-        raise DataError(f"{path}: {said}{advice}")
+    """The ids in their order, and the row of each; `DataError` for the first row whose id is empty or there before."""
+    in_order, order, same = in_sorted_order(ids)
+    repeated = int(order[1:][same].min()) if same.any() else len(ids)
+    if len(ids) and not in_order[0] and int(order[0]) <= repeated:  # equal ids keep their order: the first empty one
+        raise DataError(f"{path}: {row_name(path, int(order[0]))}, {place}: the id is missing")
+    if same.any():
+        raise DataError(f"{path}: {repeated_ids(path, place, order, same)}{advice}")
     return in_order, order
 
 
-def repeated(path: Origin, place: str, ids: Ids) -> tuple[Ids, Rows, npt.NDArray[np.bool_], str]:
-    """The N ids in their order, the row of each, which of them are the next one's too (N - 1,), and these in words.
-
-    Rows of one id keep their order.
-
-    Raises:
-        DataError: an id is empty.
-    """
+def in_sorted_order(ids: Ids) -> tuple[Ids, Rows, npt.NDArray[np.bool_]]:
+    """The N ids in their order, the row of each, and which of them but the first are the one before them (N - 1,)."""
     order = ids.order()
     in_order = ids.take(order)
-    if len(ids) and not in_order[0]:  # an empty text comes first
-        raise DataError(f"{path}: {row_name(path, int(order[0]))}, {place}: the id is missing")
-    same = np.asarray(pc.equal(in_order.array[1:], in_order.array[:-1]), dtype=bool)
-    if not same.any():
-        return in_order, order, same, ""
+    return in_order, order, np.asarray(pc.equal(in_order.array[1:], in_order.array[:-1]), dtype=bool)
+
+
+def repeated_ids(path: Origin, place: str, order: Rows, same: npt.NDArray[np.bool_]) -> str:
+    """The ids that are there more than once, in words: their number, and the first rows of three.
+
+    `order`, `same`: see `in_sorted_order`; there is one at least.
+    """
     several = np.flatnonzero(same & ~np.append(False, same[:-1]))  # the first of each
     pairs = sorted((int(order[start + 1]), int(order[start])) for start in several)[:_SHOWN]
-    rows = ", ".join(f"{row_name(path, first)} and {row_name(path, again)}" for again, first in pairs)
-    more = ", …" if len(several) > len(pairs) else ""
-    count = f"{len(several):,} ids are" if len(several) > 1 else "an id is"
-    return in_order, order, same, f"{place}: {count} there more than once, at {rows}{more}"
+    rows = [(row_name(path, again), row_name(path, first)) for again, first in pairs]
+    said = f"{rows[0][0]}, {place}: the id is there already, at {rows[0][1]}"
+    if len(several) == 1:
+        return said
+    also = [f"{again} as at {first}" for again, first in rows[1:]] + ["…"] * bool(several[_SHOWN:].size)
+    return f"{said}; {len(several):,} ids are there more than once, also at {', '.join(also)}"

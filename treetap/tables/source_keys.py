@@ -169,7 +169,7 @@ class SourceKeys(Strict):
     """CSV: the quotation mark, by default a double one; empty for none."""
     date_format: Annotated[str | dict[str, str], BeforeValidator(_date_formats)] | None = None
     """How text writes dates, such as "%d.%m.%Y", for all columns or by column; ISO 8601 or detected without it."""
-    missing: Annotated[list[str | float], BeforeValidator(_listed)] = []
+    missing: Annotated[list[str | int | float], BeforeValidator(_listed)] = []
     """Texts and numbers that mean a missing value in columns of features, such as ["-", -999]; blanks around a cell do
     not count."""
     duplicates: Duplicates = "refuse"

@@ -67,29 +67,33 @@ def test_places_among_distinct_ids(texts: set[str], others: list[str]) -> None:
 
 @given(st.lists(st.sampled_from(["", " ", "a", " a", "b\t", "b", "c", "\u2003d"]), max_size=7))
 def test_the_first_fault_is_named_by_its_row(cells: list[str]) -> None:
-    """The row of the first missing id, or the number of those that are there more than once and rows of three."""
+    """The row of a missing id, or the rows of one that is there twice and of two more, and how many there are."""
     column = pa.chunked_array([cells[:3], cells[3:]], pa.string())
     rows: dict[str, list[int]] = {}
     for row, cell in enumerate(map(str.strip, cells), start=1):
         rows.setdefault(cell, []).append(row)
-    several = sorted((own[1], own[0]) for own in rows.values() if len(own) > 1)
+    several = sorted((own[1], own[0]) for own in rows.values() if own[1:])
     if "" not in rows and not several:
         assert list(ids_of(PATH, PLACE, column)) == list(rows)
         ids, order = sorted_keys(PATH, {"id": column})
         assert list(ids) == sorted(rows)
         assert [cells[row].strip() for row in order] == sorted(rows)
         return
-    shown = ", ".join(f"row {first} and row {again}" for again, first in several[:3])
-    count = "an id is" if len(several) == 1 else f"{len(several)} ids are"
-    expected = f"own.csv: column 'id': {count} there more than once, at {shown}{', …' if several[3:] else ''}"
-    if "" in rows:
-        expected = f"own.csv: row {rows[''][0]}, column 'id': the id is missing"
-    with pytest.raises(DataError) as fault:
-        ids_of(PATH, PLACE, column)
-    assert str(fault.value) == expected
-    with pytest.raises(DataError) as fault:
-        sorted_keys(PATH, {"id": column})
-    assert str(fault.value) == expected + ("" if "" in rows else record_ids.CHOICE)
+    if "" in rows and (not several or rows[""][0] <= several[0][0]):
+        expected, choice = f"own.csv: row {rows[''][0]}, column 'id': the id is missing", ""
+    else:
+        choice = record_ids.CHOICE
+        expected = f"own.csv: row {several[0][0]}, column 'id': the id is there already, at row {several[0][1]}"
+        also = ", ".join(f"row {again} as at row {first}" for again, first in several[1:3])
+        more = ", …" if several[3:] else ""
+        expected += f"; {len(several)} ids are there more than once, also at {also}{more}" if also else ""
+    for read, advice in (
+        (lambda: ids_of(PATH, PLACE, column), ""),
+        (lambda: sorted_keys(PATH, {"id": column}), choice),
+    ):
+        with pytest.raises(DataError) as fault:
+            read()
+        assert str(fault.value) == expected + advice
 
 
 def test_whole_numbers_are_ids_as_they_are_written() -> None:
