@@ -312,5 +312,5 @@ def _strange(cells: Cells, texts: Sequence[str], places: Sequence[int], what: st
     words = any(map(str.isalnum, "".join(odd)))  # a mark alone is no category
     codes = what == "numbers" and words and len(texts) <= cells.most_taken
     few = odd if len(odd) <= MOST_ODD and not any(map(str.isdigit, "".join(odd))) else ()
-    said += "" if few else ": correct the cells, or list in missing the texts that mean a missing value"
+    said += f": {'' if few else 'correct the cells, or '}list in missing the texts that mean a missing value"
     return Ask(said, meant, of_rows=True, codes=codes, odd=few, first=first)
