@@ -70,7 +70,7 @@ def test_the_terminal_begins_with_the_two_answers(capsys: pytest.CaptureFixture[
     print_report(_runs(), details=False)
     printed = capsys.readouterr().out
     warned, first, second, *_ = printed.splitlines()
-    assert warned.startswith("30 held-out rows are of class 'no'")
+    assert warned.startswith("held-out rows of class 'no', on which the measures below rest: 30; ")
     assert first == "Together 0.730 AUC, clinic alone 0.660 (gain +0.070 ± 0.020)"
     assert second == "What each side learned, the worst of 2 runs:"
     assert "lab could guess 60.0 % of clinic's labels before (own columns), 64.0 % after" in printed
@@ -149,7 +149,10 @@ def test_an_experiment_says_both_by_itself(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "runs" / "exp" / "results.json").read_text())
     (found,) = document["runs"]
     warned = document["warnings"]
-    assert [warned[0][:20], warned[1][3:34]] == ["column 'b' of telco ", "held-out rows are of class"[:31]]
+    assert [line.split(",")[0] for line in warned] == [
+        "column 'b' of telco ranks the label by itself",
+        "held-out rows of class '0'",
+    ]
     assert outcome.out.splitlines()[:2] == warned
     first, second, *_ = outcome.out.splitlines()[2:]
     assert (first, second) == (document["headline"], "What each side learned:")

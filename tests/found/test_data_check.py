@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from treetap.commands.experiment import printed
-from treetap.commands.experiment.data_check import auc_alone, suspects, warnings
+from treetap.commands.experiment.data_check import auc_alone, leaks, warnings
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_encodings import codes_in
 from treetap.commands.experiment.joined_table import read_table
-from treetap.commands.experiment.results import Importance, RunResult, Suspect
+from treetap.commands.experiment.results import Importance, RunResult
 
 N = 2000
 RNG = np.random.default_rng(7)
@@ -82,15 +83,13 @@ def test_leaks_are_named_with_the_line_that_drops_them(tmp_path: Path) -> None:
     alone = [name for name in names if COLUMNS[name][1] == "alone"]
     shared = {"Mahnstatus=ja": 50.0, "Mahnstatus=nein": 40.0, "score": 10.0}
     for gains, more in ((shared, ["Mahnstatus"]), ({"score": 79.0, "noise": 21.0}, []), ({}, [])):
-        found = suspects(experiment, table, _run(names, gains))
-        assert [it.column for it in found] == [*alone, *more]
-    run = _run(names, shared, suspects=suspects(experiment, table, _run(names, shared)), coded=[])
-    run.evaluation = SimpleNamespace(per_class=[])
-    said = warnings([run, run])
-    assert len(said) == len(alone) + 1
-    assert said[-1].startswith("column 'Mahnstatus' of bank ranks the label by itself, with AUC 0.9")
-    assert " and 90% of the model's gain: " in said[-1]
-    assert 'drop = ["name", "same", ' in said[-1]
+        said = leaks(experiment, table, _run(names, gains))
+        assert [line.split("'")[1] for line in said] == [*alone, *more]
+        assert all(f"drop = {json.dumps(['name', *alone, *more])} in [data]" in line for line in said)
+        by_gain = "column 'Mahnstatus' of bank ranks the label by itself, with AUC 0.9"
+        for line in said[len(alone) :]:
+            assert line.startswith(by_gain)
+            assert ", and 80% or more of the model's gain: " in line
 
 
 def test_few_cases_are_counted_over_the_folds() -> None:
@@ -101,20 +100,21 @@ def test_few_cases_are_counted_over_the_folds() -> None:
             SimpleNamespace(
                 seed=0 if folds else place,
                 fold=place if folds else None,
-                suspects=[],
-                coded=[],
+                data=["a leak"] * place,
                 evaluation=SimpleNamespace(
                     per_class=[SimpleNamespace(name=f"c{k}", support=n) for k, n in enumerate(own)]
                 ),
             )
             for place, own in enumerate(counts)
         ]
-        return warnings(runs)  # type: ignore[arg-type]
+        return [line for line in warnings(runs) if line != "a leak"]  # type: ignore[arg-type]
 
-    assert said([[300, 35]], folds=False)[0].startswith("35 held-out rows are of class 'c1'")
-    assert "cv = 5 in [data]" in said([[300, 35], [300, 37]], folds=False)[0]
-    assert said([[30, 9]] * 5, folds=True)[0].startswith("45 held-out rows are of class 'c1'")
-    assert "cv" not in said([[30, 9]] * 5, folds=True)[0]
+    assert (
+        "rows of class 'c1', on which the measures below rest: 35; cv = 5 in [data]"
+        in said([[300, 35]], folds=False)[0]
+    )
+    assert "rest: 36; cv = 5" in said([[300, 35], [300, 37]], folds=False)[0]
+    assert "rest: 45; more rows would" in said([[30, 9]] * 5, folds=True)[0]
     assert said([[300, 25]] * 5, folds=True) == said([[300, 100]], folds=False) == said([[]], folds=False) == []
 
 
@@ -143,16 +143,12 @@ def test_codes_that_are_read_as_numbers(form: str, tmp_path: Path) -> None:
     experiment = ExperimentFile.model_validate({"data": data, "party": parties, "job": {}})
     said = codes_in(read_table(experiment, tmp_path))
     assert [line.split("'")[1] for line in said] == ["PLZ", "quoted"]
-    assert 'drop = ["PLZ"]' in said[0]  # as a column of categories it would have too many
+    assert 'encode = { PLZ = "categorical" } in [data]' in said[0]
 
 
 def test_the_report_begins_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the headline."""
-    leak = Suspect(party="bank", column="x", auc=1.0, share=None, drop=["x"])
-    run = RunResult.model_construct(
-        seed=0, suspects=[leak], coded=["a code"], evaluation=SimpleNamespace(per_class=[]), gain=None
-    )
+    """Each once, before the headline."""
+    evaluation = SimpleNamespace(per_class=[])
+    runs = [RunResult.model_construct(seed=seed, data=["a leak"], evaluation=evaluation, gain=None) for seed in (0, 1)]
     monkeypatch.setattr(printed, "headline", lambda _: "Together 0.7")
-    first, second, *rest = printed._verdict([run])
-    assert first.startswith("column 'x' of bank ranks the label by itself, with AUC 1.000: if it is written after")
-    assert (second, rest[0]) == ("a code", "Together 0.7")
+    assert printed._verdict(runs)[:2] == ["a leak", "Together 0.7"]

@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 
 import numpy as np
@@ -15,17 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.tables.cells import plain_column, plain_type
-from treetap.tables.number_styles import Style, number
+from treetap.tables.number_styles import PLAIN, Style, pattern_of, value_of
 from treetap.tables.numbers import doubles, is_number, is_text, sentinels
 from treetap.tables.record_ids import in_sorted_order, keys_in, repeated_ids
-from treetap.tables.source import RowsOf, Source, Trouble
+from treetap.tables.source import RowsOf, Source
 from treetap.tables.source_keys import SourceKeys
 
 Rows = npt.NDArray[np.int64]
 #: A text that is a code and no number: who pads a number writes one.
 _PADDED = re.compile(r"[+].*|-?0[0-9].*")
-#: Columns that a sentence names.
-_NAMED = 30
 
 
 class Cleaned(Source):
@@ -37,16 +34,14 @@ class Cleaned(Source):
 
     def __init__(self, source: Source, keys: SourceKeys) -> None:
         self._source, self._keys = source, keys
-        self.typed, self.ordered, self.streams = source.typed, source.ordered, source.streams
+        for name in ("typed", "ordered", "streams", "opened", "stamp", "remedy", "words_for_missing"):
+            setattr(self, name, getattr(source, name))  # as the source has them
         self._texts = {cell for cell in keys.missing if isinstance(cell, str)}
         self._numbers = {cell for cell in keys.missing if not isinstance(cell, str)}
         self._read: dict[str, int] = {}
 
     def __str__(self) -> str:
         return str(self._source)
-
-    def opened(self) -> AbstractContextManager[None]:
-        return self._source.opened()
 
     @property
     def style(self) -> Style:
@@ -73,31 +68,18 @@ class Cleaned(Source):
             yield table
         self._read.update(total)
 
-    def words_for_missing(self, names: list[str]) -> dict[str, int]:
-        return self._source.words_for_missing(names)
-
     def cleared(self, names: Sequence[str]) -> list[str]:
         counts = {name: count for name in names if (count := self._read.get(name))}
-        if not counts:
-            return []
-        shown = [f"{name!r} {count:,}" for name, count in counts.items()]
-        more = [f"and {len(shown) - _NAMED} more columns"] if len(shown) > _NAMED else []
-        cells = sum(counts.values())
         listed = f"missing = {json.dumps(self._keys.missing, ensure_ascii=False)}"
-        return [f"{listed}: {cells:,} cells count as missing: {', '.join([*shown[:_NAMED], *more])}"]
+        shown = ", ".join(f"{name!r} {count:,}" for name, count in counts.items())
+        return [f"{listed}: {sum(counts.values()):,} cells count as missing: {shown}"] if counts else []
 
     def count_rows(self) -> int | None:
         count = self._source.count_rows()
         return count if count is None or self._kept is None else len(self._kept[0])
 
-    def stamp(self) -> object:
-        return self._source.stamp()
-
     def row_name(self, index: int) -> str:
         return self._source.row_name(index if self._kept is None else int(self._kept[0][index]))
-
-    def remedy(self, trouble: Trouble, content: Sequence[str | None]) -> str:
-        return self._source.remedy(trouble, content)
 
     @cached_property
     def _kept(self) -> tuple[Rows, str] | None:
@@ -134,23 +116,13 @@ class Cleaned(Source):
         return pa.table(columns), counts
 
     def _of_text(self, column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-        gone = [cell for cell in column.unique().to_pylist() if cell is not None and self._means_missing(cell.strip())]
+        gone = [cell for cell in column.unique().drop_null().to_pylist() if self._means_missing(cell.strip())]
         return np.asarray(pc.is_in(column, value_set=pa.array(gone, column.type)), dtype=bool)
 
     def _means_missing(self, cell: str) -> bool:
-        if cell in self._texts or not self._numbers or _PADDED.fullmatch(cell):
-            return cell in self._texts
-        try:
-            return self._source.number(cell) in self._numbers
-        except ValueError:
-            return False
+        one = re.fullmatch(pattern_of(self.style), cell) is not None and not _PADDED.fullmatch(cell)
+        return cell in self._texts or (one and value_of(cell, self.style) in self._numbers)
 
     def _of_numbers(self, column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-        values = {*self._numbers, *_numbers_in(self._texts)}
-        return np.isin(doubles(column), [it for value in values for it in sentinels(value, column.type)])
-
-
-def _numbers_in(texts: Collection[str]) -> Iterator[float]:
-    for text in texts:
-        with suppress(ValueError):
-            yield number(text)
+        values = {value_of(text, PLAIN) for text in self._texts if re.fullmatch(pattern_of(PLAIN), text)}
+        return np.isin(doubles(column), [it for own in values | self._numbers for it in sentinels(own, column.type)])

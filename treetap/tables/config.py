@@ -145,14 +145,6 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
     drop_constant: bool = False
     """Train without columns that are constant in this table, in the place of refusing it."""
 
-    @property
-    def keys(self) -> list[str]:
-        return [self.id] if isinstance(self.id, str) else self.id
-
-    @property
-    def spared(self) -> list[str]:
-        return [name for name in (*self.keys, self.label, self.weight) if name is not None]
-
     @model_validator(mode="after")
     def _sound(self) -> TableConfig:
         if len(set(self.columns)) != len(self.columns):

@@ -55,11 +55,16 @@ class JsonLines(FileSource):
     def _as_text(self) -> pa.BufferReader:
         """The content with numbers as text, as they are written, in columns that have one of the texts."""
         with self.file.whole() as raw:
-            lines, found = raw.read().splitlines(keepends=True), set[str]()
-        for line in lines:
-            texts = {name: cell for name, cell in _cells(line).items() if type(cell) is str}
-            found |= {name for name, cell in texts.items() if cell.strip() in self._texts}
-        return pa.BufferReader(b"".join(_with_texts(line, found - self._spared) for line in lines))
+            lines = raw.read().splitlines(keepends=True)
+        rows = [_cells(line) for line in lines]
+        gone = {name for row in rows for name, it in row.items() if type(it) is str and it.strip() in self._texts}
+        for place, row in enumerate(rows):
+            own = {
+                name: row[name] for name in gone - self._spared & row.keys() if isinstance(row[name], _Written | bool)
+            }
+            texts = {name: json.dumps(it) if isinstance(it, bool) else str(it) for name, it in own.items()}
+            lines[place] = json.dumps(json.loads(lines[place]) | texts).encode() + b"\n" if texts else lines[place]
+        return pa.BufferReader(b"".join(lines))
 
     def _fault(self) -> DataError:
         """The error for the first line that cannot be read with those before it."""
@@ -98,10 +103,6 @@ class JsonLines(FileSource):
             return
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """An object, by its keys in their order."""
-
-
 class _Written(str):
     """A number as it is written."""
 
@@ -110,20 +111,15 @@ class _Written(str):
 
 def _cells(line: bytes) -> dict[str, Any]:
     """The cells of a line; none of one that is no object, or has a key twice, of which Arrow's reader tells."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any] | None:
+        return dict(pairs) if len(dict(pairs)) == len(pairs) else None
+
     try:
-        pairs = json.loads(line, object_pairs_hook=_Pairs, parse_int=_Written, parse_float=_Written)
+        cells = json.loads(line, object_pairs_hook=once, parse_int=_Written, parse_float=_Written)
     except (ValueError, RecursionError):
         return {}
-    return dict(pairs) if isinstance(pairs, _Pairs) and len(dict(pairs)) == len(pairs) else {}
-
-
-def _with_texts(line: bytes, names: Collection[str]) -> bytes:
-    """A line in which the numbers and booleans of these columns are text."""
-    cells = {name: cell for name, cell in _cells(line).items() if name in names and isinstance(cell, _Written | bool)}
-    if not cells:
-        return line
-    texts = {name: json.dumps(cell) if isinstance(cell, bool) else str(cell) for name, cell in cells.items()}
-    return json.dumps(json.loads(line) | texts).encode() + b"\n"
+    return cells if isinstance(cells, dict) else {}
 
 
 def _kind(value: Any) -> str:

@@ -213,12 +213,13 @@ class SourceKeys(Strict):
     @property
     def keys(self) -> list[str]:
         """The id columns, in their order; none where rows are numbered."""
-        return []
+        given = getattr(self, "id", None) or []
+        return [given] if isinstance(given, str) else list(given)
 
     @property
     def spared(self) -> list[str]:
         """The columns that are no features: those of ids, labels and weights."""
-        return self.keys
+        return [*self.keys, *filter(None, (getattr(self, name, None) for name in ("label", "weight")))]
 
     @property
     def places(self) -> list[Path | str]:

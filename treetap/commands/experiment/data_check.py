@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_encodings import encode_in
-from treetap.commands.experiment.results import RunResult, Suspect
+from treetap.commands.experiment.results import RunResult
 from treetap.tables.asked_columns import OF_EXPERIMENT
-from treetap.tables.categories import encoded, most_categories, one_hot_names
-from treetap.tables.cells import plain_column
+from treetap.tables.categories import encoded, one_hot_names
 from treetap.tables.config import CATEGORICAL, text_as
 from treetap.tables.numbers import is_text
 from treetap.tables.source import Source
@@ -39,29 +38,28 @@ CASES = 100
 _CODE = "^[0-9]{3,}$"
 
 
-def suspects(experiment: ExperimentFile, table: pa.Table, run: RunResult) -> list[Suspect]:
-    """The columns of a run by which alone the label, of two classes, is ranked nearly as well as can be."""
+def leaks(experiment: ExperimentFile, table: pa.Table, run: RunResult) -> list[str]:
+    """Sentences about the columns of a run by which alone the label, of two classes, is ranked nearly at best."""
     labels = np.asarray(table.column(experiment.data.label).to_pylist(), dtype=object).astype(str)
     classes, numbers = np.unique(labels, return_inverse=True)
     if experiment.job.params().objective in REGRESSIONS or len(classes) != 2 or np.bincount(numbers).min() < FEWEST:
         return []
-    rows = np.sort(sampling.generator(run.seed, "experiment data").permutation(len(numbers))[:MOST])
-    truth, gains, found = numbers[rows] == 1, _gains(run), []
+    rows = np.sort(sampling.generator(0, "experiment data").permutation(len(numbers))[:MOST])
+    truth, gains, found = numbers[rows] == 1, _gains(run), dict[str, str]()
     for party in experiment.party:
         names = [name for name in run.columns[party.name] if not is_tensor(table.column(name).type)]
         encode = text_as(CATEGORICAL, encode_in(experiment, table, party, names))
-        columns = {name: table.column(name) for name in names}
-        missing = experiment.job.params().missing
+        columns, missing = {name: table.column(name) for name in names}, experiment.job.params().missing
         made = encoded(Path(experiment.data.title), columns, len(numbers), encode, None, missing)
         for name, values in zip(made.names, made.values[rows].T, strict=True):
-            auc = auc_alone(values, truth)
-            category = made.categories.get(name)
-            features = {name, *(one_hot_names(name, category.values) if category is not None else [])}
-            share = None if gains is None else sum(gains[party.name, feature] for feature in features)
-            if auc >= ALONE or (auc >= BESIDE and share is not None and share >= SHARE):
-                found.append(Suspect(party=party.name, column=name, auc=auc, share=share))
-    drop = list(dict.fromkeys([*experiment.data.drop, *(it.column for it in found)]))
-    return [it.model_copy(update={"drop": drop}) for it in found]
+            auc, hot = auc_alone(values, truth), made.categories[name].values if name in made.categories else []
+            share = sum(gains[party.name, feature] for feature in {name, *one_hot_names(name, hot)})
+            if auc >= ALONE or (auc >= BESIDE and share >= SHARE):
+                most = "" if share < SHARE else f", and {SHARE:.0%} or more of the model's gain"
+                found[name] = f"column {name!r} of {party.name} ranks the label by itself, with AUC {auc:.3f}{most}"
+    drop = f"drop = {json.dumps([*experiment.data.drop, *found], ensure_ascii=False)}"
+    remedy = f"if it is written after the outcome, {drop} in [data], and name it under no party"
+    return [f"{said}: {remedy}" for said in found.values()]
 
 
 def auc_alone(values: Floats, truth: npt.NDArray[np.bool_]) -> float:
@@ -89,75 +87,43 @@ def _shares(codes: npt.NDArray[np.int64], truth: npt.NDArray[np.bool_], known: n
     return shares
 
 
-def _gains(run: RunResult) -> Counter[tuple[str, str]] | None:
-    """Each feature's share of the model's gain, by party; None where no party keeps gains."""
-    if not run.importance or any(row.gain is None for row in run.importance):
-        return None
-    whole = sum(row.size for row in run.importance) or 1.0
-    return Counter({(row.party, row.feature): row.size / whole for row in run.importance})
+def _gains(run: RunResult) -> Counter[tuple[str, str]]:
+    """Each feature's share of the model's gain, by party; none where no party keeps gains."""
+    known = [row for row in run.importance if row.gain is not None]
+    whole = sum(row.size for row in known) or 1.0
+    return Counter({(row.party, row.feature): row.size / whole for row in known})
 
 
-def coded(source: Source, columns: Mapping[str, pa.ChunkedArray]) -> list[str]:
+def codes(source: Source, columns: Mapping[str, pa.ChunkedArray]) -> list[str]:
     """Sentences about columns without an encoding, which are read as numbers, whose texts look like codes."""
     whole = [name for name, it in columns.items() if not source.typed and pa.types.is_integer(it.type)]
-    texts = {name: it for name, it in columns.items() if is_text(it.type)}
-    if whole:  # as they are written
-        again = source.read(whole, whole)
-        texts |= {name: plain_column(source, f"column {name!r}", again.column(name)) for name in whole}
-    said = []
-    for name in columns:
-        cells = pc.utf8_trim_whitespace(texts[name].drop_null()) if name in texts else None
-        if cells is None or not len(cells) or not _are_codes(cells):
-            continue
-        few = len(cells.unique()) <= most_categories(len(texts[name]))
-        remedy = (
-            OF_EXPERIMENT.line("encode", {name: CATEGORICAL}) if few else OF_EXPERIMENT.out.format(json.dumps(name))
-        )
-        said.append(
-            f"column {name!r} is read as a number, and its texts have leading zeros and one length, as codes do: if it "
-            f"is one, {remedy} in [data]"
-        )
-    return said
+    again = source.read(whole, whole) if whole else pa.table({})  # as they are written
+    texts = {name: again.column(name).cast(pa.string()) if name in whole else it for name, it in columns.items()}
+    return [
+        f"column {name!r} is read as a number, and its texts have leading zeros and one length, as codes do: if it is "
+        f"one, {OF_EXPERIMENT.line('encode', {name: CATEGORICAL})} in [data]"
+        for name, it in texts.items()
+        if is_text(it.type) and _are_codes(pc.utf8_trim_whitespace(it.drop_null()))
+    ]
 
 
 def _are_codes(cells: Any) -> bool:
     ends = pc.min_max(pc.utf8_length(cells))
-    return bool(
-        ends["min"] == ends["max"]
-        and pc.all(pc.match_substring_regex(cells, _CODE)).as_py()
-        and pc.any(pc.starts_with(cells, "0")).as_py()
-    )
+    alike = ends["min"] == ends["max"] and pc.all(pc.match_substring_regex(cells, _CODE)).as_py()
+    return bool(len(cells) and alike and pc.any(pc.starts_with(cells, "0")).as_py())
 
 
 def warnings(runs: Sequence[RunResult]) -> list[str]:
-    """Sentences for a person about the data of finished runs, each once: of a column the run in which it ranks best."""
-    return [*_leaks(runs), *_few_cases(runs), *dict.fromkeys(line for run in runs for line in run.coded)]
-
-
-def _leaks(runs: Sequence[RunResult]) -> list[str]:
-    best = dict[str, Suspect]()
-    for it in sorted((it for run in runs for it in run.suspects), key=lambda it: -it.auc):
-        best.setdefault(it.column, it)
-    columns = list(dict.fromkeys(name for run in runs for it in run.suspects for name in it.drop))
-    drop = f"drop = {json.dumps(columns, ensure_ascii=False)}"
-    return [
-        f"column {name!r} of {it.party} ranks the label by itself, with AUC {it.auc:.3f}"
-        + ("" if it.share is None else f" and {it.share:.0%} of the model's gain")
-        + f": if it is written after the outcome, {drop} in [data], and name it under no party"
-        for name, it in best.items()
-    ]
+    """Sentences for a person about the data of finished runs, each once."""
+    return list(dict.fromkeys([*(line for run in runs for line in run.data), *_few_cases(runs)]))
 
 
 def _few_cases(runs: Sequence[RunResult]) -> list[str]:
     cases, seeds = Counter[str](), len({run.seed for run in runs})
     for run in runs:
         cases.update({row.name: row.support for row in run.evaluation.per_class})
-    if not cases:
+    name = min(cases, key=cases.__getitem__, default="")
+    if not cases or (count := round(cases[name] / seeds)) >= CASES:
         return []
-    name, count = min(cases.items(), key=lambda item: item[1])
-    if (count := round(count / seeds)) >= CASES:
-        return []
-    folds = runs[0].fold is not None
-    tell = "more rows" if folds else "cv = 5 in [data], which holds each row out once, or more rows"
-    rows = "row is" if count == 1 else "rows are"
-    return [f"{count} held-out {rows} of class {name!r}, on which the measures below rest: {tell} would tell more"]
+    tell = "more rows" if runs[0].fold is not None else "cv = 5 in [data], which holds each row out once, or more rows"
+    return [f"held-out rows of class {name!r}, on which the measures below rest: {count}; {tell} would tell more"]

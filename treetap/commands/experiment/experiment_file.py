@@ -150,14 +150,6 @@ class DataTable(SourceKeys, Constrained):
         return self
 
     @property
-    def keys(self) -> list[str]:
-        return [self.id] if self.id is not None else []
-
-    @property
-    def spared(self) -> list[str]:
-        return [name for name in (self.id, self.label, self.weight) if name is not None]
-
-    @property
     def seeds(self) -> list[int]:
         """One for each run."""
         return self.seed if isinstance(self.seed, list) else [self.seed]

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from treetap import terminal
-from treetap.commands.experiment.data_check import coded
+from treetap.commands.experiment.data_check import codes
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share
 from treetap.commands.experiment.joined_encodings import encode_in, noted, settled_in, time_ranks_in
@@ -104,7 +104,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
         encode = with_taken(config.encode or AUTO, config.columns, settled.taken)
         configs[place] = config.model_copy(update={"encode": encode, "date_format": settled.date_formats or None})
     plain = list(dict.fromkeys(name for config in configs for name in config.columns))
-    said = coded(source, {name: columns[name] for name in plain if name not in by_name | settled.taken.keys()})
+    said = codes(source, {name: columns[name] for name in plain if name not in by_name | settled.taken.keys()})
     cells = {**columns, **weights, configs[0].keys[0]: ids}
     labelled = _as_party(experiment, source, configs[0], cells)
     dated = dict.fromkeys(labelled.sources, True)

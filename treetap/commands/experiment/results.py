@@ -147,19 +147,6 @@ class Importance(Part):
         return self.weight * (1.0 if self.gain is None else self.gain)
 
 
-class Suspect(Part):
-    """A column that ranks the label by itself. `share`: of the model's gain; None where no party keeps gains.
-
-    `drop`: the columns that `[data]` would drop without this run's suspects.
-    """
-
-    party: str
-    column: str
-    auc: float
-    share: Figure
-    drop: list[str] = []
-
-
 class Prediction(Part):
     """A prediction of the held-out rows. `max_difference`: from the centralised scores; None: not comparable."""
 
@@ -204,8 +191,7 @@ class RunResult(Part):
     metrics: dict[str, Measures]
     gain: Gain | None = None
     left_out: list[str] = []
-    suspects: list[Suspect] = []
-    coded: list[str] = []
+    data: list[str] = []
     evaluation: Evaluation
     stability: float | None = None
     history: list[Measures]

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.commands.experiment.baselines import Comparison
-from treetap.commands.experiment.data_check import suspects
+from treetap.commands.experiment.data_check import leaks
 from treetap.commands.experiment.defended import defended, true_metrics
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_encodings import codes_in
@@ -100,10 +100,7 @@ def run_seed(
         predicted = pq.read_table(done[experiment.protocols[0]].predictions)
         if predictions is not None:
             keep_predictions(experiment, predicted, rows, predictions)
-        if found := suspects(experiment, table, run):
-            run.suspects = found
-        if said := codes_in(table):
-            run.coded = said
+        run.data = [*leaks(experiment, table, run), *codes_in(table)]
         if experiment.defended:
             run.defences = defended(experiment, settings, run.model, predicted, rows)
             if (measured := true_metrics(run.model, experiment.in_order[0])) is not None:
