@@ -62,9 +62,17 @@ def _german(path: Path) -> Path:
     return _csv(path, {**CONTENT, "mixed": numbers}, delimiter=";")
 
 
-def _json_lines(path: Path) -> Path:
-    rows = (dict(zip(CONTENT, row, strict=True)) for row in zip(*CONTENT.values(), strict=True))
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+def _json_lines(path: Path, rows: slice = slice(None)) -> Path:
+    lines = [json.dumps(dict(zip(CONTENT, row, strict=True))) + "\n" for row in zip(*CONTENT.values(), strict=True)]
+    path.write_text("".join(lines[rows]), encoding="utf-8")
+    return path
+
+
+def _folder_of_lines(path: Path) -> Path:
+    """The third file has no text among numbers."""
+    path.mkdir()
+    for part, rows in enumerate((slice(4), slice(4, 9), slice(9, 12), slice(12, None))):
+        _json_lines(path / f"{part}.jsonl", rows)
     return path
 
 
@@ -108,6 +116,7 @@ WAYS: dict[str, Any] = {
     "quoted": lambda at: _csv(at / "t.csv", CONTENT, '"'),
     "german": lambda at: _german(at / "t.csv"),
     "json lines": lambda at: _json_lines(at / "t.jsonl"),
+    "folder of json lines": lambda at: _folder_of_lines(at / "t"),
     "parquet": lambda at: _parquet(at / "t.parquet"),
     "feather": lambda at: _feather(at / "t.feather"),
     "folder": lambda at: _folder(at / "t"),

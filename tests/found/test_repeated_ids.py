@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import read_table as read_joined
 from treetap.errors import ConfigError, DataError
 from treetap.process.apart import ReadApart
 from treetap.strict import load
@@ -112,3 +114,20 @@ def test_a_missing_id_is_none_of_several(tmp_path: Path) -> None:
     path.write_text('uri = "sqlite:t.db"\ntable = "t"\nid = "id"\nduplicates = "last"\n')
     with pytest.raises(ConfigError, match="rows of a database have no order: have the query choose"):
         load(path, TableConfig)
+
+
+def test_an_experiment_chooses_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """With the label of the record that counts, and says what it leaves out; rows without ids have no choice."""
+    rows = [f"c{k % 20},{k},{'ab'[k % 2 if k < 20 else 0]}" for k in range(30)]
+    (tmp_path / "t.csv").write_text("\n".join(["who,x,y", *rows]) + "\n")
+    parties = [{"name": "bank", "labels": True, "columns": ["x"]}, {"name": "shop", "columns": []}]
+    content: dict[str, Any] = {"party": parties, "job": {}}
+    for which, second in (("first", "b"), ("last", "a")):
+        data = {"path": str(tmp_path / "t.csv"), "label": "y", "id": "who", "duplicates": which}
+        table = read_joined(ExperimentFile.model_validate({**content, "data": data}), tmp_path)
+        assert table.num_rows == 20
+        labels = dict(zip(table.column("treetap_id").to_pylist(), table.column("y").to_pylist(), strict=True))
+        assert (labels["c1"], labels["c11"]) == (second, "b")
+        assert "10 ids are there more than once" in capfd.readouterr().err
+    with pytest.raises(ValueError, match="duplicates is of ids, and rows are numbered"):
+        ExperimentFile.model_validate({**content, "data": data | {"id": None}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +20,14 @@ from treetap.tables.source_keys import SourceKeys
 class JsonLines(FileSource):
     """A file of objects; an absent key is a missing cell. Numbers, text and booleans have types, dates are text.
 
-    A column of features that has texts among numbers which the table's settings call missing is text.
+    Attributes:
+        texts: the columns that are text whatever their cells are: those of features with a text that the table's
+            settings call missing. Of several files all have the same.
     """
 
     def __init__(self, file: TableFile, keys: SourceKeys | None = None) -> None:
         super().__init__(file)
-        self._texts = {cell for cell in keys.missing if isinstance(cell, str)} if keys is not None else set[str]()
+        self._missing = {cell for cell in keys.missing if isinstance(cell, str)} if keys is not None else set[str]()
         self._spared = frozenset(() if keys is None else keys.spared)
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
@@ -47,24 +50,30 @@ class JsonLines(FileSource):
         return self._parse(pa.schema(dates)).select(table.column_names) if dates else table
 
     def _parse(self, schema: pa.Schema | None) -> pa.Table:
-        with self._as_text() if self._texts else self.file.whole() as raw:
+        with self._with_texts() if self.texts else self.file.whole() as raw:
             return pajson.read_json(
                 raw, pajson.ReadOptions(block_size=BLOCK), pajson.ParseOptions(explicit_schema=schema)
             )
 
-    def _as_text(self) -> pa.BufferReader:
-        """The content with numbers as text, as they are written, in columns that have one of the texts."""
-        with self.file.whole() as raw:
-            lines = raw.read().splitlines(keepends=True)
-        rows = [_cells(line) for line in lines]
-        gone = {name for row in rows for name, it in row.items() if type(it) is str and it.strip() in self._texts}
-        for place, row in enumerate(rows):
-            own = {
-                name: row[name] for name in gone - self._spared & row.keys() if isinstance(row[name], _Written | bool)
-            }
-            texts = {name: json.dumps(it) if isinstance(it, bool) else str(it) for name, it in own.items()}
-            lines[place] = json.dumps(json.loads(lines[place]) | texts).encode() + b"\n" if texts else lines[place]
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        cells = (item for line in (self._raw() if self._missing else ()) for item in _cells(line).items())
+        found = {name for name, cell in cells if type(cell) is str and cell.strip() in self._missing}
+        return frozenset(found - self._spared)
+
+    def _with_texts(self) -> pa.BufferReader:
+        """The content with numbers and booleans as text in these columns, as they are written."""
+        lines = self._raw()
+        for place, line in enumerate(lines):
+            own = {name: it for name, it in _cells(line).items() if name in self.texts}
+            texts = {name: str(it) for name, it in own.items() if isinstance(it, _Written)}
+            texts |= {name: json.dumps(it) for name, it in own.items() if isinstance(it, bool)}
+            lines[place] = json.dumps(json.loads(line) | texts).encode() + b"\n" if texts else line
         return pa.BufferReader(b"".join(lines))
+
+    def _raw(self) -> list[bytes]:
+        with decoding(self, "JSON lines", self._fault), self.file.whole() as raw:
+            return list(raw.read().splitlines(keepends=True))
 
     def _fault(self) -> DataError:
         """The error for the first line that cannot be read with those before it."""

@@ -58,6 +58,13 @@ def read_here(keys: SourceKeys) -> Source:
     if twice:
         raise DataError(f"{keys.title}: names file {twice[0]} twice")
     sources = [file_source(file, keys.format, keys.dialect, keys) for _, file in files]
+    if keys.missing:
+        from treetap.tables.json_lines import JsonLines  # see above
+
+        lines = [source for source in sources if isinstance(source, JsonLines)]
+        texts = frozenset[str]().union(*(source.texts for source in lines))
+        for source in lines:
+            source.texts = texts
     kinds = {type(source): name for name, source in zip(names, sources, strict=True)}
     if len(kinds) > 1:
         raise DataError(f"{keys.title}: {' and '.join(kinds.values())} are of different formats: write one")

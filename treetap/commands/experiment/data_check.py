@@ -44,7 +44,7 @@ def leaks(experiment: ExperimentFile, table: pa.Table, run: RunResult) -> list[s
     classes, numbers = np.unique(labels, return_inverse=True)
     if experiment.job.params().objective in REGRESSIONS or len(classes) != 2 or np.bincount(numbers).min() < FEWEST:
         return []
-    rows = np.sort(sampling.generator(0, "experiment data").permutation(len(numbers))[:MOST])
+    rows = sampling.generator(0, "experiment data").permutation(len(numbers))[:MOST]
     truth, gains, found = numbers[rows] == 1, _gains(run), dict[str, str]()
     for party in experiment.party:
         names = [name for name in run.columns[party.name] if not is_tensor(table.column(name).type)]
@@ -65,8 +65,8 @@ def leaks(experiment: ExperimentFile, table: pa.Table, run: RunResult) -> list[s
 def auc_alone(values: Floats, truth: npt.NDArray[np.bool_]) -> float:
     """The AUC by which a column (N,), NaN where missing, ranks the records of a class, in whichever direction.
 
-    By its values, the missing ones before or behind all others; and by each value's share of the class among the other
-    half of the records, if values are few.
+    By its values, the missing ones before or behind all others; and by each value's share of the class among every
+    other record, if values are few: the records come in a drawn order.
     """
     gone = np.isnan(values)
     ends = (-np.inf, np.inf) if gone.any() else (0.0,)
