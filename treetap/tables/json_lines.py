@@ -58,8 +58,8 @@ class JsonLines(FileSource):
     @cached_property
     def texts(self) -> frozenset[str]:
         cells = (item for line in (self._raw() if self._missing else ()) for item in _cells(line).items())
-        found = {name for name, cell in cells if type(cell) is str and cell.strip() in self._missing}
-        return frozenset(found - self._spared)
+        gone = {name for name, cell in cells if type(cell) is str and cell.strip() in self._missing}
+        return frozenset(gone - self._spared)
 
     def _with_texts(self) -> pa.BufferReader:
         """The content with numbers and booleans as text in these columns, as they are written."""

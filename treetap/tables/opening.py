@@ -18,7 +18,6 @@ from treetap.errors import DataError
 from treetap.names import ANY, nearest
 from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.cells import plain_column
-from treetap.tables.cleaned import Cleaned
 from treetap.tables.csv_file import CsvFile
 from treetap.tables.files import HEAD, MOST_FILES, NAMES, SUFFIXES, TableFile, content_of, missing, of_table
 from treetap.tables.number_styles import PLAIN
@@ -37,7 +36,11 @@ def source_of(keys: SourceKeys) -> Source:
         DataError: it is not there, holds something else than a table, or lies where it may not.
     """
     source: Source = read_here(keys) if keys.read_by is None else keys.read_by(keys)
-    return Cleaned(source, keys) if keys.missing or keys.duplicates != "refuse" else source
+    if not keys.missing and keys.duplicates == "refuse":
+        return source
+    from treetap.tables.cleaned import Cleaned  # most tables are read as they are
+
+    return Cleaned(source, keys)
 
 
 def read_here(keys: SourceKeys) -> Source:

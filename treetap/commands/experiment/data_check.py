@@ -45,7 +45,7 @@ def leaks(experiment: ExperimentFile, table: pa.Table, run: RunResult) -> list[s
     if experiment.job.params().objective in REGRESSIONS or len(classes) != 2 or np.bincount(numbers).min() < FEWEST:
         return []
     rows = sampling.generator(0, "experiment data").permutation(len(numbers))[:MOST]
-    truth, gains, found = numbers[rows] == 1, _gains(run), dict[str, str]()
+    truth, gains, named = numbers[rows] == 1, _gains(run), dict[str, str]()
     for party in experiment.party:
         names = [name for name in run.columns[party.name] if not is_tensor(table.column(name).type)]
         encode = text_as(CATEGORICAL, encode_in(experiment, table, party, names))
@@ -56,10 +56,10 @@ def leaks(experiment: ExperimentFile, table: pa.Table, run: RunResult) -> list[s
             share = sum(gains[party.name, feature] for feature in {name, *one_hot_names(name, hot)})
             if auc >= ALONE or (auc >= BESIDE and share >= SHARE):
                 most = "" if share < SHARE else f", and {SHARE:.0%} or more of the model's gain"
-                found[name] = f"column {name!r} of {party.name} ranks the label by itself, with AUC {auc:.3f}{most}"
-    drop = f"drop = {json.dumps([*experiment.data.drop, *found], ensure_ascii=False)}"
+                named[name] = f"column {name!r} of {party.name} ranks the label by itself, with AUC {auc:.3f}{most}"
+    drop = f"drop = {json.dumps([*experiment.data.drop, *named], ensure_ascii=False)}"
     remedy = f"if it is written after the outcome, {drop} in [data], and name it under no party"
-    return [f"{said}: {remedy}" for said in found.values()]
+    return [f"{said}: {remedy}" for said in named.values()]
 
 
 def auc_alone(values: Floats, truth: npt.NDArray[np.bool_]) -> float:
@@ -70,13 +70,13 @@ def auc_alone(values: Floats, truth: npt.NDArray[np.bool_]) -> float:
     """
     gone = np.isnan(values)
     ends = (-np.inf, np.inf) if gone.any() else (0.0,)
-    found = [metrics.auc(np.where(gone, end, values), truth) for end in ends]
+    ranked = [metrics.auc(np.where(gone, end, values), truth) for end in ends]
     different, codes = np.unique(values, return_inverse=True)
     if len(different) <= VALUES:
         odd = np.arange(len(values)) % 2 == 1
         halves = [metrics.auc(_shares(codes, truth, ~half)[half], truth[half]) for half in (odd, ~odd)]
-        found.append(float(np.mean(halves)))
-    return max((max(auc, 1 - auc) for auc in found if np.isfinite(auc)), default=0.5)
+        ranked.append(float(np.mean(halves)))
+    return max((max(auc, 1 - auc) for auc in ranked if np.isfinite(auc)), default=0.5)
 
 
 def _shares(codes: npt.NDArray[np.int64], truth: npt.NDArray[np.bool_], known: npt.NDArray[np.bool_]) -> Floats:

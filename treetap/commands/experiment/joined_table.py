@@ -85,7 +85,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     names = columns_of(source)
     _check_names(experiment, source, names)
     for sentence in source.says:
-        terminal.err.print(terminal.text(sentence))
+        terminal.err.print(terminal.text(sentence), soft_wrap=True)
     claimed = {column for own in experiment.claims(names).values() for column in own}
     left = {data.id, *data.drop}
     kept = [name for name in names if name not in left and (name != data.time or name in claimed)]
