@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from coordinator import config as coordinator_config
 from party import config as party_config
 from party.policy import Policy
+from tests.commands.test_experiment_encodings import TAKEN
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.revocation import revoke
 from treetap.commands.jobs import client
@@ -356,3 +357,13 @@ def _hang_up(folder: Path) -> None:
     while "SIGHUP: read again: policy.label_holders" not in _text(folder / "log.txt"):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_encodings_are_those_of_an_experiment(tmp_path: Path) -> None:
+    """Of the same columns; both policies permit what the trees then do, and say no more than that."""
+    said = _new("federation", *(f"{name}={LOANS / name}.csv" for name in TAKEN), folder=tmp_path)
+    assert "trees split tariff by sets of categories, as an experiment's do" in said
+    for name, taken in TAKEN.items():
+        config = party_config.read(tmp_path / "federation" / name / "party.toml")
+        assert config.tables["train"].encode == taken
+        assert config.policy.category_partitions

@@ -76,7 +76,7 @@ def new_federation(
         holders = [other for other in others if other == label_holder]
         files[folder / name / "party.toml"] = folders.party_file(name, addresses[name], table)
         peers = [other for other in others if other not in holders]
-        files[folder / name / "policy.toml"] = folders.policy_file(holders, peers, partitions=sets)
+        files[folder / name / "policy.toml"] = folders.policy_file(holders, peers, sets=sets)
     processes = [*tables, COORDINATOR, OPERATOR]
     secrets = [
         file for it in processes for file in folders.credentials(folder / it / folders.TLS, it, of_authority=True)
@@ -147,7 +147,7 @@ def new_party(
     files = {
         at / "party.toml": folders.party_file(name, listen, proposed, relay),
         at / "policy.toml": folders.policy_file(
-            holders, [other for other in partners if other not in holders], partitions=sets
+            holders, [other for other in partners if other not in holders], sets=sets
         ),
     }
     refuse_existing(*files, *folders.credentials(at / folders.TLS, name, of_authority=authority is not None))
@@ -283,7 +283,7 @@ def _say_table(file: Path, table: ProposedTable | None, *, feature_party: bool) 
     if table.categories and feature_party:
         typer.echo(
             f"  trees split {', '.join(map(visible, table.categories))} by sets of categories, as an experiment's do: "
-            "category_partitions = true in its policy and the label holder's"
+            "a line of its policy permits it, and one of the label holder's has to"
         )
 
 

@@ -77,8 +77,8 @@ def _doubt(name: str, why: str) -> list[str]:
     return [visible(line) for line in (f"left out: {name}", *why.splitlines())]
 
 
-def policy_file(label_holders: Sequence[str], peers: Sequence[str], *, partitions: bool) -> str:
-    """A policy that differs from the default one by names and, with `partitions`, by one switch."""
+def policy_file(label_holders: Sequence[str], peers: Sequence[str], *, sets: bool) -> str:
+    """A policy that differs from the default one by names and, with `sets` of categories, by one switch."""
     switch = [
         '# Trees may split a feature party\'s categories by sets of them; false with encode = "one-hot".',
         "category_partitions = true",
@@ -89,7 +89,7 @@ def policy_file(label_holders: Sequence[str], peers: Sequence[str], *, partition
             "# label_holders may open sums over this party's columns; peers are the others of a job.",
             f"label_holders = {_names(label_holders)}",
             f"peers = {_names(peers)}",
-            *(switch if partitions else []),
+            *(switch if sets else []),
             '# approval = "manual"     # each job waits until one of approvers approves it: docs/approvals.md',
             '# approvers = ["ann"]',
             "",
