@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from urllib.parse import quote
 
@@ -68,6 +68,31 @@ def on_loopback(address: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+#: In the name of a column of a list, any characters.
+ANY = "*"
+
+
+def named_by(entries: Sequence[str], name: str) -> bool:
+    """True if a list of columns has this name, or a pattern with `ANY` that it matches."""
+    return name in entries or any(_matches(entry, name) for entry in entries if ANY in entry)
+
+
+def matched(entries: Sequence[str], have: Sequence[str], besides: Collection[str | None]) -> list[str]:
+    """The columns that a list names, each once: the matches of a pattern in its place, in the order of the table.
+
+    A column's own name is no pattern; a pattern that matches none stays. `besides`: columns that no pattern means.
+    """
+    names = list[str]()
+    for entry in entries:
+        named = [] if entry in have else [name for name in have if _matches(entry, name) and name not in besides]
+        names += named or [entry]
+    return list(dict.fromkeys(names))
+
+
+def _matches(entry: str, name: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, entry.split(ANY))), name, re.DOTALL) is not None
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

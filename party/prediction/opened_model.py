@@ -37,6 +37,7 @@ from treetap.models.store import (
     read_repaired,
     read_weights,
 )
+from treetap.names import named_by
 from treetap.process.grouped_rows import Open, PlacedRows, Raw
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
 from treetap.protocols.messages import JobSizes
@@ -196,8 +197,8 @@ class OpenedModel:
         Features stay in a large table whose splits alone need them.
         """
         named = table_config(self._config, self._opening.table)
-        columns, have = self.manifest["source_columns"], set(named.columns)
-        if absent := [name for name in columns if name not in have]:
+        columns = self.manifest["source_columns"]
+        if absent := [name for name in columns if not named_by(named.columns, name)]:
             raise DataError(
                 f"model {self._opening.model} needs column {absent[0]!r}, "
                 f"which table {self._opening.table!r} of the configuration does not name"

@@ -15,6 +15,7 @@ from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.setup.steps import bind_table, load_table, may_stream, table_config
 from treetap.errors import DataError, Malformed, Refused
+from treetap.names import named_by
 from treetap.protocols.job_spec import params_of
 from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords
@@ -96,8 +97,7 @@ async def load_records(
     if not spec.eval_table:
         return JobRecords.of(table, None), None
     named = table_config(config, spec.eval_table)
-    have = set(named.columns)
-    if absent := [name for name in table.sources if name not in have]:
+    if absent := [name for name in table.sources if not named_by(named.columns, name)]:
         raise DataError(
             f"table {spec.eval_table!r} of the configuration does not name column {absent[0]!r}, which table "
             f"{spec.table!r} has: an eval table has the columns of the training"

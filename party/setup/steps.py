@@ -97,7 +97,7 @@ async def load_job_table(
     streams = may_stream(config, spec, with_label=with_label)
     # sets of the label holder's own categories go to no other party
     allowed = with_label or config.policy.splits_categories
-    categorical = allowed and isinstance(params, TreeParams) and params.splits_categories
+    categorical = allowed and params.splits_categories
     table = await load_table(
         context, own, with_label=with_label, missing=missing, streams=streams, categorical=categorical
     )

@@ -69,7 +69,8 @@ def test_the_terminal_begins_with_the_two_answers(capsys: pytest.CaptureFixture[
     """Together and alone, what each side learned, then tables of all runs, once; costs on request."""
     print_report(_runs(), details=False)
     printed = capsys.readouterr().out
-    first, second, *_ = printed.splitlines()
+    warned, first, second, *_ = printed.splitlines()
+    assert warned.startswith("held-out rows of class 'no', on which the measures below rest: 30; ")
     assert first == "Together 0.730 AUC, clinic alone 0.660 (gain +0.070 ± 0.020)"
     assert second == "What each side learned, the worst of 2 runs:"
     assert "lab could guess 60.0 % of clinic's labels before (own columns), 64.0 % after" in printed
@@ -87,7 +88,7 @@ def test_the_terminal_begins_with_the_two_answers(capsys: pytest.CaptureFixture[
     assert "30.0 kB" in printed, "the mean of the runs"
     left_out = ["Not audited: the table is large."]
     print_report([run(left_out=left_out)], details=False)
-    assert capsys.readouterr().out.splitlines()[0] == left_out[0]
+    assert capsys.readouterr().out.splitlines()[1] == left_out[0]
 
 
 def test_a_run_is_a_line() -> None:
@@ -147,7 +148,13 @@ def test_an_experiment_says_both_by_itself(tmp_path: Path) -> None:
     assert outcome.status == 0, outcome.err
     document = json.loads((tmp_path / "runs" / "exp" / "results.json").read_text())
     (found,) = document["runs"]
-    first, second, *_ = outcome.out.splitlines()
+    warned = document["warnings"]
+    assert [line.split(",")[0] for line in warned] == [
+        "column 'b' of telco ranks the label by itself",
+        "held-out rows of class '0'",
+    ]
+    assert outcome.out.splitlines()[:2] == warned
+    first, second, *_ = outcome.out.splitlines()[2:]
     assert (first, second) == (document["headline"], "What each side learned:")
     assert found["gain"]["together"] == found["metrics"]["test"]["auc"]
     assert found["gain"]["alone"] == {"bank": found["metrics"]["label holder alone, test"]["auc"]}

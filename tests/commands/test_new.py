@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from coordinator import config as coordinator_config
 from party import config as party_config
 from party.policy import Policy
+from tests.commands.test_experiment_encodings import TAKEN
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.revocation import revoke
 from treetap.commands.jobs import client
@@ -90,7 +91,7 @@ def test_a_federation_is_read_as_it_is_written(tables: dict[str, Path], tmp_path
         assert len(table.ids) == N
     train = bank.tables["train"]
     assert (train.id, train.label, train.columns) == ("customer", "repaid", ["opened", "job", "income"])
-    assert train.encode == {"opened": "days", "job": "one-hot"}
+    assert train.encode == {"opened": "days", "job": "categorical"}
     assert (telco.tables["train"].label, telco.tables["train"].columns) == (None, ["bill"])
     assert "another text in each record" in _text(at / "telco" / "party.toml")
     coordinator = coordinator_config.read(at / "coordinator" / "coordinator.toml")
@@ -212,7 +213,8 @@ def test_names_of_any_letters_are_read_as_they_are(tmp_path: Path) -> None:
     table = config.tables["train"]
     assert (list(config.tables), config.serve, list(table.local())) == (["train"], None, [folder / "t.parquet"])
     assert table.columns == [*(name for name in odd if name != "\x1b[2J"), "n"]
-    assert table.encode == dict.fromkeys(table.columns[:-1], "one-hot")
+    assert table.encode == dict.fromkeys(table.columns[:-1], "categorical")
+    assert config.policy.category_partitions == (table.label is None)
     assert "\x1b" not in said + _text(folder / "bank" / "party.toml")
 
 
@@ -355,3 +357,13 @@ def _hang_up(folder: Path) -> None:
     while "SIGHUP: read again: policy.label_holders" not in _text(folder / "log.txt"):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_encodings_are_those_of_an_experiment(tmp_path: Path) -> None:
+    """Of the same columns; both policies permit what the trees then do, and say no more than that."""
+    said = _new("federation", *(f"{name}={LOANS / name}.csv" for name in TAKEN), folder=tmp_path)
+    assert "trees split tariff by sets of categories, as an experiment's do" in said
+    for name, taken in TAKEN.items():
+        config = party_config.read(tmp_path / "federation" / name / "party.toml")
+        assert config.tables["train"].encode == taken
+        assert config.policy.category_partitions

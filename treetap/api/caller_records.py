@@ -240,9 +240,8 @@ class CallerRecords(Parameters, ABC):
 
     def _own_table(self, records: pa.Table) -> OwnTable:
         columns = [name for name in records.column_names if name != ID]
-        known = {*columns, OTHERS}
         wanted = self._by_name("monotone_constraints") or {}
-        constrained = {name: plain(sign) for name, sign in wanted.items() if name in known}
+        constrained = {name: plain(sign) for name, sign in wanted.items() if name in columns}
         return OwnTable(
             records,
             {
@@ -264,7 +263,7 @@ class CallerRecords(Parameters, ABC):
         Raises:
             InvalidInput: it names a column that no party has, or one twice.
         """
-        known, by_name = {OTHERS, *self._names_in}, {}
+        known, by_name = {*self._names_in, *([OTHERS] if key == "encode" else [])}, {}
         given = getattr(self, key) or {}
         if not isinstance(given, Mapping):
             raise InvalidInput(f"{key} = {given!r}: must be {{column: …}}, such as {{{self._names_in[0]!r}: …}}")

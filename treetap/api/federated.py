@@ -34,7 +34,6 @@ from treetap.commands.jobs.job_file import JobTable
 from treetap.protocols.prediction import predicting
 from treetap.tables.config import AUTO
 from treetap.tables.labels import class_name
-from treetap.trees.params import TreeParams
 from treetap.wire.tls import NAME_KEY
 
 
@@ -349,8 +348,7 @@ class FederatedEstimator(Insights):
     def _splits_categories(self, job: JobTable) -> bool:
         """True if trees may split columns by sets of their categories."""
         policy = self.federation.settings.policy if isinstance(self.federation, Loopback) else self.policy
-        params = job.params()
-        return isinstance(params, TreeParams) and params.splits_categories and loopback.splits_categories(policy)
+        return job.params().splits_categories and loopback.splits_categories(policy)
 
     def _loopback(self, names: Sequence[str]) -> Loopback:
         """The running federation that trains: the caller's, or the one of these settings."""

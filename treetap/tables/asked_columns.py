@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -25,12 +25,15 @@ class Writing(NamedTuple):
     """The settings as the reader of a message writes them.
 
     `place`: where they are. `out`, `id`: how a column is left out, and how it is named as the ids; None: there is one.
+    `missing`: how texts mean a missing value. `shows`: the reader may see cells.
     """
 
     place: str
     out: str
     id: str | None = None
     python: bool = False
+    missing: str = "missing = {0}"
+    shows: bool = True
 
     def line(self, key: str, values: Mapping[str, str] | str) -> str:
         """One value for all columns, or a table by column."""
@@ -44,9 +47,11 @@ class Writing(NamedTuple):
 
 
 #: A party's file, the file of an experiment, and the parameters of an estimator.
-OF_PARTY = Writing("in the table's settings", "leave it out of columns")
+OF_PARTY = Writing("in the table's settings", "leave it out of columns", shows=False)
 OF_EXPERIMENT = Writing("in [data]", "drop = [{0}], and name it under no party", "id = {0}")
-OF_ESTIMATOR = Writing("as parameters of the estimator", "X.drop(columns=[{0}])", "id_column={0}", python=True)
+OF_ESTIMATOR = Writing(
+    "as parameters of the estimator", "X.drop(columns=[{0}])", "id_column={0}", True, "X.replace({0}, None)"
+)
 
 
 class Meant(NamedTuple):
@@ -62,7 +67,8 @@ class Ask:
 
     `forms`: formats of dates that may be meant, the likeliest first. `unsaid`: there is no doubt, but the settings have
     to say it. `out`: the column may be of no use. `unique`: each record has another value. `of_rows`: single cells are
-    in doubt. `codes`: its values are few enough for categories.
+    in doubt. `codes`: its values are few enough for categories. `odd`: the few texts that are no numbers or dates, and
+    `first`: the row of the first, in words.
     """
 
     why: str
@@ -73,6 +79,8 @@ class Ask:
     unique: bool = False
     of_rows: bool = False
     codes: bool = False
+    odd: tuple[str, ...] = ()
+    first: str = ""
 
 
 def message(
@@ -81,10 +89,11 @@ def message(
     given: Encodings,
     date_formats: Mapping[str, str],
     writing: Writing,
+    listed: Sequence[str | float] = (),
 ) -> str:
     """The lines of an error; those with settings can be pasted as they are.
 
-    `given`, `date_formats`: what the settings have, and what has been detected beside it.
+    `given`, `date_formats`, `listed`: what the settings have, and what has been detected beside it.
     """
     named = dict(given) if isinstance(given, Mapping) else {}
     likely = {name: ask for name, ask in asked.items() if ask.unsaid or ask.forms}
@@ -99,12 +108,33 @@ def message(
         shown = next(forms[name] for name, several in dated.items() if len(several) > place)
         line = writing.line("date_format", {**date_formats, **forms})
         lines.append(f"  {line}  # {'or ' if place else ''}as in {_SHOWN.strftime(shown)}")
-    why = [f"column {name!r} {ask.why}{_remedy(name, ask, writing)}" for name, ask in asked.items()]
-    if len(why) == 1:
+    odd = {name: ask for name, ask in asked.items() if ask.odd}
+    grouped = odd if len(odd) > 1 else {}
+    if odd:
+        cells = list(dict.fromkeys(cell if writing.shows else "…" for ask in odd.values() for cell in ask.odd))
+        line = writing.missing.format(json.dumps([*listed, *cells], ensure_ascii=False))
+        lines.append(f"  {line}  # where such a text means a missing value")
+    if coded := {name: str(ask.meant.encode) for name, ask in grouped.items() if ask.codes}:
+        lines.append(f"  {writing.line('encode', named | coded)}  # where these are categories")
+    why = [_group(grouped)] if grouped else []
+    why += [
+        f"column {name!r} {it.why}{_remedy(name, it, writing)}" for name, it in asked.items() if name not in grouped
+    ]
+    if len(asked) == 1:
         return "\n".join([f"{title}: {why[0]}{f'; write {writing.place}:' if lines else ''}", *lines])
     more = [f"  and {len(why) - _NAMED} more columns"] if len(why) > _NAMED else []
     shorter = [f"  {clause}" for clause in why[:_NAMED]]
-    return "\n".join([f"{title}: {len(why)} columns need a word {writing.place}:", *shorter, *more, *lines])
+    return "\n".join([f"{title}: {len(asked)} columns need a word {writing.place}:", *shorter, *more, *lines])
+
+
+def _group(odd: Mapping[str, Ask]) -> str:
+    """Columns of numbers or dates with a few other texts, as one clause."""
+    different, most = {ask.odd for ask in odd.values()}, max(len(ask.odd) for ask in odd.values())
+    texts = "one text" if most == 1 else f"up to {most} texts"
+    same = ", the same in all" if len(different) == 1 else ""
+    places = [f"{name!r} first in {ask.first}" for name, ask in odd.items()][:_NAMED]
+    more = f" and {len(odd) - len(places)} more" if len(odd) > len(places) else ""
+    return f"{len(odd)} columns have {texts} among numbers or dates{same}: {', '.join(places)}{more}"
 
 
 def _has(given: Encodings, name: str) -> bool:

@@ -7,8 +7,8 @@
 3. other text as categories, if it has few values: up to 256, and up to a tenth of the records, or up to ten that two
    records each have on average. Where trees may not partition categories they are one-hot.
 
-Everything else needs a word (`asked_columns`). No cell becomes missing: one that is no date or no number among dates or
-numbers is a doubt. What is taken is what the same lines would say, and is kept with the model.
+Everything else needs a word (`asked_columns`). No cell becomes missing by itself: one that is no date or no number
+among dates or numbers is a doubt. What is taken is what the same lines would say, and is kept with the model.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ from treetap.tables.numbers import is_text, kind_name, may_be_numbers, remedy_of
 from treetap.tables.opening import read_columns, source_at
 from treetap.tables.source import Origin, Source, row_name
 
+#: Most different texts of a column of numbers or dates that may mean a missing value.
+MOST_ODD = 5
 #: Most values of a column of text that is taken for categories; records per value; values of a small table.
 MOST, RECORDS_A_VALUE, FEW = 256, 10, 10
 
@@ -55,7 +57,7 @@ class Rules:
 
     `encode`, `date_format`: as the table has them. `missing`: the number that means a missing cell.
     `categorical`: trees may split a column by sets of its categories. `declared`: columns that their source calls
-    categories.
+    categories. `listed`: the texts and numbers that the table's `missing` has, whose cells are missing already.
     """
 
     encode: Encodings
@@ -64,6 +66,7 @@ class Rules:
     categorical: bool
     declared: frozenset[str] = frozenset()
     writing: Writing = OF_PARTY
+    listed: Sequence[str | float] = ()
 
     def format_of(self, name: str) -> str | None:
         """The format that the settings name for a column itself: a cell of another one is an error by its row."""
@@ -143,7 +146,7 @@ def settle(title: object, columns: Mapping[str, Cells], rules: Rules) -> Settled
             taken[name] = meant.encode
     if any(ask.meant.encode for ask in asked.values()):  # a kind of no use by itself is refused as it is read
         own = rules.date_format if isinstance(rules.date_format, Mapping) else {}
-        raise DataError(message(title, asked, encode, {**formats, **own}, rules.writing))
+        raise DataError(message(title, asked, encode, {**formats, **own}, rules.writing, rules.listed))
     if encode == AUTO:
         return Settled(taken, formats, taken)
     if isinstance(encode, Mapping):
@@ -278,7 +281,7 @@ def _date_of(name: str, cells: Cells, texts: Sequence[str], rules: Rules) -> Mea
         form = mostly(texts)
         if form is None:
             return None
-        return Ask(_strange(cells, texts, strangers(texts, form), "dates"), Meant(DAYS, form), of_rows=True)
+        return _strange(cells, texts, strangers(texts, form), "dates", Meant(DAYS, form))
     if len(forms) == 1 and has_century(forms[0]):
         return Meant(DAYS, forms[0])
     return _of_forms(forms)
@@ -323,8 +326,7 @@ def _number_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Ask | None:
         )
     if 2 * len(words) > len(texts):
         return None
-    said = _strange(cells, texts, words, "numbers")
-    return Ask(said, rules.categories, of_rows=True, codes=cells.may_be(texts))
+    return _strange(cells, texts, words, "numbers", rules.categories)
 
 
 def _category_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Meant | Ask:
@@ -338,12 +340,13 @@ def _many(count: int, cells: Cells, rules: Rules) -> Ask:
     return Ask(f"holds {held}", rules.categories, out=True, unique=unique, codes=codes)
 
 
-def _strange(cells: Cells, texts: Sequence[str], places: Sequence[int], what: str) -> str:
-    """The clause about texts at some places among others that are numbers or dates; no key makes one missing."""
-    trimmed = pc.utf8_trim_whitespace(cells.column)
-    first = pc.index(trimmed, pa.scalar(texts[places[0]], trimmed.type)).as_py()
-    return (
-        f"holds {what}, but not in {len(places)} of its {len(texts)} different texts, first in "
-        f"{row_name(cells.origin, first)}: leave the cells empty where the value is missing, as no key "
-        "names a text for that"
-    )
+def _strange(cells: Cells, texts: Sequence[str], places: Sequence[int], what: str, meant: Meant) -> Ask:
+    """The doubt about texts at some places among others that are numbers or dates."""
+    trimmed, odd = pc.utf8_trim_whitespace(cells.column), tuple(sorted(texts[place] for place in places))
+    first = row_name(cells.origin, pc.index(trimmed, pa.scalar(texts[places[0]], trimmed.type)).as_py())
+    said = f"holds {what}, but not in {len(places)} of its {len(texts)} different texts, first in {first}"
+    words = any(map(str.isalnum, "".join(odd)))  # a mark alone is no category
+    codes = what == "numbers" and words and len(texts) <= cells.most_taken
+    few = odd if len(odd) <= MOST_ODD and not any(map(str.isdigit, "".join(odd))) else ()
+    said += f": {'' if few else 'correct the cells, or '}list in missing the texts that mean a missing value"
+    return Ask(said, meant, of_rows=True, codes=codes, odd=few, first=first)

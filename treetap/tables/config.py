@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from treetap.names import did_you_mean
+from treetap.names import ANY, did_you_mean, matched, named_by
 from treetap.strict import Strict
 from treetap.tables.public_cuts import PublicCuts
 from treetap.tables.source_keys import SourceKeys
@@ -75,7 +75,7 @@ class Constrained(Strict):
         for name in self.directions:
             if columns is None:
                 raise ValueError(f"{CONSTRAINTS} names {name!r}, and columns are drawn by share: name it in [data]")
-            if name not in columns:
+            if not named_by(columns, name):
                 meant = did_you_mean(name, columns)
                 raise ValueError(f"{CONSTRAINTS} names {name!r}, which is none of the table's columns{meant}")
 
@@ -129,8 +129,8 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
     same order at all parties.
     """
     columns: list[str] = []
-    """Feature columns that jobs may use, in order; other columns are not read. May be empty beside a party that has
-    some.
+    """Feature columns that jobs may use, in order; other columns are not read. `Tel_*` has all that begin so. May be
+    empty beside a party that has some.
     """
     label: str | None = None
     """The label column: needed at the label holder of a training, and at parties of PIVODL that have labels."""
@@ -145,15 +145,9 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
     drop_constant: bool = False
     """Train without columns that are constant in this table, in the place of refusing it."""
 
-    @property
-    def keys(self) -> list[str]:
-        """The id columns, in their order."""
-        return [self.id] if isinstance(self.id, str) else self.id
-
     @model_validator(mode="after")
     def _sound(self) -> TableConfig:
-        named = set(self.columns)
-        if len(named) != len(self.columns):
+        if len(set(self.columns)) != len(self.columns):
             twice = next(name for name in self.columns if self.columns.count(name) > 1)
             raise ValueError(f"columns names {twice!r} twice")
         # trees that split at the label, or at what was made of it, would learn nothing else
@@ -171,12 +165,22 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
             raise ValueError(
                 "weight names a column of the label holder's table, and this one has no label; leave it out"
             )
-        if foreign := [name for name in encoded_by_name(self.encode) if name not in named]:
-            meant = did_you_mean(foreign[0], self.columns)
-            raise ValueError(f"encode names {foreign[0]!r}, which is none of the table's columns{meant}")
-        if foreign := [name for name in self.dated_by_name if name not in named]:
-            meant = did_you_mean(foreign[0], self.columns)
-            raise ValueError(f"date_format names {foreign[0]!r}, which is none of the table's columns{meant}")
+        self._check_named()
+        return self
+
+    def _check_named(self) -> None:
+        """Raise ValueError for a key that names a column that is none of `columns`."""
+        for key, names in (("encode", encoded_by_name(self.encode)), ("date_format", [*self.dated_by_name])):
+            if foreign := [name for name in names if not named_by(self.columns, name)]:
+                meant = did_you_mean(foreign[0], self.columns)
+                raise ValueError(f"{key} names {foreign[0]!r}, which is none of the table's columns{meant}")
         self.check_directions(self.columns)
         self.check_cuts(self.columns)
-        return self
+
+    def matched(self, have: Sequence[str]) -> TableConfig:
+        """The same with columns of a table in the place of patterns; ValueError where keys name one that it lacks."""
+        if not any(ANY in name for name in self.columns):
+            return self
+        config = self.model_copy(update={"columns": matched(self.columns, have, self.spared)})
+        config._check_named()
+        return config

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -19,13 +20,24 @@ import pyarrow.json as pajson
 from treetap.errors import DataError
 from treetap.tables.csv_dialect import BLOCK
 from treetap.tables.dates import is_date
-from treetap.tables.files import FileSource, decoding
+from treetap.tables.files import FileSource, TableFile, decoding
+from treetap.tables.source_keys import SourceKeys
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class JsonLines(FileSource):
-    """A file of objects; an absent key is a missing cell. Numbers, text and booleans have types, dates are text."""
+    """A file of objects; an absent key is a missing cell. Numbers, text and booleans have types, dates are text.
+
+    Attributes:
+        texts: the columns that are text whatever their cells are: those of features with a text that the table's
+            settings call missing. Of several files all have the same.
+    """
+
+    def __init__(self, file: TableFile, keys: SourceKeys | None = None) -> None:
+        super().__init__(file)
+        self._missing = {cell for cell in keys.missing if isinstance(cell, str)} if keys is not None else set[str]()
+        self._spared = frozenset(() if keys is None else keys.spared)
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The keys of all lines, in the order in which they come."""
@@ -52,10 +64,30 @@ class JsonLines(FileSource):
         return self._parse(pa.schema(kinds)).select(table.column_names) if kinds else table
 
     def _parse(self, schema: pa.Schema | None) -> pa.Table:
-        with self.file.whole() as raw:
+        with self._with_texts() if self.texts else self.file.whole() as raw:
             return pajson.read_json(
                 raw, pajson.ReadOptions(block_size=BLOCK), pajson.ParseOptions(explicit_schema=schema)
             )
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        cells = (item for line in (self._raw() if self._missing else ()) for item in _cells(line).items())
+        gone = {name for name, cell in cells if type(cell) is str and cell.strip() in self._missing}
+        return frozenset(gone - self._spared)
+
+    def _with_texts(self) -> pa.BufferReader:
+        """The content with numbers and booleans as text in these columns, as they are written."""
+        lines = self._raw()
+        for place, line in enumerate(lines):
+            own = {name: it for name, it in _cells(line).items() if name in self.texts}
+            texts = {name: str(it) for name, it in own.items() if isinstance(it, _Written)}
+            texts |= {name: json.dumps(it) for name, it in own.items() if isinstance(it, bool)}
+            lines[place] = json.dumps(json.loads(line) | texts).encode() + b"\n" if texts else line
+        return pa.BufferReader(b"".join(lines))
+
+    def _raw(self) -> list[bytes]:
+        with decoding(self, "JSON lines", self._fault), self.file.whole() as raw:
+            return list(raw.read().splitlines(keepends=True))
 
     def _fault(self) -> DataError:
         """The error for the first line that cannot be read with those before it."""
@@ -105,8 +137,30 @@ def _cell_fault(name: str, value: Any, kinds: dict[str, str]) -> str:
         return "half of a pair of surrogates, such as \\ud800 alone, is no character: remove it"
     kind = _kind(value)
     if kind and kinds.setdefault(name, kind) != kind:
-        return f"the cell is {kind}, and {kinds[name]} in the lines before it: write one kind"
+        return (
+            f"the cell is {kind}, and {kinds[name]} in the lines before it: write one kind, or list in missing a text "
+            "that means a missing value"
+        )
     return ""
+
+
+class _Written(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+def _cells(line: bytes) -> dict[str, Any]:
+    """The cells of a line; none of one that is no object, or has a key twice, of which Arrow's reader tells."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any] | None:
+        return dict(pairs) if len(dict(pairs)) == len(pairs) else None
+
+    try:
+        cells = json.loads(line, object_pairs_hook=once, parse_int=_Written, parse_float=_Written)
+    except (ValueError, RecursionError):
+        return {}
+    return cells if isinstance(cells, dict) else {}
 
 
 def _kind(value: Any) -> str:

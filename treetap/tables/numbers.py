@@ -30,7 +30,8 @@ def kind_name(kind: pa.DataType) -> str:
 #: What to do about text among numbers.
 ENCODE = (
     'encode text columns, by encode = "ordinal" or "one-hot", for boosting also "categorical", '
-    'in the table\'s settings (dates by "days"), or leave the column out'
+    'in the table\'s settings (dates by "days"), leave the column out, or list in missing a text that means a missing '
+    "value"
 )
 
 

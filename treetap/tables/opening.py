@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.names import nearest
+from treetap.names import ANY, nearest
 from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.cells import plain_column
 from treetap.tables.csv_file import CsvFile
@@ -36,7 +36,11 @@ def source_of(keys: SourceKeys) -> Source:
         DataError: it is not there, holds something else than a table, or lies where it may not.
     """
     source: Source = read_here(keys) if keys.read_by is None else keys.read_by(keys)
-    return source
+    if not keys.missing and keys.duplicates == "refuse":
+        return source
+    from treetap.tables.cleaned import Cleaned  # most tables are read as they are
+
+    return Cleaned(source, keys)
 
 
 def read_here(keys: SourceKeys) -> Source:
@@ -50,13 +54,20 @@ def read_here(keys: SourceKeys) -> Source:
     files = [file for place in keys.places for file in _files(keys, place)]
     names = [name for name, _ in files]
     if len(files) == 1 and not partitions_of(names[0]):
-        return file_source(files[0][1], keys.format, keys.dialect)
+        return file_source(files[0][1], keys.format, keys.dialect, keys)
     if len(set(names)) < len(names):  # of several folders
         names = [str(file) for _, file in files]
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise DataError(f"{keys.title}: names file {twice[0]} twice")
-    sources = [file_source(file, keys.format, keys.dialect) for _, file in files]
+    sources = [file_source(file, keys.format, keys.dialect, keys) for _, file in files]
+    if keys.missing:
+        from treetap.tables.json_lines import JsonLines  # see above
+
+        lines = [source for source in sources if isinstance(source, JsonLines)]
+        texts = frozenset[str]().union(*(source.texts for source in lines))
+        for source in lines:
+            source.texts = texts
     kinds = {type(source): name for name, source in zip(names, sources, strict=True)}
     if len(kinds) > 1:
         raise DataError(f"{keys.title}: {' and '.join(kinds.values())} are of different formats: write one")
@@ -86,8 +97,10 @@ def _check_styles(keys: SourceKeys, files: Sequence[CsvFile]) -> None:
             )
 
 
-def file_source(file: TableFile, kind: str | None = None, given: Given | None = None) -> Source:
-    """One file of a format, by default that of its name.
+def file_source(
+    file: TableFile, kind: str | None = None, given: Given | None = None, keys: SourceKeys | None = None
+) -> Source:
+    """One file of a format, by default that of its name. `keys`: the table's, if it has any.
 
     Raises:
         DataError: it is not there, its name says no format, or its first bytes are of something else.
@@ -116,7 +129,7 @@ def file_source(file: TableFile, kind: str | None = None, given: Given | None = 
     if named == "jsonl":
         from treetap.tables.json_lines import JsonLines  # see `read_here`
 
-        return JsonLines(file)
+        return JsonLines(file, keys)
     return ParquetFile(file)
 
 
@@ -157,6 +170,11 @@ def columns_of(place: Source | Path) -> list[str]:
     return [name for name, _ in source_at(place).fields()]
 
 
+def called(name: str) -> str:
+    """The name of a column, or a pattern that no column matches."""
+    return f"that {name!r} matches" if ANY in name else repr(name)
+
+
 def check_columns(source: Source, wanted: list[str]) -> None:
     """Raise `DataError` if a column that a configuration names is not there, or there twice."""
     have = columns_of(source)
@@ -168,7 +186,7 @@ def check_columns(source: Source, wanted: list[str]) -> None:
         log.info("%s: %s", source, "; ".join([f"the table's columns are {', '.join(map(repr, have))}", *meant]))
         more = f", nor {len(absent) - 1} more that the configuration names" if len(absent) > 1 else ""
         remedy = source.remedy("no column", absent[:1]) or "this party's log lists those that it has"
-        raise DataError(f"{source}: has no column {absent[0]!r}{more}; {remedy}")
+        raise DataError(f"{source}: has no column {called(absent[0])}{more}; {remedy}")
     doubled = sorted({name for name in wanted if times[name] > 1})
     if doubled:
         raise DataError(f"{source}: has column {doubled[0]!r} more than once")

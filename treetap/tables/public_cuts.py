@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from treetap.names import did_you_mean
+from treetap.names import did_you_mean, named_by
 from treetap.strict import Strict
 
 #: The key of a table's settings.
@@ -42,7 +42,7 @@ class PublicCuts(Strict):
         for name in self.cuts:
             if columns is None:
                 raise ValueError(f"{CUTS} names {name!r}, and columns are drawn by share: give columns = [...]")
-            if name not in columns:
+            if not named_by(columns, name):
                 meant = did_you_mean(name, columns)
                 raise ValueError(f"{CUTS} names {name!r}, which is none of the feature columns{meant}")
 

@@ -50,7 +50,7 @@ class Table:
     sample weights; None: the table has none, or is read without its label. `directions`: those of the columns in which
     predictions are monotone. `cuts`: those that are listed, by column. `seen`: of each column of the file, but tensors,
     how many cells of all rows have a value. `unlike`: of a table that was read as that of a training was. `says`:
-    sentences about what `encode = "auto"` took, and about cells that a word for it made missing.
+    sentences about what `encode = "auto"` took, and about cells that a word or a setting made missing.
     """
 
     path: Origin
@@ -191,9 +191,11 @@ def read_table(
         further = [config.label, *([config.weight] if config.weight else [])]
     source = source_of(config)
     with source.opened():
+        if categories is None:  # a model's columns are names
+            config = _matched(source, config)
+        check_columns(source, [*config.keys, *config.columns, *further])
         for sentence in source.says:
             log.info("%s", sentence)
-        check_columns(source, [*config.keys, *config.columns, *further])
         # both ways give the same table; the second holds all features in memory
         if streams and too_large_to_hold(source, config):
             stamp = source.stamp()
@@ -213,6 +215,7 @@ def read_table(
             read = table_of(source, config, columns, with_label, missing, categories, shapes, categorical)
             lost = missing_words(source, {name: columns[name] for name in config.columns})
             read = replace(read, says=[*read.says, *lost])
+        read = replace(read, says=[*read.says, *source.cleared(config.columns)])
         for sentence in read.says:
             log.info("%s: %s", source, sentence)
         if categories is not None:
@@ -222,6 +225,13 @@ def read_table(
             has = f"; it has {', '.join(map(repr, others))}" if others else ""
             log.info("%s: columns names none, so that the table contributes no feature%s", source, has)
         return _without_constant(read) if config.drop_constant else read
+
+
+def _matched(source: Source, config: TableConfig) -> TableConfig:
+    try:
+        return config.matched(columns_of(source))
+    except ValueError as fault:
+        raise DataError(f"{source}: {fault}") from None
 
 
 def _columns(
@@ -271,7 +281,7 @@ def table_of(
 
 def _rules(source: Source, config: TableConfig, missing: float | None, categorical: bool) -> Rules:
     declared = declared_in(source) if AUTO in encodings_in(config.encode) else frozenset[str]()
-    return Rules(config.encode, config.date_format, missing, categorical, declared)
+    return Rules(config.encode, config.date_format, missing, categorical, declared, listed=config.missing)
 
 
 def _dated_as(config: TableConfig, categories: Mapping[str, Category]) -> dict[str, Category]:

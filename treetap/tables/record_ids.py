@@ -27,6 +27,10 @@ Rows = npt.NDArray[np.int64]
 #: Ids that are strings of Python, or in a digest's buffer, at a time.
 _AT_ONCE = 1 << 16
 _LENGTH_BYTES = 4
+#: Ids that are there more than once of which a message has two rows each.
+_SHOWN = 3
+#: What to do about them in a table.
+CHOICE = '; write duplicates = "first" or "last" in the table\'s settings, or give each record an id of its own'
 
 
 class Ids(Sequence[str]):
@@ -188,9 +192,19 @@ def sorted_keys(path: Origin, columns: Mapping[str, pa.ChunkedArray]) -> tuple[I
     Raises:
         DataError: one is missing, in any of the columns, or there twice.
     """
+    place, ids = keys_in(path, columns)
+    return _sorted(path, place, ids, CHOICE)
+
+
+def keys_in(path: Origin, columns: Mapping[str, pa.ChunkedArray]) -> tuple[str, Ids]:
+    """The ids of one column or of several together in the order of the rows, and these columns in words.
+
+    Raises:
+        DataError: a cell is missing; in a column alone it may still be blank.
+    """
     if len(columns) == 1:
         ((name, column),) = columns.items()
-        return sorted_ids(path, f"column {name!r}", column)
+        return f"column {name!r}", _texts(path, f"column {name!r}", column)
     parts = []
     for name, column in columns.items():
         part = _texts(path, place := f"column {name!r}", column)
@@ -198,12 +212,7 @@ def sorted_keys(path: Origin, columns: Mapping[str, pa.ChunkedArray]) -> tuple[I
         if len(empty):
             raise DataError(f"{path}: {row_name(path, int(empty[0]))}, {place}: the id is missing")
         parts.append(part)
-    return _sorted(path, f"columns {', '.join(map(repr, columns))}", Ids.joined(parts))
-
-
-def sorted_ids(path: Origin, place: str, column: pa.ChunkedArray) -> tuple[Ids, npt.NDArray[np.int64]]:
-    """Ids as text in their order, and the row of each; `DataError` for one that is missing or there twice."""
-    return _sorted(path, place, _texts(path, place, column))
+    return f"columns {', '.join(map(repr, columns))}", Ids.joined(parts)
 
 
 def ids_of(path: Origin, place: str, column: pa.ChunkedArray) -> Ids:
@@ -239,19 +248,34 @@ def _texts(path: Origin, place: str, column: pa.ChunkedArray) -> Ids:
     )
 
 
-def _sorted(path: Origin, place: str, ids: Ids) -> tuple[Ids, npt.NDArray[np.int64]]:
+def _sorted(path: Origin, place: str, ids: Ids, advice: str = "") -> tuple[Ids, Rows]:
     """The ids in their order, and the row of each; `DataError` for the first row whose id is empty or there before."""
-    order = ids.order()
-    in_order = ids.take(order)
-    again = np.asarray(
-        pc.equal(in_order.array[1:], in_order.array[:-1]), dtype=bool
-    )  # row order[i + 1] has order[i]'s id
-    repeated = int(order[1:][again].min()) if again.any() else len(ids)
+    in_order, order, same = in_sorted_order(ids)
+    repeated = int(order[1:][same].min()) if same.any() else len(ids)
     if len(ids) and not in_order[0] and int(order[0]) <= repeated:  # equal ids keep their order: the first empty one
         raise DataError(f"{path}: {row_name(path, int(order[0]))}, {place}: the id is missing")
-    if repeated < len(ids):
-        first = int(order[int(np.flatnonzero(np.asarray(pc.equal(in_order.array, ids[repeated]), dtype=bool))[0])])
-        raise DataError(
-            f"{path}: {row_name(path, repeated)}, {place}: the id is there already, at {row_name(path, first)}"
-        )
+    if same.any():
+        raise DataError(f"{path}: {repeated_ids(path, place, order, same)}{advice}")
     return in_order, order
+
+
+def in_sorted_order(ids: Ids) -> tuple[Ids, Rows, npt.NDArray[np.bool_]]:
+    """The N ids in their order, the row of each, and which of them but the first are the one before them (N - 1,)."""
+    order = ids.order()
+    in_order = ids.take(order)
+    return in_order, order, np.asarray(pc.equal(in_order.array[1:], in_order.array[:-1]), dtype=bool)
+
+
+def repeated_ids(path: Origin, place: str, order: Rows, same: npt.NDArray[np.bool_]) -> str:
+    """The ids that are there more than once, in words: their number, and the first rows of three.
+
+    `order`, `same`: see `in_sorted_order`; there is one at least.
+    """
+    several = np.flatnonzero(same & ~np.append(False, same[:-1]))  # the first of each
+    pairs = sorted((int(order[start + 1]), int(order[start])) for start in several)[:_SHOWN]
+    rows = [(row_name(path, again), row_name(path, first)) for again, first in pairs]
+    said = f"{rows[0][0]}, {place}: the id is there already, at {rows[0][1]}"
+    if len(several) == 1:
+        return said
+    also = [f"{again} as at {first}" for again, first in rows[1:]] + ["…"] * bool(several[_SHOWN:].size)
+    return f"{said}; {len(several):,} ids are there more than once, also at {', '.join(also)}"

@@ -97,6 +97,11 @@ class Source(ABC):
         del names
         return {}
 
+    def cleared(self, names: Sequence[str]) -> list[str]:
+        """Sentences about cells of these columns that the table's settings made missing, once all have been read."""
+        del names
+        return []
+
     def count_rows(self) -> int | None:
         """The number of rows, of a source that streams; None of another one, which would have to be read whole.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -24,8 +25,12 @@ _MEANT = {
     **dict.fromkeys(("parse_dates", "dates", "dateformat", "datetime_format"), "date_format"),
     **dict.fromkeys(("sample_weight", "weights"), "weight"),
     **dict.fromkeys(("sep", "separator"), "delimiter"),
+    **dict.fromkeys(("na_values", "null_values", "nullstr", "nulls"), "missing"),
+    **dict.fromkeys(("drop_duplicates", "keep"), "duplicates"),
 }
 Format = Literal["csv", "parquet", "feather", "jsonl"]
+#: The record of several with one id that counts; by default there may be none.
+Duplicates = Literal["refuse", "first", "last"]
 SQLITE = "sqlite:"
 _WILD = frozenset("*?[")
 _STORED = re.compile("s3://[^/@:]+/.+")
@@ -99,6 +104,15 @@ def _thousands(value: Any) -> Any:
     return value
 
 
+def _listed(value: Any) -> Any:
+    """Texts and numbers as a list; ValueError for anything else."""
+    listed = value if isinstance(value, list) else [value]
+    for cell in listed:
+        if isinstance(cell, bool) or not isinstance(cell, str | int | float) or cell in (math.inf, -math.inf):
+            raise ValueError(f'lists texts and numbers, as in missing = ["-", -999], not {cell!r}')
+    return [cell.strip() if isinstance(cell, str) else cell for cell in listed]
+
+
 def _date_formats(value: Any) -> Any:
     from treetap.tables.date_formats import checked_format  # most tables have none, and a party starts without
 
@@ -155,6 +169,12 @@ class SourceKeys(Strict):
     """CSV: the quotation mark, by default a double one; empty for none."""
     date_format: Annotated[str | dict[str, str], BeforeValidator(_date_formats)] | None = None
     """How text writes dates, such as "%d.%m.%Y", for all columns or by column; ISO 8601 or detected without it."""
+    missing: Annotated[list[str | int | float], BeforeValidator(_listed)] = []
+    """Texts and numbers that mean a missing value in columns of features, such as ["-", -999]; blanks around a cell do
+    not count."""
+    duplicates: Duplicates = "refuse"
+    """Which record counts of several with one id: the "first" or the "last", by order of files and rows; or "refuse".
+    """
     _within: Path | None = PrivateAttr(None)
     _read_by: Callable[[SourceKeys], Any] | None = PrivateAttr(None)
 
@@ -179,11 +199,27 @@ class SourceKeys(Strict):
             raise ValueError(f'thousands and decimal are both {self.thousands!r}: write decimal = "{other}" too')
         if self.delimiter is not None and self.delimiter == (self.quote or '"'):
             raise ValueError(f"delimiter and quote are both {self.delimiter!r}: cells need another delimiter")
+        if self.uri is not None and self.duplicates != "refuse":
+            raise ValueError(
+                "duplicates is of files, and rows of a database have no order: have the query choose one row of each "
+                "id, as SELECT DISTINCT ON (id) or GROUP BY id does"
+            )
         if self.endpoint_override and not any(isinstance(place, str) for place in self.places):
             raise ValueError("endpoint_override is of object stores, and no path begins with s3://: leave it out")
         if self.uri is None and "deadline_s" in self.model_fields_set:
             raise ValueError("deadline_s is of a database, whose uri is missing: leave it out")
         return self
+
+    @property
+    def keys(self) -> list[str]:
+        """The id columns, in their order; none where rows are numbered."""
+        given = getattr(self, "id", None) or []
+        return [given] if isinstance(given, str) else list(given)
+
+    @property
+    def spared(self) -> list[str]:
+        """The columns that are no features: those of ids, labels and weights."""
+        return [*self.keys, *filter(None, (getattr(self, name, None) for name in ("label", "weight")))]
 
     @property
     def places(self) -> list[Path | str]:

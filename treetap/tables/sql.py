@@ -133,6 +133,8 @@ _LIBPQ = {
     "keepalives_count": "3",
     "application_name": "treetap",
 }
+#: A column of SQLite as text, with numbers of which the nearest double is the same.
+_AS_TEXT = "CASE typeof({0}) WHEN 'real' THEN printf('%!.17g', {0}) ELSE CAST({0} AS TEXT) END AS {0}"
 _NUMERIC, _MONEY = b"numeric", b"money"
 _TYPE = b"POSTGRESQL:type"
 
@@ -154,8 +156,7 @@ class Query(Source):
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
         """Numbers of arbitrary precision become double, except for those in `text`."""
-        columns = ", ".join(map(quoted, wanted))
-        table = self._within(lambda call: call.table(f"SELECT {columns} FROM {_rows(self._keys)}"))  # noqa: S608
+        table = self._within(lambda call: call.table(wanted))
         return pa.table({name: self._plain(table, name, name in text) for name in wanted})
 
     def row_name(self, index: int) -> str:
@@ -247,9 +248,13 @@ class _Call:
         with self._run(query) as reader:
             return reader.schema
 
-    def table(self, query: str) -> pa.Table:
-        """The rows of a query; `DataError` if they take up more than half of the memory."""
-        if isinstance(_resolved(self._keys), Path):
+    def table(self, wanted: list[str]) -> pa.Table:
+        """These columns of all rows; `DataError` if they take up more than half of the memory."""
+        untyped = isinstance(_resolved(self._keys), Path)
+        mixed = self._with_missing(wanted) if untyped else set[str]()
+        columns = ", ".join(_AS_TEXT.format(quoted(name)) if name in mixed else quoted(name) for name in wanted)
+        query = f"SELECT {columns} FROM {_rows(self._keys)}"  # noqa: S608
+        if untyped:
             self._infer_types_from_all(query)
         most, size, parts = half_of_memory(), 0, []
         with self._run(query) as reader:
@@ -264,6 +269,16 @@ class _Call:
                     raise TimeoutError
                 parts.append(batch)
             return pa.Table.from_batches(parts, reader.schema)
+
+    def _with_missing(self, wanted: list[str]) -> set[str]:
+        """The columns of features of SQLite that have a text, maybe among numbers, which means a missing value."""
+        texts = ", ".join("'" + text.replace("'", "''") + "'" for text in self._keys.missing if isinstance(text, str))
+        names = [name for name in wanted if name not in self._keys.spared] if texts else []
+        if not names:
+            return set()
+        asked = ", ".join(f"max(typeof({it}) = 'text' AND trim({it}) IN ({texts}))" for it in map(quoted, names))
+        with self._run(f"SELECT {asked} FROM {_rows(self._keys)}") as reader:  # noqa: S608
+            return {name for name, has in zip(names, reader.read_all().columns, strict=True) if has[0].as_py()}
 
     def _infer_types_from_all(self, query: str) -> None:
         """SQLite's columns have no types: the driver infers them from its first batch, which is made to be all rows."""
@@ -388,7 +403,8 @@ def cause_of(failure: Exception) -> str:
     if mismatch := _MISMATCH.search(said):
         return (
             f"column {int(mismatch[1]) + 1} of those that the table names (id, columns, label) has cells of different "
-            "kinds: write CAST(… AS TEXT) or CAST(… AS REAL) in a query"
+            "kinds: write CAST(… AS TEXT) or CAST(… AS REAL) in a query, or list in missing a text that means a "
+            "missing value"
         )
     known = next((cause for phrase, cause in _PHRASES if phrase in said), None)
     return known or f"the database cannot be read ({type(failure).__name__})"

@@ -90,6 +90,11 @@ class JobParams(ABC):
         """True if the model carries noise that no centralised model repeats."""
         return False
 
+    @property
+    def splits_categories(self) -> bool:
+        """True for trees that split columns by sets of their categories: by it alone `AUTO` takes such encodings."""
+        return False
+
     def norms_batches(self, party: str) -> bool:
         """True if a party's part of a network normalises over the records of a batch."""
         del party
@@ -103,7 +108,10 @@ class JobParams(ABC):
         """The faults of the parameters that every training has."""
         faults, missing, allowed = [], self.missing, Range(0, 1, open_high=True)
         if isinstance(missing, bool) or not isinstance(missing, int | float) or math.isinf(missing):
-            faults.append(f"missing must be a finite number or nan, not {missing!r}")
+            faults.append(
+                f"missing must be a finite number or nan, not {missing!r}: a table's own settings list texts, as in "
+                "missing = [\"-\"], and a data frame has X.replace('-', None)"
+            )
         if self.always_there:
             return faults + [f"party_dropout must be empty: {self.always_there}"] * bool(self.party_dropout)
         complaints = ((name, allowed.complaint(share)) for name, share in self.party_dropout.items())

@@ -102,7 +102,6 @@ class TreeParams(JobParams):
 
     @property
     def splits_categories(self) -> bool:
-        """True if trees split columns by sets of their categories."""
         return self.one_hot_below is not None
 
     @abstractmethod

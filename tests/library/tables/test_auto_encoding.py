@@ -211,8 +211,8 @@ def test_all_columns_that_need_a_word_are_in_one_message(tmp_path: Path) -> None
         "column 'street' holds 60 different texts in 120 records: leave it out of columns; or, if these are categories",
         "column 'when' holds dates whose day and month could change places",
         "column 'born' holds dates whose years have two digits",
-        "column 'age' holds numbers, but not in 1 of its 120 different texts, first in row 77: leave the cells empty",
-        "column 'paid' holds dates, but not in 1 of its 120 different texts, first in row 5",
+        "2 columns have one text among numbers or dates: 'age' first in row 77, 'paid' first in row 5",
+        '  missing = ["…"]  # where such a text means a missing value',
         "column 'price' holds numbers in another style",
     ):
         assert line in said

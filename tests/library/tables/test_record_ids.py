@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from treetap.errors import DataError
 from treetap.tables import record_ids
-from treetap.tables.record_ids import Ids, ids_of, joined_id, sorted_ids, sorted_keys
+from treetap.tables.record_ids import Ids, ids_of, joined_id, sorted_keys
 
 #: Text that UTF-8 can encode.
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=30)
@@ -67,31 +67,38 @@ def test_places_among_distinct_ids(texts: set[str], others: list[str]) -> None:
 
 @given(st.lists(st.sampled_from(["", " ", "a", " a", "b\t", "b", "c", "\u2003d"]), max_size=7))
 def test_the_first_fault_is_named_by_its_row(cells: list[str]) -> None:
-    """The row of a missing id, and both rows of one that is there twice, are those of the first fault in the file."""
+    """The row of a missing id, or the rows of one that is there twice and of two more, and how many there are."""
     column = pa.chunked_array([cells[:3], cells[3:]], pa.string())
-    seen: dict[str, int] = {}
-    expected = None
+    rows: dict[str, list[int]] = {}
     for row, cell in enumerate(map(str.strip, cells), start=1):
-        if not cell or cell in seen:
-            what = f"the id is there already, at row {seen[cell]}" if cell else "the id is missing"
-            expected = f"own.csv: row {row}, column 'id': {what}"
-            break
-        seen[cell] = row
-    if expected is None:
-        assert list(ids_of(PATH, PLACE, column)) == list(seen)
-        ids, order = sorted_ids(PATH, PLACE, column)
-        assert list(ids) == sorted(seen)
-        assert [cells[row].strip() for row in order] == sorted(seen)
+        rows.setdefault(cell, []).append(row)
+    several = sorted((own[1], own[0]) for own in rows.values() if own[1:])
+    if "" not in rows and not several:
+        assert list(ids_of(PATH, PLACE, column)) == list(rows)
+        ids, order = sorted_keys(PATH, {"id": column})
+        assert list(ids) == sorted(rows)
+        assert [cells[row].strip() for row in order] == sorted(rows)
         return
-    for read in (ids_of, sorted_ids):
+    if "" in rows and (not several or rows[""][0] <= several[0][0]):
+        expected, choice = f"own.csv: row {rows[''][0]}, column 'id': the id is missing", ""
+    else:
+        choice = record_ids.CHOICE
+        expected = f"own.csv: row {several[0][0]}, column 'id': the id is there already, at row {several[0][1]}"
+        also = ", ".join(f"row {again} as at row {first}" for again, first in several[1:3])
+        more = ", …" if several[3:] else ""
+        expected += f"; {len(several)} ids are there more than once, also at {also}{more}" if also else ""
+    for read, advice in (
+        (lambda: ids_of(PATH, PLACE, column), ""),
+        (lambda: sorted_keys(PATH, {"id": column}), choice),
+    ):
         with pytest.raises(DataError) as fault:
-            read(PATH, PLACE, column)
-        assert str(fault.value) == expected
+            read()
+        assert str(fault.value) == expected + advice
 
 
 def test_whole_numbers_are_ids_as_they_are_written() -> None:
     """Ids of a typed column of numbers sort as text, as ids of a CSV file do."""
-    ids, order = sorted_ids(PATH, PLACE, pa.chunked_array([[10, -3], [9]], pa.int32()))
+    ids, order = sorted_keys(PATH, {"id": pa.chunked_array([[10, -3], [9]], pa.int32())})
     assert (list(ids), order.tolist()) == (["-3", "10", "9"], [1, 0, 2])
 
 
@@ -103,7 +110,7 @@ def test_no_string_of_python_is_kept_for_an_id(monkeypatch: pytest.MonkeyPatch) 
         column = pa.chunked_array([pa.array([f"record {n:06d}" for n in range(count)])])
         tracemalloc.start()
         try:
-            ids, order = sorted_ids(PATH, PLACE, column)
+            ids, order = sorted_keys(PATH, {"id": column})
             ids.digest()
             ids[: 1 << 10].packed()
             return tracemalloc.get_traced_memory()[1] - order.nbytes

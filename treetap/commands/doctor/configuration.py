@@ -34,7 +34,7 @@ from treetap.commands.doctor.connections import (
 )
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.names import NAME_RULE, did_you_mean
+from treetap.names import NAME_RULE, did_you_mean, matched
 from treetap.native import arithmetic, library
 from treetap.native import lattice as native
 from treetap.process.config import Relayed
@@ -227,7 +227,7 @@ def _table(name: str, table: config.TableConfig, *, categorical: bool = False, p
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
     says = "".join(f"; {part}" for part in read.path.says) if isinstance(read.path, Source) else ""
     says += "".join(f"; {part}" for part in read.says)
-    if private and (by_cells := [column for column in table.columns if column not in table.cuts]):
+    if private and (by_cells := [column for column in read.sources if column not in table.cuts]):
         names = ", ".join(map(repr, by_cells))
         says += f"; column_privacy takes bins as known, and those of {names} follow from cells: list their cuts"
     if not table.columns:
@@ -244,7 +244,7 @@ def _absent(table: config.TableConfig) -> str:
         have = columns_of(source_of(table))
     except DataError:
         return ""
-    wanted = [*table.keys, *table.columns, *([table.label] if table.label else [])]
+    wanted = [*table.keys, *matched(table.columns, have, table.spared), *([table.label] if table.label else [])]
     absent = [name for name in wanted if name not in have]
     return f": {', '.join(map(repr, have))}{did_you_mean(absent[0], have)}" if absent else ""
 

@@ -200,7 +200,7 @@ def _as_file(experiment: ExperimentFile, table: pa.Table | None, base: Path) -> 
         return
     with tempfile.TemporaryDirectory(prefix="treetap-") as held:
         keep_table(table, Path(held) / TABLE)
-        kept = ("date_format",)  # as the frame has them
+        kept = ("date_format", "missing", "duplicates")  # as the frame has them
         source = {name: field.default for name, field in SourceKeys.model_fields.items() if name not in kept}
         source["path"] = Path(TABLE)
         yield experiment.model_copy(update={"data": experiment.data.model_copy(update=source)}), Path(held)

@@ -24,6 +24,7 @@ from treetap.commands.experiment.party_table import (
 from treetap.commands.experiment.results import PlannedRun
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.errors import ConfigError
+from treetap.names import matched
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS, predicting
@@ -144,6 +145,8 @@ class DataTable(SourceKeys, Constrained):
             raise ValueError("test_share and cv exclude each other: with cv each fold is held out once; leave one out")
         if self.time is not None and self.time in (self.label, self.id, *self.drop):
             raise ValueError(f"time column {self.time!r} is the label, the id or dropped; it is no feature by itself")
+        if self.duplicates != "refuse" and self.id is None:
+            raise ValueError("duplicates is of ids, and rows are numbered: name the id column, or leave it out")
         return self
 
     @property
@@ -333,6 +336,28 @@ class ExperimentFile(Strict):
         if isinstance(given, str):
             return given
         return {name: encoding for name, encoding in given.items() if name in (OTHERS, *columns)}
+
+    def claims(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """The columns of the parties that name some: of patterns those of the table, whose columns are `names`.
+
+        Raises:
+            ConfigError: two parties claim a column, or a key of one names a column that it has not.
+        """
+        owner, claimed = dict[str, str](), dict[str, list[str]]()
+        for party in self.party:
+            if party.columns is None:
+                continue
+            own = claimed[party.name] = matched(
+                party.columns, names, [*self.data.spared, self.data.time, *self.data.drop]
+            )
+            for column in own:
+                if owner.setdefault(column, party.name) != party.name:
+                    raise ConfigError(f"column {column!r} is claimed by {owner[column]} and by {party.name}")
+            try:
+                party.check_named(own)
+            except ValueError as fault:
+                raise ConfigError(f"[[party]] {party.name}: {fault}") from None
+        return claimed
 
     def constraints(self, party: PartyTable, columns: Sequence[str]) -> dict[str, Direction]:
         """The monotone constraints of these columns at a party: those of `[data]`, and its own."""

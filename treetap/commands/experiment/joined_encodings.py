@@ -18,10 +18,9 @@ from treetap.tables.date_formats import ISO
 from treetap.tables.opening import missing_words
 from treetap.tables.source import Source
 from treetap.tables.tensors import is_tensor
-from treetap.trees.params import TreeParams
 
-#: Entry of the joined table's metadata: the encodings that `AUTO` took, by column.
-_TAKEN = b"taken"
+#: Entries of the joined table's metadata: the encodings that `AUTO` took, by column; sentences about codes.
+_TAKEN, _CODED = b"taken", b"coded"
 
 
 def settled_in(
@@ -38,12 +37,13 @@ def settled_in(
             if own is not None and encode.get(name) != AUTO and not is_tensor(columns[name].type):
                 encode[name] = own
     cells = {name: Cells(source, columns[name], len(columns[name])) for name in encode}
-    categorical = isinstance(params, TreeParams) and params.splits_categories
     declared = declared_in(source)
-    rules = Rules(encode, data.date_format, params.missing, categorical, declared, OF_EXPERIMENT)
+    rules = Rules(
+        encode, data.date_format, params.missing, params.splits_categories, declared, OF_EXPERIMENT, data.missing
+    )
     settled = settle(source, cells, rules)
-    lost = missing_words(source, {name: columns[name] for name in encode})
-    for line in (*_lines(experiment, source, settled), *(f"{source}: {sentence}" for sentence in lost)):
+    lost = [*missing_words(source, {name: columns[name] for name in encode}), *source.cleared(list(encode))]
+    for line in (*_lines(experiment, source, settled, list(columns)), *(f"{source}: {sentence}" for sentence in lost)):
         terminal.err.print(terminal.text(line), soft_wrap=True)
     for name in encode if data.id is None else ():
         if encode[name] == AUTO and may_identify(columns[name]):
@@ -53,11 +53,11 @@ def settled_in(
     return settled
 
 
-def _lines(experiment: ExperimentFile, source: Source, settled: Settled) -> list[str]:
+def _lines(experiment: ExperimentFile, source: Source, settled: Settled, names: Sequence[str]) -> list[str]:
     """What was taken for text and dates, as the lines that the parties' own files would need for the same."""
     if not settled.taken:
         return []
-    by_party = {party.name: party.columns for party in experiment.party if party.columns is not None}
+    by_party = experiment.claims(names)
     claimed = {name for own in by_party.values() for name in own}
     rest = [party.name for party in experiment.party if party.columns is None and party.share == 1.0]
     by_party["".join(rest) or "columns by share"] = [name for name in settled.taken if name not in claimed]
@@ -72,9 +72,15 @@ def time_ranks_in(experiment: ExperimentFile, source: Source, name: str, column:
     return time_ranks(source, name, column, dated)
 
 
-def noted(table: pa.Table, settled: Settled) -> pa.Table:
-    """The joined table with what was taken, for `encode_in`."""
-    return table.replace_schema_metadata({_TAKEN: json.dumps(settled.taken)})
+def noted(table: pa.Table, settled: Settled, coded: Sequence[str]) -> pa.Table:
+    """The joined table with what was taken, for `encode_in`, and what `codes_in` gives back."""
+    return table.replace_schema_metadata({_TAKEN: json.dumps(settled.taken), _CODED: json.dumps(coded)})
+
+
+def codes_in(table: pa.Table) -> list[str]:
+    """The sentences about columns of the joined table that look like codes."""
+    said: list[str] = json.loads((table.schema.metadata or {}).get(_CODED, b"[]"))
+    return said
 
 
 def encode_in(

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from treetap import terminal
+from treetap.commands.experiment.data_check import codes
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share
 from treetap.commands.experiment.joined_encodings import encode_in, noted, settled_in, time_ranks_in
@@ -38,7 +39,7 @@ from treetap.tables.features import Held, constant_columns, in_words
 from treetap.tables.label_columns import LabelCells, check_weight_bound
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.numbers import is_number, is_text
-from treetap.tables.opening import columns_of, read_columns, source_of
+from treetap.tables.opening import called, columns_of, read_columns, source_of
 from treetap.tables.reading import Table, table_of
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Source
@@ -81,11 +82,11 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     source = _source(experiment, base, file)
     if data.id is None and not source.ordered:
         raise ConfigError(f"{source}: rows of a query have no order: name their ids by id = COLUMN in [data]")
-    for sentence in source.says:
-        terminal.err.print(terminal.text(sentence))
     names = columns_of(source)
     _check_names(experiment, source, names)
-    claimed = {column for party in experiment.party for column in party.columns or []}
+    for sentence in source.says:
+        terminal.err.print(terminal.text(sentence), soft_wrap=True)
+    claimed = {column for own in experiment.claims(names).values() for column in own}
     left = {data.id, *data.drop}
     kept = [name for name in names if name not in left and (name != data.time or name in claimed)]
     own_ids = [] if data.id is None else [data.id]
@@ -102,6 +103,8 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     for place, config in enumerate(configs):
         encode = with_taken(config.encode or AUTO, config.columns, settled.taken)
         configs[place] = config.model_copy(update={"encode": encode, "date_format": settled.date_formats or None})
+    plain = list(dict.fromkeys(name for config in configs for name in config.columns))
+    said = codes(source, {name: columns[name] for name in plain if name not in by_name | settled.taken.keys()})
     cells = {**columns, **weights, configs[0].keys[0]: ids}
     labelled = _as_party(experiment, source, configs[0], cells)
     dated = dict.fromkeys(labelled.sources, True)
@@ -128,7 +131,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
         )
     if experiment.spread:
         columns[OWNER] = named_owners(experiment, base, in_file)
-    joined = noted(pa.table(columns), settled)
+    joined = noted(pa.table(columns), settled, said)
     kind = pa.int64() if data.id is None else labelled.id_types[data.id]
     named = pa.field(ID, pa.string(), metadata={ID_TYPE: str(kind)})
     return joined.set_column(joined.column_names.index(ID), named, joined.column(ID))
@@ -233,7 +236,7 @@ def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:
 def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> None:
     """Check that every column that the file names exists once and has one purpose."""
     data = experiment.data
-    claimed = [column for party in experiment.party for column in party.columns or []]
+    claimed = [column for own in experiment.claims(names).values() for column in own]
     of_parties = set(claimed)
     encoded = [name for name in encoded_by_name(data.encode) if name not in of_parties]
     own = [name for name in (data.label, data.weight, data.id) if name]
@@ -242,7 +245,9 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     for name in [*own, *filter(None, [data.time]), *data.drop, *claimed, *encoded, *constrained, *dated]:
         if name not in times:
             remedy = path.remedy("no column", [name])
-            raise DataError(f"{path}: has no column {name!r}{remedy and '; '}{remedy or did_you_mean(name, names)}")
+            raise DataError(
+                f"{path}: has no column {called(name)}{remedy and '; '}{remedy or did_you_mean(name, names)}"
+            )
     if twice := sorted(name for name, count in times.items() if count > 1):
         raise DataError(f"{path}: has column {twice[0]!r} more than once")
     if data.label in (data.id, *data.drop):
@@ -327,15 +332,16 @@ def _rows(
 
 def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[str, list[str]]:
     """Each party's columns of those in the table."""
-    claimed = {column for party in experiment.party for column in party.columns or []}
+    own = experiment.claims(names)
+    claimed = {column for named in own.values() for column in named}
     claimed |= {experiment.data.label, experiment.data.weight or ""}
     free, place = [name for name in names if name not in claimed], {name: k for k, name in enumerate(names)}
     shuffled = list(sampling.generator(seed, "experiment columns").permutation(np.array(free, dtype=object)))
     columns: dict[str, list[str]] = {}
     taken, wanted = 0, 0.0
     for party in experiment.party:
-        if party.columns is not None:
-            columns[party.name] = list(party.columns)
+        if party.name in own:
+            columns[party.name] = own[party.name]
             continue
         # rounded sums of shares: together the parties get what the shares add up to, to a column
         wanted += (party.share or 0) * len(free)

@@ -21,6 +21,7 @@ from treetap.commands.experiment.curves import (
     seeds_of,
     thresholds,
 )
+from treetap.commands.experiment.data_check import warnings
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.headline import Gain, compared, conclusion, headline
 from treetap.commands.experiment.headline import written as worth
@@ -43,6 +44,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         "results.html.j2",
         name=name,
         runs=len(runs),
+        warnings=warnings(runs),
         headline=headline(gains),
         conclusion=conclusion(gains, "a party alone" if experiment.spread else f"{experiment.in_order[0]} alone"),
         beside=beside(gains),

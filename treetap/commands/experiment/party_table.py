@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from party.defences.settings import OF_COLUMNS, Defences
 from treetap.commands.jobs.job_file import JobTable, has_parameter
-from treetap.names import did_you_mean
+from treetap.names import did_you_mean, named_by
 from treetap.native.arithmetic import Choice
 from treetap.protocols.registry import training
 from treetap.strict import Name
@@ -28,7 +28,7 @@ class PartyTable(WorkerSettings, Constrained, PublicCuts):
     name: Name
     """The party's name; not coordinator, operator, certs or ca."""
     columns: list[str] | None = None
-    """Its columns by name; or `share`."""
+    """Its columns by name, or by a pattern such as "Tel_*"; or `share`."""
     share: Annotated[float, Field(ge=0, le=1)] | None = None
     """A share of the columns that no party names; shares add up to 1 at most, and the rest goes to nobody."""
     labels: bool = False
@@ -56,18 +56,22 @@ class PartyTable(WorkerSettings, Constrained, PublicCuts):
             raise ValueError("give either columns = [...] or share = 0.x")
         if len(set(self.columns or [])) < len(self.columns or []):
             raise ValueError("names a column twice")
-        for name in encoded_by_name(self.encode):
-            if self.columns is None:
-                raise ValueError(f"encode names {name!r}, and columns are drawn by share: name it in [data] encode")
-            if name not in self.columns:
-                raise ValueError(
-                    f"encode names {name!r}, which is none of the party's columns{did_you_mean(name, self.columns)}"
-                )
-        self.check_directions(self.columns)
-        self.check_cuts(self.columns)
+        self.check_named(self.columns)
         if self.label_share is not None and self.label_rows is not None:
             raise ValueError("give either label_share = 0.x or label_rows = FILE")
         return self
+
+    def check_named(self, columns: Sequence[str] | None) -> None:
+        """Raise ValueError for a key that names a column that is none of these; None: they have no names yet."""
+        for name in encoded_by_name(self.encode):
+            if columns is None:
+                raise ValueError(f"encode names {name!r}, and columns are drawn by share: name it in [data] encode")
+            if not named_by(columns, name):
+                raise ValueError(
+                    f"encode names {name!r}, which is none of the party's columns{did_you_mean(name, columns)}"
+                )
+        self.check_directions(columns)
+        self.check_cuts(columns)
 
     @field_validator("name")
     @classmethod

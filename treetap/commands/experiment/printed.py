@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from treetap import terminal
+from treetap.commands.experiment.data_check import warnings
 from treetap.commands.experiment.headline import headline
 from treetap.commands.experiment.headline import written as worth
 from treetap.commands.experiment.report import (
@@ -66,7 +67,7 @@ def print_report(runs: Sequence[RunResult], *, details: bool) -> None:
 
 def _verdict(runs: Sequence[RunResult]) -> list[str]:
     """Together against alone, what each side learned, and what was not measured and why."""
-    said, verdicts = [], worst_verdicts(runs)
+    said, verdicts = warnings(runs), worst_verdicts(runs)
     if (line := headline([run.gain for run in runs])) is not None:
         said.append(line)
     if verdicts:

@@ -191,6 +191,7 @@ class RunResult(Part):
     metrics: dict[str, Measures]
     gain: Gain | None = None
     left_out: list[str] = []
+    data: list[str] = []
     evaluation: Evaluation
     stability: float | None = None
     history: list[Measures]
@@ -274,10 +275,11 @@ class Logged(Part):
 class Results(Part):
     """The document of an experiment. `folder`: of all its files, None if none is kept.
 
-    `headline`: together against alone in one line, None without a comparison.
+    `headline`: together against alone in one line, None without a comparison. `warnings`: about the data, sentences.
     """
 
     headline: str | None = None
+    warnings: list[str] = []
     runs: list[RunResult]
     summary: Summary
     folder: str | None
@@ -286,9 +288,12 @@ class Results(Part):
     @classmethod
     def of(cls, runs: Sequence[RunResult], folder: Path | None = None, mlflow: Logged | None = None) -> Results:
         """The document of these runs."""
+        from treetap.commands.experiment.data_check import warnings  # which reads results
+
         further: dict[str, Any] = {} if mlflow is None else {"mlflow": mlflow}
         return cls(
             headline=headline([run.gain for run in runs]),
+            warnings=warnings(runs),
             runs=list(runs),
             summary=summary(runs),
             folder=None if folder is None else str(folder),

@@ -24,8 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.commands.experiment.baselines import Comparison
+from treetap.commands.experiment.data_check import leaks
 from treetap.commands.experiment.defended import defended, true_metrics
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_encodings import codes_in
 from treetap.commands.experiment.joined_table import ID, ID_TYPE, Split, split
 from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.experiment.report import collect, dropped_columns, traffic
@@ -98,6 +100,7 @@ def run_seed(
         predicted = pq.read_table(done[experiment.protocols[0]].predictions)
         if predictions is not None:
             keep_predictions(experiment, predicted, rows, predictions)
+        run.data = [*leaks(experiment, table, run), *codes_in(table)]
         if experiment.defended:
             run.defences = defended(experiment, settings, run.model, predicted, rows)
             if (measured := true_metrics(run.model, experiment.in_order[0])) is not None:

@@ -44,8 +44,9 @@ def new_federation(
 
     treetap new federation bank=bank.csv telco=telco.csv
 
-    Of a table the header and the cells say what the party's file proposes: id, label, columns, encodings. A policy
-    names the other parties and is else as strict as by default. Nothing is overwritten.
+    Of a table the header and the cells say what the party's file proposes: id, label, columns, encodings, as an
+    experiment takes them. A policy names the other parties, permits trees to split such categories by sets, and is
+    else as strict as by default. Nothing is overwritten.
     """
     from treetap.commands.certs.authority import refuse_existing
     from treetap.commands.new import folders
@@ -69,11 +70,13 @@ def new_federation(
         ),
         folder / "start.sh": folders.start_script(list(tables)),
     }
+    sets = any(table is not None and table.categories for name, table in proposed.items() if name != label_holder)
     for name, table in proposed.items():
         others = [other for other in tables if other != name]
         holders = [other for other in others if other == label_holder]
         files[folder / name / "party.toml"] = folders.party_file(name, addresses[name], table)
-        files[folder / name / "policy.toml"] = folders.policy_file(holders, [o for o in others if o not in holders])
+        peers = [other for other in others if other not in holders]
+        files[folder / name / "policy.toml"] = folders.policy_file(holders, peers, sets=sets)
     processes = [*tables, COORDINATOR, OPERATOR]
     secrets = [
         file for it in processes for file in folders.credentials(folder / it / folders.TLS, it, of_authority=True)
@@ -82,7 +85,7 @@ def new_federation(
     folders.write_files(files)
     _certify(folder, list(tables))
     for name, table in proposed.items():
-        _say_table(folder / name / "party.toml", table)
+        _say_table(folder / name / "party.toml", table, feature_party=name != label_holder)
     typer.echo(f"{label_holder} has the labels, as {folder / OPERATOR / 'job.toml'} and the policies say")
     typer.echo(f"next: sh {shlex.quote(str(folder / 'start.sh'))} &")
     typer.echo(f"      cd {shlex.quote(str(folder / OPERATOR))} && treetap train job.toml --check")
@@ -116,8 +119,9 @@ def new_party(
 
     treetap new party --table loans.csv --name bank --partner telco
 
-    The table's header and cells say what the file proposes. The policy names the partners and is else as strict as by
-    default. Nothing is overwritten.
+    The table's header and cells say what the file proposes, encodings as an experiment takes them. The policy names the
+    partners, permits trees to split such categories by sets, and is else as strict as by default. Nothing is
+    overwritten.
     """
     from treetap.commands.certs.authority import refuse_existing
     from treetap.commands.new import folders
@@ -139,14 +143,17 @@ def new_party(
     proposed = seen.proposed(label or (None if label_holder else seen.label))
     alone = partners if len(partners) == 1 and proposed.label is None else []
     holders = [label_holder] if label_holder else alone
+    sets = proposed.label is None and bool(proposed.categories)
     files = {
         at / "party.toml": folders.party_file(name, listen, proposed, relay),
-        at / "policy.toml": folders.policy_file(holders, [other for other in partners if other not in holders]),
+        at / "policy.toml": folders.policy_file(
+            holders, [other for other in partners if other not in holders], sets=sets
+        ),
     }
     refuse_existing(*files, *folders.credentials(at / folders.TLS, name, of_authority=authority is not None))
     said = _credentials(at / folders.TLS, name, authority)  # before the files: an authority may have a fault
     folders.write_files(files)
-    _say_table(at / "party.toml", proposed)
+    _say_table(at / "party.toml", proposed, feature_party=proposed.label is None)
     _say_partners(at / "policy.toml", partners, holders, labelled=proposed.label is not None)
     typer.echo(said, nl=bool(said))
     config = shlex.quote(str(at / "party.toml"))
@@ -263,7 +270,7 @@ def _credentials(tls: Path, name: str, authority: Path | None) -> str:
     )
 
 
-def _say_table(file: Path, table: ProposedTable | None) -> None:
+def _say_table(file: Path, table: ProposedTable | None, *, feature_party: bool) -> None:
     if table is None:
         typer.echo(f"{file}: has no table yet: fill in the lines at its end")
         return
@@ -273,6 +280,11 @@ def _say_table(file: Path, table: ProposedTable | None) -> None:
     )
     if table.left_out:
         typer.echo(f"  left out, as its last lines say: {', '.join(map(visible, table.left_out))}")
+    if table.categories and feature_party:
+        typer.echo(
+            f"  trees split {', '.join(map(visible, table.categories))} by sets of categories, as an experiment's do: "
+            "a line of its policy permits it, and one of the label holder's has to"
+        )
 
 
 def _say_partners(file: Path, partners: Sequence[str], holders: Sequence[str], *, labelled: bool) -> None:

@@ -77,14 +77,19 @@ def _doubt(name: str, why: str) -> list[str]:
     return [visible(line) for line in (f"left out: {name}", *why.splitlines())]
 
 
-def policy_file(label_holders: Sequence[str], peers: Sequence[str]) -> str:
-    """A policy that differs from the default one by names alone."""
+def policy_file(label_holders: Sequence[str], peers: Sequence[str], *, sets: bool) -> str:
+    """A policy that differs from the default one by names and, with `sets` of categories, by one switch."""
+    switch = [
+        '# Trees may split a feature party\'s categories by sets of them; false with encode = "one-hot".',
+        "category_partitions = true",
+    ]
     return "\n".join(
         [
             "# Who may be in a job with this party; all else is as strict as by default. Keys: docs/reference/keys.md",
             "# label_holders may open sums over this party's columns; peers are the others of a job.",
             f"label_holders = {_names(label_holders)}",
             f"peers = {_names(peers)}",
+            *(switch if sets else []),
             '# approval = "manual"     # each job waits until one of approvers approves it: docs/approvals.md',
             '# approvers = ["ann"]',
             "",

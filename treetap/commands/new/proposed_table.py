@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
+from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput, DataError
 from treetap.names import did_you_mean, quoted
 from treetap.strict import faults_of
 from treetap.tables.asked_columns import OF_PARTY
-from treetap.tables.auto_encoding import Cells, Rules, declared_in, settle
+from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, settle
 from treetap.tables.cells import plain_column
-from treetap.tables.config import AUTO
+from treetap.tables.config import AUTO, CATEGORICAL
 from treetap.tables.opening import columns_of, read_columns, source_of
 from treetap.tables.source import Source
 from treetap.tables.source_keys import SourceKeys
@@ -43,6 +43,7 @@ class ProposedTable:
         label: None: the party has none, as far as can be seen.
         columns: features, in the order of the table.
         encodings: lines about text and dates, as `encode` and `date_format`, and the `encoding` that was named.
+        categories: columns that trees split by sets of their categories.
         left_out: column → the reason why its cells need a person's word.
     """
 
@@ -51,6 +52,7 @@ class ProposedTable:
     label: str | None
     columns: list[str]
     encodings: list[str]
+    categories: list[str]
     left_out: dict[str, str]
 
 
@@ -96,9 +98,10 @@ class SeenTable:
     def proposed(self, label: str | None) -> ProposedTable:
         """Settings with this label, or None."""
         names = [name for name in self.names if name not in (self.id, label)]
-        columns, encodings, left_out = _encoded(self._source, self._table, names)
+        columns, settled, left_out = _encoded(self._source, self._table, names)
         own = [] if self._encoding is None else [f"encoding = {quoted(self._encoding)}"]
-        return ProposedTable(self.path, self.id, label, columns, [*own, *encodings], left_out)
+        sets = [name for name, encoding in settled.taken.items() if encoding == CATEGORICAL]
+        return ProposedTable(self.path, self.id, label, columns, [*own, *settled.lines()], sets, left_out)
 
 
 def _id(path: Path, table: pa.Table) -> str:
@@ -134,12 +137,14 @@ def _label(table: pa.Table, names: Sequence[str]) -> str | None:
     return names[-1] if pc.count_distinct(last).as_py() == CLASSES else None
 
 
-def _encoded(source: Source, table: pa.Table, names: Sequence[str]) -> tuple[list[str], list[str], dict[str, str]]:
-    """The columns that can be features, the lines about their text and dates, and those that a person must see.
+def _encoded(source: Source, table: pa.Table, names: Sequence[str]) -> tuple[list[str], Settled, dict[str, str]]:
+    """The columns that can be features, the encodings of their text and dates, and those that a person must see.
 
-    Categories are one-hot, as the default policy has no tree divide them into sets.
+    Encodings are those that an experiment takes for the usual job, whose trees split categories by sets.
     """
-    rules = Rules(AUTO, None, math.nan, False, declared_in(source))
+    usual = JobTable().params()
+    writing = OF_PARTY._replace(shows=True)  # to the table's owner, in the party's own file
+    rules = Rules(AUTO, None, usual.missing, usual.splits_categories, declared_in(source), writing)
     cells, left_out = dict[str, Cells](), dict[str, str]()
     for name in names:
         try:
@@ -150,5 +155,4 @@ def _encoded(source: Source, table: pa.Table, names: Sequence[str]) -> tuple[lis
             cells[name] = own
         except DataError as doubt:
             left_out[name] = str(doubt)
-    lines = settle(source, cells, rules).lines(OF_PARTY)
-    return [name for name in names if name not in left_out], lines, left_out
+    return [name for name in names if name not in left_out], settle(source, cells, rules), left_out
