@@ -25,7 +25,7 @@ from treetap.api.job_table import plain
 from treetap.api.loopback import ID, OwnTable
 from treetap.api.parameters import Parameters
 from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
-from treetap.api.spread_targets import SpreadTargets, is_missing, spread
+from treetap.api.spread_targets import SpreadTargets, missing_in, spread
 from treetap.errors import BadInput
 from treetap.protocols.registry import training
 from treetap.tables.config import OTHERS
@@ -200,7 +200,7 @@ class CallerRecords(Parameters, ABC):
 
     def _targets(self, labels: Any, records: int) -> Array:
         targets = column_or_1d(labels, warn=True)
-        if targets.dtype.kind == "O" and (absent := sum(map(is_missing, targets))):
+        if absent := int(missing_in(targets).sum()):
             raise InvalidInput(f"y has no label for {absent} of {len(targets)} records: leave them out")
         if targets.dtype.kind == "f" or self._numeric:
             targets = _as_numbers(targets)
@@ -295,6 +295,11 @@ def is_label(y: Any) -> bool:
 
 def _as_numbers(targets: Array) -> Array:
     """Targets of a regression (n,) as numbers. Raises InvalidInput: one is none."""
+    if targets.dtype.kind in "mM":
+        raise InvalidInput(
+            "y holds dates or times, and a regression needs numbers: count them in a unit, such as days, "
+            'as (y - numpy.datetime64("2020-01-01")) / numpy.timedelta64(1, "D")'
+        )
     try:
         return np.asarray(targets, dtype=np.float64)
     except (TypeError, ValueError):

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.loopback import ID
@@ -22,7 +23,7 @@ from treetap.commands.experiment.results import Importance
 from treetap.errors import DataError
 from treetap.names import of_class
 from treetap.protocols.prediction import id_column_fault
-from treetap.tables.categories import category_texts
+from treetap.tables.categories import category_texts, order_of
 from treetap.tables.cells import plain_column
 from treetap.tables.labels import class_name
 from treetap.tables.numbers import is_number, is_text
@@ -76,7 +77,7 @@ def _table_of(data: Any, made: Callable[[str, pa.ChunkedArray], pa.ChunkedArray]
         if library == "pandas":
             table = pa.Table.from_pandas(data.set_axis(names, axis=1), preserve_index=False)
         elif library == "polars":
-            table = data.to_arrow()
+            table = _with_orders(data)
         else:
             table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
     except (pa.ArrowException, TypeError, ValueError, ArithmeticError) as failure:
@@ -89,14 +90,29 @@ def _table_of(data: Any, made: Callable[[str, pa.ChunkedArray], pa.ChunkedArray]
     return pa.table(plain, names=names) if names else table
 
 
+def _with_orders(data: Any) -> pa.Table:
+    """A polars frame as an Arrow table whose dictionaries are ordered where the frame has an Enum."""
+    table = data.to_arrow()
+    for place, (name, kind) in enumerate(data.schema.items()):
+        if kind.base_type().__name__ == "Enum":
+            values = pa.array(kind.categories.to_list(), pa.large_string())
+            codes = pa.chunked_array([pc.index_in(table.column(place).cast(values.type).combine_chunks(), values)])
+            made = [pa.DictionaryArray.from_arrays(chunk, values, ordered=True) for chunk in codes.chunks]
+            table = table.set_column(place, name, pa.chunked_array(made))
+    return table
+
+
 def _typed(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A plain column, but categories of a library as a dictionary of their texts, so that they are known as such."""
     plain = _plain(name, column)
     kind = plain.type
     if not pa.types.is_dictionary(column.type) or not (is_text(kind) or is_number(kind) or pa.types.is_boolean(kind)):
         return plain
-    texts = category_texts(_FRAME, name, plain, None)
-    return pa.chunked_array([pa.array(texts.cells, pa.string()).take(pa.array(texts.places)).dictionary_encode()])
+    texts, ordered = category_texts(_FRAME, name, plain, None), column.type.ordered
+    orders = [chunk.dictionary for chunk in column.chunks] if ordered else []
+    place = {text: number for number, text in enumerate(order_of(_FRAME, name, orders) or texts.values())}
+    codes = pa.array([place.get(cell) for cell in texts.cells], pa.int32()).take(pa.array(texts.places))
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array(place, pa.string()), ordered=ordered)])
 
 
 def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -129,6 +145,12 @@ def column_of(values: Any) -> Any:
         return values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
     polars = sys.modules.get("polars")
     return values.to_numpy() if polars is not None and isinstance(values, polars.Series) else values
+
+
+def array_of(values: list[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Values (n,) as they are, of objects where numpy has no other type for them: its texts lose NULs at their end."""
+    made = np.array(values)
+    return made if made.tolist() == values else np.array(values, dtype=object)
 
 
 def like(table: pa.Table, library: Library | None) -> Any:
@@ -275,7 +297,7 @@ def ids_of_index(frame: str, index: Any) -> Ids:
         )
     try:
         column = pa.chunked_array([pa.array(index)])
-    except (pa.ArrowException, TypeError, ValueError):
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
         raise InvalidInput(
             f"{frame}: its index holds values of several types, or of one that no id has: ids are whole numbers or "
             "text; or name a column as id_column"
