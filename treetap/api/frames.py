@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.loopback import ID
@@ -77,7 +76,7 @@ def _table_of(data: Any, made: Callable[[str, pa.ChunkedArray], pa.ChunkedArray]
         if library == "pandas":
             table = pa.Table.from_pandas(data.set_axis(names, axis=1), preserve_index=False)
         elif library == "polars":
-            table = _with_orders(data)
+            table = data.to_arrow()
         else:
             table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
     except (pa.ArrowException, TypeError, ValueError, ArithmeticError) as failure:
@@ -90,18 +89,6 @@ def _table_of(data: Any, made: Callable[[str, pa.ChunkedArray], pa.ChunkedArray]
     return pa.table(plain, names=names) if names else table
 
 
-def _with_orders(data: Any) -> pa.Table:
-    """A polars frame as an Arrow table whose dictionaries are ordered where the frame has an Enum."""
-    table = data.to_arrow()
-    for place, (name, kind) in enumerate(data.schema.items()):
-        if kind.base_type().__name__ == "Enum":
-            values = pa.array(kind.categories.to_list(), pa.large_string())
-            codes = pa.chunked_array([pc.index_in(table.column(place).cast(values.type).combine_chunks(), values)])
-            made = [pa.DictionaryArray.from_arrays(chunk, values, ordered=True) for chunk in codes.chunks]
-            table = table.set_column(place, name, pa.chunked_array(made))
-    return table
-
-
 def _typed(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A plain column, but categories of a library as a dictionary of their texts, so that they are known as such."""
     plain = _plain(name, column)
@@ -110,9 +97,10 @@ def _typed(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return plain
     texts, ordered = category_texts(_FRAME, name, plain, None), column.type.ordered
     orders = [chunk.dictionary for chunk in column.chunks] if ordered else []
-    place = {text: number for number, text in enumerate(order_of(_FRAME, name, orders) or texts.values())}
+    place = order_of(_FRAME, name, orders) or {text: number for number, text in enumerate(texts.values())}
     codes = pa.array([place.get(cell) for cell in texts.cells], pa.int32()).take(pa.array(texts.places))
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array(place, pa.string()), ordered=ordered)])
+    values = pa.array(list(place), pa.string())
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, values, ordered=ordered)])
 
 
 def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

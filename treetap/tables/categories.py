@@ -1,9 +1,9 @@
 """Columns of categories as numbers, at the party that owns them: the n-th category, or a column of 0 and 1 for each.
 
 Categories are the different texts of the whole column in the training's table: numbers ascending where all are some,
-else in the order of their code points, or in their source's, if it has one, where the column is `ordinal`. They stay in
-the party's own shard, so that a prediction encodes as the training did. Trees split the places of an `ordinal` column as
-numbers and those of a `categorical` one as categories. Numbers and booleans are encoded only where their column is
+else in the order of their code points; those of an `ordinal` column in their source's own, if it has one. They stay in
+the party's own shard, so that a prediction encodes as the training did. Trees split the places of an `ordinal` column
+as numbers and those of a `categorical` one as categories. Numbers and booleans are encoded only where their column is
 named. Dates become days.
 
 What libraries and formats write in several ways is one category in a column of numbers or booleans (`is_numeric`): 1
@@ -407,7 +407,7 @@ def categories_of(
     if not values:
         return None
     if chosen == "ordinal" and not isinstance(path, Path) and (order := order_of(path, name, path.orders(name))):
-        values.sort(key=order.index)
+        values.sort(key=order.__getitem__)
     if len(values) > most_categories(count):
         held = f"{len(values)} different {'numbers' if are_numbers(values) else 'texts'}"
         raise DataError(f"{path}: column {name!r} holds {held}; a category has few: leave it out")
@@ -415,19 +415,22 @@ def categories_of(
     return Category(chosen, values, features, numeric=texts.numeric)
 
 
-def order_of(path: Origin, name: str, orders: Sequence[pa.Array]) -> list[str | None]:
-    """The texts of a column's categories in the one order in which all parts of it have some.
+def order_of(path: Origin, name: str, orders: Sequence[pa.Array]) -> dict[str | None, int]:
+    """The places of a column's categories in the one order that all parts of it have; `orders`: of the parts.
 
     Raises:
-        DataError: parts of the column order them differently.
+        DataError: no part orders all categories as the others do.
     """
     plain = [plain_column(path, f"column {name!r}", pa.chunked_array([own])) for own in orders]
     texts = [category_texts(path, name, own, None).cells[:-1] for own in plain]
-    longest = max(texts, key=len, default=[])
+    place = {text: number for number, text in enumerate(max(texts, key=len, default=[]))}
     for own in texts:
-        if own != [text for text in longest if text in own]:
-            raise DataError(f"{path}: column {name!r}: parts of the table order its categories differently: write one")
-    return longest
+        if not set(own) <= set(place) or sorted(own, key=place.__getitem__) != own:
+            raise DataError(
+                f"{path}: column {name!r}: parts of the table order its categories differently: write all categories "
+                "in one order in each"
+            )
+    return place
 
 
 def _present(path: Origin, name: str, column: pa.ChunkedArray, missing: float | None) -> Floats:

@@ -28,7 +28,7 @@ from treetap.api.errors import InvalidInput
 from treetap.api.frames import arrow_of, of_array
 from treetap.errors import DataError
 from treetap.tables import streamed_reading
-from treetap.tables.categories import Category, are_numbers
+from treetap.tables.categories import Category, _one_text, are_numbers
 from treetap.tables.config import OTHERS, TableConfig
 from treetap.tables.labels import read_targets
 from treetap.tables.reading import read_table
@@ -76,6 +76,16 @@ class Content:
         return zip(*(column.cells for column in self.columns.values()), strict=True)
 
 
+def _plain(told: Any) -> Any:
+    """What an outcome says, without what CSV cannot say: whether 1.0 and True are a number and a boolean, or text."""
+    if isinstance(told, dict):
+        return {name: _plain(value) for name, value in told.items() if name != "numeric"}
+    if isinstance(told, list):
+        return [_plain(value) for value in told]
+    head, mark, text = told.rpartition("=") if isinstance(told, str) else ("", "", "")
+    return head + mark + (_one_text(text, float) or text) if isinstance(told, str) else told
+
+
 @dataclass
 class Outcome:
     """A table as a party has it, or the refusal of it."""
@@ -93,7 +103,7 @@ class Outcome:
         if self.refused or other.refused:
             return ""
         for name in ("ids", "names", "categories"):
-            if getattr(self, name) != getattr(other, name):
+            if _plain(getattr(self, name)) != _plain(getattr(other, name)):
                 return f"{name}: {getattr(self, name)} and {getattr(other, name)}"
         for name in ("features", "targets", "weights"):
             one, two = getattr(self, name), getattr(other, name)
