@@ -104,7 +104,9 @@ COMPARED: dict[str, tuple[tuple[str, list[Any]], tuple[str, list[Any]], list[flo
     "text by other text": (("parquet", ["250", "345.1"]), ("parquet", ["345.1", "345.10", "250.0"]), [1, 2, 2]),
     "text by csv": (("parquet", ["250", "345.1"]), ("csv", ["345.1", "345.10", "250.0"]), [1, 2, 2]),
     "codes of csv by csv": (("csv", ["345.1", "345.10"]), ("csv", ["345.10", "345.10", "345.1"]), [1, 1, 0]),
-    "codes by numbers": (("parquet", ["250.0", "401"]), ("parquet", [401.0, 250.0]), "text when it was trained on"),
+    "text by whole numbers": (("parquet", ["1.0", "2.50"]), ("parquet", [1, 2]), [0, 2]),
+    "codes by numbers": (("parquet", ["250.0", "250.00"]), ("parquet", [401.0, 250.0]), "text when it was trained on"),
+    "padded text by numbers": (("parquet", ["007", "8"]), ("parquet", [7, 8]), "text when it was trained on"),
     "codes of csv by numbers": (("csv", ["1", "1.0"]), ("jsonl", [1, 2]), "text when it was trained on"),
     "words by booleans": (("parquet", ["True", "no"]), ("parquet", [True, False]), "text when it was trained on"),
 }
@@ -114,7 +116,7 @@ COMPARED: dict[str, tuple[tuple[str, list[Any]], tuple[str, list[Any]], list[flo
 def test_another_type_to_predict(
     trained: tuple[str, list[Any]], predicted: tuple[str, list[Any]], expected: Any, tmp_path: Path
 ) -> None:
-    """Numbers are compared as numbers with what was trained on as numbers, or by the one text that a number has."""
+    """Numbers are compared as such with what was trained on as numbers, or as text of which no two are one number."""
     like = _read(_written(tmp_path, *trained))
     path = _written(tmp_path, *predicted)
     if isinstance(expected, str):

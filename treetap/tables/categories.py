@@ -140,7 +140,8 @@ def merges(path: Origin, columns: Mapping[str, pa.ChunkedArray], categories: Map
     for name, column in columns.items():
         category = categories.get(name)
         apart = category is not None and not category.numeric
-        if not is_text(column.type) or (apart and (isinstance(path, Path) or path.typed or category.of_dates)):
+        sure = isinstance(path, Path) or path.typed or (category is not None and category.of_dates)
+        if not is_text(column.type) or (apart and sure):
             continue
         texts = [text for text in column.unique().to_pylist() if text and text.strip()]
         values = [None if category else _value(text, parse) for text in texts]
@@ -239,18 +240,18 @@ class Category:
         numeric = bool(content.get("numeric", are_numbers(values)))
         return cls(str(content["encode"]), values, features, bool(content.get("utc", False)), form, numeric)
 
-    @property
-    def places(self) -> dict[str, float]:
+    def places(self, *, numeric: bool) -> dict[str, float]:
         """The place of each category by its text, of a number by the one that all of its writings have."""
-        texts = [(self.numeric and _one_text(value, number)) or value for value in self.values]
+        texts = [(numeric and _one_text(value, number)) or value for value in self.values]
         return {text: float(place) for place, text in enumerate(texts)}
 
-    def numbers(self, cells: list[str | None]) -> Floats:
+    def numbers(self, cells: list[str | None], *, numeric: bool = False) -> Floats:
         """Texts of categories (N,) as features (N, len(features)): NaN where missing and for a text that is unknown.
 
         A `categorical` column has len(values) for a category that is not known, which no split names, as in XGBoost.
         """
-        places, unknown = self.places, float(len(self.values)) if self.encode == CATEGORICAL else np.nan
+        places = self.places(numeric=numeric)
+        unknown = float(len(self.values)) if self.encode == CATEGORICAL else np.nan
         codes = np.array([np.nan if cell is None else places.get(cell, unknown) for cell in cells])
         if self.encode in ("ordinal", CATEGORICAL):
             return codes.reshape(-1, 1)
@@ -346,17 +347,20 @@ def _of_categories(
 ) -> tuple[Floats, Seen]:
     """The features of a column with known categories, each different text being looked up once."""
     kind = column.type
-    # a number has one text, and is compared where each text of the training is that of a number
-    told = category.numeric or all(_one_text(value, number) == value for value in category.values)
-    if not (is_text(kind) or pa.types.is_null(kind) or told):
+    written = is_text(kind) or pa.types.is_null(kind)
+    ones = {_one_text(value, number) for value in category.values}
+    # a number says which text is meant where each is another number
+    if not written and not category.numeric and (None in ones or len(ones) < len(category.values)):
         raise DataError(
             f"{path}: column {name!r} holds {kind_name(kind)}, and text when it was trained on: write it as text"
         )
     texts = category_texts(path, name, column, missing, category.numeric)
-    known, counts = category.places, np.bincount(texts.places, minlength=len(texts.cells))
+    numeric = category.numeric or not written
+    known = category.places(numeric=numeric)
+    counts = np.bincount(texts.places, minlength=len(texts.cells))
     present = np.array([cell is not None for cell in texts.cells])
     strange = np.array([cell is not None and cell not in known for cell in texts.cells])
-    block = category.numbers(texts.cells)[texts.places]
+    block = category.numbers(texts.cells, numeric=numeric)[texts.places]
     return block, Seen(int(counts[present].sum()), int(counts[strange].sum()))
 
 
