@@ -110,10 +110,13 @@ def read(table: Table, column: str, objective: str, rules: LabelRules) -> CleanL
     return CleanLabels(read_labels(table, column, objective), rules)
 
 
-def read_evaluated(table: Table, column: str, objective: str, rules: LabelRules) -> CleanLabels[Labels]:
+def read_evaluated(
+    table: Table, column: str, objective: str, classes: Sequence[str], rules: LabelRules
+) -> CleanLabels[Labels]:
     """Those of an eval table, which may be of one class; raises as `read_classes` and `read_targets` do."""
     regression = objective in REGRESSIONS
-    return CleanLabels(read_targets(table, column, objective) if regression else read_classes(table, column), rules)
+    read = read_targets(table, column, objective) if regression else read_classes(table, column, classes)
+    return CleanLabels(read, rules)
 
 
 def read_some(

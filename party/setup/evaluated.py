@@ -49,9 +49,9 @@ class EvaluatedLabels:
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
 
     @classmethod
-    def read(cls, table: Table, column: str, objective: str, rules: LabelRules) -> EvaluatedLabels:
+    def read(cls, table: Table, column: str, objective: str, classes: list[str], rules: LabelRules) -> EvaluatedLabels:
         """The labels of an eval table; `DataError` where they do not fit the objective, of one class only they do."""
-        read = read_evaluated(table, column, objective, rules).for_use(Use.EVAL_TABLE)
+        read = read_evaluated(table, column, objective, classes, rules).for_use(Use.EVAL_TABLE)
         return cls(read, label_column(table, column), table.weights)
 
     def take(self, records: Rows) -> EvaluatedLabels:
@@ -137,7 +137,7 @@ async def load_evaluated(
     own = table_config(config, spec.eval_table)
     check_weights(own, evaluated, spec, bounded=False)
     rules = LabelRules.of(config.name, config.defences, config.policy)
-    read = EvaluatedLabels.read(evaluated, required(own.label), objective, rules)
+    read = EvaluatedLabels.read(evaluated, required(own.label), objective, labels.classes, rules)
     _check_apart(context, spec, table, labels, evaluated, read.labels)
     return records, read
 

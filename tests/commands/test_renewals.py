@@ -87,7 +87,7 @@ def test_a_certificate_is_renewed_and_switched(role: Role, world: World) -> None
         assert done.exit_code == 0, done.output
     assert files.check("bank", role) == "bank"
     assert (files.certificate.read_bytes() != before[0], files.key.read_bytes() != before[1]) == (True, True)
-    assert [path.name for path in world.next.iterdir()] == ["bank.crt"]
+    assert sorted(path.name for path in world.next.iterdir()) == [".gitignore", "bank.crt"]
     keys = {path.resolve() for path in world.folder.rglob("*") if path.is_file() and b"PRIVATE" in path.read_bytes()}
     assert keys == {files.key.resolve(), world.authority / "ca.key"}
     assert stat.S_IMODE(files.key.stat().st_mode) == 0o600
@@ -130,7 +130,7 @@ def test_a_crash_never_leaves_a_key_of_another_certificate(
         install(new, files)
         assert files.certificate.read_bytes() == new.read_bytes()
         names = sorted(path.name for path in whole["bank"].iterdir() if not path.name.startswith("bank.pair-"))
-        assert names == ["bank.crt", "bank.key", "bank.pair", "ca.crt"]
+        assert names == [".gitignore", "bank.crt", "bank.key", "bank.pair", "ca.crt"]
         assert not new.with_suffix(".key").exists()
     assert (len(pairs), stops >= 3) == (2, True)
 

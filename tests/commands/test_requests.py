@@ -57,7 +57,7 @@ def test_a_key_never_leaves_its_host(authority: Path, tmp_path: Path) -> None:
     made = command.invoke(certs, [*words, "--out", str(host)])
     assert made.exit_code == 0
     fingerprint = made.stdout.partition("SHA-256 of the key: ")[2][:95]
-    assert sorted(path.name for path in host.iterdir()) == ["bank.csr", "bank.key"]
+    assert sorted(path.name for path in host.iterdir()) == [".gitignore", "bank.csr", "bank.key"]
     assert stat.S_IMODE((host / "bank.key").stat().st_mode) == 0o600
     desk.mkdir()
     (host / "bank.csr").rename(desk / "bank.csr")

@@ -20,12 +20,12 @@ from sklearn.utils.validation import (
 from treetap.api import encodings, party_tables
 from treetap.api.errors import InvalidInput
 from treetap.api.eval_sets import EvalSet, marked
-from treetap.api.frames import arrow_of, column_in, column_of, library_of, of_array
+from treetap.api.frames import array_of, arrow_of, column_in, column_of, library_of, of_array
 from treetap.api.job_table import plain
 from treetap.api.loopback import ID, OwnTable
 from treetap.api.parameters import Parameters
 from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
-from treetap.api.spread_targets import SpreadTargets, is_missing, spread
+from treetap.api.spread_targets import SpreadTargets, missing_in, spread
 from treetap.errors import BadInput
 from treetap.protocols.registry import training
 from treetap.tables.config import OTHERS
@@ -199,8 +199,10 @@ class CallerRecords(Parameters, ABC):
         return self._targets(column_of(data.rows.aligned(y, "y")), len(data.rows.ids))
 
     def _targets(self, labels: Any, records: int) -> Array:
+        if isinstance(labels, list) and {type(label) for label in labels} in ({int}, {str}):
+            labels = array_of(labels)
         targets = column_or_1d(labels, warn=True)
-        if targets.dtype.kind == "O" and (absent := sum(map(is_missing, targets))):
+        if targets.dtype.kind in "OmM" and (absent := int(missing_in(targets).sum())):
             raise InvalidInput(f"y has no label for {absent} of {len(targets)} records: leave them out")
         if targets.dtype.kind == "f" or self._numeric:
             targets = _as_numbers(targets)
@@ -294,6 +296,12 @@ def is_label(y: Any) -> bool:
 
 def _as_numbers(targets: Array) -> Array:
     """Targets of a regression (n,) as numbers. Raises InvalidInput: one is none."""
+    objects = targets if targets.dtype.kind == "O" else targets[:1]
+    if any(isinstance(value, np.datetime64 | np.timedelta64) for value in objects):
+        raise InvalidInput(
+            "y holds dates or times, and a regression needs numbers: count them in a unit, such as days, "
+            'as (y - numpy.datetime64("2020-01-01")) / numpy.timedelta64(1, "D")'
+        )
     try:
         return np.asarray(targets, dtype=np.float64)
     except (TypeError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,10 @@ from treetap.api.errors import checked
 from treetap.api.party_tables import PartyTables
 from treetap.tables.asked_columns import OF_ESTIMATOR
 from treetap.tables.auto_encoding import Cells, Rules, Settled, settle
+from treetap.tables.categories import are_plain, different_texts, merges
 from treetap.tables.cells import plain_column
 from treetap.tables.config import OTHERS, auto_for_others
+from treetap.tables.numbers import is_text
 
 log = logging.getLogger(__name__)
 #: Entry of the metadata of a party's table: keys of its description.
@@ -56,6 +59,11 @@ def settled(
             own = settle(place, cells, Rules(given, date_format, missing, categorical, frozenset(declared), writing))
         for line in own.lines(OF_ESTIMATOR):
             log.info('%s: encode = "auto" stands for %s', place, line)
+        named = own.encode if isinstance(own.encode, Mapping) else {}
+        texts = {name: it.column for name, it in cells.items() if is_text(it.column.type) and name not in named}
+        numbers = {name: column for name, column in texts.items() if are_plain(place, different_texts(column))}
+        for sentence in merges(place, numbers, {}):
+            warnings.warn(f"{place}: {sentence}", UserWarning, stacklevel=2)
         for party in parties:
             keys = _described(own, data.columns[party])
             tables[party] = tables[party].replace_schema_metadata({_KEYS: json.dumps(keys)})

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from treetap.api.caller_records import Array
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.federated import FederatedEstimator
-from treetap.api.frames import probabilities_of
+from treetap.api.frames import array_of, probabilities_of
 from treetap.tables.labels import class_name
 from treetap.trees.job_params import BINARY
 
@@ -86,7 +86,7 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
         """
         predicted = self._predicted_rows(X).column("prediction").to_pylist()
         if not hasattr(self, "classes_"):  # labels of a federation elsewhere, as its label holder has them
-            return np.array(predicted)
+            return array_of(predicted)
         place = {class_name(value): number for number, value in enumerate(self._own_names)}
         return np.asarray(self.classes_[[place[class_name(value)] for value in predicted]])
 
@@ -144,7 +144,9 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
         """The classes by their own names, or by numbers; raises InvalidInput for one that the training has not."""
         if strangers := set(targets.tolist()) - set(self.classes_.tolist()):
             raise InvalidInput(f"y has class {next(iter(strangers))!r}, which no record of the training has")
-        return pa.array(targets.tolist() if self._named else np.searchsorted(self.classes_, targets))
+        # of Python's numbers Arrow takes 64 bits with a sign
+        kind = pa.uint64() if self._named and self.classes_.dtype.kind == "u" else None
+        return pa.array(targets.tolist() if self._named else np.searchsorted(self.classes_, targets), kind)
 
 
 class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import pyarrow as pa
 from sklearn.utils.validation import (
     check_is_fitted,
@@ -17,7 +18,7 @@ from treetap.api.caller_records import OF_PARTIES, is_label
 from treetap.api.client import Client
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.eval_sets import add_history, pairs_of
-from treetap.api.fitted import Fitted, read_shards, write_shards
+from treetap.api.fitted import CLASSES, Fitted, read_shards, write_shards
 from treetap.api.frames import (
     Rows,
     column_in,
@@ -231,6 +232,8 @@ class FederatedEstimator(Insights):
             if place.exists() and any(place.iterdir()):
                 raise InvalidInput(f"{place}: is not empty; name another folder")
             write_shards(shards, place)
+            if getattr(self, "classes_", np.empty(0, dtype=object)).dtype.kind != "O":
+                np.save(place / CLASSES, self.classes_, allow_pickle=False)
         except OSError as failure:
             raise InvalidInput(f"{place}: cannot be written: {failure.strerror}; name another folder") from None
         return place

@@ -35,6 +35,8 @@ from treetap.wire.v2 import jobs_pb2
 
 #: Party → name of a file → its content.
 Shards = Mapping[str, Mapping[str, bytes]]
+#: File beside the shards that an estimator saves: its classes, in the caller's type.
+CLASSES = "classes.npy"
 
 
 def read_shards(folders: Mapping[str, Path]) -> dict[str, dict[str, bytes]]:
@@ -74,6 +76,8 @@ def predict_jointly(
     with on_disk(tables, date_formats) as configs:
         predictions = model.predict(configs)
     warn_unlike(model.unlike)
+    for sentence in model.says:
+        warnings.warn(sentence, UserWarning, stacklevel=2)
     return predictions
 
 

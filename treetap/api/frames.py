@@ -22,7 +22,7 @@ from treetap.commands.experiment.results import Importance
 from treetap.errors import DataError
 from treetap.names import of_class
 from treetap.protocols.prediction import id_column_fault
-from treetap.tables.categories import category_texts
+from treetap.tables.categories import category_texts, order_of
 from treetap.tables.cells import plain_column
 from treetap.tables.labels import class_name
 from treetap.tables.numbers import is_number, is_text
@@ -100,8 +100,12 @@ def _typed(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = plain.type
     if not pa.types.is_dictionary(column.type) or not (is_text(kind) or is_number(kind) or pa.types.is_boolean(kind)):
         return plain
-    texts = category_texts(_FRAME, name, plain, None)
-    return pa.chunked_array([pa.array(texts.cells, pa.string()).take(pa.array(texts.places)).dictionary_encode()])
+    texts, ordered = category_texts(_FRAME, name, plain, None), column.type.ordered
+    orders = [chunk.dictionary for chunk in column.chunks] if ordered else []
+    place = order_of(_FRAME, name, orders) or {text: number for number, text in enumerate(texts.values())}
+    codes = pa.array([place.get(cell) for cell in texts.cells], pa.int32()).take(pa.array(texts.places))
+    values = pa.array(list(place), pa.string())
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, values, ordered=ordered)])
 
 
 def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -134,6 +138,12 @@ def column_of(values: Any) -> Any:
         return values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
     polars = sys.modules.get("polars")
     return values.to_numpy() if polars is not None and isinstance(values, polars.Series) else values
+
+
+def array_of(values: list[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Values (n,) as they are, of objects where numpy has no other type for them: its texts lose NULs at their end."""
+    made = np.array(values)
+    return made if made.tolist() == values else np.array(values, dtype=object)
 
 
 def like(table: pa.Table, library: Library | None) -> Any:
@@ -280,7 +290,7 @@ def ids_of_index(frame: str, index: Any) -> Ids:
         )
     try:
         column = pa.chunked_array([pa.array(index)])
-    except (pa.ArrowException, TypeError, ValueError):
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
         raise InvalidInput(
             f"{frame}: its index holds values of several types, or of one that no id has: ids are whole numbers or "
             "text; or name a column as id_column"

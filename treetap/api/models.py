@@ -12,8 +12,8 @@ import pyarrow as pa
 from treetap.api import party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.explanations import by_shards
-from treetap.api.fitted import predict_jointly
-from treetap.api.frames import Rows, arrow_of, importances_of, library_of, probabilities_of
+from treetap.api.fitted import CLASSES, predict_jointly
+from treetap.api.frames import Rows, array_of, arrow_of, importances_of, library_of, probabilities_of
 from treetap.api.party_tables import PartyTables
 from treetap.api.plots import plot_history, plot_importance
 from treetap.commands.experiment.joint_model import JointModel
@@ -28,8 +28,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class LoadedModel:
     """The joint model of all parties: it predicts in this process, as the federation would, bit for bit."""
 
-    def __init__(self, joint: JointModel) -> None:
-        self._joint = joint
+    def __init__(self, joint: JointModel, classes: Array | None = None) -> None:
+        """`classes`: those of the estimator that was saved, in its caller's type."""
+        self._joint, self._classes = joint, classes
 
     @property
     def label_holder(self) -> str:
@@ -43,8 +44,8 @@ class LoadedModel:
 
     @property
     def classes_(self) -> Array:
-        """The classes, in the type that they had in their table; none of a regression."""
-        return np.array(self._joint.classes)
+        """The classes, in the type that they had for the estimator or in their table; none of a regression."""
+        return array_of(self._joint.classes) if self._classes is None else self._classes
 
     @property
     def importances_(self) -> Any:
@@ -91,8 +92,9 @@ class LoadedModel:
     @checked()
     def predict(self, X: Any, *, id_column: str | None = None) -> Array:
         """Classes or values (n,) of the rows of `X`; raises as `predict_frame`, and where a party lacks a record."""
-        predicted = self._rows(X, id_column).column("prediction")
-        return np.array(predicted.to_pylist())
+        predicted = self._rows(X, id_column).column("prediction").to_pylist()
+        place = {value: number for number, value in enumerate(self._joint.classes)}
+        return self.classes_[[place[value] for value in predicted]] if place else np.array(predicted)
 
     @checked()
     def predict_proba(self, X: Any, *, id_column: str | None = None) -> Array:
@@ -172,7 +174,17 @@ def load_model(folder: str | Path) -> LoadedModel | PartyModel:
     if len(models) > 1:
         names = ", ".join(str(folder.relative_to(place)) for folder in list(models)[:5])
         raise InvalidInput(f"{place}: has {len(models)} models, in {names}: name the folder of one")
-    return LoadedModel(JointModel(next(iter(models.values()))))
+    return LoadedModel(JointModel(next(iter(models.values()))), _classes(next(iter(models)) / CLASSES))
+
+
+def _classes(path: Path) -> Array | None:
+    """The classes that an estimator has saved; None where none has. Raises TreetapError: the file is damaged."""
+    try:
+        return np.asarray(np.load(path, allow_pickle=False)) if path.exists() else None
+    except (OSError, ValueError, EOFError):
+        raise TreetapError(
+            f"{path}: cannot be read as the classes of a model: restore it, or fit and save again"
+        ) from None
 
 
 def _shards(folder: Path) -> dict[str, Path]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 
 from treetap.api.errors import InvalidInput
-from treetap.api.frames import column_of
+from treetap.api.frames import array_of, column_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,7 +47,7 @@ def spread(labels: Mapping[str, Any], rows: Mapping[str, int]) -> tuple[Array, d
     Raises:
         InvalidInput: a party is unknown, or its labels are not as many as its records.
     """
-    known: list[Any] = []
+    known: list[Array] = []
     places = {}
     for party, given in labels.items():
         if party not in rows:
@@ -54,14 +55,24 @@ def spread(labels: Mapping[str, Any], rows: Mapping[str, int]) -> tuple[Array, d
         own = np.asarray(column_of(given))
         if own.shape != (rows[party],):
             raise InvalidInput(f"y of {party} has shape {own.shape}, and its table {rows[party]} records")
-        rows_with = [row for row, value in enumerate(own.tolist()) if not is_missing(value)]
-        known += own[rows_with].tolist()
-        places[party] = len(own), np.array(rows_with, dtype=np.int64)
+        rows_with = np.flatnonzero(~missing_in(own))
+        places[party] = len(own), rows_with
+        held = own[rows_with]
+        known += [array_of(held.tolist()) if held.dtype.kind == "O" else held] if len(held) else []
     if not known:
         raise InvalidInput("y has no label of any party")
-    return np.array(known), places
+    try:
+        targets = np.concatenate(known)
+    except TypeError:
+        targets = np.empty(0)
+    if targets.tolist() != [label for own in known for label in own.tolist()]:
+        raise InvalidInput("y: the parties' labels have types that are not one: give all of them in one type")
+    return targets, places
 
 
-def is_missing(label: Any) -> bool:
-    """True of what libraries have where a label is absent."""
-    return label is None or bool(is_scalar_nan(label)) or bool(is_pandas_na(label))
+def missing_in(labels: Array) -> npt.NDArray[np.bool_]:
+    """True of the labels (n,) that are absent, as libraries say it."""
+    if labels.dtype.kind in "mM":
+        return np.isnat(labels)
+    absent = (label is None or is_scalar_nan(label) or is_pandas_na(label) for label in labels.tolist())
+    return np.fromiter(absent, dtype=np.bool_, count=len(labels))

@@ -30,6 +30,7 @@ from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends_line
 from treetap.commands.local_federation import clean_end, keep_table, working_folder
 from treetap.errors import BadInput
+from treetap.models.durable import make_ignored_folder
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.key_options import KEY_LENGTHS, LATTICE, PAILLIER, SCHEMES, key_faults
 from treetap.protocols.libraries import require_library
@@ -108,7 +109,7 @@ class Asked:
             return None
         path = self.report or Path("runs", f"demo-{self.protocol}.html")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_ignored_folder(path.parent, 0o777)
         except OSError as failure:
             raise _unwritten(path, failure) from None
         return path

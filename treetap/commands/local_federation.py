@@ -28,7 +28,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.ending import ENDED, as_ctrl_c, undisturbed
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.errors import BadInput, Interrupted
-from treetap.models.durable import make_folder, write_whole, writing_whole
+from treetap.models.durable import is_used, make_folder, make_ignored_folder, write_whole, writing_whole
 from treetap.process.config import TlsConfig
 from treetap.wire.roles import Role
 
@@ -64,10 +64,10 @@ def empty_folder(workdir: Path) -> Path:
         BadInput: it is a file, holds something already, or cannot be made.
     """
     try:
-        workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_ignored_folder(workdir)
         # absolute, since the processes read their configuration from folders of their own
         folder = workdir.resolve()
-        used = any(folder.iterdir())
+        used = is_used(folder)
     except OSError as failure:
         reason = "is a file" if os.path.isfile(workdir) else f"cannot be made: {failure.strerror or failure}"
         raise BadInput(f"--workdir {workdir}: {reason}; name another folder") from None

@@ -142,7 +142,7 @@ def _read(tables: Tables, spec: setup_pb2.JobSpec, params: TreeParams) -> tuple[
                 refuse_bins(table, KeyKind.of(spec))
                 continue
             labels = read_labels(table, column, params.objective)
-            measured = None if further is None else _evaluated(further, column, params.objective)
+            measured = None if further is None else _evaluated(further, column, params.objective, labels.classes)
             behind = None if further is None else records[party]
             bare = replace(table, label=None)
             data = LabelledTable(party, bare, labels, column, params.objective, None, behind, measured)
@@ -152,10 +152,10 @@ def _read(tables: Tables, spec: setup_pb2.JobSpec, params: TreeParams) -> tuple[
     return records, data
 
 
-def _evaluated(table: Table, column: str, objective: str) -> EvaluatedLabels:
-    """The labels of an eval table, by its own classes."""
+def _evaluated(table: Table, column: str, objective: str, classes: Sequence[str]) -> EvaluatedLabels:
+    """The labels of an eval table, by its own classes; `classes`: of the training."""
     regression = objective in REGRESSIONS
-    labels = read_targets(table, column, objective) if regression else read_classes(table, column)
+    labels = read_targets(table, column, objective) if regression else read_classes(table, column, classes)
     return EvaluatedLabels(labels, label_column(table, column), table.weights)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+#: The content of a `.gitignore` of all files below it.
+_ALL = "*\n"
 
 
 def stamp_of(path: Path) -> tuple[int, ...]:
@@ -68,6 +70,36 @@ def _naming(path: Path) -> Iterator[None]:
     except OSError as failure:
         failure.filename = failure.filename or str(path)
         raise
+
+
+def make_ignored_folder(folder: Path, mode: int = 0o700) -> None:
+    """Make a folder for keys or results, and those above it that are missing; git ignores all that lies in them."""
+    highest = folder
+    while not highest.parent.is_dir():
+        highest = highest.parent
+    if not folder.is_dir():
+        folder.mkdir(mode, parents=True, exist_ok=True)
+        ignored_by_git(highest)
+
+
+def ignored_by_git(folder: Path) -> None:
+    """Have git ignore all that lies in a folder, by a `.gitignore` in it; one that is there, or above it, may do so."""
+    held = folder.resolve()
+    if not any(_ignores_all(above / ".gitignore") for above in held.parents):
+        with suppress(FileExistsError), (held / ".gitignore").open("x", encoding="utf-8") as file:
+            file.write(_ALL)
+
+
+def is_used(folder: Path) -> bool:
+    """True for a folder that holds something beside a `.gitignore`."""
+    return any(path.name != ".gitignore" for path in folder.iterdir())
+
+
+def _ignores_all(file: Path) -> bool:
+    try:
+        return file.read_text(encoding="utf-8") == _ALL
+    except (OSError, UnicodeError):
+        return False
 
 
 def make_folder(folder: Path) -> None:

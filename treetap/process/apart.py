@@ -87,6 +87,9 @@ class ReadApart(Source):
         counts: dict[str, int] = self._value("words_for_missing", names, of=_counts)
         return counts
 
+    def orders(self, name: str) -> list[pa.Array]:
+        return [table.column(0).combine_chunks() for table in self._columns("orders", [name])]
+
     def count_rows(self) -> int | None:
         rows: int | None = self._value("count_rows", of=lambda count: count is None or type(count) is int)
         return rows
@@ -238,6 +241,10 @@ def _answers(source: Source, what: str, given: list[Any]) -> Iterator[tuple[byte
     elif what in ("read", "batches"):
         parts = source.batches(*given) if what == "batches" else _parts(source.read(*given))
         yield from ((_COLUMNS, _written(part)) for part in parts)
+        yield _END, b""
+        return
+    elif what == "orders":
+        yield from ((_COLUMNS, _written(pa.table({name: own}))) for (name,) in given for own in source.orders(name))
         yield _END, b""
         return
     elif what == "fields":

@@ -1,13 +1,15 @@
 """Columns of categories as numbers, at the party that owns them: the n-th category, or a column of 0 and 1 for each.
 
 Categories are the different texts of the whole column in the training's table: numbers ascending where all are some,
-else in the order of their code points. They stay in the party's own shard, so that a prediction encodes as the training
-did. Trees split the places of an `ordinal` column as numbers and those of a `categorical` one as categories. Numbers
-and booleans are encoded only where their column is named. Dates become days.
+else in the order of their code points; those of an `ordinal` column in their source's own, if it has one. They stay in
+the party's own shard, so that a prediction encodes as the training did. Trees split the places of an `ordinal` column
+as numbers and those of a `categorical` one as categories. Numbers and booleans are encoded only where their column is
+named. Dates become days.
 
-What libraries and formats write in several ways is one text. A whole number is 1 whether it was written 1 or 1.0,
-another number is the shortest text of the nearest double, and a boolean is true or false. 007 and +1 are texts of their
-own: who pads a number writes a code. 1 and true are different categories.
+What libraries and formats write in several ways is one category in a column of numbers or booleans (`is_numeric`): 1
+whether it was written 1 or 1.0, the shortest text of the nearest double, true or false. In a column of text every text
+is a category: 250.0 and 250.00, 007 and 7, True and TRUE may be codes. Of blank cells and the number that means a
+missing one none is.
 """
 
 from __future__ import annotations
@@ -27,30 +29,45 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
+from treetap.tables.cells import plain_column
 from treetap.tables.config import CATEGORICAL, DAYS, encoding_of, is_encoded_by_name
 from treetap.tables.date_formats import ISO, whole_width
 from treetap.tables.dates import days_of, is_date, undated
 from treetap.tables.number_styles import number
-from treetap.tables.numbers import are_booleans, is_number, is_text, kind_name, numbers_of, remedy_of, sentinels
+from treetap.tables.numbers import (
+    FALSE,
+    TRUE,
+    are_booleans,
+    is_number,
+    is_text,
+    kind_name,
+    numbers_of,
+    remedy_of,
+    sentinels,
+)
 from treetap.tables.source import Origin, row_name
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?")
 #: A text that is no number of a library: padded, or with an exponent of another form than 1e+20.
 _CODE = re.compile(r"[+].*|-?0[0-9].*|.*[eE](?![+-][0-9]{2}).*")
-_BOOLEANS = ("true", "false")
+_BOOLEANS = {text: spelt[0] for spelt in (TRUE, FALSE) for text in spelt}
 
 
 class Texts(NamedTuple):
-    """The different `cells` of a column, the last of them None, and the place of each row's among them (N,)."""
+    """The different `cells` of a column, the last of them None, and the place of each row's among them (N,).
+
+    `numeric`: see `is_numeric`.
+    """
 
     cells: list[str | None]
     places: npt.NDArray[np.int64]
+    numeric: bool
 
     def values(self) -> list[str]:
         """The different texts: numbers ascending where all are some, else in the order of their code points."""
-        different = {cell for cell in self.cells if cell is not None}
-        return sorted(different, key=Decimal) if are_numbers(different) else sorted(different)
+        different = sorted({cell for cell in self.cells if cell is not None})
+        return sorted(different, key=Decimal) if are_numbers(different) else different
 
 
 def are_numbers(values: Iterable[str]) -> bool:
@@ -64,14 +81,14 @@ def category_texts(
 ) -> Texts:
     """The texts of a plain column; None where a cell is missing, blank, or the number that means so.
 
-    `numeric`: its categories are numbers, however the source writes these; None: as all of its texts are some or not.
+    `numeric`: of a column of text, whether its categories are numbers or booleans; None: see `is_numeric`.
 
     Raises:
         DataError: the column holds something else than text, numbers and booleans, or an infinite number.
     """
     kind = column.type
     if pa.types.is_null(kind):
-        return Texts([None], np.zeros(len(column), dtype=np.int64))
+        return Texts([None], np.zeros(len(column), dtype=np.int64), numeric=False)
     if not (is_text(kind) or is_number(kind) or pa.types.is_boolean(kind)):
         raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, which is no category; {remedy_of(kind)}")
     wide = pa.large_string() if is_text(kind) else pa.float32() if pa.types.is_float16(kind) else kind
@@ -85,37 +102,86 @@ def category_texts(
             raise DataError(f"{path}: {row_name(path, index)}, column {name!r}: the cell is infinite")
         cells = [None if math.isnan(value) or float(value) in absent else _shortest(value) for value in numbers]
     elif pa.types.is_boolean(kind):
-        cells = [_BOOLEANS[not value] for value in coded.dictionary.to_pylist()]
+        cells = [_BOOLEANS[str(value)] for value in coded.dictionary.to_pylist()]
     elif pa.types.is_decimal(kind):
         exact = coded.dictionary.to_pylist()
         cells = [None if float(value) in absent else _shortest(value) for value in exact]
     else:
-        parse = path.number if is_text(kind) and not isinstance(path, Path) else number
+        raw = coded.dictionary.cast(pa.string()).to_pylist()
+        ones = {text: _one_text(text, _parser(path)) for text in raw}
         # a text source writes one number in several ways, so that the number that means missing is compared as a text
         gone = {_shortest(np.float64(value)) for value in absent}
-        raw = coded.dictionary.cast(pa.string()).to_pylist()
-        own = all(not text.strip() or _value(text, parse) is not None for text in raw) if numeric is None else numeric
-        texts = [_text(value, parse, own=own) for value in raw]
-        cells = [text if text not in gone else None for text in texts]
-    return Texts([*cells, None], places)
+        held = [text for text in raw if text.strip() and ones[text] not in gone]
+        numeric = is_numeric(path, kind, held) if numeric is None else numeric
+        texts = {text: (numeric and ones[text]) or text for text in held}
+        cells = [texts.get(text) for text in raw]
+    return Texts([*cells, None], places, not is_text(kind) or bool(numeric))
 
 
-def category_text(value: str) -> str:
-    """The text of a category that a manifest may have as a file wrote it."""
-    return _text(value, number, own=True) or value
+def is_numeric(path: Origin, kind: pa.DataType, texts: Iterable[str]) -> bool:
+    """True for a column whose different `texts` are numbers or booleans, of which one may be written in several ways.
+
+    The type of the column says so. In a file of text, which has none, all texts are numbers or all are booleans, and no
+    two are the same one: who writes 345.1 and 345.10 writes codes.
+    """
+    if not is_text(kind) or isinstance(path, Path) or path.typed:
+        return not is_text(kind)
+    trimmed = {text.strip() for text in texts}
+    ones = {_one_text(text, path.number) for text in trimmed}
+    return None not in ones and len(ones) == len(trimmed) and len({one in _BOOLEANS for one in ones}) == 1
 
 
-def _text(cell: str, parse: Callable[[str], float], *, own: bool) -> str | None:
-    """The text of a category; None of a blank cell. `parse`: see `Source.number`; `own`: 1,5 may be a number there."""
+def merges(path: Origin, columns: Mapping[str, pa.ChunkedArray], categories: Mapping[str, Category]) -> list[str]:
+    """Sentences about plain columns of text in which several texts are one number or boolean, and taken for one.
+
+    Also about those of a file without types where this makes them codes, which stay apart.
+    """
+    said, parse = [], _parser(path)
+    for name, column in columns.items():
+        category = categories.get(name)
+        apart = category is not None and not category.numeric
+        sure = isinstance(path, Path) or path.typed or (category is not None and category.of_dates)
+        if not is_text(column.type) or (apart and sure):
+            continue
+        texts = [text for text in column.unique().to_pylist() if text and text.strip()]
+        values = [None if category else _value(text, parse) for text in texts]
+        ones = [_one_text(text, parse) if value is None else value for text, value in zip(texts, values, strict=True)]
+        if apart and None in ones:
+            continue
+        writings: dict[object, list[str]] = {}
+        for text, one in zip(texts, ones, strict=True):
+            writings.setdefault(text if one is None else one, []).append(text)
+        if pair := next((own for own in writings.values() if len(own) > 1), None):
+            what = "categories" if category else "numbers"
+            taken = f"of {len(writings)} numbers stay apart" if apart else f"are taken for {len(writings)} {what}"
+            said.append(f"column {name!r}: {len(texts)} texts {taken}, such as {pair[0]!r} and {pair[1]!r}")
+    return said
+
+
+def is_code(text: str) -> bool:
+    """True for a class that is another text than the number or boolean that it is: 345.10, 007, TRUE."""
+    if text in _BOOLEANS:
+        return text not in ("True", "False")
+    value = _value(text, number)
+    return value is not None and not _WHOLE.fullmatch(text) and _shortest(np.float64(value)) != text
+
+
+def _parser(path: Origin) -> Callable[[str], float]:
+    return number if isinstance(path, Path) else path.number
+
+
+def _one_text(cell: str, parse: Callable[[str], float]) -> str | None:
+    """The text that all writings of a number or a boolean have in common; None of other text, and of 007 and +1.
+
+    `parse`: see `Source.number`.
+    """
     text = cell.strip()
-    if not text or _WHOLE.fullmatch(text):
-        return "0" if text == "-0" else text or None
-    if (lower := text.lower()) in _BOOLEANS:
-        return lower
+    if _WHOLE.fullmatch(text):
+        return "0" if text == "-0" else text
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
     value = None if _CODE.fullmatch(text) else _value(text, parse)
-    if value is None or not (own or value == _value(text, number)):
-        return text
-    return _shortest(np.float64(value))
+    return None if value is None else _shortest(np.float64(value))
 
 
 def _value(text: str, parse: Callable[[str], float]) -> float | None:
@@ -144,7 +210,7 @@ class Category:
     """The encoding of a column: `ordinal`, `one-hot` or `categorical`, its categories, the features made of it.
 
     A column of dates, `days`, has no categories; `utc`: its times have a zone, hence are counted in UTC; `date_format`:
-    of its text.
+    of its text. `numeric`: the categories are numbers or booleans (`is_numeric`), however a table writes them.
     """
 
     encode: str
@@ -152,6 +218,7 @@ class Category:
     features: list[str]
     utc: bool = False
     date_format: str = ISO
+    numeric: bool = False
 
     @property
     def of_dates(self) -> bool:
@@ -160,7 +227,7 @@ class Category:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        further: dict[str, Any] = {"utc": self.utc} if self.of_dates else {}
+        further: dict[str, Any] = {"utc": self.utc} if self.of_dates else {"numeric": self.numeric}
         further |= {"date_format": self.date_format} if self.date_format != ISO else {}
         return {"encode": self.encode, "values": self.values, "features": self.features, **further}
 
@@ -169,16 +236,23 @@ class Category:
         """Back from JSON types."""
         values, features = list(content["values"]), list(content["features"])
         form = str(content.get("date_format", ISO))
-        return cls(str(content["encode"]), values, features, bool(content.get("utc", False)), form)
+        # models of before hold no word about it
+        numeric = bool(content.get("numeric", are_numbers(values)))
+        return cls(str(content["encode"]), values, features, bool(content.get("utc", False)), form, numeric)
 
-    def numbers(self, cells: list[str | None]) -> Floats:
+    def places(self, *, numeric: bool) -> dict[str, float]:
+        """The place of each category by its text, of a number by the one that all of its writings have."""
+        texts = [(numeric and _one_text(value, number)) or value for value in self.values]
+        return {text: float(place) for place, text in enumerate(texts)}
+
+    def numbers(self, cells: list[str | None], *, numeric: bool = False) -> Floats:
         """Texts of categories (N,) as features (N, len(features)): NaN where missing and for a text that is unknown.
 
         A `categorical` column has len(values) for a category that is not known, which no split names, as in XGBoost.
         """
-        place = {category_text(value): float(k) for k, value in enumerate(self.values)}
+        places = self.places(numeric=numeric)
         unknown = float(len(self.values)) if self.encode == CATEGORICAL else np.nan
-        codes = np.array([np.nan if cell is None else place.get(cell, unknown) for cell in cells])
+        codes = np.array([np.nan if cell is None else places.get(cell, unknown) for cell in cells])
         if self.encode in ("ordinal", CATEGORICAL):
             return codes.reshape(-1, 1)
         hot: Floats = np.where(np.isnan(codes)[:, None], np.nan, codes[:, None] == np.arange(len(self.values)))
@@ -273,15 +347,20 @@ def _of_categories(
 ) -> tuple[Floats, Seen]:
     """The features of a column with known categories, each different text being looked up once."""
     kind = column.type
-    if not (is_text(kind) or pa.types.is_null(kind) or pa.types.is_boolean(kind) or are_numbers(category.values)):
+    written = is_text(kind) or pa.types.is_null(kind)
+    ones = {_one_text(value, number) for value in category.values}
+    # a number says which text is meant where each is another number
+    if not written and not category.numeric and (None in ones or len(ones) < len(category.values)):
         raise DataError(
             f"{path}: column {name!r} holds {kind_name(kind)}, and text when it was trained on: write it as text"
         )
-    texts = category_texts(path, name, column, missing, are_numbers(category.values))
-    known, counts = set(map(category_text, category.values)), np.bincount(texts.places, minlength=len(texts.cells))
+    texts = category_texts(path, name, column, missing, category.numeric)
+    numeric = category.numeric or not written
+    known = category.places(numeric=numeric)
+    counts = np.bincount(texts.places, minlength=len(texts.cells))
     present = np.array([cell is not None for cell in texts.cells])
     strange = np.array([cell is not None and cell not in known for cell in texts.cells])
-    block = category.numbers(texts.cells)[texts.places]
+    block = category.numbers(texts.cells, numeric=numeric)[texts.places]
     return block, Seen(int(counts[present].sum()), int(counts[strange].sum()))
 
 
@@ -326,13 +405,35 @@ def categories_of(
         if empty:
             return None
         return Category(DAYS, [], [name], days_of(path, name, dated, form=date_format)[1], date_format)
-    values = category_texts(path, name, column, missing).values()
+    texts = category_texts(path, name, column, missing)
+    values = texts.values()
     if not values:
         return None
+    if chosen == "ordinal" and not isinstance(path, Path) and (order := order_of(path, name, path.orders(name))):
+        values.sort(key=order.__getitem__)
     if len(values) > most_categories(count):
         held = f"{len(values)} different {'numbers' if are_numbers(values) else 'texts'}"
         raise DataError(f"{path}: column {name!r} holds {held}; a category has few: leave it out")
-    return Category(chosen, values, [name] if chosen != "one-hot" else one_hot_names(name, values))
+    features = [name] if chosen != "one-hot" else one_hot_names(name, values)
+    return Category(chosen, values, features, numeric=texts.numeric)
+
+
+def order_of(path: Origin, name: str, orders: Sequence[pa.Array]) -> dict[str | None, int]:
+    """The places of a column's categories in the one order that all parts of it have; `orders`: of the parts.
+
+    Raises:
+        DataError: no part orders all categories as the others do.
+    """
+    plain = [plain_column(path, f"column {name!r}", pa.chunked_array([own])) for own in orders]
+    texts = [category_texts(path, name, own, None).cells[:-1] for own in plain]
+    place = {text: number for number, text in enumerate(max(texts, key=len, default=[]))}
+    for own in texts:
+        if not set(own) <= set(place) or sorted(own, key=place.__getitem__) != own:
+            raise DataError(
+                f"{path}: column {name!r}: parts of the table order its categories differently: write all categories "
+                "in one order in each"
+            )
+    return place
 
 
 def _present(path: Origin, name: str, column: pa.ChunkedArray, missing: float | None) -> Floats:

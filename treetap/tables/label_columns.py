@@ -5,31 +5,38 @@ Labels are closed: a party's code opens them in one place, `party.defences.clean
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.tables.numbers import numbers_of
+from treetap.tables.categories import is_code
+from treetap.tables.numbers import is_number, kind_name, numbers_of
 from treetap.tables.source import Origin, row_name
 
 
 class LabelCells:
-    """The N cells of a label column; `cells_of` opens them."""
+    """The N cells of a label column; `cells_of` opens them. `texts`: as a file without types writes them."""
 
-    def __init__(self, cells: pa.ChunkedArray) -> None:
-        self._cells = cells
+    def __init__(self, cells: pa.ChunkedArray, texts: pa.ChunkedArray | None = None) -> None:
+        self._cells, self._texts = cells, texts
 
     def __repr__(self) -> str:
         return f"<LabelCells of {len(self._cells)} records>"
 
     def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> LabelCells:
         """Those of the records at these places, in this order."""
-        return LabelCells(self._cells.take(pa.array(records)))
+        texts = None if self._texts is None else self._texts.take(pa.array(records))
+        return LabelCells(self._cells.take(pa.array(records)), texts)
 
     def digest_part(self) -> bytes:
         """The content as bytes to be hashed; types that differ differ."""
         sink = pa.BufferOutputStream()
         column = pa.table({"label": self._cells.combine_chunks()})
+        if self._texts is not None:
+            column = column.append_column("text", self._texts.combine_chunks())
         with pa.ipc.new_stream(sink, column.schema) as stream:
             stream.write_table(column)
         return bytes(sink.getvalue())
@@ -38,6 +45,24 @@ class LabelCells:
 def cells_of(label: LabelCells) -> pa.ChunkedArray:
     """The cells themselves. Lint refuses it, and all that reads labels, to the code of parties."""
     return label._cells
+
+
+def classes_of(where: str, label: LabelCells, classes: Sequence[str] | None = None) -> pa.ChunkedArray:
+    """The cells as classes: numbers, or as a file without types writes them where that makes them codes.
+
+    They are codes where the known `classes` are, else where two texts are one value (`is_numeric`). `where`: the
+    column, for messages.
+
+    Raises:
+        DataError: the column holds numbers, and the known classes are codes, which numbers do not tell apart.
+    """
+    cells, texts = label._cells, label._texts
+    codes = any(map(is_code, classes or ()))
+    if codes and texts is None and is_number(cells.type):
+        raise DataError(f"{where}: holds {kind_name(cells.type)}, and the classes are codes, such as 007: write text")
+    if texts is not None and classes is None:
+        codes = pc.count_distinct(pc.utf8_trim_whitespace(texts)).as_py() > pc.count_distinct(cells).as_py()
+    return texts if codes and texts is not None else cells
 
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]

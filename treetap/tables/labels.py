@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.categories import most_categories
-from treetap.tables.label_columns import cells_of
+from treetap.tables.label_columns import cells_of, classes_of
 from treetap.tables.numbers import doubles, is_number, is_text, kind_name
 from treetap.tables.reading import Table
 from treetap.tables.typed import STRING
@@ -83,13 +83,14 @@ def learnable(labels: Labels, table: Table, column: str, objective: str) -> Labe
     return labels
 
 
-def read_classes(table: Table, column: str) -> Labels:
-    """Classes in the order of their values, however many: numbers, text or booleans.
+def read_classes(table: Table, column: str, classes: Sequence[str] | None = None) -> Labels:
+    """Classes in the order of their values, however many: numbers, text or booleans. `classes`: of the training.
 
-    `DataError` names the fault, never a label: another type, missing, infinite.
+    `DataError` names the fault, never a label: another type, missing, infinite, numbers where classes are codes.
     """
-    cells = _complete(table, column)
-    _check_kind(label_column(table, column), cells.type)
+    _check_kind(label_column(table, column), _complete(table, column).type)
+    assert table.label is not None
+    cells = classes_of(label_column(table, column), table.label, classes)
     # from Python's numbers numpy would make 64 bits without sign a fraction, and 32 bits other numbers
     own = pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)
     # nor keep the zeros at the end of a text
@@ -191,9 +192,11 @@ def read_partial_labels(
     assert table.label is not None
     cells = cells_of(table.label)
     rows = _filled(cells)
-    held = cells.take(pa.array(rows)).combine_chunks()
     if not len(rows):
         return PartialLabels(rows, np.zeros(0, dtype=np.float64 if objective in REGRESSIONS else np.int64))
+    if objective not in REGRESSIONS:
+        cells = classes_of(label_column(table, column), table.label, classes)
+    held = cells.take(pa.array(rows)).combine_chunks()
     if objective in REGRESSIONS:
         return PartialLabels(rows, _targets(table, column, objective, rows, held))
     return PartialLabels(rows, _class_numbers(table, column, rows, held, classes, public=public))

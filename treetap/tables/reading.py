@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, redated, settle
-from treetap.tables.categories import Category, Seen, encoded
+from treetap.tables.categories import Category, Seen, encoded, merges
 from treetap.tables.cells import plain_column
 from treetap.tables.config import AUTO, CATEGORICAL, TableConfig, encoded_by_name, encodings_in
 from treetap.tables.features import Extent, Features, Held, constant_columns, in_words
 from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
 from treetap.tables.label_columns import LabelCells, weights_of
-from treetap.tables.numbers import kind_name
+from treetap.tables.numbers import is_number, kind_name
 from treetap.tables.opening import check_columns, columns_of, file_source, missing_words, read_columns, source_of
 from treetap.tables.record_ids import Ids, distinct_ids, ids_of, sorted_keys
 from treetap.tables.source import Origin, Source, row_name
@@ -238,7 +238,12 @@ def _columns(
     source: Source, config: TableConfig, further: list[str], categories: Mapping[str, Category] | None
 ) -> dict[str, pa.ChunkedArray]:
     wanted = [*config.keys, *config.columns, *further]
-    as_written = {*encoded_by_name(config.encode), *config.dated_by_name} if categories is None else categories
+    encoded_here, dated = set(encoded_by_name(config.encode)), set(config.dated_by_name)
+    if categories is not None:
+        dated = {name for name, it in categories.items() if it.of_dates}
+        encoded_here = set(categories) - dated
+    # a database's numbers that are categories are numbers
+    as_written = dated if source.typed else dated | encoded_here
     table = read_columns(source, wanted, {*config.keys, *as_written}, config.keys)
     return {name: plain_column(source, f"column {name!r}", table.column(name)) for name in wanted}
 
@@ -275,7 +280,9 @@ def table_of(
     held, own = Held(made.values[order]), list(config.columns)
     names, encodings = made.names, made.categories
     read = Table(source, ids, names, held, None, order, own, encodings, tensors=tensors, seen=made.seen)
-    read = replace(read, says=settled.says)
+    read = replace(
+        read, says=[*settled.says, *merges(source, chosen, made.categories if categories is None else categories)]
+    )
     return _beside_features(read, source, config, columns, with_label)
 
 
@@ -313,7 +320,12 @@ def _beside_features(
     kinds = {name: id_type(own, columns[name].type, in_csv=not source.typed) for name, own in texts}
     table = replace(table, id_types=kinds, directions=config.directions, cuts=config.cuts)
     if with_label and config.label:
-        table = replace(table, label=_label(source, config.label, columns[config.label], table.rows))
+        label = columns[config.label]
+        texts = None
+        if not source.typed and (is_number(label.type) or pa.types.is_boolean(label.type)):
+            written = source.read([config.label], {config.label}).column(0)
+            texts = plain_column(source, f"column {config.label!r}", written)
+        table = replace(table, label=_label(source, config.label, label, texts, table.rows))
     if with_label and config.weight:
         table = replace(table, weights=weights_of(source, config.weight, columns[config.weight])[table.rows])
     return table
@@ -373,9 +385,13 @@ def _id_lines(path: Path) -> Ids:
 
 
 def _label(
-    path: Origin, name: str, column: pa.ChunkedArray, order: np.ndarray[tuple[int], np.dtype[np.int64]]
+    path: Origin,
+    name: str,
+    column: pa.ChunkedArray,
+    texts: pa.ChunkedArray | None,
+    order: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> LabelCells:
     try:
-        return LabelCells(column.take(pa.array(order)))
+        return LabelCells(column, texts).take(order)
     except pa.ArrowNotImplementedError:
         raise DataError(f"{path}: label column {name!r} holds {kind_name(column.type)}, which is no label") from None

@@ -130,6 +130,9 @@ class SeveralFiles(Source):
             counts.update(source.words_for_missing([name for name in names if name not in self._folders]))
         return dict(counts)
 
+    def orders(self, name: str) -> list[pa.Array]:
+        return [] if name in self._folders else [own for _, source in self._parts for own in source.orders(name)]
+
     def count_rows(self) -> int | None:
         counts = [count for _, source in self._parts if (count := source.count_rows()) is not None]
         if len(counts) < len(self._parts):

@@ -109,6 +109,18 @@ class Source(ABC):
         """
         return None
 
+    def orders(self, name: str) -> list[pa.Array]:
+        """The categories of a column in their order, by part of the source, where its type says that they have one.
+
+        `DataError` if the source cannot be read.
+        """
+        kind, orders = dict(self.fields())[name] if self.streams else pa.null(), list[pa.Array]()
+        if pa.types.is_dictionary(kind) and kind.ordered:
+            for chunk in (chunk for part in self.batches([name], ()) for chunk in part.column(0).chunks):
+                if not orders or not orders[-1].equals(chunk.dictionary):
+                    orders.append(chunk.dictionary)
+        return orders
+
     def stamp(self) -> object:
         """Of a source that streams a value that is another one once its files have been written again or replaced.
 
@@ -142,7 +154,7 @@ class RowsOf:
     def __init__(self, source: Source, rows: range | npt.NDArray[np.int64]) -> None:
         self._source, self._rows = source, rows
         self.typed, self.style = source.typed, source.style
-        self.number, self.remedy = source.number, source.remedy
+        self.number, self.remedy, self.orders = source.number, source.remedy, source.orders
 
     def __str__(self) -> str:
         return str(self._source)

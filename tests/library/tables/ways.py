@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 
@@ -27,7 +28,7 @@ from treetap.api.errors import InvalidInput
 from treetap.api.frames import arrow_of, of_array
 from treetap.errors import DataError
 from treetap.tables import streamed_reading
-from treetap.tables.categories import Category
+from treetap.tables.categories import Category, _one_text, are_numbers
 from treetap.tables.config import OTHERS, TableConfig
 from treetap.tables.labels import read_targets
 from treetap.tables.reading import read_table
@@ -75,6 +76,16 @@ class Content:
         return zip(*(column.cells for column in self.columns.values()), strict=True)
 
 
+def _plain(told: Any) -> Any:
+    """What an outcome says, without what CSV cannot say: whether 1.0 and True are a number and a boolean, or text."""
+    if isinstance(told, dict):
+        return {name: _plain(value) for name, value in told.items() if name != "numeric"}
+    if isinstance(told, list):
+        return [_plain(value) for value in told]
+    head, mark, text = told.rpartition("=") if isinstance(told, str) else ("", "", "")
+    return head + mark + (_one_text(text, float) or text) if isinstance(told, str) else told
+
+
 @dataclass
 class Outcome:
     """A table as a party has it, or the refusal of it."""
@@ -92,7 +103,7 @@ class Outcome:
         if self.refused or other.refused:
             return ""
         for name in ("ids", "names", "categories"):
-            if getattr(self, name) != getattr(other, name):
+            if _plain(getattr(self, name)) != _plain(getattr(other, name)):
                 return f"{name}: {getattr(self, name)} and {getattr(other, name)}"
         for name in ("features", "targets", "weights"):
             one, two = getattr(self, name), getattr(other, name)
@@ -162,16 +173,25 @@ def _coded(content: Content, path: Path, *, ordered: bool, view: bool) -> Path:
     for place, (name, column) in enumerate(content.columns.items()):
         cells = table.column(name).combine_chunks()
         if column.kind == pa.string():
-            codes = cells.dictionary_encode()
+            codes = _sorted(cells, ordered)
             values = codes.dictionary.cast(pa.string_view()) if view else codes.dictionary
             cells = pa.DictionaryArray.from_arrays(codes.indices, values, ordered=ordered)
         elif column.kind == pa.int64() and not view:
-            codes = cells.dictionary_encode()
+            codes = _sorted(cells, ordered)
             cells = pa.DictionaryArray.from_arrays(codes.indices, codes.dictionary, ordered=ordered)
         table = table.set_column(place, name, cells)
     with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as file:
         file.write_table(table)
     return path
+
+
+def _sorted(cells: pa.Array, ordered: bool) -> pa.DictionaryArray:
+    """Cells as a dictionary, of which an order is that of the text of other formats."""
+    texts = sorted(cells.unique().drop_null().to_pylist())
+    if are_numbers(map(str, texts)):
+        texts.sort(key=float)
+    values = pa.array(texts, cells.type)
+    return pa.DictionaryArray.from_arrays(pc.index_in(cells, values), values) if ordered else cells.dictionary_encode()
 
 
 def _polars_ipc(content: Content, path: Path) -> Path:

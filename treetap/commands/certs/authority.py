@@ -26,7 +26,7 @@ from cryptography.x509.oid import NameOID
 from treetap.commands.typed import typed
 from treetap.errors import BadInput, ConfigError
 from treetap.models.checksums import parse_json
-from treetap.models.durable import append
+from treetap.models.durable import append, make_ignored_folder
 from treetap.names import KINDS, NAME
 from treetap.process.secret import Secret
 from treetap.strict import Strict, load
@@ -321,7 +321,7 @@ def refuse_existing(*paths: Path) -> None:
 def write_new(path: Path, content: bytes, mode: int) -> None:
     """Write a new file that has ``mode`` from its first moment on. Raises BadInput."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_ignored_folder(path.parent, 0o777)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)
     except OSError as error:

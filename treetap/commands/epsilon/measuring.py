@@ -25,7 +25,7 @@ from treetap.commands.epsilon.mechanisms import Measured, Mechanism
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import clean_end
 from treetap.errors import BadInput
-from treetap.models.durable import make_folder, write_whole
+from treetap.models.durable import make_ignored_folder, write_whole
 from treetap.models.line_file import LineFile
 from treetap.strict import Strict, load
 
@@ -106,7 +106,7 @@ def measured(file: Path, folder: Path) -> tuple[MeasureFile, list[Result]]:
     """Measure what is missing and write the report. Raises `BadInput` if the file or the folder cannot be used."""
     asked, began, results = load(file, MeasureFile), time.monotonic(), []
     try:
-        make_folder(folder)
+        make_ignored_folder(folder)
         for place, row in enumerate(asked.measure, 1):
             with clean_end(), progress_view.steps(f"{row.mechanism} {place}/{len(asked.measure)}") as progress:
                 results.append(_measured(row, asked, folder, began + asked.limit_s, progress))

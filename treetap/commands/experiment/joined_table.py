@@ -36,7 +36,7 @@ from treetap.tables.config import AUTO, CONSTRAINTS, TableConfig, encoded_by_nam
 from treetap.tables.date_formats import ISO
 from treetap.tables.dates import timestamps
 from treetap.tables.features import Held, constant_columns, in_words
-from treetap.tables.label_columns import LabelCells, check_weight_bound
+from treetap.tables.label_columns import LabelCells, check_weight_bound, classes_of
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.numbers import is_number, is_text
 from treetap.tables.opening import called, columns_of, read_columns, source_of
@@ -116,8 +116,10 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
         columns[name] = timestamps(
             source, name, as_written(source, name, columns[name], job.params().missing, form), form
         )
-    check_positive(experiment, source, read_labels(labelled, data.label, job.params().objective).classes)
-    in_order = np.argsort(labelled.rows)
+    labels, in_order = read_labels(labelled, data.label, job.params().objective), np.argsort(labelled.rows)
+    check_positive(experiment, source, labels.classes)
+    if is_text(labels.kind) and labelled.label is not None:
+        columns[data.label] = classes_of(data.label, labelled.label).take(pa.array(in_order))
     if data.weight is not None and labelled.weights is not None:
         most = job.params().largest_weight
         assert most is not None  # a check of the file

@@ -124,6 +124,7 @@ class JointModel:
     def __init__(self, shards: Mapping[str, Path]) -> None:
         self.shards = dict(shards)
         self.unlike: dict[str, Unlike] = {}  #: of the last prediction, by party
+        self.says: list[str] = []  #: of the last prediction's tables, with the party's name
         self.manifests = {party: read_manifest(folder) for party, folder in self.shards.items()}
         holders = [party for party, manifest in self.manifests.items() if manifest["role"] == "label_holder"]
         if len(holders) != 1:
@@ -222,6 +223,7 @@ class JointModel:
         """The ids of the records that all tables have, the types of the id columns, and the features by party."""
         read = {party: self._read(party, config) for party, config in tables.items()}
         self.unlike = {party: table.unlike for party, table in read.items()}
+        self.says = [f"{party}: {sentence}" for party, table in read.items() for sentence in table.says]
         common = read[self.label_holder].ids
         for table in read.values():
             common = common.take(np.flatnonzero(table.ids.places_of(common) >= 0))

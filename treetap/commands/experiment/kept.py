@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.results import Logged, PlannedRun, Results, RunResult
 from treetap.errors import BadInput
-from treetap.models.durable import make_folder, remove_folder, write_whole
+from treetap.models.durable import ignored_by_git, make_folder, make_ignored_folder, remove_folder, write_whole
 from treetap.tables.source_keys import SourceKeys
 
 RESULTS, MADE_WITH, FILE, PREDICTIONS = "results.json", "made-with.json", "experiment.toml", "predictions"
@@ -46,21 +46,20 @@ def made_with(experiment: ExperimentFile, digest: str) -> dict[str, Any]:
 def new_folder(folder: Path) -> Path:
     """Make the first of FOLDER, FOLDER-2, FOLDER-3, … that is not there.
 
-    The folder above it, where it is made too, is ignored by git: tables with labels lie below it.
+    Git ignores it, or the folder above it where that is made too: tables with labels lie below it.
 
     Raises:
         BadInput: it cannot be made.
     """
     try:
-        if not folder.parent.is_dir():
-            make_folder(folder.parent)
-            write_whole(folder.parent / ".gitignore", b"*\n", mode=0o644)
+        make_ignored_folder(folder.parent)
         for number in range(1, _MOST):
             made = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
             try:
                 made.mkdir(mode=0o700)
             except FileExistsError:
                 continue
+            ignored_by_git(made)
             return made.resolve()
     except OSError as failure:
         raise BadInput(f"{folder}: cannot be made: {failure.strerror or failure}; name another --workdir") from None

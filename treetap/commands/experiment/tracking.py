@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.kept import Kept
 from treetap.commands.experiment.results import Logged, RunResult, Summary, summary
+from treetap.models.durable import make_ignored_folder
 from treetap.names import on_loopback, visible
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _opened(address: str, name: str) -> tuple[MlflowClient, str]:
         client, artefacts = MlflowClient(tracking_uri=address), None
     else:
         folder = Path(address)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_ignored_folder(folder, 0o777)
         client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
         artefacts = (folder / "artifacts").as_uri()
     known = client.get_experiment_by_name(name)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from treetap.commands.experiment.kept import changes
 from treetap.commands.frontier.frontier_file import FrontierFile, Training
 from treetap.errors import BadInput
-from treetap.models.durable import make_folder, write_whole
+from treetap.models.durable import is_used, make_ignored_folder, write_whole
 from treetap.strict import Strict
 
 #: The measures of the held-out rows that a frontier has.
@@ -111,9 +111,9 @@ class Store:
         self._folder, self._settings = folder / POINTS, dict(settings)
         self._found: dict[str, TrainingResult] = {}
         try:
-            if folder.is_dir() and any(folder.iterdir()) and not self._folder.is_dir():
+            if folder.is_dir() and is_used(folder) and not self._folder.is_dir():
                 raise BadInput(f"--workdir {folder}: is not empty and holds no frontier; name another folder")
-            make_folder(self._folder)
+            make_ignored_folder(self._folder)
             for path in sorted(self._folder.glob("*.json")):
                 stored = _read(path)
                 _check(path, stored.made_with, self._settings)

@@ -20,7 +20,7 @@ from google.protobuf.descriptor import Descriptor
 from treetap.commands.model.view import describe, understanding
 from treetap.commands.options import reading
 from treetap.errors import BadInput, ConfigError, DataError, Malformed
-from treetap.models.durable import write_whole
+from treetap.models.durable import make_ignored_folder, write_whole
 from treetap.models.store import read_model
 from treetap.pages.page import render
 from treetap.pages.pictures import Table, percent
@@ -39,7 +39,7 @@ def export(folder: Path, out: Path, *, names: bool) -> list[Path]:
     """Write model.json and model.html below `out`; `BadInput` where that is not possible."""
     content = card(folder, names=names)
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_ignored_folder(out, 0o777)
         files = [out / "model.json", out / "model.html"]
         write_whole(files[0], (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), mode=0o644)
         write_whole(files[1], page(content).encode(), mode=0o644)
