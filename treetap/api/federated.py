@@ -73,7 +73,7 @@ class FederatedEstimator(Insights):
             are trained on. Columns of frames go by name, those of arrays by place. Of a federation elsewhere: the name
             of the parties' own tables.
         y : array of shape (n_samples,) or column name
-            Labels of the label holder's rows. Those of pandas go by their index where rows of `X` have one, or ids. With
+            Labels of the label holder's rows. Those of pandas go by their index where `X` has one, or ids. With
             protocol = "pivodl" also {party: labels}, with an empty cell where a party does not label a record.
         sample_weight : array of shape (n_samples,), optional
             Weights of the records from 0 on.
