@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -366,3 +368,18 @@ def test_frames_by_place_whose_indexes_differ_are_refused() -> None:
     }
     with pytest.raises(ValueError, match="the index of two is another than that of one: set id_column"):
         treetap.FederatedClassifier(**SMALL, simulate=True).fit(three, _usual("FederatedClassifier"))
+
+
+@pytest.mark.second_tier
+def test_a_local_prediction_names_the_columns_itself() -> None:
+    """There is no party's log: one warning says all, and no line of the log comes beside it."""
+    program = f"""
+import pandas as pd, treetap
+X = pd.DataFrame({{"a": range(20), "kind": list("uv") * 10}})
+model = treetap.FederatedClassifier(encode={{"kind": "categorical"}}, simulate=True, **{SMALL}).fit(X, X["a"] > 9)
+model.predict(X.assign(kind=["w"] + ["u"] * 19))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
+    (said,) = [line for line in done.stderr.splitlines() if "category" in line]
+    assert "UserWarning: party-2: 1 cell of no category of the training in the table to predict" in said
+    assert said.endswith("; columns 'kind'")
