@@ -261,7 +261,7 @@ def _make(role: Role, name: str, at: Path, authority: Path | None, files: Mappin
     folders.write_files(own)
     file, start = folders.ROLES[role]
     config = shlex.quote(str(at / file))
-    begin = start.replace("job.toml", shlex.quote(str(at / "job.toml"))).format(config)
+    begin = start.format(file=config, folder=shlex.quote(str(at)))
     return f"{said}next: treetap doctor --config {config}\n      {begin}"
 
 

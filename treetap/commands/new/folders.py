@@ -14,11 +14,11 @@ from treetap.wire.roles import Role
 TLS = "tls"
 #: Role → its own file, and the command that begins with it.
 ROLES: Mapping[Role, tuple[str, str]] = {
-    Role.PARTY: ("party.toml", "treetap party --config {}"),
-    Role.COORDINATOR: ("coordinator.toml", "treetap coordinator --config {}"),
-    Role.OPERATOR: ("operator.toml", "treetap train job.toml --check --operator {}"),
-    Role.APPROVER: ("approver.toml", "treetap jobs --approver {}"),
-    Role.RELAY: ("relay.toml", "treetap relay {}"),
+    Role.PARTY: ("party.toml", "treetap party --config {file}"),
+    Role.COORDINATOR: ("coordinator.toml", "treetap coordinator --config {file}"),
+    Role.OPERATOR: ("operator.toml", "treetap train {folder}/job.toml --check --operator {file}"),
+    Role.APPROVER: ("approver.toml", "treetap jobs --approver {file}"),
+    Role.RELAY: ("relay.toml", "treetap relay {file}"),
 }
 
 
