@@ -244,7 +244,7 @@ class OpenedModel:
         """
         answer = prediction_pb2.OpenedModel(**shape)
         if self._context.policy.may_emit(self._context.coordinator, "METRIC"):
-            answer.unknown_cells, answer.empty_columns = table.unlike
+            answer.unknown_cells, answer.empty_columns, _ = table.unlike
         return answer
 
     @property

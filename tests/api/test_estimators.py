@@ -126,7 +126,7 @@ def test_parties_with_other_records_train_on_those_that_all_have() -> None:
         X[10:80], TRUE[10:80]
     )
     assert (model.predict_proba(common) == one.predict_proba(X[10:80])).all()
-    with pytest.raises(ValueError, match="10 of 80 records of party-1 are not at every party"):
+    with pytest.raises(ValueError, match="10 of 80 records of the label holder are not at every party"):
         model.predict({"party-1": bank, "party-2": telco})
 
 

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from coordinator import config as coordinator_config
 from party import config as party_config
 from party.policy import Policy
 from tests.commands.test_experiment_encodings import TAKEN
+from treetap.commands import relay
+from treetap.commands.approvals import client as approvals
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.revocation import revoke
 from treetap.commands.jobs import client
 from treetap.commands.jobs.job_file import JobFile
-from treetap.commands.new import cli
+from treetap.commands.new import cli, folders
 from treetap.commands.new.proposed_table import SeenTable
 from treetap.errors import BadInput
 from treetap.strict import load
@@ -162,6 +165,67 @@ def test_a_party_behind_a_relay(tables: dict[str, Path], tmp_path: Path) -> None
         _new(*words, "relay.example.org", folder=tmp_path)
     _new(*words, "relay.example.org:443", folder=tmp_path)
     assert party_config.read(tmp_path / "telco" / "party.toml").relay == "relay.example.org:443"
+
+
+ROLES: dict[Role, tuple[list[str], Callable[[Path], Any]]] = {
+    Role.COORDINATOR: (["bank=bank.example.org:7101", "telco=10.0.0.2:7101"], coordinator_config.read),
+    Role.OPERATOR: (["coordinator.example.org:7100", "--label-holder", "bank", "--partner", "telco"], client.read),
+    Role.APPROVER: (["ann", "telco=10.0.0.2:7101"], approvals.read),
+    Role.RELAY: (["bank", "telco", "coordinator"], relay.read),
+}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_has_files_that_are_read_as_they_are(role: Role, tmp_path: Path) -> None:
+    """With a list of revoked certificates; nothing is overwritten, and a name or address that is none is refused."""
+    create_authority(tmp_path / "authority")
+    revoke(tmp_path / "authority")
+    words, read = ROLES[role]
+    name = "ann" if role is Role.APPROVER else str(role)
+    said = _new(role, *words, "--authority", "authority", folder=tmp_path)
+    file = tmp_path / name / f"{role}.toml"
+    config = read(file)
+    files = config.tls.files()
+    files.check(name, role)
+    assert (config.name, files.revoked) == (name, tmp_path / name / "tls" / "crl.pem")
+    assert f"next: treetap doctor --config {name}/{role}.toml" in said
+    assert file.read_text().startswith("# ")
+    for path in file.parent.glob("*.toml"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(BadInput, match="exists already and is not overwritten"):
+        _new(role, *words, folder=tmp_path)
+    asked = _new(role, *words, "--folder", "other", folder=tmp_path)
+    assert "SHA-256 of the key" in asked
+    assert sorted(it.name for it in (tmp_path / "other" / "tls").iterdir()) == [f"{name}.csr", f"{name}.key"]
+    for wrong in ("Bank=", "bank=nowhere", "telco=:x"):
+        with pytest.raises(BadInput):
+            _new(role, wrong, *words[1:], "--folder", "third", folder=tmp_path)
+    assert not (tmp_path / "third").exists()
+
+
+def test_every_role_but_a_client_has_a_command() -> None:
+    """And in the table of roles its file and what begins with it."""
+    named = {command.name for command in cli.new.registered_commands}
+    assert named == {"federation", *map(str, folders.ROLES)} == {"federation", *(set(Role) - {Role.CLIENT})}
+
+
+def test_the_files_of_the_roles_fit_together(tmp_path: Path) -> None:
+    """The coordinator's operators and parties, an operator's job, an approver's party, a relay's names."""
+    words = ["--operator", "olga", "--operator", "otto", "--relay", "relay.example.org:443", "--name", "hub"]
+    _new(Role.COORDINATOR, *ROLES[Role.COORDINATOR][0], *words, folder=tmp_path)
+    hub = coordinator_config.read(tmp_path / "hub" / "coordinator.toml")
+    assert (hub.operators, hub.relay) == (["olga", "otto"], "relay.example.org:443")
+    assert hub.parties == {"bank": "bank.example.org:7101", "telco": "10.0.0.2:7101"}
+    _new(Role.OPERATOR, *ROLES[Role.OPERATOR][0], "--name", "olga", folder=tmp_path)
+    spec = load(tmp_path / "olga" / "job.toml", JobFile).to_spec()
+    assert (spec.aggregator, list(spec.feature_parties)) == ("bank", ["telco"])
+    _new(Role.APPROVER, *ROLES[Role.APPROVER][0], folder=tmp_path)
+    ann = approvals.read(tmp_path / "ann" / "approver.toml")
+    assert (ann.party_name, ann.party) == ("telco", "10.0.0.2:7101")
+    _new(Role.RELAY, *ROLES[Role.RELAY][0], folder=tmp_path)
+    assert relay.read(tmp_path / "relay" / "relay.toml").names == ["bank", "telco", "coordinator"]
+    with pytest.raises(BadInput, match="has a name of its own"):
+        _new(Role.COORDINATOR, "hub=h:1", "--name", "hub", "--folder", "x", folder=tmp_path)
 
 
 def test_a_party_of_an_authority_on_this_machine(tables: dict[str, Path], tmp_path: Path) -> None:

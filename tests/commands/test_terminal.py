@@ -206,6 +206,22 @@ def test_a_prediction_counts_records_and_their_rate(monkeypatch: pytest.MonkeyPa
     assert "300/900 records, 150/s" in written.getvalue()
 
 
+@pytest.mark.parametrize("terminal_", [True, False])
+def test_each_change_of_a_jobs_state_is_a_line(terminal_: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a terminal and of a pipe; what it waits for is said, and nothing twice."""
+    written = io.StringIO()
+    monkeypatch.setattr(terminal, "err", PlainConsole(file=written, width=120, force_terminal=terminal_))
+    heard = [*[("waiting", "waiting for approval of telco")] * 2, ("waiting", "waits\n"), *[("running", "")] * 2]
+    with progress_view.live("first") as update:
+        say = progress_view.saying_changes("first", update)
+        for state, error in [*heard, ("interrupted", "telco is away"), ("finished", "")]:
+            say(jobs_pb2.JobStatus(kind="train", state=state, error=error))
+    lines = re.findall(r"first: [^\r\n\x1b]+", written.getvalue())
+    assert [line.strip() for line in lines] == [
+        f"first: {it}" for it in ("waiting for approval of telco", "waits\\n", "running", "interrupted")
+    ]
+
+
 @pytest.mark.parametrize("width", [60, 80, 133])
 def test_a_progress_line_keeps_its_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Title, place and seconds are whole where the terminal is narrow; what comes behind them is cut."""

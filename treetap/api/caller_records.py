@@ -20,11 +20,11 @@ from sklearn.utils.validation import (
 from treetap.api import encodings, party_tables
 from treetap.api.errors import InvalidInput
 from treetap.api.eval_sets import EvalSet, marked
-from treetap.api.frames import array_of, arrow_of, column_in, column_of, library_of, of_array
+from treetap.api.frames import array_of, column_in, library_of, of_array
 from treetap.api.job_table import plain
 from treetap.api.loopback import ID, OwnTable
 from treetap.api.parameters import Parameters
-from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
+from treetap.api.party_tables import LABEL, WEIGHT, PartyTables, framed
 from treetap.api.spread_targets import SpreadTargets, missing_in, spread
 from treetap.errors import BadInput
 from treetap.protocols.registry import training
@@ -87,7 +87,7 @@ class CallerRecords(Parameters, ABC):
 
     def _weights(self, data: PartyTables, given: Any) -> Array:
         """Weights (n,) of the label holder's rows."""
-        own = column_of(data.rows.aligned(given, "sample_weight"))
+        own = data.rows.aligned(given, "sample_weight")
         checked_weights = _check_sample_weight(own, np.empty((len(data.rows.ids), 1)), ensure_non_negative=True)
         return np.asarray(checked_weights, dtype=np.float64)
 
@@ -103,10 +103,8 @@ class CallerRecords(Parameters, ABC):
             table = of_array(numbers)
             self._names_in = table.column_names
         else:
-            table = _framed(X)
+            table = framed(X)
             self._remember([name for name in table.column_names if name != id_column], [X])
-        if id_column is not None and id_column not in table.column_names:
-            raise InvalidInput(f"id_column = {id_column!r}: X has no such column")
         parties = self._parties
         apart = parties if isinstance(parties, Mapping | int) else len(parties)
         columns = party_tables.split(self._names_in, apart, self._names(), by_place=self._by_place)
@@ -147,7 +145,7 @@ class CallerRecords(Parameters, ABC):
             raise InvalidInput(
                 f"y: with protocol = {self.protocol!r} one party has all labels: give them as one column"
             )
-        targets, places = spread(y, {party: table.num_rows for party, table in data.tables.items()})
+        targets, places = spread(y, data.rows_of)
         return SpreadTargets(self._targets(targets, len(targets)), places)
 
     def _remember(self, names: list[str], frames: Sequence[Any]) -> None:
@@ -179,7 +177,7 @@ class CallerRecords(Parameters, ABC):
     def _table_of(self, X: Any) -> pa.Table:
         """One table to predict: a frame with its own names, an array with those of the training's columns."""
         if library_of(X) is not None:
-            table = _framed(X)
+            table = framed(X)
             if self._by_place and set(self._names_in) - set(table.column_names):
                 raise InvalidInput(
                     "the model was trained on an array, whose columns have places alone: pass X.to_numpy()"
@@ -196,7 +194,7 @@ class CallerRecords(Parameters, ABC):
             raise InvalidInput(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None."
             )
-        return self._targets(column_of(data.rows.aligned(y, "y")), len(data.rows.ids))
+        return self._targets(data.rows.aligned(y, "y"), len(data.rows.ids))
 
     def _targets(self, labels: Any, records: int) -> Array:
         if isinstance(labels, list) and {type(label) for label in labels} in ({int}, {str}):
@@ -277,16 +275,6 @@ class CallerRecords(Parameters, ABC):
                 raise InvalidInput(f"{key} names column {name!r} twice")
             by_name[name] = value
         return by_name
-
-
-def _framed(X: Any) -> pa.Table:
-    """One data frame of all parties as a table. Raises InvalidInput: it has no records or no columns."""
-    table = arrow_of(X)
-    if table.num_columns == 0:
-        raise InvalidInput("0 feature(s): the data frame has no columns")
-    if table.num_rows == 0:
-        raise InvalidInput("Found array with 0 sample(s): the data frame has no records")
-    return table
 
 
 def is_label(y: Any) -> bool:

@@ -23,6 +23,8 @@ from treetap.version import install
 Array = np.ndarray[Any, np.dtype[Any]]
 #: Beginnings of a player's name in a label holder's file.
 _OWN, _PARTY = "own:", "party:"
+#: What to do with records that a party lacks.
+_LEAVE_OUT = "leave them out"
 
 
 def by_shards(model: JointModel, data: PartyTables, date_formats: Mapping[str, Any] | None = None) -> Any:
@@ -38,7 +40,7 @@ def by_shards(model: JointModel, data: PartyTables, date_formats: Mapping[str, A
     with on_disk(data.tables, date_formats) as configs:
         ids, features = model.records(configs)
     warn_unlike(model.unlike)
-    places = _places(data.rows, pa.table(ids))
+    places = data.rows.all_in(pa.table(ids), _LEAVE_OUT)
     attributed = model.attributions({party: columns[places] for party, columns in features.items()})
     values = np.hstack([features[party][places] for party in dict.fromkeys(party for party, _ in model.features)])
     return explanation(
@@ -68,7 +70,7 @@ def of_sums(written: pa.Table, label_holder: str, rows: Rows | None = None) -> A
     values = np.stack([written.column(name).to_numpy() for name in players], axis=1)
     values = np.moveaxis(values.reshape(count, outputs, len(players)), 1, 2)
     if rows is not None:
-        values = values[_places(rows, written.take(pa.array(np.arange(count) * outputs)))]
+        values = values[rows.all_in(written.take(pa.array(np.arange(count) * outputs)), _LEAVE_OUT)]
     called = [f"{label_holder}.{name.removeprefix(_OWN)}" if name.startswith(_OWN) else name for name in players]
     return explanation(
         **_shaped(values, written.column("expected").to_numpy()[:outputs]),
@@ -99,13 +101,6 @@ def _shap() -> Any:
             raise
         raise ImportError(f"explain needs shap: {install('explain')}", name="shap") from None
     return Explanation
-
-
-def _places(rows: Rows, records: pa.Table) -> Array:
-    places = rows.places_in(records)
-    if lacking := int((places < 0).sum()):
-        raise InvalidInput(f"{lacking} of {len(places)} records are not at every party: leave them out")
-    return places
 
 
 def _shaped(values: Array, expected: Array) -> dict[str, Array]:

@@ -18,14 +18,8 @@ from treetap.api.caller_records import OF_PARTIES, is_label
 from treetap.api.client import Client
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.eval_sets import add_history, pairs_of
-from treetap.api.fitted import CLASSES, Fitted, read_shards, write_shards
-from treetap.api.frames import (
-    Rows,
-    column_in,
-    column_of,
-    library_of,
-    like,
-)
+from treetap.api.fitted import CLASSES, OTHERS_PREDICTED, Fitted, read_shards, write_shards
+from treetap.api.frames import Rows, column_in, library_of, like
 from treetap.api.insights import Insights
 from treetap.api.job_table import changed, job_table
 from treetap.api.loopback import ID, Loopback, Settings
@@ -79,7 +73,7 @@ class FederatedEstimator(Insights):
             are trained on. Columns of frames go by name, those of arrays by place. Of a federation elsewhere: the name
             of the parties' own tables.
         y : array of shape (n_samples,) or column name
-            Labels of the label holder's rows. Those of pandas go by their index where `X` has one. With
+            Labels of the label holder's rows. Those of pandas go by their index where `X` has one, or ids. With
             protocol = "pivodl" also {party: labels}, with an empty cell where a party does not label a record.
         sample_weight : array of shape (n_samples,), optional
             Weights of the records from 0 on.
@@ -202,7 +196,7 @@ class FederatedEstimator(Insights):
         if running is None:
             raise InvalidInput("the federation of this model does not run here: fit in a block of treetap.federation")
         with checked():
-            data = self._party_tables(X)
+            data = self._party_tables(X).by_names()
             tables = {party: self._own_table(records) for party, records in data.tables.items()}
         with running.serve(self._fitted.job, tables, self._protocol) as address:
             yield Served(f"http://{address}", {NAME_KEY: running.settings.client}, list(data.rows.ids))
@@ -322,13 +316,7 @@ class FederatedEstimator(Insights):
         predicted, rows = self._predictions(X)
         if rows is None:
             return predicted
-        places = rows.places_in(predicted)
-        if lacking := int((places < 0).sum()):
-            raise InvalidInput(
-                f"{lacking} of {len(places)} records of {self.label_holder_} are not at every party: predict_frame "
-                "predicts the others"
-            )
-        return predicted.take(pa.array(places))
+        return predicted.take(pa.array(rows.all_in(predicted, OTHERS_PREDICTED)))
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Labels and weights for `score`, in the order of the rows of `X`; `y` may name a column as in `fit`."""
@@ -338,8 +326,7 @@ class FederatedEstimator(Insights):
         rows = self._party_tables(X).rows
         if is_label(y) and library_of(rows.data) is not None:
             y = column_in(rows.data, str(y))
-        weights = None if sample_weight is None else column_of(rows.aligned(sample_weight, "sample_weight"))
-        return column_of(rows.aligned(y, "y")), weights
+        return rows.aligned(y, "y"), rows.aligned(sample_weight, "sample_weight")
 
     def _job(self, objective: str, alignment: str) -> JobTable:
         """The job table of these parameters."""

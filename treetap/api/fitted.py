@@ -33,6 +33,8 @@ from treetap.trees.boosting_rounds import VALIDATION
 from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
 
+#: What to do with records that a party lacks.
+OTHERS_PREDICTED = "predict_frame predicts the others"
 #: Party → name of a file → its content.
 Shards = Mapping[str, Mapping[str, bytes]]
 #: File beside the shards that an estimator saves: its classes, in the caller's type.
@@ -116,8 +118,13 @@ def warn_unlike(by_party: Mapping[str, Unlike]) -> None:
     """Warn of cells that a prediction took for unknown or missing, a warning for each party that has some."""
     for party, unlike in by_party.items():
         if any(unlike):
-            said = f"{party}: {counted(*unlike)} in the table to predict, which count as unknown or missing"
-            warnings.warn(f"{said}; its log names the columns", UserWarning, stacklevel=2)
+            said = counted(unlike.unknown_cells, unlike.empty_columns)
+            where = f"columns {', '.join(map(repr, unlike.columns))}" if unlike.columns else "its log names the columns"
+            warnings.warn(
+                f"{party}: {said} in the table to predict, which count as unknown or missing; {where}",
+                UserWarning,
+                stacklevel=2,
+            )
 
 
 def _to_caller(message: str, folder: str) -> str:

@@ -187,61 +187,88 @@ _IDS = "id"
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of the label holder's frame, or of the one frame or array of all parties.
+    """The rows of a party's frame, or of the one frame or array of all parties: what belongs to them goes by names.
 
-    `data`: the frame; `ids`: of its rows, in their order; `id_column`: its name and content where there is one;
-    `known`: the ids are the caller's own, of that column or of the index, and not the rows' numbers.
+    `data`: the frame; `ids`: those by which the parties align its rows, in their order; `id_column`: its name and
+    content where there is one; `index`: of these rows, by pandas; `joined`: the parties align by that index, so that it
+    names the rows also where it numbers them.
     """
 
     data: Any
     ids: Ids
     id_column: tuple[str, pa.ChunkedArray] | None = None
-    known: bool = False
+    index: Any = None
+    joined: bool = False
 
     @property
     def indexed(self) -> bool:
-        """True if the rows have an index, which pandas alone gives them."""
+        """True if the frame has an index, which pandas alone gives it."""
         return library_of(self.data) == "pandas"
 
-    def aligned(self, values: Any, name: str) -> Any:
-        """Labels or weights in the order of these rows: pandas values by their index, all others by their place.
+    def names(self) -> Ids | None:
+        """The caller's names of the rows: their ids of a column, else of the index; None where nothing has names.
 
-        `name`: of the values, for messages. Rows that ids identify may come in another order; of one frame, whose rows
-        nothing but their place tells apart for other parties, the order has to be the same.
+        Raises as `ids_in` and `ids_of_index`.
+        """
+        if self.id_column is not None:
+            name, column = self.id_column
+            return ids_in("X", f"column {name!r}", column)
+        return ids_of_index("X", self.index) if self._named else None
+
+    @property
+    def _named(self) -> bool:
+        return self.index is not None and (self.joined or not only_numbers(self.index))
+
+    def aligned(self, values: Any, name: str) -> Any:
+        """Labels or weights in the order of these rows, in a type that numpy takes.
+
+        `name`: of the values, for messages. Pandas values go by their index, in whatever order they come: its labels
+        are the rows' ids or those of their index. All others go by place, and so do these where rows have no names.
 
         Raises:
-            InvalidInput: the index of the values is another one than that of the rows.
+            InvalidInput: the index of the values is another one than that of the rows, or has two meanings.
         """
         pandas = sys.modules.get("pandas")
         if pandas is None or not isinstance(values, pandas.Series | pandas.DataFrame) or len(values) != len(self.ids):
-            return values
+            return column_of(values)
         own = values.index
-        if own.equals(self.data.index) if self.indexed else own.equals(pandas.RangeIndex(len(own))):
-            return values
         orders = [order for order in self._orders(own) if order is not None and (order >= 0).all()]
-        if len(orders) == 2 and (orders[0] != orders[1]).any():
+        same = self.index is not None and own.identical(self.index)
+        if len(orders) == 2 and (orders[0] != orders[1]).any() and not same:
             raise InvalidInput(
                 f"{name}: its index could be the rows' index or their ids, which differ: give it in the order of the "
                 f"rows, as {name}.to_numpy()"
             )
         if orders:
             return values.iloc[orders[0]]
-        if not self.indexed:  # there is nothing to compare the index with
+        if self.index is None and self.id_column is None:
             return values
         raise InvalidInput(
-            f"{name} has another index than the rows of X, so that which row it belongs to is not known: take "
-            f"{name}.loc[X.index], or {name}.to_numpy() if it is in the order of the rows"
+            f"{name} has another index than the rows of X, so that which row it belongs to is not known: give it the "
+            f"index or the ids of these rows, or {name}.to_numpy() if it is in their order"
         )
 
     def _orders(self, own: Any) -> list[np.ndarray[Any, np.dtype[np.int64]] | None]:
-        """The places of the rows in an index, by the rows' index and by their ids, where each identifies them."""
-        by_ids = by_index = None
-        if self.known:
-            with suppress(InvalidInput):
-                by_ids = ids_of_index("the values", own).places_of(self.ids)
-        if self.known and self.indexed and self.id_column is not None and own.is_unique and self.data.index.is_unique:
-            by_index = own.get_indexer(self.data.index)
-        return [by_index, by_ids]
+        """The places of the rows in an index, by the rows' index and by their names, where each identifies them."""
+        by_index = by_names = None
+        index = sys.modules["pandas"].RangeIndex(len(self.ids)) if self.index is None else self.index
+        if own.equals(index):
+            by_index = np.arange(len(own))
+        elif self._named and own.nlevels == index.nlevels and own.is_unique and index.is_unique:
+            by_index = own.get_indexer(index)
+        with suppress(InvalidInput):
+            if (names := self.names()) is not None:
+                by_names = ids_of_index("the values", own).places_of(names)
+        return [by_index, by_names]
+
+    def all_in(self, records: pa.Table, remedy: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The row of each of these records in a table of records; InvalidInput: one of them is not there."""
+        places = self.places_in(records)
+        if lacking := int((places < 0).sum()):
+            raise InvalidInput(
+                f"{lacking} of {len(places)} records of the label holder are not at every party: {remedy}"
+            )
+        return places
 
     def places_in(self, predicted: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The row of each of these records in a table of predictions; -1 of one that is not there."""
@@ -269,6 +296,11 @@ class Rows:
             if self.id_column is None and index.nlevels == 1 and index.name is None and not numbers:
                 frame.insert(0, _IDS, index)
         return frame
+
+
+def only_numbers(index: Any) -> bool:
+    """True of the index that pandas gives rows without one: their numbers from 0, which name nothing."""
+    return bool(index.identical(sys.modules["pandas"].RangeIndex(len(index))))
 
 
 def ids_in(frame: str, place: str, column: pa.ChunkedArray) -> Ids:

@@ -12,8 +12,8 @@ import pyarrow as pa
 from treetap.api import party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.explanations import by_shards
-from treetap.api.fitted import CLASSES, predict_jointly
-from treetap.api.frames import Rows, array_of, arrow_of, importances_of, library_of, probabilities_of
+from treetap.api.fitted import CLASSES, OTHERS_PREDICTED, predict_jointly
+from treetap.api.frames import Rows, array_of, importances_of, library_of, probabilities_of
 from treetap.api.party_tables import PartyTables
 from treetap.api.plots import plot_history, plot_importance
 from treetap.commands.experiment.joint_model import JointModel
@@ -62,7 +62,7 @@ class LoadedModel:
         """Predictions of records, as a data frame of the library of `X`.
 
         `X`: a data frame with the columns of all parties, or {party: frame}, joined as by the estimators; then only of
-        records that all parties have.
+        records that all parties have. `id_column`: that of their ids.
 
         Raises:
             ValueError: a column is missing, or cannot be read as in the training.
@@ -106,10 +106,7 @@ class LoadedModel:
 
     def _rows(self, X: Any, id_column: str | None) -> pa.Table:
         predicted, rows = self._predictions(X, id_column)
-        places = rows.places_in(predicted)
-        if lacking := int((places < 0).sum()):
-            raise InvalidInput(f"{lacking} of {len(places)} records are not at every party: see predict_frame")
-        return predicted.take(pa.array(places))
+        return predicted.take(pa.array(rows.all_in(predicted, OTHERS_PREDICTED)))
 
     def _predictions(self, X: Any, id_column: str | None) -> tuple[pa.Table, Rows]:
         data = self._tables(X, id_column)
@@ -119,14 +116,10 @@ class LoadedModel:
     def _tables(self, X: Any, id_column: str | None) -> PartyTables:
         columns = self.columns_
         if isinstance(X, Mapping):
-            data = party_tables.of_several(X, self.label_holder, id_column, columns=columns)
-        elif library_of(X) is None:
+            return party_tables.of_several(X, self.label_holder, id_column, columns=columns)
+        if library_of(X) is None:
             raise InvalidInput("X must be a data frame with the columns of all parties, or one of each party")
-        else:
-            data = party_tables.of_one(X, arrow_of(X), columns)
-        if not len(data.rows.ids):
-            raise InvalidInput("X has no records")
-        return data
+        return party_tables.of_one(X, party_tables.framed(X), columns, id_column)
 
 
 class PartyModel:

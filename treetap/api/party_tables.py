@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from treetap.api.errors import InvalidInput
-from treetap.api.frames import Rows, arrow_of, column_of, ids_in, ids_of_index, library_of, of_array
+from treetap.api.frames import (
+    Rows,
+    arrow_of,
+    column_of,
+    ids_in,
+    ids_of_index,
+    library_of,
+    of_array,
+    only_numbers,
+)
 from treetap.api.loopback import ID
 from treetap.names import did_you_mean
 from treetap.tables.record_ids import Ids
@@ -21,10 +30,24 @@ LABEL, WEIGHT = "treetap_label", "treetap_weight"
 
 @dataclass(frozen=True)
 class PartyTables:
-    """Records by party, the id column first. `rows`: those of the label holder, as the caller has them."""
+    """Records by party, the id column first. `rows_of`: as the caller has them, by party, the label holder first."""
 
     tables: dict[str, pa.Table]
-    rows: Rows
+    rows_of: dict[str, Rows]
+
+    @property
+    def rows(self) -> Rows:
+        """Those of the label holder."""
+        return next(iter(self.rows_of.values()))
+
+    def by_names(self) -> PartyTables:
+        """The same records under the caller's names of them, where there are some. Raises as `Rows.names`."""
+        rows_of = {
+            party: rows if (names := rows.names()) is None else replace(rows, ids=names)
+            for party, rows in self.rows_of.items()
+        }
+        tables = {party: table.set_column(0, ID, rows_of[party].ids.array) for party, table in self.tables.items()}
+        return PartyTables(tables, rows_of)
 
     @property
     def columns(self) -> dict[str, list[str]]:
@@ -100,12 +123,24 @@ def column_name(label: Any, have: Sequence[str], known: set[str], *, by_place: b
     return str(label) if str(label) in known else None
 
 
+def framed(X: Any) -> pa.Table:
+    """One data frame of all parties as a table. Raises InvalidInput: it has no records or no columns."""
+    table = arrow_of(X)
+    if table.num_columns == 0:
+        raise InvalidInput("0 feature(s): the data frame has no columns")
+    if table.num_rows == 0:
+        raise InvalidInput("Found array with 0 sample(s): the data frame has no records")
+    return table
+
+
 def of_one(X: Any, table: pa.Table, columns: Mapping[str, Sequence[str]], id_column: str | None = None) -> PartyTables:
     """One table of the caller's data `X` split by columns: records are numbered, and have their ids for the caller.
 
     Raises:
-        InvalidInput: the table lacks a column, or one has several owners.
+        InvalidInput: the table lacks a column or that of ids, or one has several owners.
     """
+    if id_column is not None and id_column not in table.column_names:
+        raise InvalidInput(f"id_column = {id_column!r}: X has no such column")
     needed = [name for own in columns.values() for name in own]
     known = set(table.column_names)
     if lacking := [name for name in needed if name not in known]:
@@ -116,9 +151,10 @@ def of_one(X: Any, table: pa.Table, columns: Mapping[str, Sequence[str]], id_col
     _refuse_own(needed)
     # the parties align by numbers, whatever ids the caller has
     ids = Ids.of(numbered(table.num_rows))
-    own = (id_column, table.column(id_column)) if id_column is not None and id_column in known else None
+    named = None if id_column is None else (id_column, table.column(id_column))
     tables = {party: _with_ids(ids, table, own) for party, own in columns.items()}
-    return PartyTables(tables, Rows(X, ids, own))
+    rows = Rows(X, ids, named, X.index if library_of(X) == "pandas" else None)
+    return PartyTables(tables, dict.fromkeys(tables, rows))
 
 
 def of_several(
@@ -157,9 +193,14 @@ def of_several(
             kept = [name for name in wanted.values() if name is not None]
         _refuse_own(kept)
         kept_of[party] = _with_ids(ids[party], table, kept)
-    own = None if id_column is None else (id_column, tables[label_holder].column(id_column))
-    known = id_column is not None or _all_pandas(frames)
-    return PartyTables(kept_of, Rows(frames[label_holder], ids[label_holder], own, known=known))
+    by_index = id_column is None and _all_pandas(frames)
+    shared = _shared_index(frames) if id_column is None and not by_index else None
+    rows_of = {}
+    for party in dict.fromkeys([label_holder, *frames]):
+        frame, own = frames[party], None if id_column is None else (id_column, tables[party].column(id_column))
+        index = frame.index if shared is None and library_of(frame) == "pandas" else shared
+        rows_of[party] = Rows(frame, ids[party], own, index, by_index)
+    return PartyTables(kept_of, rows_of)
 
 
 def _with_ids(ids: Ids, table: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -182,6 +223,23 @@ def _ids(frames: Mapping[str, Any], tables: Mapping[str, pa.Table], id_column: s
         counts = ", ".join(f"{party} has {length}" for party, length in lengths.items())
         raise InvalidInput(f"records of the frames cannot belong together by their place, {counts}: set id_column")
     return {party: Ids.of(numbered(length)) for party, length in lengths.items()}
+
+
+def _shared_index(frames: Mapping[str, Any]) -> Any:
+    """The index of frames whose records belong together by their place; None where none names them.
+
+    Raises:
+        InvalidInput: the indexes of two frames differ.
+    """
+    indexes = {party: frame.index for party, frame in frames.items() if library_of(frame) == "pandas"}
+    named = {party: index for party, index in indexes.items() if not only_numbers(index)}
+    first = next(iter(named.values()), None)
+    if other := [party for party, index in named.items() if not index.equals(first)]:
+        raise InvalidInput(
+            f"records of the frames cannot belong together by their place: the index of {other[0]} is another than "
+            f"that of {next(iter(named))}: set id_column"
+        )
+    return first
 
 
 def _length(table: pa.Table, frame: Any) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 
 from treetap.api.errors import InvalidInput
-from treetap.api.frames import array_of, column_of
+from treetap.api.frames import Rows, array_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -39,22 +39,22 @@ class SpreadTargets:
         return columns
 
 
-def spread(labels: Mapping[str, Any], rows: Mapping[str, int]) -> tuple[Array, dict[str, tuple[int, Array]]]:
+def spread(labels: Mapping[str, Any], rows_of: Mapping[str, Rows]) -> tuple[Array, dict[str, tuple[int, Array]]]:
     """The labels (n,) of all parties, one after the other, and where they belong.
 
-    `labels`: by party, an empty cell where it labels no record. `rows`: party → the number of its records.
+    `labels`: by party, an empty cell where it labels no record. `rows_of`: by party.
 
     Raises:
-        InvalidInput: a party is unknown, or its labels are not as many as its records.
+        InvalidInput: a party is unknown, its labels are not as many as its records, or those of other ones.
     """
     known: list[Array] = []
     places = {}
     for party, given in labels.items():
-        if party not in rows:
-            raise InvalidInput(f"y names {party!r}, which is none of {', '.join(rows)}")
-        own = np.asarray(column_of(given))
-        if own.shape != (rows[party],):
-            raise InvalidInput(f"y of {party} has shape {own.shape}, and its table {rows[party]} records")
+        if party not in rows_of:
+            raise InvalidInput(f"y names {party!r}, which is none of {', '.join(rows_of)}")
+        own = np.asarray(rows_of[party].aligned(given, f"y[{party!r}]"))
+        if own.shape != (count := len(rows_of[party].ids),):
+            raise InvalidInput(f"y of {party} has shape {own.shape}, and its table {count} records")
         rows_with = np.flatnonzero(~missing_in(own))
         places[party] = len(own), rows_with
         held = own[rows_with]

@@ -41,7 +41,9 @@ class Commands(LazyGroup):
             "Split one table between parties and run the federation on it, once per seed and fold; keep the results.",
             TRY,
         ),
-        "new": Row("treetap.commands.new.cli", "Folders of a federation, or of one party, to start from.", PARTY),
+        "new": Row(
+            "treetap.commands.new.cli", "Folders of a federation, or of one of its processes, to start from.", PARTY
+        ),
         "party": Row(
             "treetap.commands.cli",
             "Serve one party until SIGTERM. Prints one JSON line with its address when it is ready.",

@@ -18,10 +18,14 @@ log = logging.getLogger(__name__)
 
 
 class Unlike(NamedTuple):
-    """`unknown_cells`: of categories that the training had not. `empty_columns`: without a value, which had some."""
+    """`unknown_cells`: of categories that the training had not. `empty_columns`: without a value, which had some.
+
+    `columns`: the names of both; none of a party elsewhere, which keeps them.
+    """
 
     unknown_cells: int = 0
     empty_columns: int = 0
+    columns: tuple[str, ...] = ()
 
 
 NOTHING = Unlike()
@@ -55,7 +59,7 @@ def unlike_training(path: Origin, seen: Mapping[str, Seen], empty: Collection[st
                     f"{path}: column {name!r}: all {column.present} cells are of no category of the training: write "
                     "them as the training has them"
                 )
-    return Unlike(sum(column.unknown for column in strange.values()), len(gone))
+    return Unlike(sum(column.unknown for column in strange.values()), len(gone), (*strange, *gone))
 
 
 def check_values(path: Origin, seen: Mapping[str, Seen], unlike: Unlike, records: int) -> None:

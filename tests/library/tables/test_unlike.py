@@ -65,7 +65,7 @@ def test_what_is_unknown_is_counted_and_said(
         monkeypatch.setattr("treetap.tables.streamed_reading.STREAMED", 0)
     like = _read(tmp_path, ["red", "blue", "red"])
     found = _read(tmp_path, ["azure", "Red", "red", None], like, x=pa.nulls(4))
-    assert found.unlike == Unlike(2, 1)
+    assert found.unlike == Unlike(2, 1, ("k", "x"))
     assert "column 'k': 2 of 3 cells are of no category of the training" in caplog.text
     assert "column 'x' has no value, and had some in the training" in caplog.text
     assert "azure" not in caplog.text
@@ -80,7 +80,7 @@ def test_a_column_without_a_known_category_is_refused(trained: Any, written: Any
     like = _read(tmp_path, trained)
     with pytest.raises(DataError, match=r"column 'k'(: all 2 cells are of no category|.* when it was trained on)"):
         _read(tmp_path, written, like)
-    assert _read(tmp_path, ["green"], like).unlike == Unlike(1, 0)
+    assert _read(tmp_path, ["green"], like).unlike == Unlike(1, 0, ("k",))
 
 
 def test_a_column_that_was_empty_in_the_training_is_none(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_column_that_was_empty_in_the_training_is_none(tmp_path: Path) -> None
     assert _read(tmp_path, ["a", "b"], like, x=pa.nulls(2)).unlike == Unlike(0, 0)
     for count, refused in ((2, True), (1, False)):
         nothing = _read(tmp_path, pa.nulls(count), like, x=pa.nulls(count))
-        assert nothing.unlike == Unlike(0, 1)
+        assert nothing.unlike == Unlike(0, 1, ("k",))
         arguments = nothing.path, nothing.seen, nothing.unlike, count
         if refused:
             with pytest.raises(DataError, match="no column has any value, and 1 had some in the training"):

@@ -244,7 +244,7 @@ def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:
     if not as_json:
         terminal.err.print(f"job {job}")
     with progress_view.live(job) as update:
-        ended = client.watch(job, update)
+        ended = client.watch(job, progress_view.saying_changes(job, update))
     if as_json:
         _print_json(progress_view.status_dict(ended))
     else:

@@ -64,6 +64,21 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
         yield update
 
 
+def saying_changes(job: str, update: Callable[[jobs_pb2.JobStatus], None]) -> Callable[[jobs_pb2.JobStatus], None]:
+    """The same, with a line on standard error, terminal or not, where a job's state changes, or what it waits for."""
+    said = ""
+
+    def say(status: jobs_pb2.JobStatus) -> None:
+        nonlocal said
+        now = (status.error if status.state == "waiting" else "") or status.state
+        if now not in (said, "finished"):  # of which a table is printed
+            said = now
+            terminal.err.print(text(f"{job}: {now}"), soft_wrap=True)
+        update(status)
+
+    return say
+
+
 def _described(status: jobs_pb2.JobStatus, began: list[tuple[float, int]]) -> tuple[int, int, str, str]:
     """Progress done and planned, where the job is, bytes and metrics; `began` gets the moment when scoring began."""
     if status.state == "waiting":

@@ -1,4 +1,4 @@
-"""`treetap new`: folders of a federation, or of one party, that run at once and are edited afterwards."""
+"""`treetap new`: folders of a federation, or of one of its processes, that run at once and are edited afterwards."""
 
 from __future__ import annotations
 
@@ -13,22 +13,32 @@ import typer
 
 from treetap.errors import BadInput
 from treetap.names import NAME, NAME_RULE, check_address, check_process_name, visible
+from treetap.wire.roles import Role
 
 if TYPE_CHECKING:
     from treetap.commands.new.proposed_table import ProposedTable, SeenTable
 
-new = typer.Typer(help="Folders of a federation, or of one party, to start from.", no_args_is_help=True)
+new = typer.Typer(help="Folders of a federation, or of one of its processes, to start from.", no_args_is_help=True)
 
 #: The first port that is tried for processes on this machine, and how many are.
 FIRST_PORT, PORTS = 7100, 900
 COORDINATOR, OPERATOR, AUTHORITY = "coordinator", "operator", "authority"
 Id = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="The column of ids, if it is not seen.")]
 Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels, if it is not seen.")]
+Folder = Annotated[Path | None, typer.Option(help="Where the files go; without it, a folder of that name.")]
+Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it listens.")]
+Through = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="A relay, where others reach it; it dials out alone.")
+]
+Authority = Annotated[
+    Path | None, typer.Option(help="Folder of an authority on this machine, which issues the certificate.")
+]
+Name = Annotated[str, typer.Option(help="Its name, which its certificate bears.")]
 
 
 @new.callback()
 def _new() -> None:
-    """Folders of a federation, or of one party, to start from."""
+    """Folders of a federation, or of one of its processes, to start from."""
 
 
 @new.command("federation")
@@ -101,14 +111,10 @@ def new_party(
     label_holder: Annotated[
         str, typer.Option(metavar="NAME", help="The partner with the labels, if this party has none.")
     ] = "",
-    folder: Annotated[Path | None, typer.Option(help="Where the files go; without it, a folder of that name.")] = None,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the party listens.")] = "127.0.0.1:7101",
-    relay: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="A relay, where others reach the party; it dials out alone.")
-    ] = None,
-    authority: Annotated[
-        Path | None, typer.Option(help="Folder of an authority on this machine, which issues the certificate.")
-    ] = None,
+    folder: Folder = None,
+    listen: Listen = "127.0.0.1:7101",
+    relay: Through = None,
+    authority: Authority = None,
     id: Id = None,
     label: Label = None,
     encoding: Annotated[
@@ -123,15 +129,12 @@ def new_party(
     partners, permits trees to split such categories by sets, and is else as strict as by default. Nothing is
     overwritten.
     """
-    from treetap.commands.certs.authority import refuse_existing
     from treetap.commands.new import folders
     from treetap.commands.new.proposed_table import SeenTable
 
+    _address(listen, "--listen")
     if relay is not None:
-        try:
-            check_address(relay)
-        except ValueError as fault:
-            raise BadInput(f"--relay: {fault}") from None
+        _address(relay, "--relay")
     name = _checked(name or _name_of(table))
     partners = [_checked(other) for other in dict.fromkeys([*(partner or []), *filter(None, [label_holder])])]
     if name in partners:
@@ -144,20 +147,140 @@ def new_party(
     alone = partners if len(partners) == 1 and proposed.label is None else []
     holders = [label_holder] if label_holder else alone
     sets = proposed.label is None and bool(proposed.categories)
-    files = {
-        at / "party.toml": folders.party_file(name, listen, proposed, relay),
-        at / "policy.toml": folders.policy_file(
-            holders, [other for other in partners if other not in holders], sets=sets
-        ),
-    }
-    refuse_existing(*files, *folders.credentials(at / folders.TLS, name, of_authority=authority is not None))
-    said = _credentials(at / folders.TLS, name, authority)  # before the files: an authority may have a fault
-    folders.write_files(files)
+    policy = folders.policy_file(holders, [other for other in partners if other not in holders], sets=sets)
+    files = {"party.toml": folders.party_file(name, listen, proposed, relay), "policy.toml": policy}
+    said = _make(Role.PARTY, name, at, authority, files)
     _say_table(at / "party.toml", proposed, feature_party=proposed.label is None)
     _say_partners(at / "policy.toml", partners, holders, labelled=proposed.label is not None)
-    typer.echo(said, nl=bool(said))
-    config = shlex.quote(str(at / "party.toml"))
-    typer.echo(f"next: treetap doctor --config {config}\n      treetap party --config {config}")
+    typer.echo(said)
+
+
+@new.command("coordinator")
+def new_coordinator(
+    parties: Annotated[
+        list[str], typer.Argument(metavar="NAME=HOST:PORT...", help="The parties, and where they listen.")
+    ],
+    name: Name = COORDINATOR,
+    operator: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Who may submit jobs; repeat it. Without it, operator.")
+    ] = None,
+    folder: Folder = None,
+    listen: Listen = "0.0.0.0:7100",
+    relay: Through = None,
+    authority: Authority = None,
+) -> None:
+    """Write the files of the coordinator, which runs the jobs and holds no data.
+
+    treetap new coordinator bank=bank.example.org:7101 telco=telco.example.org:7101
+
+    The parties call each other at these addresses too: of a party behind a relay it is the relay's. Nothing is
+    overwritten.
+    """
+    from treetap.commands.new.folders import coordinator_file
+
+    _address(listen, "--listen")
+    if relay is not None:
+        _address(relay, "--relay")
+    addresses = dict(map(_party_at, parties))
+    if len(addresses) < len(parties) or _checked(name, Role.COORDINATOR) in addresses:
+        raise BadInput(f"{', '.join(parties)}: each party, and the coordinator {name}, has a name of its own")
+    operators = [_checked(one, Role.OPERATOR) for one in operator or [OPERATOR]]
+    text = coordinator_file(listen, addresses, name, operators, relay)
+    typer.echo(_make(Role.COORDINATOR, name, folder or Path(name), authority, {"coordinator.toml": text}))
+
+
+@new.command("operator")
+def new_operator(
+    coordinator: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the coordinator listens.")],
+    label_holder: Annotated[str, typer.Option(metavar="NAME", help="The party with the labels, of the first job.")],
+    partner: Annotated[list[str], typer.Option(metavar="NAME", help="Another party of that job; repeat it.")],
+    name: Name = OPERATOR,
+    folder: Folder = None,
+    authority: Authority = None,
+) -> None:
+    """Write the files of an operator, who submits jobs to the coordinator, with a first job.
+
+    treetap new operator coordinator.example.org:7100 --label-holder bank --partner telco
+
+    The coordinator's file has the name among its operators. Nothing is overwritten.
+    """
+    from treetap.commands.new.folders import job_file, operator_file
+
+    _address(coordinator, coordinator)
+    job = job_file(_checked(label_holder), [_checked(one) for one in partner])
+    files = {"operator.toml": operator_file(coordinator, _checked(name, Role.OPERATOR)), "job.toml": job}
+    typer.echo(_make(Role.OPERATOR, name, folder or Path(name), authority, files))
+
+
+@new.command("approver")
+def new_approver(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who decides, as the policy's approvers name them.")],
+    party: Annotated[str, typer.Argument(metavar="PARTY=HOST:PORT", help="The party, and where it listens.")],
+    folder: Folder = None,
+    authority: Authority = None,
+) -> None:
+    """Write the files of an approver, one of a party's people, who decides about jobs before they begin.
+
+    treetap new approver ann telco=telco.example.org:7101
+
+    The party's policy has approval = "manual", and the name among its approvers. Nothing is overwritten.
+    """
+    from treetap.commands.new.folders import approver_file
+
+    text = approver_file(_checked(name, Role.APPROVER), *_party_at(party))
+    typer.echo(_make(Role.APPROVER, name, folder or Path(name), authority, {"approver.toml": text}))
+
+
+@new.command("relay")
+def new_relay(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Parties and coordinator that may register.")],
+    name: Name = "relay",
+    folder: Folder = None,
+    listen: Listen = "0.0.0.0:443",
+    authority: Authority = None,
+) -> None:
+    """Write the files of a relay, one public port for parties that can only dial out; it reads nothing of theirs.
+
+    treetap new relay bank telco coordinator --listen 0.0.0.0:443
+
+    Each of them has the relay's address in its own file. Nothing is overwritten.
+    """
+    from treetap.commands.new.folders import relay_file
+
+    text = relay_file(_address(listen, "--listen"), [_checked(one, Role.COORDINATOR) for one in names], name)
+    typer.echo(_make(Role.RELAY, _checked(name, Role.RELAY), folder or Path(name), authority, {"relay.toml": text}))
+
+
+def _make(role: Role, name: str, at: Path, authority: Path | None, files: Mapping[str, str]) -> str:
+    """Write the files of a process, and its key, with a certificate or the request for one; returns what is next.
+
+    Raises:
+        BadInput: a file is there already, or the authority has a fault; nothing has been written.
+    """
+    from treetap.commands.certs.authority import refuse_existing
+    from treetap.commands.new import folders
+
+    own = {at / file: text for file, text in files.items()}
+    refuse_existing(*own, *folders.credentials(at / folders.TLS, name, of_authority=authority is not None))
+    said = _credentials(at / folders.TLS, name, role, authority)  # before the files: an authority may have a fault
+    folders.write_files(own)
+    file, start = folders.ROLES[role]
+    config = shlex.quote(str(at / file))
+    begin = start.format(file=config, folder=shlex.quote(str(at)))
+    return f"{said}next: treetap doctor --config {config}\n      {begin}"
+
+
+def _address(text: str, option: str) -> str:
+    try:
+        return check_address(text)
+    except ValueError as fault:
+        raise BadInput(f"{option}: {fault}") from None
+
+
+def _party_at(word: str) -> tuple[str, str]:
+    """Party and address, of a word as `bank=bank.example.org:7101`."""
+    name, _, address = word.partition("=")
+    return _checked(name), _address(address, word)
 
 
 def _tables(words: Sequence[str]) -> dict[str, Path | None]:
@@ -173,11 +296,11 @@ def _tables(words: Sequence[str]) -> dict[str, Path | None]:
     return tables
 
 
-def _checked(name: str) -> str:
-    """The name of a party; `BadInput` for one that is none, or is another process's here."""
+def _checked(name: str, role: Role = Role.PARTY) -> str:
+    """The name of a process; `BadInput` for one that is none, or of a party that is another process's here."""
     if not NAME.match(name):
-        raise BadInput(f"{name!r} cannot be a party: {NAME_RULE}")
-    if name in (COORDINATOR, OPERATOR, AUTHORITY):  # whose folder has the authority's key
+        raise BadInput(f"{name!r} cannot be {role.one}: {NAME_RULE}")
+    if role is Role.PARTY and name in (COORDINATOR, OPERATOR, AUTHORITY):  # whose folder has the authority's key
         raise BadInput(f"{name!r} cannot be a party: another process has that name, or the authority's folder")
     try:
         return check_process_name(name)
@@ -234,7 +357,6 @@ def _certify(folder: Path, parties: Sequence[str]) -> None:
     from treetap.commands.certs.authority import create_authority, issue, write_new
     from treetap.commands.certs.revocation import revoke
     from treetap.commands.new.folders import TLS
-    from treetap.wire.roles import Role
 
     authority = folder / AUTHORITY
     create_authority(authority)
@@ -246,8 +368,8 @@ def _certify(folder: Path, parties: Sequence[str]) -> None:
             write_new(folder / name / TLS / file.name, file.read_bytes(), 0o644)
 
 
-def _credentials(tls: Path, name: str, authority: Path | None) -> str:
-    """Make a party's key: with a certificate of an authority on this machine, or the request for one; what to do then.
+def _credentials(tls: Path, name: str, role: Role, authority: Path | None) -> str:
+    """Make a process's key, with a certificate of an authority on this machine or the request for one; what to do then.
 
     Raises:
         BadInput: the authority lacks a file, or has a fault; nothing has been made.
@@ -255,18 +377,17 @@ def _credentials(tls: Path, name: str, authority: Path | None) -> str:
     from treetap.commands.certs.authority import issue, write_new
     from treetap.commands.certs.requests import request
     from treetap.wire.certificates import read_file
-    from treetap.wire.roles import Role
 
     if authority is not None:
         public = {file: read_file(authority / file) for file in ("ca.crt", "crl.pem")}
-        issue(tls, name, Role.PARTY, ca_folder=authority)
+        issue(tls, name, role, ca_folder=authority)
         for file, content in public.items():
             write_new(tls / file, content, 0o644)
         return ""
-    made = request(tls, name, Role.PARTY)
+    made = request(tls, name, role)
     return (
         f"{made.request}: send it to the authority, and put what comes back into {tls}: {name}.crt, ca.crt, crl.pem\n"
-        f"SHA-256 of the key: {made.fingerprint}: send it over another channel"
+        f"SHA-256 of the key: {made.fingerprint}: send it over another channel\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""The files of a new party, coordinator and operator: texts that run as they are, and are edited afterwards."""
+"""The files of new processes and people: texts that run as they are, and are edited afterwards."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from pathlib import Path
 from treetap.commands.certs.authority import write_new
 from treetap.commands.new.proposed_table import ProposedTable
 from treetap.names import quoted, visible
+from treetap.wire.roles import Role
 
 #: Folder of a process's credentials in its own folder.
 TLS = "tls"
+#: Role → its own file, and the command that begins with it.
+ROLES: Mapping[Role, tuple[str, str]] = {
+    Role.PARTY: ("party.toml", "treetap party --config {file}"),
+    Role.COORDINATOR: ("coordinator.toml", "treetap coordinator --config {file}"),
+    Role.OPERATOR: ("operator.toml", "treetap train {folder}/job.toml --check --operator {file}"),
+    Role.APPROVER: ("approver.toml", "treetap jobs --approver {file}"),
+    Role.RELAY: ("relay.toml", "treetap relay {file}"),
+}
 
 
 def credentials(tls: Path, name: str, *, of_authority: bool) -> list[Path]:
@@ -33,7 +42,7 @@ def party_file(name: str, listen: str, table: ProposedTable | None, relay: str |
             "# After a change of tables or policy: kill -HUP its process. Keys: docs/reference/keys.md",
             f"name = {quoted(name)}",
             f"listen = {quoted(listen)}",
-            *([] if relay is None else [f"relay = {quoted(relay)}"]),
+            *_relay(relay),
             'state = "state"',
             'policy = "policy.toml"',
             "",
@@ -97,17 +106,30 @@ def policy_file(label_holders: Sequence[str], peers: Sequence[str], *, sets: boo
     )
 
 
-def coordinator_file(listen: str, parties: Mapping[str, str]) -> str:
-    """The coordinator's file. `parties`: name → address."""
+def _relay(relay: str | None) -> list[str]:
+    return [] if relay is None else [f"relay = {quoted(relay)}  # where others reach it: it dials out alone"]
+
+
+def coordinator_file(
+    listen: str,
+    parties: Mapping[str, str],
+    name: str = "coordinator",
+    operators: Sequence[str] = ("operator",),
+    relay: str | None = None,
+) -> str:
+    """The coordinator's file. `parties`: name → address; `operators`: who may submit jobs."""
     return "\n".join(
         [
-            "# It holds no data. Start it: treetap coordinator --config coordinator/coordinator.toml",
+            f"# It holds no data. Start it: treetap coordinator --config {name}/coordinator.toml",
+            f"name = {quoted(name)}",
             f"listen = {quoted(listen)}",
-            'state = "state"',
+            *_relay(relay),
+            'state = "state"  # a journal of its jobs',
+            f"operators = {_names(operators)}  # who may submit jobs",
             "",
-            *tls("coordinator"),
+            *tls(name),
             "",
-            "# The parties call each other at these addresses, too.",
+            "# The parties call each other at these addresses, too: they must mean the same on every host.",
             "[parties]",
             *(f"{name} = {quoted(address)}" for name, address in parties.items()),
             "",
@@ -115,14 +137,53 @@ def coordinator_file(listen: str, parties: Mapping[str, str]) -> str:
     )
 
 
-def operator_file(coordinator: str) -> str:
+def operator_file(coordinator: str, name: str = "operator") -> str:
     """The operator's file. `coordinator`: its address."""
     return "\n".join(
         [
             "# Who submits jobs: treetap train job.toml, in this folder.",
+            f"name = {quoted(name)}  # among operators of the coordinator's file",
             f"coordinator = {quoted(coordinator)}",
+            '# coordinator_name = "coordinator"  # as in its certificate',
             "",
-            *tls("operator"),
+            *tls(name),
+            "",
+        ]
+    )
+
+
+def approver_file(name: str, party: str, address: str) -> str:
+    """The file of one of a party's people. `address`: the party's."""
+    return "\n".join(
+        [
+            f"# Who decides about jobs of {party}: treetap jobs, in this folder. Its policy.toml has",
+            '#   approval = "manual"',
+            f"#   approvers = [{quoted(name)}]",
+            f"name = {quoted(name)}",
+            f"party_name = {quoted(party)}",
+            f"party = {quoted(address)}",
+            "",
+            *tls(name),
+            "",
+            "# [console]  # pages in the place of commands: treetap console",
+            '# listen = "127.0.0.1:8437"',
+            "",
+        ]
+    )
+
+
+def relay_file(listen: str, names: Sequence[str], name: str = "relay") -> str:
+    """A relay's file. `names`: of those who may register."""
+    return "\n".join(
+        [
+            f"# One public port for those who can only dial out. Start it: treetap relay {name}/relay.toml",
+            '# They have its address in their own files, above every table: relay = "relay.example.org:443"',
+            f"name = {quoted(name)}",
+            f"listen = {quoted(listen)}",
+            f"names = {_names(names)}  # parties and coordinator that may register",
+            "# bytes_s = 10000000  # most bytes of one name in a second; connections, idle_s: docs/reference/keys.md",
+            "",
+            *tls(name),
             "",
         ]
     )
