@@ -99,11 +99,13 @@ class Parties:
             bytes.fromhex(submitted.trace),
         )
 
-    async def leave(self, job: str, attempt: int, submitted: Submitted, *, discard: bool) -> list[str]:
+    async def leave(
+        self, job: str, attempt: int, submitted: Submitted, *, discard: bool, cancelled: bool = False
+    ) -> list[str]:
         """Have a job's parties leave it; returns those that did not confirm it in time, or whose address is unknown."""
         members = [party for party in submitted.members if party in self.addresses]  # the configuration may lack one
         roster = self.roster(job, attempt, submitted, members, self.byte_counts(), None)
-        unheard = await roster.leave(LEAVE_S, discard=discard)
+        unheard = await roster.leave(LEAVE_S, discard=discard, cancelled=cancelled)
         return [party for party in submitted.members if party in unheard or party not in members]
 
 
@@ -139,7 +141,7 @@ class Attempt:
             if self._journal.cancelled(job):
                 self._progress.end("cancelled", CANCELLED)
                 self._write_end()
-            else:
+            elif self._progress.status.state != "finished":
                 self._progress.end("interrupted", "the coordinator stopped")
             raise
         except (Overloaded, Pending) as busy:
@@ -224,7 +226,10 @@ class Attempt:
         )
 
     async def _finish(self, roster: Roster, *, patient: bool = False) -> None:
-        """Collect the job's cost, have the parties leave, write the end; `patient`: skip parties that do not answer."""
+        """Collect the job's cost, write the end, have the parties leave; `patient`: skip parties that do not answer.
+
+        A party opens no job again that it has left at its end, so that nobody may have to resume it.
+        """
         progress = self._progress
         progress.accounts(await accounts(roster, all_of_them=not patient))
         name, used = self._parties.coordinator, measure()
@@ -234,6 +239,7 @@ class Attempt:
         progress.status.accounts.append(jobs_pb2.PartyAccount(party=name, account=own))
         progress.end("finished")
         self._write_end()
+        await roster.leave(LEAVE_S)
 
     async def _give_up(self, state: str, error: str, *, bad_input: bool = False) -> None:
         """Have the parties leave the job and write its end; what keeps nothing has its files discarded.

@@ -415,9 +415,9 @@ class PartyNode:
             with disk_faults(self._config.name, "leave"):
                 if session is not None and session.submission == leave.submission:
                     session.check_coordinator(caller)
-                    over = session.accounted and not session.serves
                 else:
-                    session, over = None, False
+                    session = None
+                over = session is not None and session.over
                 if leave.discard or over:
                     self.approvals.end(caller, request.job, leave.submission, discarded=leave.discard)
                 if session is not None:
@@ -427,7 +427,13 @@ class PartyNode:
                 if leave.discard:
                     self.served_models.forget(request.job)
                     self.approvals.withdraw(caller, request.job, leave.submission)
-                self._attempts.left(request.job, leave.submission, request.attempt)
+                self._attempts.left(
+                    request.job,
+                    leave.submission,
+                    request.attempt,
+                    ended=leave.cancelled or over,
+                    discarded=leave.discard,
+                )
 
     def _one_at_a_time(self, job: str) -> asyncio.Lock:
         """The lock of a job, which exists as long as an opening or a leaving of it holds or awaits it."""
@@ -463,7 +469,7 @@ class PartyNode:
             await self._end(session)
             if not self._attempts.later_begun(job, session.submission, attempt):
                 with disk_faults(self._config.name, "leave"):
-                    self._attempts.left(job, session.submission, attempt)
+                    self._attempts.left(job, session.submission, attempt, ended=session.over)
 
 
 def _named(job: str) -> None:
