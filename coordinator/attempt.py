@@ -238,8 +238,8 @@ class Attempt:
         own.cpu_seconds.add(name=name, amount=used.cpu_seconds - self._cpu_before)
         progress.status.accounts.append(jobs_pb2.PartyAccount(party=name, account=own))
         progress.end("finished")
-        self._write_end()
-        await roster.leave(LEAVE_S)
+        if self._write_end():
+            await roster.leave(LEAVE_S)
 
     async def _give_up(self, state: str, error: str, *, bad_input: bool = False) -> None:
         """Have the parties leave the job and write its end; what keeps nothing has its files discarded.
@@ -261,11 +261,13 @@ class Attempt:
         """True if no party can hold files of an attempt before this one."""
         return self._progress.status.attempt == self._first
 
-    def _write_end(self) -> None:
-        """Write the job's end to the journal; if the disk refuses it, the job counts as interrupted."""
+    def _write_end(self) -> bool:
+        """Write the job's end to the journal; if the disk refuses it, the job counts as interrupted: False."""
         status = self._progress.status
         log.info("job %s, attempt %d: %s", self._job, status.attempt, status.state)
         try:
             self._journal.write(self._job, "ended", attempt=status.attempt, status=to_base64(status))
         except Interrupted as failure:
             log.error("job %s: %s", self._job, failure)
+            return False
+        return True

@@ -257,7 +257,7 @@ class PartyNode:
             raise
         if kind in LAST_STEPS:
             with disk_faults(self._config.name, kind):
-                self.approvals.end(session.coordinator, session.context.job, session.submission, discarded=False)
+                self.approvals.end(session.coordinator, session.context.job, session.submission)
         told = self._permitted(policy, session.coordinator, control_pb2.StepEvent(result=answer))
         if not told.keys() <= UNCHARGED:
             session.charge()
@@ -419,7 +419,7 @@ class PartyNode:
                     session = None
                 over = session is not None and session.over
                 if leave.discard or over:
-                    self.approvals.end(caller, request.job, leave.submission, discarded=leave.discard)
+                    self.approvals.end(caller, request.job, leave.submission)
                 if session is not None:
                     await self._end(session, leave.submission if leave.discard else None)
                 elif leave.discard:

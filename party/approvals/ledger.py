@@ -136,17 +136,13 @@ class Approvals:
             if self._waits(asked) and (asked.coordinator, asked.submission) == (coordinator, submission):
                 self._forget(asked.digest)
 
-    def end(self, coordinator: str, job: str, submission: str, *, discarded: bool) -> None:
-        """Close the approval of a job that ends: no later attempt opens by it, nor by the standing one behind it.
-
-        A training that is not discarded stays open: its model is published or it is resumed. So is a served model.
-        """
+    def end(self, coordinator: str, job: str, submission: str) -> None:
+        """Close the approval of a job that ends: no later attempt opens by it, nor by the standing one behind it."""
         for asked in self.listed(job):
             if asked.submission != submission or asked.last is None or asked.last.decision != APPROVED:
                 continue
-            if discarded or asked.kind in ("predict", "align"):
-                now = self.clock()
-                self._decided(asked, Verdict(ENDED, coordinator, END, now, now))
+            now = self.clock()
+            self._decided(asked, Verdict(ENDED, coordinator, END, now, now))
 
     def would_wait(self, policy: Policy, asked: Asked) -> bool:
         """True if a job would wait for a person."""

@@ -84,7 +84,7 @@ def operator_of(
     policy: Policy,
     *,
     new: bool,
-    forgotten: float | None,
+    forgotten: float | None = None,
 ) -> Operator:
     """The operator that signed a job's digest; in plain text nobody has.
 

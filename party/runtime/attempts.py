@@ -65,7 +65,7 @@ class Attempts:
         """
         known = self._of(job, submission)
         if known.ended:
-            raise BadInput(f"job {job} has ended here: it does not open again; submit a new one")
+            raise BadInput(f"job {job} has ended here; submit a new job")
         if known.digest and known.digest != digest:
             raise ConfigError(changed(job, known.digest, digest))
 

@@ -99,6 +99,7 @@ class Outbox:
                     await self._give_up(to, ends_at)
             except (TimeoutError, Silent):
                 if to not in self._heard:
+                    log.warning("job %s: no answer of %s to %s in time", self._job, to, kind)
                     await self._give_up(to, ends_at)
                 waited = f"{me} waited {reconnects.silence_s:g} s for {to} to take {kind}, in vain"
                 raise Silent(waited, party=me) from None
