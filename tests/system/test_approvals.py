@@ -110,6 +110,18 @@ def test_a_refusal_ends_the_operators_command(federation: LocalFederation, appro
     status = federation.operator.watch("refused", lambda _: None)
     assert (status.state, status.bad_input) == ("failed", True)
     assert status.error == f"{PARTY} has refused job refused: no contract (by {ANN})"
+    names = ("one", "another")
+    for name in names:
+        federation.operator.submit(jobs_pb2.SubmitRequest(job=name, spec=SPEC))
+        _waits(federation, name)
+    nobody = refused(treetap("refuse", "--from", "rogue", "--approver", approver))
+    assert nobody == "--from rogue: no job of this coordinator waits; see: treetap jobs\n"
+    both = refused(treetap("refuse", "one", "--from", "coordinator", "--approver", approver))
+    assert both == "give the name of a job, --standing NAME, or --from COORDINATOR: one of them\n"
+    said = _done(treetap("refuse", "--from", "coordinator", "--why", "no contract", "--approver", approver))
+    assert [line.partition(" (digest")[0] for line in said.splitlines()] == [f"{name}: refused" for name in names]
+    for name in names:
+        assert "no contract" in federation.operator.watch(name, lambda _: None).error
 
 
 def test_standing_approvals_are_kept_shown_and_ended(federation: LocalFederation, approver: Path) -> None:
