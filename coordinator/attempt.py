@@ -100,12 +100,12 @@ class Parties:
         )
 
     async def leave(
-        self, job: str, attempt: int, submitted: Submitted, *, discard: bool, cancelled: bool = False
+        self, job: str, attempt: int, submitted: Submitted, *, discard: bool, ends: bool = False
     ) -> list[str]:
         """Have a job's parties leave it; returns those that did not confirm it in time, or whose address is unknown."""
         members = [party for party in submitted.members if party in self.addresses]  # the configuration may lack one
         roster = self.roster(job, attempt, submitted, members, self.byte_counts(), None)
-        unheard = await roster.leave(LEAVE_S, discard=discard, cancelled=cancelled)
+        unheard = await roster.leave(LEAVE_S, discard=discard, ends=ends)
         return [party for party in submitted.members if party in unheard or party not in members]
 
 
@@ -239,7 +239,7 @@ class Attempt:
         progress.status.accounts.append(jobs_pb2.PartyAccount(party=name, account=own))
         progress.end("finished")
         if self._write_end():
-            await roster.leave(LEAVE_S)
+            await roster.leave(LEAVE_S, ends=True)
 
     async def _give_up(self, state: str, error: str, *, bad_input: bool = False) -> None:
         """Have the parties leave the job and write its end; what keeps nothing has its files discarded.

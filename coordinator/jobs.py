@@ -200,7 +200,7 @@ class Jobs:
                 await self._progress[job].settle(SETTLE_S)
             await _stop(task)
         number = attempts(self._journal.read(job))
-        unheard = await self._parties.leave(job, number, submitted, discard=True, cancelled=True)
+        unheard = await self._parties.leave(job, number, submitted, discard=True, ends=True)
         why = CANCELLED
         if unheard:
             names = ", ".join(unheard)

@@ -417,8 +417,8 @@ class PartyNode:
                     session.check_coordinator(caller)
                 else:
                     session = None
-                over = session is not None and session.over
-                if leave.discard or over:
+                ended = leave.ends or (session is not None and session.over)
+                if leave.discard or ended:
                     self.approvals.end(caller, request.job, leave.submission)
                 if session is not None:
                     await self._end(session, leave.submission if leave.discard else None)
@@ -431,7 +431,7 @@ class PartyNode:
                     request.job,
                     leave.submission,
                     request.attempt,
-                    ended=leave.cancelled or over,
+                    ended=ended,
                     discarded=leave.discard,
                 )
 

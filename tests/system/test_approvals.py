@@ -91,9 +91,8 @@ def test_a_job_is_shown_approved_and_trained(federation: LocalFederation, approv
     assert "approved by ann (command) on " in done
     assert done.rstrip().endswith(", countersigned")
     assert federation.operator.watch("shown", lambda _: None).state == "finished"
-    again = _done(treetap("approve", "shown", "--days", "5", "--approver", approver))
-    assert again.count("approved by ann (command) on ") == 1
-    assert again.endswith("it is approved already, as above: the days stay as they are\n")
+    again = refused(treetap("approve", "shown", "--days", "5", "--approver", approver))
+    assert again == "job shown has ended here; have its operator submit a new one\n"
     (decided,) = json.loads(_done(treetap("jobs", "shown", "--approver", approver, "--json")))["jobs"]
     assert decided["document"]["parameters"]["n_estimators"] == 1
     assert decided["decisions"][0]["signature"]
