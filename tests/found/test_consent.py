@@ -29,7 +29,7 @@ from treetap.models.checksums import with_checksum
 from treetap.protocols.agreement import job_digest, statement
 from treetap.protocols.drafts import named
 from treetap.protocols.prediction import predict_request
-from treetap.wire.frame import Opening, filled, name_of
+from treetap.wire.frame import filled, name_of
 from treetap.wire.signatures import NANOS_A_DAY, signed
 from treetap.wire.tls import Insecure, TlsFiles
 from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
@@ -101,9 +101,14 @@ def test_no_other_end_counts_than_the_one_that_was_signed(
 # ---- what has ended
 
 
-def _signing(federation: Federation, request: Any, opening: Opening, operator: TlsFiles) -> None:
-    made = signed(operator, statement(job_digest(request.job, opening)), "job", time.time_ns())
-    request.signed.CopyFrom(made)
+def _submitted(federation: Federation, operator: TlsFiles | None) -> jobs_pb2.SubmitRequest:
+    """A training, signed by an operator if there is one."""
+    asked = named(jobs_pb2.SubmitRequest(job="job", spec=TRAININGS["boosting"][1]))
+    if operator is not None:
+        opening = setup_pb2.Prepare(spec=asked.spec, submission=asked.submission)
+        asked.signed.CopyFrom(signed(operator, statement(job_digest("job", opening)), "job", time.time_ns()))
+    federation._told(lambda jobs: jobs.submit(asked))
+    return asked
 
 
 async def _ask(federation: Federation, party: str, request: control_pb2.StepRequest, days: float) -> str:
@@ -147,10 +152,6 @@ async def test_a_training_that_has_ended_opens_nowhere_again(
     """Cancelled or done, signed or not; the party knows it after a restart too. No other approval is asked for."""
     policies = {name: {"operators": ["operator"]} for name in (LABEL_HOLDER, B, C) if is_signed}
     federation = begin(tmp_path, "boosting", certificates, policies)
-    asked = named(jobs_pb2.SubmitRequest(job="job", spec=TRAININGS["boosting"][1]))
-    if is_signed:
-        opening = setup_pb2.Prepare(spec=asked.spec, submission=asked.submission)
-        _signing(federation, asked, opening, certificates["operator"])
     cancels: list[asyncio.Future[jobs_pb2.JobStatus]] = []
 
     def hook(message: Any) -> None:
@@ -158,7 +159,7 @@ async def test_a_training_that_has_ended_opens_nowhere_again(
             cancels.append(asyncio.ensure_future(federation.jobs.cancel("job")))
 
     federation.hook = hook
-    federation._told(lambda jobs: jobs.submit(asked))
+    _submitted(federation, certificates["operator"] if is_signed else None)
     status = await federation.jobs.wait("job")
     federation.hook = None
     if cancels:
@@ -180,7 +181,9 @@ async def test_a_prediction_that_is_done_is_not_repeated(
     request.job = "new"
     asked = named(request)
     opening = federation.jobs.draft(jobs_pb2.DraftRequest(predict=asked)).open_model
-    _signing(federation, asked, opening, certificates["operator"])
+    asked.signed.CopyFrom(
+        signed(certificates["operator"], statement(job_digest("new", opening)), "job", time.time_ns())
+    )
     federation._told(lambda jobs: jobs.predict(asked))
     assert (await federation.jobs.wait("new")).state == "finished"
     for party in (B, LABEL_HOLDER):
@@ -192,11 +195,8 @@ async def test_a_job_that_failed_may_go_on_as_long_as_its_statement_holds(
 ) -> None:
     """Where all is discarded its next opening is a first one; one that is open here needs no statement any more."""
     federation = begin(tmp_path, "boosting", certificates, {B: {"operators": ["operator"]}})
-    asked = named(jobs_pb2.SubmitRequest(job="job", spec=TRAININGS["boosting"][1]))
-    opening = setup_pb2.Prepare(spec=asked.spec, submission=asked.submission)
-    _signing(federation, asked, opening, certificates["operator"])
     federation.kill_at(C, lambda message: "candidate_sums" in message.word)
-    federation._told(lambda jobs: jobs.submit(asked))
+    asked = _submitted(federation, certificates["operator"])
     assert (await federation.jobs.wait("job")).state == "interrupted"
     assert await _ask(federation, B, opened[B], 300.0) == ""
     leave = setup_pb2.Leave(submission=asked.submission, discard=True)
@@ -216,23 +216,18 @@ def _over(folder: Path) -> Attempts:
 def test_ends_are_remembered_in_bounded_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names that are made up push no end out without a trace: the last of those ends is kept."""
     monkeypatch.setattr(attempts, "MOST", 4)
-    known = _over(tmp_path)
+    known, began = _over(tmp_path), time.time()
     known.opened("job", "7", 1, "aa")
-    known.left("job", "7", 1, ended=True)
-    known.left("unheard", "8", 1, ended=True)
     for job in ("job", "unheard"):
+        known.left(job, "7", 1, ended=True)
         with pytest.raises(BadInput, match=f"^job {job} has ended here"):
-            _over(tmp_path).check(job, {"job": "7", "unheard": "8"}[job], 2, "aa")
-    before = time.time()
+            _over(tmp_path).check(job, "7", 2, "aa")
     for number in range(4):
         assert known.forgotten == 0.0
         known.left("made-up", str(number), 1, ended=True)
-    assert before - 5 < (first := known.forgotten) <= before
-    for number in range(4):
         known.opened("other", str(number), 1, "bb")
-    assert _over(tmp_path).forgotten <= first
+    assert _over(tmp_path).forgotten == known.forgotten >= began
     assert not _over(tmp_path).has_opened("job", "7")
-    assert len(json.loads((tmp_path / ATTEMPTS).read_text())) <= 2 * 4 + 4
 
 
 def test_attempts_of_an_earlier_version_are_read(tmp_path: Path) -> None:
@@ -247,16 +242,10 @@ def test_attempts_of_an_earlier_version_are_read(tmp_path: Path) -> None:
 # ---- what waits
 
 
-@pytest.fixture
-def clock() -> list[float]:
-    return [0.0]
-
-
 @pytest.mark.parametrize(("others", "share"), [(0, 64), (1, 32), (3, 16), (99, 1)])
-def test_jobs_that_wait_leave_room_for_other_coordinators(
-    others: int, share: int, tmp_path: Path, clock: list[float]
-) -> None:
+def test_jobs_that_wait_leave_room_for_other_coordinators(others: int, share: int, tmp_path: Path) -> None:
     """Each has its share of the places for as long as it wants, and makes room for its own alone."""
+    clock = [0.0]
     names = ["coordinator", *(f"other-{number}" for number in range(others))]
     policy = Policy(approval="manual", approvers=["ann"], coordinators=names)
     kept = Approvals(B, tmp_path, Insecure(B), lambda: clock[0])

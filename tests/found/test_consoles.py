@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.cookiejar
 import logging
-import random
 import re
 import urllib.request
 from collections.abc import AsyncIterator
@@ -152,7 +151,3 @@ async def test_another_service_of_a_host_gets_no_session(caplog: pytest.LogCaptu
         for shown in (*heads, caplog.text):
             assert secret not in shown
         assert token not in caplog.text
-        theirs = "/decision/confirmed HTTP/1.1"
-        told = await _said(port, f"POST /{random.Random(0).randbytes(32).hex()}{theirs}", NEAR, f"Origin: {base}")
-        assert b" 4" in told.partition(b"\r\n")[0]
-        assert len(party.decided) == 1
