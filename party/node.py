@@ -367,7 +367,6 @@ class PartyNode:
     def _account(self, session: Session, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The costs of an attempt, which are asked for last."""
         self._expect_more(session)
-        session.accounted = True
         self._record(caller, request)
         return result(session.context.costs.account(self._workers.usage()))
 
@@ -417,8 +416,7 @@ class PartyNode:
                     session.check_coordinator(caller)
                 else:
                     session = None
-                ended = leave.ends or (session is not None and session.over)
-                if leave.discard or ended:
+                if leave.discard or leave.ends:
                     self.approvals.end(caller, request.job, leave.submission)
                 if session is not None:
                     await self._end(session, leave.submission if leave.discard else None)
@@ -427,13 +425,8 @@ class PartyNode:
                 if leave.discard:
                     self.served_models.forget(request.job)
                     self.approvals.withdraw(caller, request.job, leave.submission)
-                self._attempts.left(
-                    request.job,
-                    leave.submission,
-                    request.attempt,
-                    ended=ended,
-                    discarded=leave.discard,
-                )
+                number, ended = request.attempt, leave.ends
+                self._attempts.left(request.job, leave.submission, number, ended=ended, discarded=leave.discard)
 
     def _one_at_a_time(self, job: str) -> asyncio.Lock:
         """The lock of a job, which exists as long as an opening or a leaving of it holds or awaits it."""
@@ -469,7 +462,7 @@ class PartyNode:
             await self._end(session)
             if not self._attempts.later_begun(job, session.submission, attempt):
                 with disk_faults(self._config.name, "leave"):
-                    self._attempts.left(job, session.submission, attempt, ended=session.over)
+                    self._attempts.left(job, session.submission, attempt)
 
 
 def _named(job: str) -> None:

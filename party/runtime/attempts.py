@@ -103,7 +103,7 @@ class Attempts:
         """True if a later attempt has begun."""
         return attempt < self._of(job, submission).number
 
-    def left(self, job: str, submission: str, attempt: int, *, ended: bool, discarded: bool = False) -> None:
+    def left(self, job: str, submission: str, attempt: int, *, ended: bool = False, discarded: bool = False) -> None:
         """Note that an attempt is over, and with it the job if that has `ended`; raises as `opened`."""
         known = self._of(job, submission)
         end, gone = known.ended or (time.time() if ended else 0.0), known.discarded or discarded
@@ -193,17 +193,11 @@ class Session:
     pace: Pace = field(default_factory=Pace)
     expiry: asyncio.TimerHandle | None = None
     serves: bool = False  #: a model, to clients
-    accounted: bool = False  #: its cost has been asked for, which is the last question before it is left
 
     @property
     def trace(self) -> str:
         """The trace id that the coordinator chose, in hexadecimal; empty: none."""
         return self.request.trace.hex()
-
-    @property
-    def over(self) -> bool:
-        """True if its job has come to its end; a served model does when it is discarded."""
-        return self.accounted and not self.serves
 
     def check_coordinator(self, caller: str) -> None:
         """`Refused` for a coordinator other than the one that opened the session."""
