@@ -99,7 +99,7 @@ class Bench:
 
     def open(self, name: str, opening: setup_pb2.Prepare) -> None:
         """A party's check of the document, its signature and its approval."""
-        admit(self.approvals, self.config, name, opening, job_digest(name, opening), self.members, self.rows)
+        admit(self.approvals, self.config, name, opening, job_digest(name, opening), self.members, self.rows, 0.0)
 
     def waiting(self) -> tuple[str, setup_pb2.Prepare]:
         """A job that waits."""

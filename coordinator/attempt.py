@@ -99,11 +99,13 @@ class Parties:
             bytes.fromhex(submitted.trace),
         )
 
-    async def leave(self, job: str, attempt: int, submitted: Submitted, *, discard: bool) -> list[str]:
+    async def leave(
+        self, job: str, attempt: int, submitted: Submitted, *, discard: bool, ends: bool = False
+    ) -> list[str]:
         """Have a job's parties leave it; returns those that did not confirm it in time, or whose address is unknown."""
         members = [party for party in submitted.members if party in self.addresses]  # the configuration may lack one
         roster = self.roster(job, attempt, submitted, members, self.byte_counts(), None)
-        unheard = await roster.leave(LEAVE_S, discard=discard)
+        unheard = await roster.leave(LEAVE_S, discard=discard, ends=ends)
         return [party for party in submitted.members if party in unheard or party not in members]
 
 
@@ -139,7 +141,7 @@ class Attempt:
             if self._journal.cancelled(job):
                 self._progress.end("cancelled", CANCELLED)
                 self._write_end()
-            else:
+            elif self._progress.status.state != "finished":
                 self._progress.end("interrupted", "the coordinator stopped")
             raise
         except (Overloaded, Pending) as busy:
@@ -224,7 +226,10 @@ class Attempt:
         )
 
     async def _finish(self, roster: Roster, *, patient: bool = False) -> None:
-        """Collect the job's cost, have the parties leave, write the end; `patient`: skip parties that do not answer."""
+        """Collect the job's cost, write the end, have the parties leave; `patient`: skip parties that do not answer.
+
+        A party opens no job again that it has left at its end, so that nobody may have to resume it.
+        """
         progress = self._progress
         progress.accounts(await accounts(roster, all_of_them=not patient))
         name, used = self._parties.coordinator, measure()
@@ -233,7 +238,8 @@ class Attempt:
         own.cpu_seconds.add(name=name, amount=used.cpu_seconds - self._cpu_before)
         progress.status.accounts.append(jobs_pb2.PartyAccount(party=name, account=own))
         progress.end("finished")
-        self._write_end()
+        if self._write_end():
+            await roster.leave(LEAVE_S, ends=True)
 
     async def _give_up(self, state: str, error: str, *, bad_input: bool = False) -> None:
         """Have the parties leave the job and write its end; what keeps nothing has its files discarded.
@@ -255,11 +261,13 @@ class Attempt:
         """True if no party can hold files of an attempt before this one."""
         return self._progress.status.attempt == self._first
 
-    def _write_end(self) -> None:
-        """Write the job's end to the journal; if the disk refuses it, the job counts as interrupted."""
+    def _write_end(self) -> bool:
+        """Write the job's end to the journal; if the disk refuses it, the job counts as interrupted: False."""
         status = self._progress.status
         log.info("job %s, attempt %d: %s", self._job, status.attempt, status.state)
         try:
             self._journal.write(self._job, "ended", attempt=status.attempt, status=to_base64(status))
         except Interrupted as failure:
             log.error("job %s: %s", self._job, failure)
+            return False
+        return True

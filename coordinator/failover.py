@@ -69,10 +69,9 @@ async def conduct(
 
 
 async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.Accounted]:
-    """The cost of the job at each party, which then leaves it; without `all_of_them`, of the parties that answer."""
+    """The cost of the job at each party; without `all_of_them`, of the parties that answer."""
     if all_of_them:
         answers = await roster.ask_all(roster.names, "account", setup_pb2.Account())
-        await roster.leave_all()
         return {party: answered(party, answer, "accounted") for party, answer in answers.items()}
     asked = (roster.ask(party, "account", setup_pb2.Account()) for party in roster.names)
     costs = {}
@@ -81,7 +80,6 @@ async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.
             log.warning("%s: the cost of the job at this party is not known: %s", party, answer)
         else:
             costs[party] = answered(party, answer, "accounted")
-    await roster.leave(LEAVE_S)
     return costs
 
 

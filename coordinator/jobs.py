@@ -191,14 +191,16 @@ class Jobs:
         self._waiting.remove(job)
         self._questions.end(job)
         events = self._journal.read(job)
-        if before == "waiting" and attempts(events) == attempts_before(events):  # no party has heard of it
+        heard = attempts(events) != attempts_before(events)
+        if before == "waiting" and not heard and submitted.signed is None:  # nobody could have a party open it
             return self._statuses.of(job)
         task = self._running.get(job)
         if task is not None:
             if status.phase == "serve":
                 await self._progress[job].settle(SETTLE_S)
             await _stop(task)
-        unheard = await self._parties.leave(job, attempts(self._journal.read(job)), submitted, discard=True)
+        number = attempts(self._journal.read(job))
+        unheard = await self._parties.leave(job, number, submitted, discard=True, ends=True)
         why = CANCELLED
         if unheard:
             names = ", ".join(unheard)

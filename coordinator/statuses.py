@@ -72,7 +72,8 @@ class Statuses:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await progress.changed()
-            await asyncio.wait({task}, timeout=0.2)  # the end of a job is sent at once
+            over = progress.status.state not in UNDER_WAY
+            await asyncio.wait({task}, timeout=None if over else 0.2)  # the end of a job is sent at once
 
     async def wait(self, job: str) -> jobs_pb2.JobStatus:
         """Wait until the job neither waits nor runs; returns its status."""

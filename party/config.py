@@ -66,7 +66,7 @@ class ServeConfig(Strict):
     answered with 421.
     """
     handshakes: Annotated[int, Field(ge=1, le=4096)] = 64
-    """Most HTTP connections of one address without a handshake at once; further ones are closed."""
+    """Most HTTP connections of one address without a handshake at once; the oldest makes room for a further one."""
     proxies: list[Network] = []
     """Addresses and networks, such as 10.0.0.0/8, of proxies and balancers, for which `handshakes` does not hold."""
 

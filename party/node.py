@@ -257,7 +257,7 @@ class PartyNode:
             raise
         if kind in LAST_STEPS:
             with disk_faults(self._config.name, kind):
-                self.approvals.end(session.coordinator, session.context.job, session.submission, discarded=False)
+                self.approvals.end(session.coordinator, session.context.job, session.submission)
         told = self._permitted(policy, session.coordinator, control_pb2.StepEvent(result=answer))
         if not told.keys() <= UNCHARGED:
             session.charge()
@@ -367,7 +367,6 @@ class PartyNode:
     def _account(self, session: Session, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The costs of an attempt, which are asked for last."""
         self._expect_more(session)
-        session.accounted = True
         self._record(caller, request)
         return result(session.context.costs.account(self._workers.usage()))
 
@@ -415,11 +414,10 @@ class PartyNode:
             with disk_faults(self._config.name, "leave"):
                 if session is not None and session.submission == leave.submission:
                     session.check_coordinator(caller)
-                    over = session.accounted and not session.serves
                 else:
-                    session, over = None, False
-                if leave.discard or over:
-                    self.approvals.end(caller, request.job, leave.submission, discarded=leave.discard)
+                    session = None
+                if leave.discard or leave.ends:
+                    self.approvals.end(caller, request.job, leave.submission)
                 if session is not None:
                     await self._end(session, leave.submission if leave.discard else None)
                 elif leave.discard:
@@ -427,7 +425,8 @@ class PartyNode:
                 if leave.discard:
                     self.served_models.forget(request.job)
                     self.approvals.withdraw(caller, request.job, leave.submission)
-                self._attempts.left(request.job, leave.submission, request.attempt)
+                number, ended = request.attempt, leave.ends
+                self._attempts.left(request.job, leave.submission, number, ended=ended, discarded=leave.discard)
 
     def _one_at_a_time(self, job: str) -> asyncio.Lock:
         """The lock of a job, which exists as long as an opening or a leaving of it holds or awaits it."""

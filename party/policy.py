@@ -123,7 +123,9 @@ class Policy(Strict):
     and its owner learns how labels order them.
     """
     label_budget: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """Most ε that noisy labels may cost this party in all; with it, trainings by clean labels are refused."""
+    """Most ε that noisy labels, and noise that this party draws for leaf weights, may cost it in all; with it, it
+    refuses trainings by clean labels of its own.
+    """
     evaluate_clean_labels: bool = False
     """With noisy labels or a budget: let the measures of `predict --evaluate` leave; no ε covers them."""
     min_sensitivity: Annotated[float, Field(gt=0, le=1e6)] | None = None

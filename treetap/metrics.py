@@ -20,7 +20,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from treetap.errors import BadInput, ConfigError
-from treetap.names import on_loopback
+from treetap.names import host_of, on_loopback
 from treetap.version import PROTOCOL_VERSION, install, package_version
 from treetap.wire.listening import bound
 from treetap.wire.tls import Insecure, Transport
@@ -153,8 +153,7 @@ def _asked_near(answer: Any) -> Any:
     """The application for requests to a name of loopback only: a foreign page in a browser asks by its own name."""
 
     def check(environ: dict[str, Any], start: Any) -> Any:
-        host = environ.get("HTTP_HOST", "")
-        if on_loopback(host) or on_loopback(f"{host}:0"):
+        if on_loopback(f"{host_of(environ.get('HTTP_HOST', ''))}:0"):
             return answer(environ, start)
         start("421 Misdirected Request", [("Content-Type", "text/plain")])
         return [b"metrics are asked for at this host's own address\n"]

@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+#: A Host header: a name or an address of IPv4, or one of IPv6 in brackets; then a port, or nothing.
+_HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^\[\]:]*))(?::[0-9]*)?")
 NAME_RULE = "a name has lower-case letters, digits and inner hyphens, at most 63"
 
 
@@ -50,6 +52,12 @@ def asked_at(listen: str) -> str:
     """The address at which a client on the same host reaches a process that listens there: loopback for any address."""
     host, _, port = listen.rpartition(":")
     return f"{_EVERYWHERE.get(host, host)}:{port}"
+
+
+def host_of(header: str) -> str:
+    """The name in a Host header, in lower case, without its port; empty: the text is none."""
+    found = _HOST.fullmatch(header)
+    return "" if found is None else (found[1] or found[2] or "").lower().removesuffix(".")
 
 
 def clash(one: str, other: str) -> bool:

@@ -113,13 +113,9 @@ class Roster:
         results = await together(*(self.ask(party, step, body, round, stage) for party in names))
         return dict(zip(names, results, strict=True))
 
-    async def leave_all(self) -> None:
-        """Have all parties leave the job; the first failure ends the waiting."""
-        await self.ask_all(self.names, "leave", setup_pb2.Leave(submission=self._submission))
-
-    async def leave(self, within_s: float, *, discard: bool = False) -> list[str]:
+    async def leave(self, within_s: float, *, discard: bool = False, ends: bool = False) -> list[str]:
         """Have all parties leave the job, within `within_s` at most; returns those that did not confirm it."""
-        body = setup_pb2.Leave(discard=discard, submission=self._submission)
+        body = setup_pb2.Leave(discard=discard, submission=self._submission, ends=ends)
         leaving = {party: asyncio.ensure_future(self._leave(party, body)) for party in self.names}
         try:
             if leaving:

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 #: Their folder in a party's state.
 APPROVALS = "approvals"
 SEED = "approvals"
-#: Most jobs that wait, standing approvals, and files of jobs in all.
+#: Most jobs that wait, of which each coordinator of the policy has an equal share; standing approvals; files of jobs.
 MOST_WAITING, MOST_STANDING, MOST_KEPT = 64, 64, 1024
 #: Least and most days for which an approval holds, and those after which a job that waits makes room for another.
 LEAST_DAYS, LONGEST_DAYS, WAIT_DAYS = 1.0, 366.0, 30.0
@@ -87,7 +87,7 @@ class Approvals:
             Pending: nobody has approved it yet, or the approval has expired.
             BadInput: it was refused, or has ended here.
             Refused: another coordinator asks for it than the one that people were shown.
-            Overloaded: too many jobs wait already.
+            Overloaded: too many jobs of its coordinator wait already.
         """
         known = self._asked.get(asked.digest)
         job = known or replace(asked, since=self.clock())
@@ -111,19 +111,19 @@ class Approvals:
         if self.holds(job) or self._let_in(job):
             return
         if known is None:
-            self._make_room()
+            self._make_room(asked.coordinator, max(1, MOST_WAITING // max(1, len(policy.coordinators))))
         shown = replace(job, words=words(), waits=True)
         if shown != known:
             self._keep(shown)
         raise Pending(f"waiting for approval of {self._party}")
 
-    def _make_room(self) -> None:
-        """Forget the job that has waited longest, if as many wait as may and it has waited for `WAIT_DAYS`."""
-        waiting = [job for job in self._asked.values() if self._waits(job)]
-        if len(waiting) < MOST_WAITING:
+    def _make_room(self, coordinator: str, most: int) -> None:
+        """Forget a coordinator's job that has waited longest, if `most` wait and it has waited for `WAIT_DAYS`."""
+        waiting = [job for job in self._asked.values() if self._waits(job) and job.coordinator == coordinator]
+        if len(waiting) < most:
             return
         if self.clock() - waiting[0].since < WAIT_DAYS * DAY_S:
-            raise Overloaded(f"at {self._party} {MOST_WAITING} jobs wait for approval already")
+            raise Overloaded(f"at {self._party} {most} jobs wait for approval already, all of {coordinator}")
         self._forget(waiting[0].digest)
 
     def knows(self, digest: str) -> bool:
@@ -136,17 +136,13 @@ class Approvals:
             if self._waits(asked) and (asked.coordinator, asked.submission) == (coordinator, submission):
                 self._forget(asked.digest)
 
-    def end(self, coordinator: str, job: str, submission: str, *, discarded: bool) -> None:
-        """Close the approval of a job that ends: no later attempt opens by it, nor by the standing one behind it.
-
-        A training that is not discarded stays open: its model is published or it is resumed. So is a served model.
-        """
+    def end(self, coordinator: str, job: str, submission: str) -> None:
+        """Close the approval of a job that ends: no later attempt opens by it, nor by the standing one behind it."""
         for asked in self.listed(job):
             if asked.submission != submission or asked.last is None or asked.last.decision != APPROVED:
                 continue
-            if discarded or asked.kind in ("predict", "align"):
-                now = self.clock()
-                self._decided(asked, Verdict(ENDED, coordinator, END, now, now))
+            now = self.clock()
+            self._decided(asked, Verdict(ENDED, coordinator, END, now, now))
 
     def would_wait(self, policy: Policy, asked: Asked) -> bool:
         """True if a job would wait for a person."""

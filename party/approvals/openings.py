@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,9 +16,10 @@ from treetap.errors import Malformed, Refused
 from treetap.protocols.agreement import job_document, statement
 from treetap.protocols.job_spec import continued_from
 from treetap.protocols.messages import Members, MessageRow
+from treetap.wire.certificates import date
 from treetap.wire.frame import Opening
 from treetap.wire.roles import Role
-from treetap.wire.signatures import verified
+from treetap.wire.signatures import AHEAD_S, end_of, verified
 from treetap.wire.tls import Insecure, Transport
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
@@ -30,11 +32,12 @@ def admit(
     digest: bytes,
     members: Members,
     rows: Sequence[MessageRow],
+    forgotten: float | None,
 ) -> None:
     """Return if a job that the policy lets in may open; raises as `operator_of` and `Approvals.admit` do."""
     policy = config.policy
     new = not approvals.knows(digest.hex())
-    operator = operator_of(config.name, job, opening, digest, config.transport(), policy, new=new)
+    operator = operator_of(config.name, job, opening, digest, config.transport(), policy, new=new, forgotten=forgotten)
     if policy.approval == "none" and not operator.name and new:
         return
     asked = Asked(
@@ -73,9 +76,22 @@ class Operator(NamedTuple):
 
 
 def operator_of(
-    party: str, job: str, opening: Opening, digest: bytes, transport: Transport, policy: Policy, *, new: bool
+    party: str,
+    job: str,
+    opening: Opening,
+    digest: bytes,
+    transport: Transport,
+    policy: Policy,
+    *,
+    new: bool,
+    forgotten: float | None = None,
 ) -> Operator:
-    """The operator that signed a job's digest; in plain text nobody has. `new`: see `verified`.
+    """The operator that signed a job's digest; in plain text nobody has.
+
+    Args:
+        new: see `verified`.
+        forgotten: of a job that this party has not opened yet: until when it does not know any more which jobs have
+            ended, seconds since 1970. None: it has opened the job, and the statement may have ended since.
 
     Raises:
         Refused: the signature does not count, or is of an operator whom the policy does not name, or is lacking where
@@ -93,6 +109,12 @@ def operator_of(
         operator = Operator(*verified(transport, opening.signed, statement(digest), Role.OPERATOR, new=new))
     except Malformed as fault:
         raise Refused(f"{here}, whose operator's signature does not count: {fault}") from None
+    if forgotten is not None:
+        again = f"submit it again (--days: for how long {party} may first open it)"
+        if (end := end_of(opening.signed)).timestamp() <= time.time():
+            raise Refused(f"{here}, whose operator's signature has ended on {date(end)}: {again}")
+        if opening.signed.unix_nanos <= (forgotten + AHEAD_S) * 1e9:
+            raise Refused(f"{here}, which may have ended: so many have since its operator signed it; {again}")
     if policy.operators and operator.name not in policy.operators:
         raise Refused(
             f"{here}, which {operator.name} has signed: {named}; if it should, name {operator.name!r} there and send "

@@ -1,7 +1,8 @@
 """The budget of a party's labels: what draws of noisy ones have cost, by the party's ledger, and what may be spent.
 
 A draw adds its ε, whatever table or model it is for: by basic composition all that was ever computed from noisy labels
-is Σ ε-differentially private in the label of each record. A charge is on disk before the labels are. A crash between
+is Σ ε-differentially private in the label of each record. So does the noise of leaf weights that this party has drawn
+for a job of PIVODL, whosever labels they follow from. A charge is on disk before the labels are. A crash between
 the two charges for labels that no party has seen; nothing is used that was not charged.
 """
 
@@ -67,19 +68,20 @@ class LabelBudget:
         return charges
 
     def spent(self) -> Decimal:
-        """Σ ε of all draws, exact in decimal digits."""
-        return sum((_exact(charge.epsilon) for charge in self.charges()), Decimal(0))
+        """Σ ε of all draws, and of noised leaf weights, exact in decimal digits."""
+        weights = (charge.amount for charge in self.ledger.charges(Kind.NOISED_WEIGHTS))
+        return sum(map(_exact, (*(charge.epsilon for charge in self.charges()), *weights)), Decimal(0))
 
     def left(self) -> Decimal | None:
         """The ε that may still be spent, at least 0; None without a limit."""
         return None if self.budget is None else max(_exact(self.budget) - self.spent(), Decimal(0))
 
-    def check(self, party: str, epsilon: float) -> None:
-        """Raise `Refused` if one more draw with this ε would exceed the budget."""
+    def check(self, party: str, epsilon: float, what: str = "noisy labels") -> None:
+        """Raise `Refused` if one more draw with this ε would exceed the budget. `what`: is drawn."""
         left = self.left()
         if left is not None and _exact(epsilon) > left:
             raise Refused(
-                f"{party} draws no noisy labels for this job: they cost ε = {epsilon:g}, and of its policy's "
+                f"{party} draws no {what} for this job: they cost ε = {epsilon:g}, and of its policy's "
                 f"label_budget = {self.budget:g} it has spent {self.spent():f}; a job on a table and with a label_dp "
                 f"that it has drawn labels for costs nothing ('treetap labels' at {party} lists them), another one "
                 f"needs a smaller epsilon, or a greater label_budget in {party}'s policy file"

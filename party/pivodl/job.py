@@ -17,6 +17,7 @@ from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.labels import OwnLabels
+from party.pivodl.leaf_weights import check_budget
 from party.pivodl.participant import Participant
 from party.runtime.context import required
 from party.runtime.step_order import Next, Outcome, step
@@ -69,9 +70,11 @@ class PivodlJob:
 
         Raises:
             DataError: the party has no features, or a label is none of the job's classes.
+            Refused: the job's noise costs more than its `label_budget` leaves.
         """
         me, context = self._me, self._me.context
         await self._load()
+        check_budget(me)
         if len(me.parties) == 2:
             log.warning(
                 "job %s has two parties: each split party can subtract its own sums from those that it opens, and "

@@ -22,6 +22,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from party.defences.label_budget import LabelBudget
 from party.pivodl.division import Divisions
 from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.labels import OwnLabels
@@ -137,6 +138,7 @@ class Settlement:
             return weight
         params = self._me.params
         if not self._noise.draws:  # all of a job cost its ε together, drawn once over its attempts
+            check_budget(self._me)
             self._me.context.ledger.enter(Kind.NOISED_WEIGHTS, params.epsilon or 0.0, delta=params.delta)
         released = self._noise.released(self._tree.index, leaf, weight)
         self._tree.released[leaf] = released
@@ -160,6 +162,14 @@ class Settlement:
                 if weight.shape != (me.params.width,) or not np.isfinite(weight).all():
                     raise Malformed(f"{sender} sent a weight of leaf {leaf} that is none")
                 self._own.add(self._own.places(tree.rows[leaf]), weight)
+
+
+def check_budget(me: Participant) -> None:
+    """`Refused` if the noise of a job that has drawn none costs more ε than the policy's `label_budget` leaves."""
+    context, epsilon = me.context, me.params.epsilon
+    if epsilon is not None and not context.store.lines(NOISED_WEIGHTS).read():
+        budget = LabelBudget(context.ledger.ledger.path.parent, context.policy.label_budget)
+        budget.check(me.name, epsilon, "noise of leaf weights")
 
 
 async def received_sums(me: Participant, slots: Slots, sender: str, t: int, stage: int) -> dict[int, Ints]:

@@ -1,10 +1,11 @@
 """Attempts at jobs: on disk those that this party has seen, in memory the sessions of those under way.
 
 Messages may come late, also after a restart. `state/attempts.json` has, for each submission of a job, the highest
-attempt that was opened or left, whether it was left, and the digest of the job that the first one opened
-(`treetap.protocols.agreement`). The last `MOST` submissions that were opened are kept, and as many that were only left,
-whose names a coordinator can make up. The file also has the ledger's head, of lines that are on disk already: a ledger
-that lacks one of them is refused (`party.runtime.ledger`).
+attempt that was opened or left, whether it was left, the digest of the job that the first one opened
+(`treetap.protocols.agreement`), and when the job ended, after which it never opens again. The last `MOST` submissions
+that were opened are kept, and as many that were only left, whose names a coordinator can make up. Of ends that are no
+longer kept the time of the last one is: a job that an operator signed before it is not opened. The file also has the
+ledger's head, of lines that are on disk already: a ledger that lacks one of them is refused (`party.runtime.ledger`).
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from party.runtime.context import Role, StepContext
 from party.runtime.job_store import changed
-from party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, LEDGER, Kind, Ledger, stored_attempts
+from party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, FORGOTTEN, LEDGER, Attempted, Kind, Ledger, stored_attempts
 from party.runtime.steps import StepCache
-from treetap.errors import ConfigError, DataError, OutOfOrder, Refused, UnknownJob
+from treetap.errors import BadInput, ConfigError, DataError, OutOfOrder, Refused, UnknownJob
 from treetap.models.checksums import with_checksum
 from treetap.models.durable import write_whole
 from treetap.native import arithmetic
@@ -33,14 +35,16 @@ MOST = 1024
 class Attempts:
     """Store of the attempts that are over, beside the party's ledger.
 
+    `forgotten`: the last end of a job that is not kept any more, seconds since 1970; 0: all are.
+
     Raises `DataError` if the file or the ledger is damaged or cannot be read, or the ledger lacks lines.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger, self._path = ledger, ledger.path.with_name(ATTEMPTS)
         try:
-            #: (job, submission) as one text → (highest attempt, left?, digest), the last one that changed at the end.
-            self._known, head = stored_attempts(self._path.parent)
+            #: by job and submission as one text, the last one that changed at the end
+            self._known, self.forgotten, head = stored_attempts(self._path.parent)
             lines, _ = ledger.head()
         except OSError as failure:
             file = failure.filename or f"{ledger.path} or {self._path}"
@@ -53,56 +57,73 @@ class Attempts:
             )
 
     def check_same(self, job: str, submission: str, digest: str) -> None:
-        """`ConfigError` for another job than the first attempt of this submission began. `digest`: in hexadecimal."""
-        first = self._of(job, submission)[2]
-        if first and first != digest:
-            raise ConfigError(changed(job, first, digest))
+        """Raise for a job that has ended, or another than the first attempt of this submission began.
+
+        Raises:
+            BadInput: it has ended here.
+            ConfigError: it is another one. `digest`: in hexadecimal.
+        """
+        known = self._of(job, submission)
+        if known.ended:
+            raise BadInput(f"job {job} has ended here; submit a new job")
+        if known.digest and known.digest != digest:
+            raise ConfigError(changed(job, known.digest, digest))
 
     def check(self, job: str, submission: str, attempt: int, digest: str) -> None:
         """Raise for an attempt that must not begin. `digest`: of its job, in hexadecimal.
 
         Raises:
             OutOfOrder: it is over: this party has left it, or a later one has begun.
-            ConfigError: as `check_same` says.
+            BadInput, ConfigError: as `check_same` says.
             DataError: as `Ledger.charges`.
         """
         self._ledger.head()
-        highest, left, _ = self._of(job, submission)
-        check_latest(job, attempt, highest)
-        if attempt == highest and left:
+        known = self._of(job, submission)
+        check_latest(job, attempt, known.number)
+        if attempt == known.number and known.left:
             raise OutOfOrder(f"attempt {attempt} of job {job} is over: this party has left it")
         self.check_same(job, submission, digest)
 
     def opened(self, job: str, submission: str, attempt: int, digest: str) -> None:
         """Note that an attempt begins; `OSError` if the disk refuses it, `DataError` as `Ledger.charges`."""
-        self._note(_key(job, submission), (attempt, False, digest))
+        self._note(_key(job, submission), Attempted(attempt, left=False, digest=digest))
+
+    def has_opened(self, job: str, submission: str) -> bool:
+        """True if this party has opened a submission, and not discarded it since."""
+        known = self._of(job, submission)
+        return bool(known.digest) and not known.discarded
 
     def others(self, job: str, submission: str) -> int:
         """The number of other submissions under a job's name that this party knows of."""
         own = _key(job, submission)
-        return sum(key.rpartition("/")[0] == job and key != own and bool(held[2]) for key, held in self._known.items())
+        same = (held for key, held in self._known.items() if key.rpartition("/")[0] == job and key != own)
+        return sum(bool(held.digest) for held in same)
 
     def later_begun(self, job: str, submission: str, attempt: int) -> bool:
         """True if a later attempt has begun."""
-        return attempt < self._of(job, submission)[0]
+        return attempt < self._of(job, submission).number
 
-    def left(self, job: str, submission: str, attempt: int) -> None:
-        """Note that an attempt is over; raises as `opened`."""
-        self._note(_key(job, submission), (attempt, True, self._of(job, submission)[2]))
+    def left(self, job: str, submission: str, attempt: int, *, ended: bool = False, discarded: bool = False) -> None:
+        """Note that an attempt is over, and with it the job if that has `ended`; raises as `opened`."""
+        known = self._of(job, submission)
+        end, gone = known.ended or (time.time() if ended else 0.0), known.discarded or discarded
+        state = known._replace(number=attempt, left=True, ended=end, discarded=gone)
+        self._note(_key(job, submission), state)
 
-    def _of(self, job: str, submission: str) -> tuple[int, bool, str]:
-        return self._known.get(_key(job, submission), (0, False, ""))
+    def _of(self, job: str, submission: str) -> Attempted:
+        return self._known.get(_key(job, submission), Attempted())
 
-    def _note(self, key: str, state: tuple[int, bool, str]) -> None:
+    def _note(self, key: str, state: Attempted) -> None:
         if self._known.get(key) == state:
             return
         known = {other: held for other, held in self._known.items() if other != key} | {key: state}
-        alike = [other for other, held in known.items() if bool(held[2]) == bool(state[2])]
+        alike = [other for other, held in known.items() if bool(held.digest) == bool(state.digest)]
+        forgotten = self.forgotten
         if len(alike) > MOST:
-            del known[alike[0]]
-        content = with_checksum({LEDGER: self._ledger.head(), **known}, ATTEMPTS_SEED)
+            forgotten = max(forgotten, known.pop(alike[0]).ended)
+        content = with_checksum({LEDGER: self._ledger.head(), FORGOTTEN: forgotten, **known}, ATTEMPTS_SEED)
         write_whole(self._path, json.dumps(content).encode())
-        self._known = known
+        self._known, self.forgotten = known, forgotten
 
 
 def check_latest(job: str, attempt: int, latest: int) -> None:
@@ -172,7 +193,6 @@ class Session:
     pace: Pace = field(default_factory=Pace)
     expiry: asyncio.TimerHandle | None = None
     serves: bool = False  #: a model, to clients
-    accounted: bool = False  #: its cost has been asked for, which is the last question before it is left
 
     @property
     def trace(self) -> str:

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from treetap.errors import DataError, Interrupted
 from treetap.models.checksums import without_checksum
@@ -31,8 +31,8 @@ from treetap.removed import CHARGED
 
 #: The ledger in a party's state folder.
 LEDGER, SEED = "ledger.jsonl", "ledger"
-#: The attempts at jobs beside it (`party.runtime.attempts`), and the seed of their checksum.
-ATTEMPTS, ATTEMPTS_SEED = "attempts.json", "attempts"
+#: The attempts at jobs beside it (`party.runtime.attempts`), the seed of their checksum, and `Attempts.forgotten`.
+ATTEMPTS, ATTEMPTS_SEED, FORGOTTEN = "attempts.json", "attempts", "forgotten"
 #: Ledgers of earlier versions.
 EARLIER = ("label_budget.jsonl", "label_releases.jsonl", "column_budget.jsonl", "previews.jsonl")
 #: Seconds for which a charge counts for a limit a day.
@@ -43,6 +43,20 @@ TRIES, TRY_S = 100, 0.05
 Head: TypeAlias = tuple[int, str]
 #: Held from a look into a ledger until a charge is on disk: jobs begin at once, and some of their steps in threads.
 _one_at_a_time = threading.RLock()
+
+
+class Attempted(NamedTuple):
+    """A submission of a job: its highest attempt, if it was left, the digest of the job that it opened, and its end.
+
+    `digest`: in hexadecimal; empty: none was opened. `ended`: seconds since 1970; 0: it may go on. `discarded`: its
+    files are, since the last attempt.
+    """
+
+    number: int = 0
+    left: bool = False
+    digest: str = ""
+    ended: float = 0.0
+    discarded: bool = False
 
 
 class Kind(StrEnum):
@@ -189,7 +203,7 @@ class Ledger:
                     f"{self._state / name}: is a ledger of an earlier version, whose charges {LEDGER} does not have; "
                     "go on with that version, or move the file away, and its charges do not count any more"
                 )
-        _, known = stored_attempts(self._state)  # first: the ledger may grow meanwhile, and is written before them
+        _, _, known = stored_attempts(self._state)  # first: the ledger may grow meanwhile, and is written before them
         stamp = stamp_of(self.path)
         try:
             self._held = [Charge.of(line) for line in self._lines.read()]
@@ -231,8 +245,10 @@ def ledger_of(state: Path) -> Ledger:
     return Ledger(state)
 
 
-def stored_attempts(state: Path) -> tuple[dict[str, tuple[int, bool, str]], Head | None]:
-    """The attempts at jobs that a state folder has, and the ledger's head when they were written; None: unknown.
+def stored_attempts(state: Path) -> tuple[dict[str, Attempted], float, Head | None]:
+    """The attempts at jobs that a state folder has, the last end that was forgotten, and the ledger's head at the time.
+
+    A head that is not known is None.
 
     Raises:
         DataError: the file is damaged.
@@ -242,8 +258,12 @@ def stored_attempts(state: Path) -> tuple[dict[str, tuple[int, bool, str]], Head
     try:
         held = without_checksum(path, read_json(path), ATTEMPTS_SEED) if path.is_file() else {}
         head = held.pop(LEDGER, None)
-        known = {key: (int(number), bool(left), str(digest)) for key, (number, left, digest) in held.items()}
-        return known, None if head is None else (int(head[0]), str(head[1]))
+        forgotten = float(held.pop(FORGOTTEN, 0.0))
+        known = {
+            key: Attempted(int(number), bool(left), str(digest), *end)
+            for key, (number, left, digest, *end) in held.items()
+        }
+        return known, forgotten, None if head is None else (int(head[0]), str(head[1]))
     except (DataError, IndexError, TypeError, ValueError):  # a back-up would be stale
         raise DataError(
             f"{path}: is damaged; remove it; late copies of requests, and what {LEDGER} had, are then not known"

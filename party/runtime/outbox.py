@@ -64,10 +64,11 @@ class Outbox:
         """Send one message, with retries until the peer has filed it.
 
         What is at an address is the party's to know: the coordinator chose the address, and could look round this
-        party's network by it. Of a peer that has never answered it hears one sentence, always after the same time.
+        party's network by it. Of a peer that has never answered it hears one sentence, always after the same time,
+        whether nothing listens there, or something that says nothing.
 
         Raises:
-            Silent: it has not done so within `silence_s`.
+            Silent: it has answered before, and not done so within `silence_s`.
             Interrupted: it has been unreachable for `retry_s`, or, if it has never answered, half of `silence_s`.
         """
         sent, counted = body if isinstance(body, CountedBody) else (body, None)
@@ -84,7 +85,7 @@ class Outbox:
         classes = bytes_by_class_of(message, exchange_pb2.PeerMessage)
         self._policy.check_emits(self._costs.party, to, classes)
         reconnects, me = Reconnects(self.timeouts), self._costs.party
-        said, ends_at = "", reconnects.silent_at
+        said, ends_at = "", reconnects.silent_at if to in self._heard else reconnects.unheard_at
         while True:
             try:
                 async with asyncio.timeout_at(ends_at):
@@ -94,12 +95,11 @@ class Outbox:
                 if str(failure) != said:
                     said = str(failure)
                     log.warning("job %s: cannot reach %s: %s", self._job, to, said)
-                if to not in self._heard:
-                    ends_at = reconnects.unheard_at
                 if not await reconnects.again(ends_at):
                     await self._give_up(to, ends_at)
             except (TimeoutError, Silent):
-                if said and to not in self._heard:
+                if to not in self._heard:
+                    log.warning("job %s: no answer of %s to %s in time", self._job, to, kind)
                     await self._give_up(to, ends_at)
                 waited = f"{me} waited {reconnects.silence_s:g} s for {to} to take {kind}, in vain"
                 raise Silent(waited, party=me) from None

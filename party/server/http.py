@@ -27,7 +27,7 @@ from party.server.http_json import (
 from party.serving.registry import ServedModels
 from treetap import errors, logs
 from treetap.errors import BadInput, Refused
-from treetap.names import one_line
+from treetap.names import host_of, one_line
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import dns_names, ip_addresses
 from treetap.wire.credentials import CredentialSource
@@ -223,13 +223,8 @@ def asked_by_name(names: Callable[[], frozenset[str]]) -> Middleware:
         hosts = request.headers.getall("Host", [])
         if len(hosts) != 1:
             raise web.HTTPBadRequest(reason="a request names one Host")
-        if _without_port(hosts[0]) not in names():
+        if host_of(hosts[0]) not in names():
             raise web.HTTPMisdirectedRequest(reason="this Host is not served here (serve.hosts = ...)")
         return await handler(request)
 
     return check
-
-
-def _without_port(host: str) -> str:
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return name.lower().rstrip(".")

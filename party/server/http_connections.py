@@ -7,14 +7,14 @@ import logging
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address, ip_network
 from typing import Any
 
 from aiohttp import web
 
-from party.server.http_bodies import BUFFER, problem
+from party.server.http_bodies import BUFFER, Answer, problem
 from party.server.http_json import IDLE_S, SLOWEST_S
 from treetap.errors import Refused
 from treetap.wire.callers import Callers
@@ -23,6 +23,8 @@ from treetap.wire.roles import Identity
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Headers of an application's own answers, which those that are given in its place have too.
+HEADERS = web.AppKey("HEADERS", Mapping[str, str])
 #: Most connections at once that have shaken hands; further ones are turned away.
 MOST_CONNECTIONS = 512
 #: Most of them of one certificate.
@@ -50,6 +52,8 @@ SHORT_S = 1.0
 class Waiting:
     """Connections that have not shaken hands yet, or without TLS sent no request: each address has a share of them.
 
+    The oldest makes room for a new one, so that who says nothing keeps nobody out.
+
     Args:
         share: the most of one address.
         proxies: addresses and networks that have all of them.
@@ -57,36 +61,44 @@ class Waiting:
 
     def __init__(self, share: int, proxies: Iterable[str] = ()) -> None:
         self._share, self._proxies = share, [ip_network(block) for block in proxies]
+        self._silent: dict[Callable[[], None], str] = {}  # what ends it → its address, the oldest first
         self._by_address: Counter[str] = Counter()
 
-    def admits(self, address: str) -> bool:
-        """True if one more connection of an address may wait."""
-        if self._by_address.total() >= MOST_WAITING:
-            return False
-        if self._by_address[address] < self._share:
-            return True
-        caller = ip_address(address.partition("%")[0])
-        return any(caller in block for block in self._proxies)
-
     @contextmanager
-    def one(self, address: str) -> Iterator[None]:
-        """Count a connection."""
+    def one(self, address: str, end: Callable[[], None]) -> Iterator[None]:
+        """Count a connection; `end` is called if it is to make room."""
+        full = self._by_address[address] >= self._share and not self._proxied(address)
+        if full or len(self._silent) >= MOST_WAITING:
+            oldest = next(one for one, of in self._silent.items() if of == address or not full)
+            self._forget(oldest)
+            oldest()
+        self._silent[end] = address
         self._by_address[address] += 1
         try:
             yield
         finally:
+            self._forget(end)
+
+    def _forget(self, end: Callable[[], None]) -> None:
+        if (address := self._silent.pop(end, None)) is not None:
             self._by_address -= Counter([address])
+
+    def _proxied(self, address: str) -> bool:
+        caller = ip_address(address.partition("%")[0])
+        return any(caller in block for block in self._proxies)
 
 
 class HttpConnection(web.RequestHandler):
     """One connection; it is closed if the head of a request does not arrive in time, or if too many come ahead."""
 
-    def __init__(self, server: web.Server, most_field: int) -> None:
+    def __init__(self, server: web.Server, most_field: int, always: Mapping[str, str]) -> None:
+        """`always`: headers of answers to what is no request."""
         loop = asyncio.get_running_loop()
         super().__init__(server, loop=loop, max_field_size=most_field, **_SETTINGS)
         self.lost: asyncio.Future[None] = loop.create_future()
         self.asked: asyncio.Future[None] = loop.create_future()  #: done with the first request, or when it is lost
         self._end: asyncio.TimerHandle | None = None
+        self._always = always
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -115,8 +127,16 @@ class HttpConnection(web.RequestHandler):
         """The answer to what is no request."""
         del request, exc, message
         refusal = problem(status, "this is no request of HTTP that can be answered")
+        refusal.headers.update(self._always)
         refusal.force_close()
         return refusal
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send an answer, in the place of which aiohttp may have put one of its own, as to an unknown `Expect`."""
+        own = resp if isinstance(resp, Answer) else self.handle_error(request, resp.status)
+        return await super().finish_response(request, own, start_time)
 
     def expect(self, within_s: float | None) -> None:
         """Close the connection unless a request arrives within `within_s` seconds; None: remove the limit."""
@@ -164,7 +184,7 @@ class HttpListener(web.BaseSite):
         assert runner.server is not None
         self._host, self.port, self._secured, self._web = host, port, secured, runner.server
         self._waiting, self._shaken, self._full = waiting, Counter[Identity | None](), False
-        self._most_field = most_field
+        self._most_field, self._always = most_field, runner.app.get(HEADERS, {})
         self._callers = callers
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
@@ -202,18 +222,23 @@ class HttpListener(web.BaseSite):
                 log.warning("serve.http: no connection can be accepted: %s", failure.strerror)
                 await asyncio.sleep(SHORT_S)
                 continue
-            if not self._waiting.admits(address):
-                taken.close()
-                continue
             task = asyncio.ensure_future(self._hold(taken, address))
             self._open.add(task)
             task.add_done_callback(self._open.discard)
 
     async def _hold(self, taken: socket.socket, address: str) -> None:
         """Do the TLS handshake, and count the connection as open until it is lost."""
-        connection = HttpConnection(self._web, self._most_field)
-        limit = None if self._secured is None else SLOWEST_S
-        with self._waiting.one(address):
+        connection = HttpConnection(self._web, self._most_field, self._always)
+        limit, task = None if self._secured is None else SLOWEST_S, asyncio.current_task()
+        assert task is not None
+
+        def end() -> None:
+            if connection.transport is None:  # it shakes hands
+                task.cancel()
+            else:
+                connection.expect(0.0)
+
+        with self._waiting.one(address, end):
             try:
                 transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                     lambda: connection, taken, ssl=self._secured and self._secured(), ssl_handshake_timeout=limit

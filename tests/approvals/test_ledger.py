@@ -200,10 +200,9 @@ def test_a_job_that_has_ended_does_not_open_again(standing: bool, again: Callabl
     else:
         _waits(again())
         again().decide(ANN, "job", JOB.digest, days=1.0)
-    again().end("coordinator", "job", "none", discarded=True)
-    again().end("coordinator", "job", "7", discarded=False)
+    again().end("coordinator", "job", "none")
     _admitted(again())
-    again().end("coordinator", "job", "7", discarded=True)
+    again().end("coordinator", "job", "7")
     with pytest.raises(BadInput, match=r"^job job has ended here; submit a new job"):
         _admitted(again())
     assert again().state(again().listed()[0]) == "ended"

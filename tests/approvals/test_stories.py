@@ -15,9 +15,9 @@ from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, play, tr
 from tests.simulator import COORDINATOR, Federation, Message
 from treetap.errors import BadInput
 from treetap.wire.disclosure import CLASSES, bytes_by_class
-from treetap.wire.frame import filled, name_of
+from treetap.wire.frame import name_of
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2
 
 STORIES = ["boosting", "interactive", "preview of a count", "serving"]
 STORIES += [
@@ -67,8 +67,7 @@ async def test_a_job_waits_for_two_parties_people_and_ends_right(
     approve(federation, C)
     status = await playing
     assert status.state == ("cancelled" if story == "serving" else "finished"), status.error
-    ended = "approved" if story in TRAININGS else "ended"
-    assert approvals(federation, B).state(the_one(federation, B)) == ended
+    assert approvals(federation, B).state(the_one(federation, B)) == "ended"
     assert wrong(federation, story) == ""
     for (sender, receiver), classes in sent.items():
         if sender in (B, C):
@@ -85,10 +84,7 @@ def _sends(line: str, receiver: str) -> bool:
 async def test_an_approval_ends_with_its_job(
     story: str, tmp_path: Path, certificates: dict[str, TlsFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A further attempt at a job that is finished, or was discarded, opens at no party whose people approved it.
-
-    A training that is finished opens again, also after a restart, and answers with its published model.
-    """
+    """A further attempt at a job that is finished opens at no party, also after a restart."""
     opened: dict[str, control_pb2.StepRequest] = {}
     opens = PartyNode._open
 
@@ -111,13 +107,7 @@ async def test_an_approval_ends_with_its_job(
     for party in (LABEL_HOLDER, B):
         federation.kill(party)
         federation.start(party)
-        if story in TRAININGS:
-            session = await again(federation, party)
-            federation.node(party)._sessions.clear()
-            leave = setup_pb2.Leave(submission=session.submission, discard=True)
-            request = control_pb2.StepRequest(job="job", attempt=session.context.attempt)
-            await federation.node(party)._leave(COORDINATOR, filled(request, "leave", leave))
-        with pytest.raises(BadInput, match=f"^job {_job(story)} has ended here; submit a new job"):
+        with pytest.raises(BadInput, match=f"job {_job(story)} has ended here; submit a new job"):
             await again(federation, party)
         asked = the_one(federation, party)
         assert asked.last is not None

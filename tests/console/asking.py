@@ -76,10 +76,13 @@ class Seen:
 
 @dataclass
 class Browser:
-    """A browser at a console: it has a cookie once it has entered, and follows no redirection."""
+    """A browser at a console: it follows no redirection.
+
+    `own`: the beginning of its session's paths once it has entered, which it asks by and leaves out of what it shows.
+    """
 
     console: Console
-    cookies: dict[str, str] = field(default_factory=dict)
+    own: str = ""
 
     async def get(self, path: str, **headers: str) -> Seen:
         return await self._ask("GET", path, b"", headers)
@@ -90,11 +93,14 @@ class Browser:
 
     async def enter(self, token: str | None = None) -> Seen:
         """Show a token: a new one, unless one is given."""
-        return await self.post("/enter", {"token": self.console.sessions.token() if token is None else token})
+        shown = await self.post("/enter", {"token": self.console.sessions.token() if token is None else token})
+        if shown.status == 303:
+            self.own = shown.headers["Location"].rstrip("/")
+        return shown
 
     async def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Seen:
-        cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
-        whole = {"Host": HOST, **(cookie if self.cookies else {}), **headers}
+        path = path if path in ("/enter", "/style.css") else f"{self.own}{path}"
+        whole = {"Host": HOST, **headers}
         payload = StreamReader(mock.Mock(spec=BaseProtocol), 2**16)
         payload.feed_data(body)
         payload.feed_eof()
@@ -107,11 +113,12 @@ class Browser:
             application.freeze()
         answer = await application._handle(request)
         assert isinstance(answer, web.Response)
-        for name, morsel in answer.cookies.items():
-            self.cookies[name] = morsel.value
         body = answer.body or b""
         assert isinstance(body, bytes)
-        return Seen(answer.status, body.decode(), answer.headers)
+        if self.own and (to := answer.headers.get("Location")):
+            answer.headers["Location"] = to.removeprefix(self.own)
+        text = body.decode()
+        return Seen(answer.status, text.replace(f'"{self.own}/', '"/') if self.own else text, answer.headers)
 
 
 def console(calls: Calls, sessions: Sessions | None = None, approver: str = "ann", party: str = "telco") -> Console:

@@ -33,18 +33,18 @@ def main() -> None:
         listening(full()) as (address, made),
         Browser(Path(folder)) as browser,
     ):
-        enter(browser, address, made.sessions.token())
+        own = enter(browser, address, made.sessions.token())
         for name, (scheme, paths) in PICTURES.items():
             look(browser, WIDTH, scheme)
-            pages = [_taken(browser, address, path) for path in paths]
+            pages = [_taken(browser, own, path) for path in paths]
             whole = Image.new("RGB", (len(pages) * (WIDTH + SPACE) - SPACE, HEIGHT), "#888888")
             for place, page in enumerate(pages):
                 whole.paste(page, (place * (WIDTH + SPACE), 0))
             whole.quantize(COLOURS, dither=Image.Dither.NONE).save(DOCS / f"console-{name}.png", optimize=True)
 
 
-def _taken(browser: Browser, address: str, path: str | None) -> Image.Image:
-    browser.go(f"{address}{path or JOB}")
+def _taken(browser: Browser, own: str, path: str | None) -> Image.Image:
+    browser.go(f"{own}{path or JOB}")
     if path is None:
         submit(browser, POSTS.format("/decision"))
     clip = {"x": 0.0, "y": 0.0, "width": float(WIDTH), "height": float(HEIGHT)}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("aiohttp", reason="the console needs the extra console")
-
-from aiohttp import web
 
 from tests.console.asking import HOST, ORIGIN, Browser, Given, a_job, console, entered
 from treetap.commands.approvals.client import ConsoleConfig
@@ -53,7 +52,7 @@ async def test_a_token_opens_one_session_within_its_time() -> None:
         assert (turned.status, turned.headers["Location"], turned.text) == (303, "/enter", "")
     for wrong in ("", token[:-1], token + "0", token.upper() + "\x00", "é" * 1000):
         said = await stranger.enter(wrong)
-        assert (said.status, stranger.cookies) == (403, {})
+        assert (said.status, stranger.own) == (403, "")
         assert "This token opens nothing" in said.words
     assert (await stranger.enter(f" {token}\r\n")).status == 303
     assert (await Browser(made).enter(token)).status == 403
@@ -62,26 +61,19 @@ async def test_a_token_opens_one_session_within_its_time() -> None:
     assert (await Browser(made).enter(late)).status == 403
 
 
-async def test_a_cookie_has_the_names_of_its_console_and_a_secret() -> None:
-    """So that two consoles of a host do not end each other's sessions; the secret has 256 bits."""
-
-    for approver in ("ann", "ben"):
-        browser = await entered(console(Given(), approver=approver))
-        assert [(name, len(secret)) for name, secret in browser.cookies.items()] == [(f"treetap-telco-{approver}", 64)]
-
-
-@pytest.mark.parametrize("secured", [False, True])
-async def test_attributes_of_the_cookie(secured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No script reads it and no other site's page sends it; over TLS it never goes in plain text."""
-    told: list[dict[str, object]] = []
-    monkeypatch.setattr(web.Response, "set_cookie", lambda self, name, value, **how: told.append({"name": name, **how}))
-
-    made = console(Given())
-    made._secured, made._scheme = secured, "https" if secured else "http"
-    token = made.sessions.token()
-    await Browser(made).post("/enter", {"token": token}, Origin=ORIGIN.replace("http", made._scheme))
-    (cookie,) = told
-    assert (cookie["httponly"], cookie["samesite"], cookie["secure"], cookie["path"]) == (True, "Strict", secured, "/")
+async def test_a_session_is_in_the_path_and_nowhere_else() -> None:
+    """Browsers send cookies to every port of a host, and a page's address to where its links lead: neither has it."""
+    made = console(Given([a_job()], [approvals_pb2.StandingApproval(name="weekly")]))
+    ann, other = await entered(made), await entered(made)
+    assert len({ann.own, other.own}) == 2
+    assert len(ann.own) == 65
+    for path in (*PATHS, "/enter", "/style.css"):
+        seen = await ann.get(path)
+        assert (seen.headers.getall("Set-Cookie", []), seen.headers["Referrer-Policy"]) == ([], "no-referrer")
+        assert ann.own not in seen.text
+        assert not re.findall(r'(?:href|action)="(?!/|data:|#)', seen.text)
+        by_cookie = await Browser(made).get(path, Cookie=f"treetap-telco-ann={ann.own[1:]}")
+        assert by_cookie.status == (200 if path in ("/enter", "/style.css") else 303)
 
 
 async def test_a_session_ends_when_idle_and_by_hand() -> None:
@@ -100,10 +92,8 @@ async def test_a_session_ends_when_idle_and_by_hand() -> None:
     clock.now += 1
     assert (await ann.get("/running?every=10")).status == 303
     ann = await entered(made)
-    kept = dict(ann.cookies)
     left = await ann.post("/leave", (await ann.get("/")).fields("/leave"))
     assert (left.status, left.headers["Location"]) == (303, "/enter")
-    ann.cookies = kept
     assert (await ann.get("/")).status == 303
     told = await ann.post("/decision/confirmed", {"form": "?"})
     assert (told.status, "There is no session" in told.words) == (403, True)
@@ -158,21 +148,16 @@ async def test_only_what_a_page_has_asked_about_is_decided() -> None:
     assert ([one.days for one in party.decided], party.ended) == ([30.0], ["weekly"])
 
 
-async def test_a_new_token_ends_the_session_that_a_browser_had() -> None:
-    """So that it leaves no session behind; a page that is asked for while its session ends is still made."""
+async def test_a_page_is_made_although_its_session_ends_meanwhile() -> None:
+    """The next one is not."""
 
     class Leaving(Given):
         async def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]:
-            made.sessions.leave(ann.cookies["treetap-telco-ann"])
+            made.sessions.leave(ann.own[1:])
             return await super().standing(name)
 
     made = console(Leaving([a_job()], [approvals_pb2.StandingApproval(name="weekly")]))
-    ann = Browser(made)
-
-    await ann.enter()
-    before = dict(ann.cookies)
-    await ann.enter()
-    assert (await Browser(made, before).get(JOB)).status == 303
+    ann = await entered(made)
     assert (await ann.get(JOB)).status == 200
     assert "weekly" in (await ann.get("/")).words
     assert (await ann.get(JOB)).status == 303
@@ -260,6 +245,9 @@ async def test_other_hosts_and_origins_are_refused() -> None:
         assert (await ann.post("/decision/confirmed", own, Origin=origin)).status == 403
         assert (await ann.get("/", Origin=origin)).status == 403
     assert (await ann.post("/decision/confirmed", own, Origin="")).status == 403
+    for site, status in (("cross-site", 403), ("same-site", 403), ("none", 403), ("same-origin", 200)):
+        told = await ann.post("/decision", own, Origin="null", **{"Sec-Fetch-Site": site})
+        assert told.status == status
     assert party.decided == []
     assert (await ann.get("/", Host="localhost:9000")).status == 200  # forwarded by ssh
 

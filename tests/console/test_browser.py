@@ -28,7 +28,7 @@ FINDS = "axe.run(document).then(it => it.violations.map(one => [one.id, ...one.n
 #: Content that is wider than the page.
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 #: Submit the form that is posted to a path.
-POSTS = "document.querySelector('form[action=\"{}\"]').requestSubmit()"
+POSTS = "document.querySelector('form[action$=\"{}\"]').requestSubmit()"
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,11 @@ def submit(browser: Browser, script: str) -> None:
     browser._until(lambda message: message.get("method") == "Page.loadEventFired")
 
 
-def enter(browser: Browser, address: str, token: str) -> None:
-    """Show a token by hand: the page's own form, filled in."""
+def enter(browser: Browser, address: str, token: str) -> str:
+    """Show a token by hand: the page's own form, filled in. Returns the address of the session."""
     browser.go(f"{address}/")
     submit(browser, f"document.querySelector('#token').value = '{token}'; {POSTS.format('/enter')}")
+    return str(browser.evaluate("document.location.href")).rstrip("/")
 
 
 def look(browser: Browser, width: int, scheme: str) -> None:
@@ -76,19 +77,19 @@ def test_axe_finds_nothing_on_any_page(scheme: str, axe: str, browser: Browser) 
         look(browser, 400, scheme)
         browser.evaluate(axe)
         assert browser.evaluate(FINDS) == []
-        enter(browser, address, made.sessions.token())
+        own = enter(browser, address, made.sessions.token())
         assert browser.evaluate("document.querySelector('h1').textContent") == "Jobs"
         for path in (*PATHS, "confirm"):
             for width in (1200, 400):
                 look(browser, width, scheme)
                 if path == "confirm":
-                    browser.go(f"{address}{JOB}")
+                    browser.go(f"{own}{JOB}")
                     submit(browser, POSTS.format("/decision"))
                     assert browser.evaluate("document.querySelector('h1').textContent") == "Confirm"
                 else:
-                    browser.go(f"{address}{path}")
+                    browser.go(f"{own}{path}")
                 browser.evaluate(axe)
                 assert browser.evaluate(FINDS) == [], (path, width)
                 assert browser.evaluate(WIDER) <= 0, (path, width)
-        own = f"asked for {address}/"
-        assert [one for one in browser.complaints if not one.startswith(own) and "404" not in one] == []
+        here = f"asked for {address}/"
+        assert [one for one in browser.complaints if not one.startswith(here) and "404" not in one] == []

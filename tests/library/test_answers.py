@@ -76,11 +76,18 @@ def test_no_function_is_called(tmp_path: Path) -> None:
         Command(array_of, "(2,)i8", (1,), "C", bytes(16)),
         Command(array_of, "i8", (2**62, 4), "C", bytes(0)),
         Command(scalar_of, "i8", bytes(16)),
+        Command(array_of, "<U2", (1,), "C", b"a\0\0\0\0\0\x11\0"),
+        Command(array_of, ">U1", (2,), "C", b"\0\0\0a\0\x11\0\0"),
+        Command(array_of, "=U1", (1,), "C", b"\xff" * 4),
+        Command(scalar_of, "<U1", b"\0\0\x11\0"),
     ],
-    ids=["before the buffer", "fewer bytes", "addresses", "some addresses", "rows", "too long", "a number of 16 bytes"],
+    ids=[
+        *("before the buffer", "fewer bytes", "addresses", "some addresses", "rows", "too long"),
+        *("a number of 16 bytes", "beyond Unicode", "beyond it, big-endian", "minus one", "a text beyond it"),
+    ],
 )
 def test_arrays_beyond_their_bytes_are_refused(value: Any) -> None:
-    """No array is made that lies beyond the bytes that came, or whose bytes are addresses."""
+    """No array is made that lies beyond the bytes that came, or whose bytes are addresses, or texts that are none."""
     with pytest.raises(Malformed, match="a compute worker"):
         read_answer(pickle.dumps(value))
 
@@ -90,6 +97,15 @@ def test_answers_of_no_call_are_refused(value: Any) -> None:
     """A call ends with a value or with an error, and nothing else is raised or returned."""
     with pytest.raises(Malformed, match="neither a value nor an error"):
         outcome_of(pickle.dumps(value))
+
+
+def test_what_a_worker_says_is_not_what_its_party_says() -> None:
+    """Names that it asks for are noted for the log, and are in no error that goes on to a coordinator."""
+    for value in (b"csecret of ann\n42\n.", b"cos\nsecret of ann\n."):
+        with pytest.raises(Malformed, match="no value of a kernel") as caught:
+            read_answer(value)
+        assert "secret" not in str(caught.value)
+        assert "secret of ann" in caught.value.__notes__[0]
 
 
 CUT = pickle.dumps([1, 2])[:-3]

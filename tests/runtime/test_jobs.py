@@ -161,7 +161,7 @@ async def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pyt
             await federation.train(JOB)
     assert list(federation.jobs.status("")) == []
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-    await _at(federation, "leave")
+    await _at(federation, "account")
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "_append", full)
         await federation.jobs.wait("job")

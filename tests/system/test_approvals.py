@@ -91,9 +91,8 @@ def test_a_job_is_shown_approved_and_trained(federation: LocalFederation, approv
     assert "approved by ann (command) on " in done
     assert done.rstrip().endswith(", countersigned")
     assert federation.operator.watch("shown", lambda _: None).state == "finished"
-    again = _done(treetap("approve", "shown", "--days", "5", "--approver", approver))
-    assert again.count("approved by ann (command) on ") == 1
-    assert again.endswith("it is approved already, as above: the days stay as they are\n")
+    again = refused(treetap("approve", "shown", "--days", "5", "--approver", approver))
+    assert again == "job shown has ended here; have its operator submit a new one\n"
     (decided,) = json.loads(_done(treetap("jobs", "shown", "--approver", approver, "--json")))["jobs"]
     assert decided["document"]["parameters"]["n_estimators"] == 1
     assert decided["decisions"][0]["signature"]
@@ -110,6 +109,18 @@ def test_a_refusal_ends_the_operators_command(federation: LocalFederation, appro
     status = federation.operator.watch("refused", lambda _: None)
     assert (status.state, status.bad_input) == ("failed", True)
     assert status.error == f"{PARTY} has refused job refused: no contract (by {ANN})"
+    names = ("one", "another")
+    for name in names:
+        federation.operator.submit(jobs_pb2.SubmitRequest(job=name, spec=SPEC))
+        _waits(federation, name)
+    nobody = refused(treetap("refuse", "--from", "rogue", "--approver", approver))
+    assert nobody == "--from rogue: no job of this coordinator waits; see: treetap jobs\n"
+    both = refused(treetap("refuse", "one", "--from", "coordinator", "--approver", approver))
+    assert both == "give the name of a job, --standing NAME, or --from COORDINATOR: one of them\n"
+    said = _done(treetap("refuse", "--from", "coordinator", "--why", "no contract", "--approver", approver))
+    assert [line.partition(" (digest")[0] for line in said.splitlines()] == [f"{name}: refused" for name in names]
+    for name in names:
+        assert "no contract" in federation.operator.watch(name, lambda _: None).error
 
 
 def test_standing_approvals_are_kept_shown_and_ended(federation: LocalFederation, approver: Path) -> None:

@@ -36,7 +36,9 @@ class RelayConfig(Strict):
     oldest whose caller has not shown a certificate yet, of the address with most of these, makes room for a new one.
     """
     bytes_s: Annotated[int, Field(ge=65_536)] | None = None
-    """Most bytes of one name in a second, both directions together; without it any number."""
+    """Most bytes of one name in a second, both directions together; without it any number. Callers that have not shown
+    a certificate spend a tenth as much beside it, all together.
+    """
     idle_s: Annotated[float, Field(ge=30, le=86_400)] = 120.0
     """Seconds without a byte after which a connection is closed; calls under way send one every 20 s."""
     hello_s: Annotated[float, Field(gt=0, le=60)] = 10.0
@@ -76,7 +78,7 @@ class RelayMetrics(ProcessMetrics):
         labels = name.process.name, name.process.role
         self._registered.labels(*labels).set_function(lambda: name.control is not None)
         self._open.labels(*labels).set_function(name.open.total)
-        self._carried.labels(*labels).set_function(lambda: name.share.carried)
+        self._carried.labels(*labels).set_function(lambda: name.share.carried + name.unproven_share.carried)
 
 
 def run(path: Path, *, until_stdin_closes: bool) -> None:

@@ -26,6 +26,9 @@ from treetap.wire.v2.types_pb2 import Signed
 _DIGEST = hashes.SHA256()
 #: Seconds by which a signer's clock may be ahead of ours.
 AHEAD_S = 300.0
+#: Days for which a statement holds that names no end, and the most for which one holds.
+STATEMENT_DAYS, MOST_STATEMENT_DAYS = 7.0, 366.0
+NANOS_A_DAY = 86_400 * 10**9
 
 
 def sign(files: TlsFiles, statement: bytes, what: str) -> tuple[bytes, bytes]:
@@ -115,10 +118,17 @@ def moment_of(unix_nanos: int) -> datetime:
         raise Malformed("the time of its signature is none") from None
 
 
-def signed(files: TlsFiles, statement: bytes, what: str, unix_nanos: int) -> Signed:
-    """A signature of a statement and of its time; raises as `sign` does."""
-    certificate, signature = sign(files, _timed(statement, unix_nanos), what)
-    return Signed(certificate=certificate, signature=signature, unix_nanos=unix_nanos)
+def signed(files: TlsFiles, statement: bytes, what: str, unix_nanos: int, until_nanos: int = 0) -> Signed:
+    """A signature of a statement, of its time and of the end that it names, 0: none; raises as `sign` does."""
+    made = Signed(unix_nanos=unix_nanos, until_nanos=until_nanos)
+    made.certificate, made.signature = sign(files, _timed(statement, made), what)
+    return made
+
+
+def end_of(made: Signed) -> datetime:
+    """The end of a statement by its time: the one that it names, a year after it at most; else a week after it."""
+    week, most = (made.unix_nanos + int(days * NANOS_A_DAY) for days in (STATEMENT_DAYS, MOST_STATEMENT_DAYS))
+    return moment_of(min(made.until_nanos, most) if made.until_nanos else week)
 
 
 def verified(files: TlsFiles, made: Signed, statement: bytes, role: Role, *, new: bool = False) -> tuple[str, str]:
@@ -132,7 +142,7 @@ def verified(files: TlsFiles, made: Signed, statement: bytes, role: Role, *, new
         ConfigError: these files cannot be used.
     """
     certificate, name = holder_of(made.certificate, role)
-    if not fits(certificate, made.signature, _timed(statement, made.unix_nanos)):
+    if not fits(certificate, made.signature, _timed(statement, made)):
         raise Malformed(f"the signature of {name!r} is of something else, or was changed")
     moment, authorities = moment_of(made.unix_nanos), read_certificates(files.ca)
     if made.unix_nanos > time.time_ns() + int(AHEAD_S * 1e9):
@@ -144,9 +154,10 @@ def verified(files: TlsFiles, made: Signed, statement: bytes, role: Role, *, new
     return name, fingerprint(certificate)
 
 
-def _timed(statement: bytes, unix_nanos: int) -> bytes:
-    """The bytes that are signed: the statement, its time (8 bytes, big-endian)."""
-    return statement + unix_nanos.to_bytes(8, "big", signed=True)
+def _timed(statement: bytes, made: Signed) -> bytes:
+    """The bytes that are signed: the statement, its time and, if it names one, its end (8 bytes each, big-endian)."""
+    times = (made.unix_nanos, made.until_nanos) if made.until_nanos else (made.unix_nanos,)
+    return statement + b"".join(nanos.to_bytes(8, "big", signed=True) for nanos in times)
 
 
 def _valid(certificate: x509.Certificate, moment: datetime) -> bool:

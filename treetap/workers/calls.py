@@ -53,7 +53,9 @@ class _Reader(pickle.Unpickler):
         kind = getattr(sys.modules.get(module_name), global_name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):
             return kind
-        raise Malformed(f"a compute worker answers with {module_name}.{global_name}, which is no value of a kernel")
+        refused = Malformed("a compute worker answers with a function or a type that is no value of a kernel")
+        refused.add_note(f"{module_name}.{global_name}")  # for the log: what a worker says is not the party's to say
+        raise refused
 
 
 def write_answer(value: Any) -> bytes:
@@ -95,6 +97,8 @@ def _plain(dtype: str, content: bytes) -> npt.NDArray[Any]:
     kind = np.dtype(dtype)
     if kind.kind not in _KINDS or kind.shape:
         raise ValueError(f"values of type {kind}")
+    if kind.kind == "U" and (np.frombuffer(content, f"{kind.str[0]}u4") > sys.maxunicode).any():
+        raise ValueError("a text beyond Unicode")
     return np.frombuffer(content, kind).copy()
 
 

@@ -81,16 +81,30 @@ def refuse(
     why: Annotated[str, typer.Option(help="The reason, which its operator reads.")] = "",
     digest: Digest = "",
     standing: Annotated[str, typer.Option(metavar="NAME", help="End the standing approval of this name.")] = "",
+    coordinator: Annotated[
+        str, typer.Option("--from", metavar="COORDINATOR", help="Refuse all jobs of this coordinator that wait.")
+    ] = "",
     approver: ApproverFile = DEFAULT_APPROVER,
     as_json: Json = False,
 ) -> None:
-    """Refuse a job that waits for this party's people, which ends it; or, with --standing, end a standing approval.
+    """Refuse a job that waits for this party's people, which ends it; with --from all of one coordinator that wait.
+
+    With --standing, end a standing approval.
 
     A job under way goes on: the refusal holds from its next attempt.
     """
-    if bool(job) == bool(standing):
-        raise BadInput("give the name of a job, or --standing NAME: one of them")
+    if sum(map(bool, (job, standing, coordinator))) != 1:
+        raise BadInput("give the name of a job, --standing NAME, or --from COORDINATOR: one of them")
     with approving(approver) as client:
+        if coordinator:
+            refused = client.refuse_all(coordinator, why)
+            if not refused:
+                raise BadInput(f"--from {coordinator}: no job of this coordinator waits; see: treetap jobs")
+            if as_json:
+                _print_json({"jobs": [_job(one) for one in refused]})
+            for one in () if as_json else refused:
+                typer.echo(f"{one.job}: {one.state} (digest {one.digest.hex()[:LEAST_DIGITS]})")
+            return
         if standing:
             ended = client.revoke(standing)
             _print_json(_standing(ended)) if as_json else typer.echo(_standing_line(ended))

@@ -171,6 +171,20 @@ class Approver:
         decision = approvals_pb2.DecideRequest(job=job, digest=digest, why=why)
         return run(self._once(lambda calls: calls.decide(decision)))
 
+    def refuse_all(self, coordinator: str, why: str) -> list[approvals_pb2.AskedJob]:
+        """Refuse all jobs of a coordinator that wait; it hears why."""
+
+        async def refused(calls: PartyCalls) -> list[approvals_pb2.AskedJob]:
+            waiting = [one for one in await calls.jobs(brief=True) if one.state == "waiting"]
+            decisions = (
+                approvals_pb2.DecideRequest(job=one.job, digest=one.digest, why=why)
+                for one in waiting
+                if one.coordinator == coordinator
+            )
+            return [await calls.decide(decision) for decision in decisions]
+
+        return run(self._once(refused))
+
     def stand(self, text: str) -> approvals_pb2.StandingApproval:
         """Have the party keep a standing approval, TOML."""
         return run(self._once(lambda calls: calls.stand(text)))

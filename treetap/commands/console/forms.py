@@ -1,4 +1,4 @@
-"""What a browser sends to a console: forms of a bounded size, the number of a page, the name of a host."""
+"""What a browser sends to a console: forms of a bounded size, and the number of a page."""
 
 from __future__ import annotations
 
@@ -85,9 +85,3 @@ def page_of(request: web.Request) -> int:
     """The page of a list that a request asks for, from 0."""
     asked = request.query.get("page", "0")
     return int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 0
-
-
-def without_port(host: str) -> str:
-    """The name in a Host header, in lower case."""
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return name.lower().rstrip(".")

@@ -14,12 +14,11 @@ from aiohttp import web
 
 from party.server.http_connections import HttpListener, Waiting, awaits_requests
 from treetap.commands.approvals.client import ApproverConfig, ConsoleConfig, PartyCalls, read
-from treetap.commands.console.forms import without_port
 from treetap.commands.console.server import Console
 from treetap.commands.console.sessions import TOKEN_S, Sessions
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import stamp_of
-from treetap.names import on_loopback
+from treetap.names import host_of, on_loopback
 from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.secret import Secret
 from treetap.wire.certificates import open_key
@@ -39,7 +38,7 @@ _NEAR = ("localhost", "127.0.0.1", "::1")
 def hosts_of(config: ConsoleConfig) -> frozenset[str]:
     """The names under which the pages may be asked for."""
     near = _NEAR if on_loopback(config.listen) else ()
-    return frozenset({without_port(config.listen), *near, *(name.lower().rstrip(".") for name in config.hosts)})
+    return frozenset({host_of(config.listen), *near, *(name.lower().rstrip(".") for name in config.hosts)})
 
 
 def secured_by(config: ConsoleConfig) -> Callable[[], ssl.SSLContext] | None:

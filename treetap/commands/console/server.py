@@ -1,7 +1,8 @@
 """`treetap console`: pages over HTTP for one approver, from a process of its own that asks the party over gRPC.
 
 Every request names a host that is served here, so that no foreign name that was led to this address (DNS rebinding) is
-answered, and every form comes from a page of this origin, with the token of its session.
+answered, and every form comes from a page of this origin, with the token of its session. The session is in the path:
+browsers send a cookie to every port of its host, whoever listens there.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from typing import Any, Protocol
 from aiohttp import hdrs, web
 
 from party.server.http_bodies import Answer
+from party.server.http_connections import HEADERS
 from treetap import errors
 from treetap.commands.console import pages
-from treetap.commands.console.forms import MOST_FORM, Decision, confirmation, form_of, page_of, without_port
+from treetap.commands.console.forms import MOST_FORM, Decision, confirmation, form_of, page_of
 from treetap.commands.console.sessions import TOKEN_S, Session, Sessions
-from treetap.names import one_line
+from treetap.names import host_of, one_line
 from treetap.pages.page import render
 from treetap.wire.v2 import approvals_pb2, overview_pb2
 
@@ -37,7 +39,7 @@ _HEADERS = {
     "base-uri 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # by "no-referrer" a form would have no origin
+    "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -53,8 +55,8 @@ _STATUSES: list[tuple[type[Exception], int, str]] = [
     (errors.TreetapError, 502, "The party's answer cannot be used"),
     (TimeoutError, 504, "The party does not answer"),
 ]
-#: The session of the request that is answered, also if it ends meanwhile.
-_asking: ContextVar[Session | None] = ContextVar("_asking", default=None)
+#: The session of the request that is answered, also if it ends meanwhile, and the beginning of its pages' paths.
+_asking: ContextVar[tuple[Session | None, str]] = ContextVar("_asking", default=(None, ""))
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -83,25 +85,26 @@ class Console:
         self, calls: Calls, approver: str, party: str, sessions: Sessions, hosts: Iterable[str], *, secured: bool
     ) -> None:
         self._calls, self._about = calls, {"approver": approver, "party": party, "views": pages.VIEWS}
-        self.sessions, self._hosts, self._secured = sessions, frozenset(hosts), secured
-        self._scheme, self._cookie = ("https", "__Host-") if secured else ("http", "")
-        self._cookie += f"treetap-{party}-{approver}"
+        self.sessions, self._hosts = sessions, frozenset(hosts)
+        self._scheme = "https" if secured else "http"
         self._style = _file("treetap.pages", "style.css") + _file(__package__, "console.css")
         self.application = web.Application(middlewares=[self._answered], client_max_size=MOST_FORM)
+        self.application[HEADERS] = _HEADERS
         job = "/jobs/{job:[a-z0-9-]{1,63}}/{sha256:[0-9a-f]{64}}"
+        own = "/{session}"
         self.application.add_routes(
             [
                 web.get("/style.css", self._styled),
                 web.get("/enter", self._enter_page),
                 web.post("/enter", self._enter),
-                web.post("/leave", self._leave),
-                web.get("/", self._jobs),
-                web.get(job, self._job),
-                web.post("/decision", self._confirm),
-                web.post("/decision/confirmed", self._decide),
-                web.post("/standing", self._confirm_end),
-                web.post("/standing/confirmed", self._end),
-                *(web.get(f"/{view}", self._view) for view in pages.VIEWS),
+                web.post(f"{own}/leave", self._leave),
+                web.get(f"{own}/", self._jobs),
+                web.get(f"{own}{job}", self._job),
+                web.post(f"{own}/decision", self._confirm),
+                web.post(f"{own}/decision/confirmed", self._decide),
+                web.post(f"{own}/standing", self._confirm_end),
+                web.post(f"{own}/standing/confirmed", self._end),
+                *(web.get(f"{own}/{view}", self._view) for view in pages.VIEWS),
             ]
         )
 
@@ -109,7 +112,7 @@ class Console:
 
     @web.middleware
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        _asking.set(None)
+        _asking.set((None, ""))
         try:
             async with asyncio.timeout(ANSWER_S):
                 answer = await self._admitted(request, handler)
@@ -135,27 +138,26 @@ class Console:
         form = await form_of(request) if request.method == hdrs.METH_POST else None
         if request.path in ("/style.css", "/enter"):
             return await handler(request)
-        session = self._session(request)
+        secret = _secret(request)
+        session = self.sessions.of(secret, by_hand="every" not in request.query)  # a page that refreshes keeps none
         if session is None:
             if form is not None:
                 text = "It has ended, or was idle too long: enter again."
                 return self._problem(403, "There is no session", text)
             return Answer(status=303, headers={"Location": "/enter"})
-        _asking.set(session)
+        _asking.set((session, f"/{secret}"))
         if form is not None and not compare_digest(form.get("form", "").encode(), session.form.encode()):
             return self._problem(403, "This form is of another session", "Open the page again and repeat it.")
         return await handler(request)
 
-    def _session(self, request: web.Request) -> Session | None:
-        """The session of a request, which keeps it unless a page refreshes itself."""
-        return self.sessions.of(request.cookies.get(self._cookie, ""), by_hand="every" not in request.query)
-
     def _check_origin(self, request: web.Request) -> None:
         hosts = request.headers.getall(hdrs.HOST, [])
-        if len(hosts) != 1 or without_port(hosts[0]) not in self._hosts:
+        if len(hosts) != 1 or host_of(hosts[0]) not in self._hosts:
             raise web.HTTPMisdirectedRequest(reason="This host is not served here")
         origins = request.headers.getall(hdrs.ORIGIN, [])
         wanted = [] if request.method in (hdrs.METH_GET, hdrs.METH_HEAD) and not origins else [self._origin(hosts[0])]
+        if origins == ["null"] and request.headers.get("Sec-Fetch-Site") == "same-origin":
+            origins = wanted  # of a form on a page without a referrer (Fetch, 3.2)
         if origins != wanted:
             raise web.HTTPForbidden(reason="This request comes from another origin")
 
@@ -173,16 +175,11 @@ class Console:
             log.warning("a token was shown that opens nothing")
             fault = "This token opens nothing: it was used, is older than allowed, or was not copied as a whole."
             return self._page("enter.html.j2", 403, title="Enter", fault=fault, seconds=f"{TOKEN_S:g}")
-        self.sessions.leave(request.cookies.get(self._cookie, ""))  # the one that this browser had
-        answer = Answer(status=303, headers={"Location": "/"})
-        answer.set_cookie(self._cookie, secret, httponly=True, samesite="Strict", secure=self._secured, path="/")
-        return answer
+        return Answer(status=303, headers={"Location": f"/{secret}/"})
 
     async def _leave(self, request: web.Request) -> web.StreamResponse:
-        self.sessions.leave(request.cookies[self._cookie])
-        answer = Answer(status=303, headers={"Location": "/enter"})
-        answer.del_cookie(self._cookie, httponly=True, samesite="Strict", secure=self._secured, path="/")
-        return answer
+        self.sessions.leave(_secret(request))
+        return Answer(status=303, headers={"Location": "/enter"})
 
     # ---- pages
 
@@ -246,7 +243,7 @@ class Console:
         if len(decided.decisions) != decision.seen + 1:
             notice = _meanwhile(decided, decision.seen) or "It was approved before, as below: that stays as it is."
             return self._job_page(decided, notice, 409)
-        return Answer(status=303, headers={"Location": f"/jobs/{decision.job}/{decision.sha256}"})
+        return _led_to(f"/jobs/{decision.job}/{decision.sha256}")
 
     async def _confirm_end(self, request: web.Request) -> web.StreamResponse:
         name = (await form_of(request)).get("name", "")
@@ -261,10 +258,10 @@ class Console:
         name = form.get("name", "")
         _check_shown(form, {"name": name})
         await self._calls.revoke(name)
-        return Answer(status=303, headers={"Location": "/"})
+        return _led_to("/")
 
     async def _view(self, request: web.Request) -> web.StreamResponse:
-        name, number = request.path.strip("/"), page_of(request)
+        name, number = request.path.rpartition("/")[2], page_of(request)
         shown, view = pages.VIEWS[name], await self._calls.view(name, number)
         answer = self._page(
             "tables.html.j2",
@@ -286,15 +283,26 @@ class Console:
         return self._page("problem.html.j2", status, title=heading, text=text)
 
     def _page(self, template: str, status: int = 200, **content: Any) -> Answer:
-        whole = {"session": _asking.get(), "here": "", **self._about, **content}
+        session, own = _asking.get()
+        whole = {"session": session, "own": own, "here": "", **self._about, **content}
         return Answer(status=status, text=render(__package__, template, **whole), content_type="text/html")
 
 
 def _confirmation(fields: dict[str, str]) -> str:
     """The token of a form that confirms these fields in the session of the request."""
-    session = _asking.get()
+    session, _ = _asking.get()
     assert session is not None  # every page that asks again is of one
     return confirmation(session.form, fields)
+
+
+def _secret(request: web.Request) -> str:
+    """The first part of a path, the secret of a session."""
+    return request.path.removeprefix("/").partition("/")[0]
+
+
+def _led_to(path: str) -> Answer:
+    """A redirection to a page of the session."""
+    return Answer(status=303, headers={"Location": f"{_asking.get()[1]}{path}"})
 
 
 def _check_shown(form: dict[str, str], fields: dict[str, str]) -> None:

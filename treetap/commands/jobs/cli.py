@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treetap.commands.jobs.operator_options import DEFAULT_OPERATOR, ModelOptions, OperatorFile, operating
+from treetap.commands.jobs.operator_options import (
+    DEFAULT_DAYS,
+    DEFAULT_OPERATOR,
+    Days,
+    ModelOptions,
+    OperatorFile,
+    operating,
+)
 from treetap.commands.jobs.serve import resumed
 from treetap.commands.options import Json, from_dataclasses, option
 from treetap.errors import BadInput, TreetapError
@@ -26,6 +33,7 @@ JobName = Annotated[str, typer.Argument(help="Name of the job.")]
 def train(
     file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
     operator: OperatorFile = DEFAULT_OPERATOR,
+    days: Days = DEFAULT_DAYS,
     detach: Detach = False,
     check: Annotated[
         bool,
@@ -57,7 +65,7 @@ def train(
     if not as_json:
         for sentence in training(job.job.protocol).noise.statement(job.job.params()):
             typer.echo(sentence)
-    with operating(operator) as client:
+    with operating(operator, days) as client:
         name = client.submit(asked)
         _follow(client, name, detach=detach, as_json=as_json)
 
@@ -118,13 +126,17 @@ class PredictionOptions(ModelOptions):
 
 @from_dataclasses
 def predict(
-    asked: PredictionOptions, operator: OperatorFile = DEFAULT_OPERATOR, detach: Detach = False, as_json: Json = False
+    asked: PredictionOptions,
+    operator: OperatorFile = DEFAULT_OPERATOR,
+    days: Days = DEFAULT_DAYS,
+    detach: Detach = False,
+    as_json: Json = False,
 ) -> None:
     """Predict with a trained model. The label holder, or recipient, writes a file in its own state folder."""
     from treetap.protocols.prediction import predict_request
 
     request = predict_request(**asdict(asked))
-    with operating(operator) as client:
+    with operating(operator, days) as client:
         _follow(client, client.predict(request), detach=detach, as_json=as_json)
 
 
@@ -140,6 +152,7 @@ def align(
     ] = False,
     name: Annotated[str, typer.Option(help="Name of the preview; without it, one is made up.")] = "",
     operator: OperatorFile = DEFAULT_OPERATOR,
+    days: Days = DEFAULT_DAYS,
     detach: Detach = False,
     as_json: Json = False,
 ) -> None:
@@ -159,7 +172,7 @@ def align(
     if count and records:
         raise BadInput("--count and --records: give one; --records answers with the number too")
     answer = "records" if records else "count"
-    with operating(operator) as client:
+    with operating(operator, days) as client:
         request = jobs_pb2.AlignRequest(job=name, answer=answer, table=table, parties=parties)
         _follow(client, client.align(request), detach=detach, as_json=as_json)
 

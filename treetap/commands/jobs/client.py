@@ -27,7 +27,7 @@ from treetap.strict import Name, load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
-from treetap.wire.signatures import signed
+from treetap.wire.signatures import NANOS_A_DAY, STATEMENT_DAYS, signed
 from treetap.wire.status_parts import UNDER_WAY, jobs_of, joined
 from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.tls import Insecure, Transport
@@ -72,8 +72,9 @@ class Operator:
     A text that cannot be a job's name is BadInput before any call.
     """
 
-    def __init__(self, config: OperatorConfig) -> None:
-        self._transport = config.transport()
+    def __init__(self, config: OperatorConfig, days: float = STATEMENT_DAYS) -> None:
+        """`days`: from now, within which each party has to open a job that is signed."""
+        self._transport, self._days = config.transport(), days
         self._transport.check(config.name, Role.OPERATOR)
         self._to = Address(config.coordinator_name, config.coordinator, Role.COORDINATOR)
 
@@ -154,7 +155,9 @@ class Operator:
             asked = to_draft(request)
             drafted = run(self._ask(lambda stub: stub.Draft(asked, timeout=rpc.ASK_DEADLINE), repeat=True, as_is=True))
             digest = job_digest(request.job, checked(request, drafted))
-            request.signed.CopyFrom(signed(self._transport, statement(digest), "job", time.time_ns()))
+            now = time.time_ns()
+            until = now + int(self._days * NANOS_A_DAY)
+            request.signed.CopyFrom(signed(self._transport, statement(digest), "job", now, until))
         return self._once(lambda stub: call(stub, request), request.job)
 
     def _once(self, call: Callable[[rpc.JobsStub], Awaitable[jobs_pb2.JobAccepted]], job: str) -> str:

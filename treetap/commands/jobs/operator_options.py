@@ -22,6 +22,11 @@ OperatorFile = Annotated[
     Path,
     typer.Option("--operator", envvar="TREETAP_OPERATOR", help="The coordinator to call, and the certificate to use."),
 ]
+Days = Annotated[
+    float,
+    typer.Option(min=0.01, max=366, help="Days in which every party has to open the job, by the operator's signature."),
+]
+DEFAULT_DAYS = 7.0
 _PROTOCOLS = "; ".join(f"{name}: {prediction(name).summary}" for name in PREDICTION)
 DEFAULT_OPERATOR = Path("operator.toml")
 
@@ -59,12 +64,12 @@ class ModelOptions:
 
 
 @contextmanager
-def operating(path: Path) -> Iterator[Operator]:
+def operating(path: Path, days: float = DEFAULT_DAYS) -> Iterator[Operator]:
     """Calls to the coordinator; a job that does not exist, or is in another state, or does not fit is `BadInput`."""
     logs.quiet_grpc()
     from treetap.commands.jobs.client import Operator, read
 
     try:
-        yield Operator(read(path))
+        yield Operator(read(path), days)
     except (UnknownJob, Conflict, Incompatible) as error:
         raise BadInput(str(error)) from None

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from treetap.commands.jobs.operator_options import DEFAULT_OPERATOR, ModelOptions, OperatorFile, operating
+from treetap.commands.jobs.operator_options import (
+    DEFAULT_DAYS,
+    DEFAULT_OPERATOR,
+    Days,
+    ModelOptions,
+    OperatorFile,
+    operating,
+)
 from treetap.commands.options import from_dataclasses
 from treetap.errors import BadInput, Incompatible, Interrupted, TreetapError
 
@@ -30,6 +37,7 @@ INTERRUPTED = 130
 def serve(
     asked: ModelOptions,
     operator: OperatorFile = DEFAULT_OPERATOR,
+    days: Days = DEFAULT_DAYS,
     detach: Annotated[bool, typer.Option(help="Exit when it serves; treetap cancel JOB ends it.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Once it serves, print job and addresses as JSON and nothing else.")
@@ -40,7 +48,7 @@ def serve(
     Waits until it serves and prints its addresses; Ctrl-C ends it. Its clients are named in the label holder's own
     configuration, table [serve]: docs/serving.md.
     """
-    with operating(operator) as client:
+    with operating(operator, days) as client:
         from treetap.commands.ending import ENDED, as_ctrl_c
         from treetap.protocols.prediction import predict_request
 

@@ -39,7 +39,7 @@ from treetap.wire.relay.control import (
     say,
     token_of,
 )
-from treetap.wire.relay.splicing import LINGER_S, End, Share
+from treetap.wire.relay.splicing import LINGER_S, MOST_UNPROVEN_S, End, Share
 from treetap.wire.roles import Identity, Role
 from treetap.wire.secured import Secured
 
@@ -70,7 +70,8 @@ class Bounds:
         names: the processes that may register; None: all with a certificate of the authority.
         connections: of callers to one name, at once; one address has half of them at most. Where all are taken, a new
             one has the place of the oldest that has not shown a certificate, of the address with most of these.
-        bytes_s: bytes of one name in a second; None: any number.
+        bytes_s: bytes of one name in a second; None: any number. Callers that have not shown a certificate spend none
+            of them: they share as many as a tenth.
         idle_s: seconds after which a connection without a byte is closed.
         hello_s: seconds for a hello, a registration, and a process's dialling of a data connection.
     """
@@ -87,11 +88,13 @@ class Name:
     """A process that has registered since the relay began: its share, and its callers' connections by address.
 
     Attributes:
+        unproven_share: of callers that have not shown a certificate yet.
         unproven: of these connections those whose callers have not shown a certificate yet, the oldest first.
     """
 
     process: Identity
     share: Share
+    unproven_share: Share
     open: Counter[str] = field(default_factory=Counter)
     unproven: dict[_Arrival, None] = field(default_factory=dict)
     control: asyncio.StreamWriter | None = None
@@ -221,14 +224,19 @@ class Relay:
         data.settle()
         for end in (data, caller):
             end.waits(None)
-        caller.talk = data.talk = _Talk(caller, lambda: known.unproven.pop(caller, None))
-        data.join(caller, known.share, self._bounds.idle_s, bytes(caller.hello.content))
+        caller.talk = data.talk = _Talk(caller, lambda: self._proves(known, caller))
+        data.join(caller, known.unproven_share, self._bounds.idle_s, bytes(caller.hello.content))
         caller.transport.write(early)
         caller.free("routed")
         log.debug("%s: a connection of %s begins", known.process, caller.address)
 
     def _forget(self, token: str) -> None:
         self._unfetched.pop(token, None)
+
+    @staticmethod
+    def _proves(known: Name, end: _Arrival) -> None:
+        known.unproven.pop(end, None)
+        end.spend(known.share)
 
     @staticmethod
     def _leaves(known: Name, end: _Arrival) -> None:
@@ -296,7 +304,9 @@ class Relay:
         end.waits(None)
         end.settle()
         if (known := self.names.get(process.dns)) is None:
-            known = self.names[process.dns] = Name(process, Share(self._bounds.bytes_s))
+            most = self._bounds.bytes_s
+            shares = Share(most), Share(None if most is None else most / 10, MOST_UNPROVEN_S)
+            known = self.names[process.dns] = Name(process, *shares)
             self._known(known)
         if known.control is not None:
             log.warning("%s registers again, from %s: the older registration ends", process, end.address)

@@ -14,17 +14,20 @@ from collections.abc import Callable
 BUFFER = 256 * 1024
 #: Seconds in which an end that is closed must take what waits for it.
 LINGER_S = 10.0
+#: Seconds for which a share is spent ahead at most; where callers are unproven, less than a server waits for a call.
+MOST_DEBT_S, MOST_UNPROVEN_S = 2.0, 0.5
 
 
 class Share:
-    """Bytes that the connections of one name may carry in a second, both directions together; a burst of one second.
+    """Bytes that some connections may carry in a second, both directions together; a burst of one second.
 
     Args:
         bytes_s: None: any number.
+        debt_s: seconds for which it may be spent ahead.
     """
 
-    def __init__(self, bytes_s: int | None = None) -> None:
-        self._bytes_s, self._free_at = bytes_s, 0.0
+    def __init__(self, bytes_s: float | None = None, debt_s: float = MOST_DEBT_S) -> None:
+        self._bytes_s, self._debt_s, self._free_at = bytes_s, debt_s, 0.0
         self.carried = 0  #: bytes so far
 
     def take(self, size: int, now: float) -> float:
@@ -32,7 +35,7 @@ class Share:
         self.carried += size
         if self._bytes_s is None:
             return 0.0
-        self._free_at = max(self._free_at, now - 1.0) + size / self._bytes_s
+        self._free_at = min(max(self._free_at, now - 1.0) + size / self._bytes_s, now + self._debt_s)
         return max(0.0, self._free_at - now)
 
 
@@ -43,7 +46,7 @@ class End(asyncio.Protocol):
         self.other: End | None = None
         self.transport: asyncio.Transport | None = None
         self._share = Share()
-        self._held = set[str]()
+        self._held = set[object]()
         self._ended = False  # nothing more will come
         self._heard_at = 0.0
         self._lost: list[Callable[[], None]] = []
@@ -66,8 +69,8 @@ class End(asyncio.Protocol):
         now = asyncio.get_running_loop().time()
         self._heard_at = now
         if (wait := self._share.take(len(data), now)) > 0.0:
-            self.hold("share")
-            asyncio.get_running_loop().call_later(wait, self.free, "share")
+            self.hold(self._share)
+            asyncio.get_running_loop().call_later(wait, self.free, self._share)
         self.other.transport.write(data)
 
     def eof_received(self) -> bool:
@@ -101,13 +104,13 @@ class End(asyncio.Protocol):
         """Call a function when the connection is lost, before others of it are forgotten."""
         self._lost.append(told)
 
-    def hold(self, reason: str) -> None:
+    def hold(self, reason: object) -> None:
         """Read nothing more, for one reason more."""
         self._held.add(reason)
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
-    def free(self, reason: str) -> None:
+    def free(self, reason: object) -> None:
         """Read on, unless there is another reason not to."""
         self._held.discard(reason)
         if not self._held and self.transport is not None and not self.transport.is_closing():
@@ -146,6 +149,13 @@ class End(asyncio.Protocol):
         share.take(len(early), self._heard_at)
         self.transport.write(early)
         self._look(idle_s)
+
+    def spend(self, share: Share) -> None:
+        """Have both ends spend another share from now on; that the one before is spent delays them no longer."""
+        for end in (self, self.other):
+            if end is not None:
+                before, end._share = end._share, share
+                end.free(before)
 
     def _then(self, within_s: float | None, call: Callable[..., None] = lambda: None, *given: float) -> None:
         """Call something later, and nothing else that was to be called; None: nothing."""

@@ -490,21 +490,26 @@ Global___Accounted: typing_extensions.TypeAlias = Accounted
 
 @typing.final
 class Leave(google.protobuf.message.Message):
-    """Stop working on the job and release its memory; with discard, also delete its files if they are of this submission."""
+    """Stop working on the job and release its memory; with discard, also delete its files if they are of this submission.
+    One that ends, as it is done or cancelled, is never opened again.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     DISCARD_FIELD_NUMBER: builtins.int
     SUBMISSION_FIELD_NUMBER: builtins.int
+    ENDS_FIELD_NUMBER: builtins.int
     discard: builtins.bool
     submission: builtins.str
+    ends: builtins.bool
     def __init__(
         self,
         *,
         discard: builtins.bool = ...,
         submission: builtins.str = ...,
+        ends: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["discard", b"discard", "submission", b"submission"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["discard", b"discard", "ends", b"ends", "submission", b"submission"]) -> None: ...
 
 Global___Leave: typing_extensions.TypeAlias = Leave
 

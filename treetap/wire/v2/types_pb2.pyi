@@ -77,20 +77,26 @@ class Signed(google.protobuf.message.Message):
     CERTIFICATE_FIELD_NUMBER: builtins.int
     SIGNATURE_FIELD_NUMBER: builtins.int
     UNIX_NANOS_FIELD_NUMBER: builtins.int
+    UNTIL_NANOS_FIELD_NUMBER: builtins.int
     certificate: builtins.bytes
     """X.509 in DER."""
     signature: builtins.bytes
     """ECDSA as in X.509, or RSA with PKCS #1 v1.5, of SHA-256."""
     unix_nanos: builtins.int
     """Time of signing by the signer's clock: nanoseconds since 1970. It is signed too."""
+    until_nanos: builtins.int
+    """Of an operator's statement: until when a party may first open its job, nanoseconds since 1970; 0: for a week. It is
+    signed too.
+    """
     def __init__(
         self,
         *,
         certificate: builtins.bytes = ...,
         signature: builtins.bytes = ...,
         unix_nanos: builtins.int = ...,
+        until_nanos: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["certificate", b"certificate", "signature", b"signature", "unix_nanos", b"unix_nanos"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate", b"certificate", "signature", b"signature", "unix_nanos", b"unix_nanos", "until_nanos", b"until_nanos"]) -> None: ...
 
 Global___Signed: typing_extensions.TypeAlias = Signed
 

@@ -99,7 +99,8 @@ class Cluster:
         except BadInput as lack:
             host.driver.started[0].incarnation.kill()  # the next attempt begins with another one
             if host.nodes:
-                raise Interrupted(str(lack)) from lack
+                log.error("%s", lack)  # its words may be a worker's, and none that leave the party are
+                raise Interrupted("the cluster cannot be used any more; details are in this party's log") from lack
             raise
         self._connected, host.nodes = True, nodes
 
@@ -126,7 +127,11 @@ class Cluster:
         if not self._connected:
             await self.connect()
         messages = {worker: pickled_call(kernel, values) for worker, values in args.items()}
-        value, losses, used, traffic = await self._driver.call(0, driver.run, messages, keep, anew, total)
+        try:
+            value, losses, used, traffic = await self._driver.call(0, driver.run, messages, keep, anew, total)
+        except Interrupted as failure:
+            log.error("%s", "; ".join((str(failure), *getattr(failure, "__notes__", ()))))
+            raise
         for loss in losses:
             log.warning("%s; its shard is summed anew in another process", loss)
         self._host.used = used

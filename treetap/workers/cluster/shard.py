@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any
 
 import ray
@@ -80,8 +81,8 @@ class Shard:
         fault = addresses.exposed(software["node"], unencrypted=unencrypted) or fault_of(software, own_report())
         if fault:
             raise BadInput(fault)
-        self.node, self._node_id = software["node"], software["node_id"]
-        self._name = f"worker {self._number} of the cluster (process {software['pid']} on node {self.node})"
+        self.node, self._node_id = str(ip_address(software["node"])), software["node_id"]
+        self._name = f"worker {self._number} of the cluster (process {int(software['pid'])} on node {self.node})"
 
     def ask(self, message: bytes) -> None:
         """Have the actor run a call."""
@@ -129,8 +130,10 @@ class Shard:
         self._make()
         try:
             self.await_report()
-        except BadInput as lack:
-            raise Interrupted(str(lack)) from lack
+        except BadInput as lack:  # a note, since the words are the actor's
+            failure = Interrupted(f"worker {self._number} of the cluster was lost, and no other can take its place")
+            failure.add_note(str(lack))
+            raise failure from lack
         for calls in self.kept.values():
             for message in calls:
                 self._send(message)
