@@ -236,4 +236,4 @@ def test_a_cure_was_measured_where_a_frontier_has_one() -> None:
     assert "labels by label DP, ε 1" in _to_do(0.6, 0.5, advice=advice)["labels"]
     assert _to_do(0.6, 0.9, advice=advice)["columns"] in html(
         made(trees=1).model_copy(update={"verdicts": _verdicts(0.6, 0.9), "advice": advice})
-    ).replace('<a href="#lowers">What lowers this</a>', more)
+    ).replace('<a href="#lowers">What lowers this</a>', more).replace("&#160;", " ")

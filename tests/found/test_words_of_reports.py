@@ -23,7 +23,7 @@ from treetap.commands.experiment.headline import Gain, conclusion, headline
 from treetap.commands.experiment.printed import print_report
 from treetap.commands.experiment.results import Defended
 from treetap.commands.frontier.recommended import recommend, told_apart
-from treetap.privacy.frontiers import Measured, MeasuredPoint
+from treetap.privacy.frontiers import Measured, MeasuredAlone, MeasuredPoint
 from treetap.tables.labels import Labels
 
 LOSS = {"measure": "auc", "together": 0.952, "alone": {"clinic": 0.957}, "low": -0.0102, "high": -0.0003}
@@ -195,8 +195,8 @@ def test_one_seed_recommends_a_family() -> None:
     assert "Grafting-LDP, ε 1, stages 2 (0.845)" in found.says
     assert "ID-LMID" not in found.says
     assert f"One seed: points closer than {apart:.2f} in AUC are not told apart; seed = [0, 1, 2]" in found.says
-    near = [it.model_copy(update={"gain": Measured(mean=0.01)}) for it in points]
-    assert "not told from bank alone" in recommend(near, frontier().alone, 0.2, "bank", apart).says
+    near = recommend(points, MeasuredAlone(auc=Measured(mean=0.84), accuracy=Measured(mean=None)), 0.2, "bank", apart)
+    assert "; bank alone. One seed" in near.says
 
 
 @pytest.mark.parametrize(

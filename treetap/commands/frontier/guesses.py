@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from attacks.advice.results import Measure
 from attacks.known_labels.compared import compared_names
@@ -54,6 +55,7 @@ def named_centrally(trees: Sequence[TreeView], features: Floats, labels: Labels,
     """
     known = KnownLabels.of(len(labels.values), labels, None)
     evidence = SignatureEvidence(trees, known, features, KnownSettings.read(settings))
-    for name in () if evidence.obstacle else WAYS:
-        named_by_rows(evidence, name)
+    with threadpool_limits(1):  # tens of small fits: threads would wait for each other
+        for name in () if evidence.obstacle else WAYS:
+            named_by_rows(evidence, name)
     return by_names(next(compared_names(evidence), None))

@@ -70,14 +70,10 @@ def recommend(
     if gain is None or added is None or auc is None or alone.auc.mean is None or before is None:
         return Recommended(point=None, says="Nothing is recommended: the AUC of the held-out rows is undefined.")
     figures = f"AUC {auc:.3f} together, {alone.auc.mean:.3f} {label_holder} alone"
-    one_seed = len(without.seeds) == 1
-    more = f"points closer than {apart:.{2 if apart >= 0.01 else 3}f} in AUC are not told apart"
-    more = f"one seed: {more}; seed = [0, 1, 2] in [data] tells more" if one_seed else more
-    if gain <= 0 or gain < apart:
-        told = f"no better than {label_holder} alone ({figures}): train alone."
-        if gain > 0:
-            told = f"not told from {label_holder} alone ({figures}): {more}. Train alone, or measure more."
-        return Recommended(point=None, says=f"Together the parties are {told}")
+    if gain <= 0:
+        return Recommended(
+            point=None, says=f"Together the parties are no better than {label_holder} alone ({figures}): train alone."
+        )
     if added <= LITTLE * (1 - before):
         return Recommended(
             point=None,
@@ -107,6 +103,8 @@ def recommend(
     best = max(same, key=lambda it: (strictness(points[it.place].defence, points[it.place].settings), it.auc))
     point, rivals = points[best.place], [points[it.place] for it in level if it is not best]
     name = named(point.defence, point.settings)
+    one_seed = len(without.seeds) == 1
+    more = f"points closer than {apart:.{2 if apart >= 0.01 else 3}f} in AUC are not told apart"
     if one_seed and point.defence in WRITTEN:
         name = f"{DEFENCES[WRITTEN[point.defence][0]][0]}, here as {name}"
     says = (
@@ -114,21 +112,18 @@ def recommend(
         f"tells of labels, and keeps {100 * best.kept:.0f} % of the gain. AUC {best.auc:.3f}; without a defence "
         f"{auc:.3f}, {label_holder} alone {alone.auc.mean:.3f}."
     )
+    near = [f"{named(it.defence, it.settings)} ({it.auc.mean:.3f})" for it in rivals]
+    near += [f"{label_holder} alone"] if best.auc - alone.auc.mean < apart else []
+    says += f" Not told from it: {'; '.join(near)}." if near else ""
+    if apart and (near or one_seed):
+        says += f" One seed: {more}; seed = [0, 1, 2] in [data] tells more." if one_seed else f" P{more[1:]}."
     return Recommended(
         point=best.place,
-        says=says
-        + _not_told_apart(rivals, more if apart and (rivals or one_seed) else "")
-        + _of_columns(without, point),
+        says=says + _of_columns(without, point),
         kept=best.kept,
         taken=best.taken,
         lines=_lines(point, label_holder),
     )
-
-
-def _not_told_apart(rivals: Sequence[MeasuredPoint], more: str) -> str:
-    """The sentence on settings that take as much for a price that does not differ by more than chance."""
-    names = "; ".join(f"{named(it.defence, it.settings)} ({it.auc.mean:.3f})" for it in rivals)
-    return (f" Not told from it: {names}." if rivals else "") + (f" {more[0].upper()}{more[1:]}." if more else "")
 
 
 def _of_columns(without: MeasuredPoint, point: MeasuredPoint) -> str:
