@@ -57,7 +57,7 @@ def test_lines_and_dots_leave_out_what_is_no_figure(series: list[list[float | No
 MEASURED = st.builds(Measured, mean=st.one_of(st.none(), FIGURES), sd=st.one_of(st.none(), FIGURES))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(MEASURED, MEASURED), max_size=4), MEASURED, st.floats(0, 1), st.floats(0, 1))
 def test_every_frontier_has_its_page(
     points: list[tuple[Measured, Measured]], alone: Measured, before: float, apart: float

@@ -119,5 +119,5 @@ def _taken(document: FrontierDocument, point: MeasuredPoint) -> str:
     added = None if without is None else without.added.mean
     if point is without or not added or point.added.mean is None:
         return "–"
-    taken = round(100 * (1 - point.added.mean / added))
-    return f"{taken} %" if taken > 0 else "nothing"
+    taken = 100 * (1 - point.added.mean / added)
+    return f"{taken:.0f} %" if taken >= 0.5 else "nothing"

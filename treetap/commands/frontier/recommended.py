@@ -97,9 +97,10 @@ def recommend(
     errors = [it.added.sd for it in points if it.added.sd is not None]
     equal = max(EQUAL, statistics.fmean(errors) / added if errors else 0.0)
     most = max(it.taken for it in enough)
-    lead = max((it for it in enough if it.taken >= most - equal), key=lambda it: it.auc)
-    level = [it for it in choices if it.taken >= most - equal and lead.auc - it.auc <= apart]
-    same = [it for it in level if points[it.place].defence == points[lead.place].defence and it in enough]
+    top = max(it.auc for it in enough if it.taken >= most - equal)
+    level = [it for it in choices if it.taken >= most - equal and top - it.auc <= apart]
+    lead = max((it for it in level if it in enough), key=lambda it: (it.taken, it.auc))
+    same = [it for it in level if it in enough and points[it.place].defence == points[lead.place].defence]
     best = max(same, key=lambda it: (strictness(points[it.place].defence, points[it.place].settings), it.auc))
     point, rivals = points[best.place], [points[it.place] for it in level if it is not best]
     name = named(point.defence, point.settings)
