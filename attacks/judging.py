@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from attacks.case import Case
-from attacks.verdict import OTHERS, Compared, Verdict, judged
+from attacks.verdict import OTHERS, Compared, Verdict, judged, unbalanced
 from treetap.protocols.registry import training
 
 
@@ -29,10 +31,15 @@ def verdicts(cases: Sequence[Case], parties: Mapping[str, Mapping[str, Any]]) ->
 
 
 def _of_labels(case: Case) -> Verdict:
-    """The verdict on what a party learned of labels; of PIVODL of those that others have."""
+    """The verdict on what a party learned of labels; of PIVODL of those that others have.
+
+    Where a class is rare the measure is AUC wherever an attack has it, so that no two runs differ in it.
+    """
     of = case.view.label_holder if case.view.pivodl is None else OTHERS
     details = "attacks" if case.view.network is None else "network"
-    return judged(case.party.name, "labels", of, case.compared, reason=_unscored(case), details=details)
+    rare = case.labels is not None and unbalanced(np.bincount(case.labels.values.astype(np.int64)).tolist())
+    ranked = [it for it in case.compared if rare and it.measure == "AUC"]
+    return judged(case.party.name, "labels", of, ranked or case.compared, reason=_unscored(case), details=details)
 
 
 def _unscored(case: Case) -> str:

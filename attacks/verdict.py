@@ -65,8 +65,8 @@ class Compared(Findings):
     `measure`: `accuracy`, the share of labels or cells that are right; `AUC`; `explained`, of columns of classes and
     numbers: the mean over columns of accuracy and R². `reached`: the best attack's figure, which may be below `before`.
     `error`: the standard error of `reached - before`. `tries`: the guesses of which the best one is here. `known`:
-    labels that the attacker is assumed to know; null: none. `details`: the section of the report. `floor`: a sentence
-    where a larger attack reads more; may be empty.
+    labels that the attacker is assumed to know; null: none. `drawn`: the part of the error by their draws. `details`:
+    the section of the report. `floor`: a sentence where a larger attack reads more; may be empty.
     """
 
     measure: Measure
@@ -77,6 +77,7 @@ class Compared(Findings):
     error: float = Field(ge=0)
     tries: int = Field(ge=1)
     known: Count | None = None
+    drawn: float | None = None
     first: FirstNamed | None = None
     details: str
     floor: str = ""
@@ -120,7 +121,7 @@ class Verdict(Findings):
     floor. The others as in `Compared`.
     """
 
-    OMITTED: ClassVar = ("first", "known")
+    OMITTED: ClassVar = ("first", "known", "drawn")
 
     party: str
     learned: Learned
@@ -136,6 +137,7 @@ class Verdict(Findings):
     high: float | None = None
     share: float | None = None
     known: Count | None = None
+    drawn: float | None = None
     first: FirstNamed | None = None
     details: str
     reason: str = ""
@@ -182,6 +184,7 @@ def judged(
         high=high,
         share=worst.share,
         known=worst.known,
+        drawn=worst.drawn,
         first=worst.first,
         details=worst.details,
         floor=worst.floor,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     StringConstraints,
     ValidationError,
@@ -25,6 +27,11 @@ from treetap.errors import ConfigError
 from treetap.names import check_address, check_name, check_process_name, did_you_mean
 from treetap.removed import Removed, removed
 
+#: A measured figure, None where it is undefined or infinite.
+Figure = Annotated[
+    float | None,
+    BeforeValidator(lambda value: None if isinstance(value, float) and not math.isfinite(value) else value),
+]
 Name = Annotated[str, AfterValidator(check_name)]
 ProcessName = Annotated[Name, AfterValidator(check_process_name)]
 Address = Annotated[str, AfterValidator(check_address)]

@@ -109,6 +109,8 @@ def told(compared: Sequence[Compared]) -> tuple[dict[Measure, Guessed], Word | N
 #: The least share of what the training tells, of labels or of columns, that is taken away by what helps; the share
 #: from which prices decide.
 LEAST, MOST_OF_IT = 0.25, 0.5
+#: Shares taken away within so much of each other are equal.
+EQUAL = 0.05
 #: The least that a measured training adds to what is guessed if shares of it are to say something.
 LEAK = 0.02
 #: The least share of cells read beyond the floor if shares of it are to say something.
@@ -341,4 +343,5 @@ def _noise(has: Mapping[str, Any], announced: bool) -> Parameter:
     )
     if announced:
         tells += " Announced gains undo the noise: write the next line too."
-    return Parameter(name=", ".join(written), tells=tells, lines=[job_lines(written)])
+    measured = ", measured on credit_default"
+    return Parameter(name=", ".join(written), tells=tells, on=measured, lines=[job_lines(written)])

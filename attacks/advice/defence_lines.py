@@ -31,6 +31,16 @@ CELLS: Final = "min_cell_records"
 JOB: Final = "job"
 
 
+def strictness(defence: str, settings: Mapping[str, Any]) -> float:
+    """A number that is the larger, the stricter a setting is beside others of its defence; 0 of settings of the job."""
+    if defence == CELLS:
+        return float(settings[CELLS])
+    if defence not in WRITTEN:
+        return 0.0
+    key, smaller = STRICTNESS[WRITTEN[defence][0]]
+    return -float(settings[key]) if smaller else float(settings[key])
+
+
 def check_written(defences: Mapping[str, Any]) -> None:
     """Check a label holder's table [defences]; ValueError naming what no defence has."""
     switches = {switch for _, switches in WRITTEN.values() for switch in switches}

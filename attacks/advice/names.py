@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 #: Defence of a frontier → its name, and what it does.
@@ -85,6 +85,14 @@ def named(defence: str, settings: Mapping[str, Any]) -> str:
     if defence == "job":
         return setting(settings)
     return ", ".join(part for part in (DEFENCES[defence][0], setting(settings)) if part)
+
+
+def ranged(defence: str, several: Sequence[Mapping[str, Any]]) -> str:
+    """A defence with one of these settings or, where they differ, from one end of its parameter to the other."""
+    ends = sorted({swept(it) for it in several}, key=lambda it: float(it.split()[-1]) if it else 0.0)
+    if len(ends) < 2 or defence == "job":
+        return named(defence, several[0])
+    return f"{DEFENCES[defence][0]}, {ends[0]} to {ends[-1].split()[-1]}"
 
 
 def _value(value: Any) -> str:

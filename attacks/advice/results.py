@@ -114,10 +114,11 @@ class Suggestion(Findings):
 
 
 class Parameter(Findings):
-    """A parameter of a protocol that has none of the defences: what it lowers, and what was measured."""
+    """A parameter of a protocol that has none of the defences: what it lowers, what was measured, and `on` what."""
 
     name: str
     tells: str
+    on: str = ""
     lines: list[Lines]
 
 

@@ -75,16 +75,17 @@ def _by_auc(
     differences = [
         value - (0.5 if before is None else before.aucs[number]) for number, value in enumerate(trained[how].aucs)
     ]
-    over_records = sqrt(float((np.mean(influences, axis=0) ** 2).sum()))
+    over_records, drawn = sqrt(float((np.mean(influences, axis=0) ** 2).sum())), drawn_error(differences)
     return Compared(
         measure="AUC",
         before=0.5 if before is None else before.auc,
         before_how="guessing" if before is None else "own columns",
         reached=trained[how].auc,
         reached_how=how,
-        error=hypot(over_records, drawn_error(differences)),
+        error=hypot(over_records, drawn),
         tries=len(trained),
         known=known,
+        drawn=drawn,
         first=first,
         details=details,
     )
@@ -103,14 +104,16 @@ def _by_accuracy(
         before, how, value = list(own.right), "own columns", own.accuracy
     by_record = np.array([after - earlier for after, earlier in zip(best.right, before, strict=True)])
     named = by_record[:, ~np.isnan(by_record).all(axis=0)]
+    drawn = drawn_error(np.nanmean(by_record, axis=1).tolist())
     return Compared(
         measure="accuracy",
         before=value,
         before_how=how,
         reached=best.accuracy,
         reached_how=way,
-        error=hypot(paired_error(np.nanmean(named, axis=0)), drawn_error(np.nanmean(by_record, axis=1).tolist())),
+        error=hypot(paired_error(np.nanmean(named, axis=0)), drawn),
         tries=len(trained),
         known=known,
+        drawn=drawn,
         details=details,
     )

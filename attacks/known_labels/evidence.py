@@ -77,7 +77,7 @@ class SignatureEvidence:
         total = len(self.known.truth)
         memberships = sum(map(len, self.nodes)) / max(1, total)
         most = min(self.settings.most_records, int(_MOST_MEMBERSHIPS / max(1.0, memberships)))
-        others = some_of(self.known.scored, most, attack_draws(self.settings.seed), "named")
+        others = some_of(self.known.by_id(self.known.scored), most, attack_draws(self.settings.seed), "named")
         return np.unique(np.concatenate([others, *self.draws])).astype(np.int64)
 
     @cached_property
@@ -122,6 +122,16 @@ class SignatureEvidence:
         """Own columns (n, d) of the records that take part; None where there are none."""
         every = standardised(self.columns)
         return None if every is None else every[self.places]
+
+    @cached_property
+    def rows(self) -> dict[str, Any]:
+        """Kind → rows (n, ·) by which records are named; without own columns the nodes alone."""
+        from scipy import sparse
+
+        rows = {"nodes": self.memberships}
+        if (own := self.standardised) is not None:
+            rows |= {"columns": own, "both": sparse.hstack([rows["nodes"], sparse.csr_matrix(own)], format="csr")}
+        return rows
 
     @cached_property
     def reassigned(self) -> Ints:

@@ -5,6 +5,7 @@ The auditor's labels score what the attacks find; of these a party is assumed to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,14 +34,22 @@ class KnownLabels:
         truth: (N,) numbers of classes by which results are scored; `UNKNOWN` where there is none.
         pool: places of the records whose labels the party may know.
         classes: names of the classes; none without labels.
+        ids: of the N records; None: they are in the order of their ids.
     """
 
     truth: Ints = field(repr=False)
     pool: Ints = field(repr=False)
     classes: list[str]
+    ids: Sequence[str] | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, records: int, labels: Labels | None, known: tuple[Ints, Labels] | None) -> KnownLabels:
+    def of(
+        cls,
+        records: int,
+        labels: Labels | None,
+        known: tuple[Ints, Labels] | None,
+        ids: Sequence[str] | None = None,
+    ) -> KnownLabels:
         """By the auditor's labels of all records, or those of some records, which the party knows, or both.
 
         `known`: places and labels. A class of theirs that the auditor's labels do not have is a further one.
@@ -50,11 +59,11 @@ class KnownLabels:
         if labels is not None:
             truth[:] = labels.values
         if known is None:
-            return cls(truth, np.flatnonzero(truth != UNKNOWN), classes)
+            return cls(truth, np.flatnonzero(truth != UNKNOWN), classes, ids)
         places, own = known
         classes += [name for name in own.classes if name not in classes]
         truth[places] = numbered(own, classes)
-        return cls(truth, np.sort(places), classes)
+        return cls(truth, np.sort(places), classes, ids)
 
     @property
     def scored(self) -> Ints:
@@ -66,6 +75,10 @@ class KnownLabels:
         """True if every record has a label at hand."""
         return bool(len(self.truth)) and len(self.scored) == len(self.truth)
 
+    def by_id(self, places: Ints) -> Ints:
+        """Places in the order of their ids: what is drawn of them does not depend on how records were aligned."""
+        return places if (ids := self.ids) is None else np.array(sorted(places, key=lambda it: ids[it]), dtype=np.int64)
+
     def evaluated(self, settings: DrawingSettings) -> Ints:
         """Places of the records on which classifiers are measured where there is no other table.
 
@@ -74,15 +87,15 @@ class KnownLabels:
         """
         draws, others = attack_draws(settings.seed), np.setdiff1d(self.scored, self.pool)
         if len(others):
-            return some_of(others, settings.most_records, draws, "evaluation")
+            return some_of(self.by_id(others), settings.most_records, draws, "evaluation")
         most = min(settings.most_records, int(SET_ASIDE * len(self.scored)))
-        return some_of(self.scored, most, draws, "evaluation")
+        return some_of(self.by_id(self.scored), most, draws, "evaluation")
 
     def draws(self, settings: DrawingSettings, without: Ints) -> list[Ints]:
         """Places of known labels, for each draw; `without`: places that are not among them."""
-        pool = np.setdiff1d(self.pool, without)
+        pool = self.by_id(np.setdiff1d(self.pool, without))
         if len(pool) <= settings.known:
-            return [pool] if len(pool) else []
+            return [np.sort(pool)] if len(pool) else []
         draws = attack_draws(settings.seed)
         return [some_of(pool, settings.known, draws, "known", number) for number in range(settings.draws)]
 
@@ -107,4 +120,4 @@ def labels_at_hand(view: View, table: Table | None, labels: Labels | None, known
         if table is None:
             raise BadInput(f"{view.party}: known labels are found by the ids of the party's table: give it")
         places = load_known_labels(known.path, known.column, table, known.id)
-    return KnownLabels.of(view.records, labels, places)
+    return KnownLabels.of(view.records, labels, places, None if table is None else list(table.ids))

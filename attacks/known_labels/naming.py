@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from attacks.known_labels.evidence import SignatureEvidence
 from attacks.known_labels.names import Named, named_by
-from attacks.known_labels.schema import Averaged, KnownLabelResult, Naming
+from attacks.known_labels.schema import Averaged, KnownLabelResult, KnownSettings, Naming
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -25,49 +24,51 @@ Floats = npt.NDArray[np.float64]
 _INVERSE_PENALTY = 10.0
 #: Draws of the control, which a verdict does not need.
 _CONTROLS = 5
-#: Names chances (n, classes) of the named records, by known records and their classes.
-_Way = Callable[[Any, Any, Ints], tuple[Ints, Floats]]
+#: Names chances (n, classes) of the named records, by settings, known records and their classes.
+Way = Callable[[KnownSettings, Any, Any, Ints], tuple[Ints, Floats]]
 
 
 def known_neighbours(evidence: SignatureEvidence) -> KnownLabelResult | None:
     """The label of each record by a vote of the nearest known ones, by inverse distance (Cover, Hart 1967)."""
-    return _result(evidence, "known-neighbours", partial(_nearest, evidence.settings.neighbours))
+    return _result(evidence, "known-neighbours")
 
 
 def known_regression(evidence: SignatureEvidence) -> KnownLabelResult | None:
     """The label of each record by a logistic regression on the known ones."""
-    return _result(evidence, "known-regression", regressed)
+    return _result(evidence, "known-regression")
 
 
-def _result(evidence: SignatureEvidence, name: str, way: _Way) -> KnownLabelResult | None:
-    """The attack by each kind of rows; None, with a reason, where it cannot run."""
+def named_by_rows(evidence: SignatureEvidence, name: str) -> dict[str, Naming]:
+    """The figures of an attack by each kind of rows; the evidence gets what it named."""
+    figures = {}
+    for kind, rows in evidence.rows.items():
+        figures[kind], evidence.named[name, kind] = _named(evidence, WAYS[name], rows, evidence.truth)
+    return figures
+
+
+def _result(evidence: SignatureEvidence, name: str) -> KnownLabelResult | None:
+    """The attack by each kind of rows, and its control; None, with a reason, where it cannot run."""
     if evidence.obstacle:
         evidence.reasons[name] = evidence.obstacle
         return None
-    from scipy import sparse
-
-    start = time.perf_counter()
-    nodes, columns = evidence.memberships, evidence.standardised
-    both = None if columns is None else sparse.hstack([nodes, sparse.csr_matrix(columns)], format="csr")
-
-    def of_truth(kind: str, rows: Any) -> Naming:
-        figures, evidence.named[name, kind] = _named(evidence, way, rows, evidence.truth)
-        return figures
-
-    return KnownLabelResult(
-        nodes=of_truth("nodes", nodes),
-        columns=None if columns is None else of_truth("columns", columns),
-        both=None if both is None else of_truth("both", both),
-        reassigned=_named(evidence, way, nodes, evidence.reassigned, _CONTROLS)[0],
-        reassigned_columns=None
-        if columns is None
-        else _named(evidence, way, columns, evidence.reassigned, _CONTROLS)[0],
-        seconds=time.perf_counter() - start,
+    start, figures = time.perf_counter(), dict.fromkeys(("columns", "both")) | named_by_rows(evidence, name)
+    control = {
+        kind: _named(evidence, WAYS[name], evidence.rows[kind], evidence.reassigned, _CONTROLS)[0]
+        for kind in ("nodes", "columns")
+        if kind in evidence.rows
+    }
+    return KnownLabelResult.model_validate(
+        {
+            **figures,
+            "reassigned": control["nodes"],
+            "reassigned_columns": control.get("columns"),
+            "seconds": time.perf_counter() - start,
+        }
     )
 
 
 def _named(
-    evidence: SignatureEvidence, way: _Way, rows: Any, truth: Ints, draws: int | None = None
+    evidence: SignatureEvidence, way: Way, rows: Any, truth: Ints, draws: int | None = None
 ) -> tuple[Naming, Named]:
     """The figures of an attack by these rows (n, ·), over all or the first draws, and record by record.
 
@@ -78,7 +79,7 @@ def _named(
     drawn = []
     with config_context(assume_finite=True, skip_parameter_validation=True):  # tens of small fits
         for known, named in evidence.drawn[:draws]:
-            classes, chances = way(rows[known], rows[named], truth[known])
+            classes, chances = way(evidence.settings, rows[known], rows[named], truth[known])
             every = np.zeros((len(named), len(evidence.known.classes)))
             every[:, classes] = chances
             drawn.append((named, every))
@@ -88,11 +89,11 @@ def _named(
     return Naming(auc=auc, precision=precision, accuracy=accuracy), result
 
 
-def _nearest(neighbours: int, known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
+def _nearest(settings: KnownSettings, known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
     """The vote of the nearest known rows (k, ·) on each named one (n, ·)."""
     from sklearn.neighbors import KNeighborsClassifier
 
-    model = KNeighborsClassifier(min(neighbours, len(labels)), weights="distance", algorithm="brute")
+    model = KNeighborsClassifier(min(settings.neighbours, len(labels)), weights="distance", algorithm="brute")
     model.fit(known, labels)
     return model.classes_, model.predict_proba(named)
 
@@ -105,3 +106,10 @@ def regressed(known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
         return classes, np.ones((named.shape[0], 1))
     model = LogisticRegression(C=_INVERSE_PENALTY, max_iter=1000).fit(known, labels)
     return model.classes_, model.predict_proba(named)
+
+
+#: Attack → how it names records.
+WAYS: dict[str, Way] = {
+    "known-neighbours": _nearest,
+    "known-regression": lambda _, known, named, labels: regressed(known, named, labels),
+}

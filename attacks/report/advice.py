@@ -19,7 +19,7 @@ from attacks.advice.results import (
     Suggestion,
 )
 from attacks.document import Document
-from attacks.report.glossary import ADVICE_TERMS, count, score, share
+from attacks.report.glossary import ADVICE_TERMS, count, score, share, title
 
 #: How labels are guessed.
 _MEASURES: Mapping[Measure, str] = {
@@ -107,7 +107,7 @@ def _of_network(advice: Advice, network: NetworkAdvice) -> Advised:
         basis=basis(advice, "splitnn"),
         heads=NETWORK_HEADS,
         terms=NETWORK_TERMS,
-        where=f"measured elsewhere, on {_title(network.table)}",
+        where=f"measured elsewhere, on {title(network.table)}",
         measures=[
             (*DEFENCES[name], [_network_row(it, text, network) for kind, text, it in rows if it.helps and kind == name])
             for name in helping
@@ -161,7 +161,7 @@ def _sources(advice: Advice) -> Iterator[str]:
     if (network := advice.network) is not None:
         here = "" if advice.guessed is None else f"; here {_guessed(advice.guessed)}"
         yield (
-            f"Measured elsewhere, on {_title(network.table)} ({count(network.records)} records, "
+            f"Measured elsewhere, on {title(network.table)} ({count(network.records)} records, "
             f"{count(network.classes)} classes): {share(network.log, 1)} of the labels follow from the log and "
             f"{count(network.known)} known ones{here}. Of the tables at hand with as many classes its log tells most "
             "nearly as much. Effects may differ here, and scales of gradients belong to a batch: measure yours by an "
@@ -202,7 +202,7 @@ def _sources(advice: Advice) -> Iterator[str]:
             yield "None of what was measured there both helps and is stricter than what this job has."
     if advice.unlike is not None:
         yield (
-            f"The frontier that the audit was given, of {_title(advice.unlike)}, is of another table, as far as their "
+            f"The frontier that the audit was given, of {title(advice.unlike)}, is of another table, as far as their "
             "digests tell, and not the nearest: it is left out."
         )
 
@@ -267,14 +267,7 @@ def _cells(source: Source, it: Suggestion) -> str:
 
 
 def _where(source: Source) -> str:
-    return (
-        "measured on this table" if source.whose == "this table" else f"measured elsewhere, on {_title(source.table)}"
-    )
-
-
-def _title(table: str) -> str:
-    """A table by its file's name without the ending."""
-    return table.removesuffix(".parquet").removesuffix(".csv")
+    return "measured on this table" if source.whose == "this table" else f"measured elsewhere, on {title(source.table)}"
 
 
 def _guessed(it: Guessed) -> str:
@@ -288,4 +281,4 @@ def _with_sd(mean: float, sd: float | None) -> str:
 def _described(it: Source) -> str:
     seeds = "1 seed" if it.seeds == 1 else f"{count(it.seeds)} seeds"
     size = f"{count(it.records)} records, {count(it.classes)} classes"
-    return f"{_title(it.table)} ({size}; {count(it.trees)} trees to depth {it.max_depth}, {seeds})"
+    return f"{title(it.table)} ({size}; {count(it.trees)} trees to depth {it.max_depth}, {seeds})"

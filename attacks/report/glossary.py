@@ -117,6 +117,11 @@ def share(part: float, whole: float) -> str:
     return "< 0.1 %" if 0 < part / whole < 0.0005 else f"{100 * part / whole:.1f} %"
 
 
+def title(table: str) -> str:
+    """A table by its file's name without the ending."""
+    return table.removesuffix(".parquet").removesuffix(".csv")
+
+
 def seconds(value: float) -> str:
     """A duration."""
     return f"{value:.2f} s" if value < 100 else f"{value:,.0f} s"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from math import hypot, sqrt
+from typing import Literal, NamedTuple
 
-from attacks.advice.advise import LEAST
-from attacks.advice.names import DEFENCES, named, of_network
+from attacks.advice.advise import EQUAL, LEAST
+from attacks.advice.names import DEFENCES, of_network, ranged
+from attacks.advice.results import Suggestion
 from attacks.document import Document
-from attacks.report.glossary import count, score, share
-from attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Learned, Verdict, Word
+from attacks.report.glossary import count, score, share, title
+from attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, FirstNamed, Learned, Verdict, Word
 
 TITLE = "What each side learned"
 #: Letters of a bar in a terminal, and its three parts: guessed before, gained, left.
@@ -22,7 +24,7 @@ TERMS = {
     "Little, notable, severe": f"the gain is at most {100 * LITTLE:g} %, at most {100 * NOTABLE:g} %, or more of what "
     "was left to guess before: from 90 to 92 % is a fifth of the 10 % that were left.",
     "AUC": "of a table with a rare class, and an attacker who knows the labels of few records: the chance that of two "
-    "records of different classes the right one comes first; 0.5 is guessing.",
+    "records of different classes the right one comes first; 0.5 is guessing, where its bar begins.",
     "Interval": "where the gain lies with 95 % certainty, by the records and the draws of known labels; wider the more "
     "guesses were tried, since the best of many is good by luck too.",
 }
@@ -30,6 +32,9 @@ TERMS = {
 
 #: The end of a cure: where it stands with its figures and lines, or where others do.
 _MORE, _SEE, _COLUMNS = ": “What lowers this” in the report", ", see docs/defend.md", ": docs/defend.md, on columns"
+_TRY = "; try it: treetap frontier FILE"
+#: Rounding that no border depends on.
+_TINY = 1e-9
 #: How another setting is measured in both directions; docs/measure.md has the file's keys.
 _MEASURED = (
     "; treetap frontier measures min_cell_records = [10, 20] and fewer trees by job = [{n_estimators = …}] of "
@@ -42,7 +47,7 @@ class Line(NamedTuple):
 
     `gain`: with its interval; where nothing was measured the reason. `details`: the page's section. `beside`: what else
     there is to say; may be empty. `before`, `gained`: lengths of the bar's first two parts, of 100; None where nothing
-    was measured. `low`, `high`: the ends of the interval on it.
+    was measured. `low`, `high`: the ends of the interval on it. A bar of AUC begins at 0.5, chance.
     """
 
     party: str
@@ -55,6 +60,11 @@ class Line(NamedTuple):
     gained: float | None = None
     low: float = 0.0
     high: float = 0.0
+
+    @property
+    def on_bar(self) -> tuple[float, float]:
+        """What was guessed before and gained, of a bar of 100."""
+        return self.before or 0.0, self.gained or 0.0
 
     @property
     def style(self) -> str:
@@ -87,10 +97,10 @@ def told(verdicts: Iterable[Verdict]) -> list[str]:
     """A sentence and a bar for each party and direction."""
     said = []
     for it in lines(verdicts):
-        if it.before is None or it.gained is None:
+        if it.before is None:
             said.append(f"{it.party} {it.text}: {it.word}, {it.gain}")
             continue
-        said += [f"{it.party} {it.text}", f"  {bar(it.before, it.gained)} {it.word}: {it.gain}"]
+        said += [f"{it.party} {it.text}", f"  {bar(*it.on_bar)} {it.word}: {it.gain}"]
         said += [f"  {it.beside}"] if it.beside else []
     return said
 
@@ -111,15 +121,43 @@ def _of_labels(document: Document, *, both: bool) -> str:
     advice = document.advice
     if document.of_network:
         points = [] if advice is None or advice.network is None else advice.network.suggestions
-        first = next((of_network(it.defences) for it in points if it.helps), None)
-        return _SEE if first is None else f" by {DEFENCES[first[0]][0]}, {first[1]}{_MORE}"
+        best = next((it for it in points if it.helps), None)
+        if best is None or advice is None or advice.network is None:
+            return _SEE
+        (kind, settings), took = of_network(best.defences), max(best.taken_log or 0.0, best.taken_model or 0.0)
+        where = f", which took away {round(100 * took)} % on {title(advice.network.table)}, a table like yours"
+        return f" by {DEFENCES[kind][0]}, {settings}{where}{_MORE}; try it: treetap experiment FILE"
     every = [] if advice is None else [it for it in advice.suggestions if it.helps and (it.taken or 0.0) >= LEAST]
     if both:
         every.sort(key=lambda it: (it.taken_cells or 0.0) < 0)
-    names = [named(it.defence, it.settings) for it in every]
-    names += [] if advice is None else [it.name for it in advice.parameters]
-    cure = f" by {names[0]}{_MORE}" if names else _SEE
-    return cure if document.protocol == "pivodl" else f"{cure}; treetap frontier measures defences on your table"
+    if every:
+        return f" by {_measured(document, every, 'taken')}"
+    if document.protocol != "pivodl":
+        return f"{_SEE}{_TRY}"
+    first = next(iter(advice.parameters), None) if advice is not None else None
+    return _SEE if first is None else f" by {first.name}{first.on}{_MORE}"
+
+
+def _measured(document: Document, every: Sequence[Suggestion], kind: Literal["taken", "taken_cells"]) -> str:
+    """The first of these suggestions, with those of its defence that take no less by more than chance: what they took
+    away, and of whose table.
+    """
+    assert document.advice is not None
+    source, first, spread = document.advice.source, every[0], 0.0
+    assert source is not None
+    told = source.guessed.after - source.guessed.before
+    same = []
+    for it in (it for it in document.advice.suggestions if it.defence == first.defence):
+        if kind == "taken" and told > 0:
+            spread = hypot(it.effect.guessed_sd or 0.0, first.effect.guessed_sd or 0.0) / told
+        if abs((getattr(it, kind) or 0.0) - (getattr(first, kind) or 0.0)) <= max(EQUAL, spread) + _TINY:
+            same.append(it)
+    ends = sorted({round(100 * (getattr(it, kind) or 0.0)) for it in same})
+    took = f"{ends[0]} %" if len(ends) == 1 else f"{ends[0]} to {ends[-1]} %"
+    name, where = ranged(first.defence, [it.settings for it in same]), title(source.table)
+    if source.whose == "this table":
+        return f"{name}, which took away {took} on this very table{_MORE}"
+    return f"{name}, which took away {took} on {where}, a table like yours{_MORE}{_TRY}"
 
 
 def _of_columns(document: Document) -> str:
@@ -127,8 +165,8 @@ def _of_columns(document: Document) -> str:
     every = [] if document.advice is None else document.advice.suggestions
     reads_less = [it for it in every if it.helps and (it.taken_cells or 0.0) >= LEAST]
     if reads_less:
-        most = max(reads_less, key=lambda it: it.taken_cells or 0.0)
-        return f" by {named(most.defence, most.settings)}{_MORE}"
+        reads_less.sort(key=lambda it: -(it.taken_cells or 0.0))
+        return f" by {_measured(document, reads_less, 'taken_cells')}"
     if document.of_network:
         return f" by leaving columns out, in part by sensitivity of a feature party{_COLUMNS}"
     if document.protocol == "pivodl":
@@ -144,7 +182,7 @@ def _line(it: Verdict) -> Line:
     assert it.low is not None
     assert it.high is not None
     whose = f"{it.of}' {it.learned}" if it.of == OTHERS else f"{it.of}'s {it.learned}"
-    how = f"before ({it.before_how})"
+    how, floor = f"before ({it.before_how})", 0.5 if it.measure == "AUC" else 0.0
     if it.measure == "AUC":
         text = f"could rank {whose} with AUC {score(it.before)} {how}, {score(it.after)} after"
         gain = f"{it.gain:+.3f} ({it.low:+.3f} to {it.high:+.3f})"
@@ -156,16 +194,34 @@ def _line(it: Verdict) -> Line:
         gain += f", {round(100 * it.share)} % of what was left"
     if it.known is not None:
         gain += f"; {count(it.known)} labels known"
-    ends = (min(100.0, max(0.0, 100 * (it.before + end))) for end in (it.low, it.high))
-    beside = it.floor
-    if it.first is not None:
-        of = it.first
-        right, before, chance = (round(of.first * part) for part in (of.after, of.before, of.chance))
-        beside = (
-            f"of the {count(of.first)} records that it would name first {right} are {of.rarest!r} "
-            f"(before {before}, by chance {chance})"
-        )
-    return Line(it.party, text, it.word, gain, it.details, beside, 100 * it.before, 100 * it.gain, *ends)
+    if it.drawn is not None:
+        drawn = f"{it.drawn:.3f}" if it.measure == "AUC" else f"{100 * it.drawn:.1f} points"
+        gain += f", ± {drawn} by the draw of the {count(it.known)}"
+
+    def on_bar(value: float) -> float:
+        return min(100.0, max(0.0, 100 * (value - floor) / (1 - floor)))
+
+    before = on_bar(it.before)
+    gained = 0.0 if it.word == "nothing found" else on_bar(it.after) - before
+    ends = (on_bar(it.before + end) for end in (it.low, it.high))
+    beside = it.floor if it.first is None else _named_first(it.first, it.word)
+    return Line(it.party, text, it.word, gain, it.details, beside, before, gained, *ends)
+
+
+def _named_first(it: FirstNamed, word: Word) -> str:
+    """The records that are named first and, where something was found, which of the two a label holder has to fear."""
+    right, before, chance = (round(it.first * part) for part in (it.after, it.before, it.chance))
+    said = (
+        f"of the {count(it.first)} records that it would name first {right} are {it.rarest!r} "
+        f"(before {before}, by chance {chance})"
+    )
+    # what 95 of 100 draws of as many records stay below
+    better = it.after - it.before > 1.96 * sqrt(it.before * (1 - it.before) / max(1, it.first))
+    if word == "nothing found":
+        return f"{said}: within chance" if right != before and not better else said
+    if better:
+        return f"{said}: the top of its list, which is what to fear, gets better"
+    return f"{said}: the top of its list, which is what to fear, gets no better; the order below it does"
 
 
 def _unmeasured(several: list[Verdict]) -> Line:

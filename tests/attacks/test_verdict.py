@@ -177,7 +177,7 @@ def test_the_words_of_an_unbalanced_table() -> None:
     (line,) = lines([judged("telco", "labels", "bank", [compared], reason="", details="attacks")])
     assert line.text == "could rank bank's labels with AUC 0.661 before (own columns), 0.704 after"
     assert line.gain == "+0.043 (+0.041 to +0.045), 13 % of what was left; 40 labels known"
-    assert line.beside == "of the 100 records that it would name first 38 are 'yes' (before 30, by chance 21)"
+    assert line.beside.startswith("of the 100 records that it would name first 38 are 'yes' (before 30, by chance 21)")
     assert (line.word, line.style) == ("notable", "notable")
 
 
@@ -210,7 +210,7 @@ def test_what_to_do_follows_the_words() -> None:
     """Nothing where little or nothing was found; else a cure for each direction, of columns at least settings."""
     assert to_do(made(trees=1).model_copy(update={"verdicts": []})) == {}
     assert _to_do(0.5, 0.52) == {}
-    labels = "To lower it: labels, see docs/defend.md; treetap frontier measures defences on your table."
+    labels = "To lower it: labels, see docs/defend.md; try it: treetap frontier FILE."
     columns = (
         "To lower it: columns by fewer trees, a smaller max_depth or min_cell_records of a feature party: "
         "docs/defend.md, on columns; treetap frontier measures min_cell_records = [10, 20] and fewer trees by "
@@ -230,10 +230,10 @@ def test_a_cure_was_measured_where_a_frontier_has_one() -> None:
     advice = advise(job, ("this table", frontier(merged, noise, shown, read=0.5)))
     assert advice.suggestions[0].defence == "label_dp"
     both, more = _to_do(0.6, 0.9, advice=advice), "“What lowers this” in the report"
-    assert both["columns"] == f"To lower it: columns by min_cell_records, m 10: {more}."
-    measures = "treetap frontier measures defences on your table"
-    assert both["labels"] == f"To lower it: labels by ID-LMID, ξ 0.5: {more}; {measures}."
+    here = "on this very table"
+    assert both["columns"] == f"To lower it: columns by min_cell_records, m 10, which took away 75 % {here}: {more}."
+    assert both["labels"] == f"To lower it: labels by ID-LMID, ξ 0.5, which took away 75 % {here}: {more}."
     assert "labels by label DP, ε 1" in _to_do(0.6, 0.5, advice=advice)["labels"]
     assert _to_do(0.6, 0.9, advice=advice)["columns"] in html(
         made(trees=1).model_copy(update={"verdicts": _verdicts(0.6, 0.9), "advice": advice})
-    ).replace('<a href="#lowers">What lowers this</a>', more)
+    ).replace('<a href="#lowers">What lowers this</a>', more).replace("&#160;", " ")

@@ -114,7 +114,7 @@ def test_what_federating_gains(noisy: bool, narrow: io.StringIO) -> None:
     result = run(metrics={"train": row, "test": row, "centralised, test": {"auc": 0.95}}, gain=gain)
     demo.conclude(result, None, PivodlParams(epsilon=8.0) if noisy else BoostingParams())
     printed = " ".join(narrow.getvalue().split())
-    assert printed.startswith("Together 0.900 AUC, bank alone 0.800 (gain +0.100 ± 0.050).")
+    assert printed.startswith("Together 0.900 AUC, bank alone 0.800 (gain +0.100, +0.050 to +0.150).")
     assert ("Leaf weights have noise" in printed) == noisy
     assert ("not equal: a defect, please report it" in printed) == (not noisy)
 

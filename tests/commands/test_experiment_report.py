@@ -71,7 +71,7 @@ def test_the_terminal_begins_with_the_two_answers(capsys: pytest.CaptureFixture[
     printed = capsys.readouterr().out
     warned, first, second, *_ = printed.splitlines()
     assert warned.startswith("held-out rows of class 'no', on which the measures below rest: 30; ")
-    assert first == "Together 0.730 AUC, clinic alone 0.660 (gain +0.070 ± 0.020)"
+    assert first == "Together 0.730 AUC, clinic alone 0.660 (gain +0.070, +0.050 to +0.090)"
     assert second == "What each side learned, the worst of 2 runs:"
     assert "lab could guess 60.0 % of clinic's labels before (own columns), 64.0 % after" in printed
     assert (

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attacks.verdict import Compared, judged
 from tests.attacks.frontiers import frontier as by_hand
 from tests.attacks.frontiers import point as at
 from tests.commands.command import refused, treetap
@@ -504,9 +505,11 @@ def test_what_is_guessed() -> None:
     labels = np.array([0] * 7 + [1] * 3)
     assert by_groups({"cl": 0.6, "uni": 0.65}, "cl", labels) == Guess(before=0.7, after=0.7)
     assert by_groups({"cl": 0.75, "uni": 0.9}, "cl", labels) == Guess(before=0.75, after=0.9)
-    figures = {kind: {"auc": {"mean": auc}} for kind, auc in (("nodes", 0.8), ("columns", 0.6), ("both", 0.7))}
-    assert by_names(figures) == Guess(before=0.6, after=0.8)
-    assert by_names(figures | {"columns": None, "both": None}) == Guess(before=0.5, after=0.8)
+    usual: Any = {"before_how": "", "reached_how": "", "error": 0.0, "tries": 1, "details": "known", "drawn": 0.01}
+    found = Compared(measure="AUC", before=0.6, reached=0.8, **usual)
+    assert by_names(found) == Guess(before=0.6, after=0.8, drawn=0.01)
+    assert by_names(judged("lab", "labels", "clinic", [found], reason="", details="")) == by_names(found)
+    assert by_names(found.model_copy(update={"measure": "accuracy"})) == Guess(before=0.5, after=0.5)
     assert by_names(None) == Guess(before=0.5, after=0.5)
     assert (measure_of(labels), measure_of(np.array([0] * 8 + [1] * 2))) == ("accuracy", "AUC")
 

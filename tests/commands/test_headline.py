@@ -80,17 +80,19 @@ def test_few_rows_tell_nothing_for_certain() -> None:
 
 
 def test_the_line_says_what_a_federation_is_worth() -> None:
-    """Means over the runs, half of the mean interval, and where there is no gain that."""
+    """Means over the runs, the mean interval, and where there is no gain that."""
     first = Gain(measure="auc", together=0.73, alone={"bank": 0.66}, low=0.05, high=0.09)
     second = Gain(measure="auc", together=0.726, alone={"bank": 0.662}, low=0.04, high=0.1)
-    assert headline([first, second]) == "Together 0.728 AUC, bank alone 0.661 (gain +0.067 ± 0.025)"
+    assert headline([first, second]) == "Together 0.728 AUC, bank alone 0.661 (gain +0.067, +0.045 to +0.095)"
     assert headline([first.model_copy(update={"low": -0.01})]) == (
-        "Together 0.730 AUC, bank alone 0.660 (gain +0.070 ± 0.050: no more than chance)"
+        "Together 0.730 AUC, bank alone 0.660 (gain +0.070, -0.010 to +0.090: no more than chance)"
     )
     several = Gain(measure="accuracy", together=0.9, alone={"north": 0.8, "south": 0.85}, low=0.02, high=0.08)
-    assert headline([several]) == "Together 90.0 % right, south, the best alone, 85.0 % (gain +5.0 ± 3.0 points)"
+    assert (
+        headline([several]) == "Together 90.0 % right, south, the best alone, 85.0 % (gain +5.0 points, +2.0 to +8.0)"
+    )
     error = Gain(measure="rmse", together=3.21, alone={"bank": 4.0}, low=0.7, high=0.9)
-    assert headline([error]) == "Together 3.21 RMSE, bank alone 4 (gain +0.79 ± 0.1)"
+    assert headline([error]) == "Together 3.21 RMSE, bank alone 4 (gain +0.79, +0.7 to +0.9)"
     none = Gain(measure="auc", together=0.73, alone={})
     assert headline([none]) == "Together 0.730 AUC; the label holder has no columns to predict by alone"
     assert headline([first, None]) is None
@@ -105,7 +107,7 @@ def test_a_gain_and_its_interval_are_of_the_same_comparison() -> None:
     first = Gain(measure="auc", together=0.8, alone={"north": 0.7, "south": 0.6}, low=0.06, high=0.14)
     second = Gain(measure="auc", together=0.8, alone={"north": 0.6, "south": 0.76}, low=0.01, high=0.07)
     assert headline([first, second]) == (
-        "Together 0.800 AUC, the best alone of each run (north or south) 0.730 (gain +0.070 ± 0.035)"
+        "Together 0.800 AUC, the best alone of each run (north or south) 0.730 (gain +0.070, +0.035 to +0.105)"
     )
     means = compared([first, second])
     assert means is not None
@@ -120,7 +122,10 @@ def test_the_document_begins_with_it() -> None:
     """`--json` has the line, and per run its figures; a run without a comparison has neither."""
     gain = {"measure": "auc", "together": 0.73, "alone": {"clinic": 0.66}, "low": 0.05, "high": 0.09}
     document = Results.of([run(gain=gain)]).plain()
-    assert next(iter(document.items())) == ("headline", "Together 0.730 AUC, clinic alone 0.660 (gain +0.070 ± 0.020)")
+    assert next(iter(document.items())) == (
+        "headline",
+        "Together 0.730 AUC, clinic alone 0.660 (gain +0.070, +0.050 to +0.090)",
+    )
     assert document["runs"][0]["gain"] == gain
     assert Results.of([run()]).headline is None
 

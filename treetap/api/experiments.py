@@ -294,6 +294,9 @@ _SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")
 def _show(lines: Sequence[str], report: Path) -> None:
     """Lines and a page in a notebook; else lines, and the page in a browser where one has a screen."""
     text = "\n".join([*lines, f"report: {report}"])
+    if not report.exists():  # a page that could not be drawn
+        print("\n".join(lines))
+        return
     if terminal.err.is_jupyter:
         shown: Any = importlib.import_module("IPython.display")  # of notebooks alone
         page = html.escape(report.read_text(encoding="utf-8"), quote=True)

@@ -147,7 +147,7 @@ def run(asked: Asked) -> None:
             from treetap.commands.audit.local_job import DOCUMENT
             from treetap.commands.experiment.command import shown
 
-            audit = json.loads((folder / "federation" / DOCUMENT).read_text()) if kept else None
+            audit = json.loads((folder / "federation" / DOCUMENT).read_text()) if result.audit else None
             if asked.details:
                 detail(result, audit)
             conclude(result, audit, experiment.job.params())
@@ -272,7 +272,7 @@ def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) ->
 
 def learned_table(verdicts: Sequence[Verdict]) -> Table:
     """Table of guesses before the training and after it: a line a party and direction, its worst verdict."""
-    from attacks.report.verdict import TITLE, bar
+    from attacks.report.verdict import TITLE, bar, lines
     from attacks.verdict import OTHERS
 
     title = f"{TITLE}: share guessed right before → after the training"
@@ -286,7 +286,7 @@ def learned_table(verdicts: Sequence[Verdict]) -> Table:
         whose = "the others'" if it.of == OTHERS or every[1:] else f"{it.of}'s"
         drawn, figures = "", ""
         if it.before is not None and it.after is not None:
-            drawn = bar(100 * it.before, 100 * (it.after - it.before), LENGTH)
+            drawn = bar(*lines([it])[0].on_bar, LENGTH)
             scale, digits, unit = (1, 2, " AUC") if it.measure == "AUC" else (100, 1, " %")
             known = "" if it.known is None else "*"
             figures = f"{scale * it.before:.{digits}f} → {scale * it.after:.{digits}f}{unit}{known}"

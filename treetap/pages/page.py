@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
+from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from treetap import terminal
 from treetap.names import visible_value
 
 #: The space between a figure and its unit, at which no line ends; and what stays as it is.
@@ -35,6 +38,19 @@ def render(package: str, template: str, *scripts: str, **content: object) -> str
         )
     )
     return _FIGURE.sub(lambda at: at[1] or "&#160;", page)
+
+
+def drawn(path: Path, page: Callable[[], str]) -> str | None:
+    """A page of results that are kept elsewhere; None, and a line, of one that fails: no picture ends a command.
+
+    `path`: where it is to be written, by which the line on standard error names it.
+    """
+    try:
+        return page()
+    except Exception as fault:  # noqa: BLE001 - whatever a picture trips over
+        said = f"{path}: could not be drawn; the results are there without it: {type(fault).__name__}: {fault}"
+        terminal.err.print(terminal.text(said), soft_wrap=True)
+        return None
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeGuard
 
 #: Margins of a plot in pixels of its picture, wide enough for the larger letters of small screens.
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 14, 42
@@ -13,6 +13,8 @@ LEFT, RIGHT, TOP, BOTTOM = 54, 12, 14, 42
 LINES, LABELS = (476, 250), 144
 #: Width of dots on a line, and its margins.
 DOTS, DOTS_MARGIN = 240, 6
+#: Bounds of what an axis tells apart: figures beyond the larger are at its edge, ends nearer than the smaller are one.
+_LARGEST, _SMALLEST = 1e300, 1e-300
 
 
 class Tick(NamedTuple):
@@ -37,9 +39,17 @@ def short(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
+def known(value: float | None) -> TypeGuard[float]:
+    """True of a figure that has a place."""
+    return value is not None and math.isfinite(value)
+
+
 @dataclass(frozen=True)
 class Linear:
-    """Figures from `low` to `high` at pixels `start` to `end`; a single figure is in the middle."""
+    """Figures from `low` to `high` at pixels `start` to `end`; a single figure is in the middle.
+
+    Any ends will do: the smaller is first, and what is no number, or infinite, is none.
+    """
 
     low: float
     high: float
@@ -47,6 +57,12 @@ class Linear:
     end: float
     whole: bool = False  # ticks at whole numbers only
     most: int = 6
+
+    def __post_init__(self) -> None:
+        ends = [max(-_LARGEST, min(_LARGEST, end)) for end in (self.low, self.high) if known(end)] or [0.0]
+        low, high = min(ends), max(ends)
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high if high - low >= _SMALLEST else low)
 
     def __call__(self, value: float) -> float:
         if self.high == self.low:
@@ -69,24 +85,32 @@ class Linear:
 
 @dataclass(frozen=True)
 class Log:
-    """Positive figures, powers of ten at equal distances; figures below 1 are placed at 1."""
+    """Positive figures, powers of ten at equal distances; figures below 1 are placed at 1. Any ends will do."""
 
     low: float
     high: float
     start: float
     end: float
 
+    @property
+    def _powers(self) -> Linear:
+        return Linear(_power(self.low), _power(self.high), self.start, self.end)
+
     def __call__(self, value: float) -> float:
-        bottom, top = math.log10(max(1.0, self.low)), math.log10(max(1.0, self.high))
-        return Linear(bottom, top, self.start, self.end)(math.log10(max(1.0, value)))
+        return self._powers(_power(value))
 
     def ticks(self) -> list[Tick]:
         """Ticks at powers of ten, and at 3 times these if there are few."""
-        decades = range(math.floor(math.log10(max(1.0, self.low))), math.ceil(math.log10(max(1.0, self.high))) + 1)
-        factors = (1,) if len(decades) > 4 else (1, 3)
-        values = [factor * 10**decade for decade in decades for factor in factors]
-        inside = [value for value in values if max(1.0, self.low) <= value <= self.high]
+        powers = self._powers
+        decades = range(math.floor(powers.low), math.ceil(powers.high) + 1)
+        values = [factor * 10**decade for decade in decades for factor in ((1,) if len(decades) > 4 else (1, 3))]
+        inside = [value for value in values if powers.low <= _power(value) <= powers.high]
         return [Tick(short(self(value)), f"{value:,}") for value in inside]
+
+
+def _power(value: float) -> float:
+    """The power of ten; 0 of what is below 1 or no number."""
+    return math.log10(max(1.0, value))
 
 
 @dataclass(frozen=True)
@@ -180,21 +204,22 @@ def lines(
 ) -> Lines:
     """Lines of figures from 0 to `top` at first, first + 1, …; `series`: label and class in the style sheet → figures.
 
-    `rows`: of a label.
+    `rows`: of a label. A series without a figure has no line.
     """
-    length = max(map(len, series.values()))
+    length = max(map(len, series.values()), default=1)
     frame = Frame.linear(LINES, (first, first + length - 1), (0, top), names, right=LABELS, whole=True)
-    ends = [max((k, value) for k, value in enumerate(values, first) if value is not None) for values in series.values()]
+    drawn = {look: values for look, values in series.items() if any(map(known, values))}
+    ends = [max((k, value) for k, value in enumerate(values, first) if known(value)) for values in drawn.values()]
     inset = 8 * (rows - 1)
     places = spread([frame.y(value) for _, value in ends], 15 * rows, TOP + inset, frame.y_end - inset)
     curves = [
         Curve(
             *look,
-            polyline(None if value is None else (frame.x(k), frame.y(value)) for k, value in enumerate(values, first)),
+            polyline((frame.x(k), frame.y(value)) if known(value) else None for k, value in enumerate(values, first)),
             (short(frame.x(end)), short(frame.y(height))),
             short(place),
         )
-        for (look, values), (end, height), place in zip(series.items(), ends, places, strict=True)
+        for (look, values), (end, height), place in zip(drawn.items(), ends, places, strict=True)
     ]
     return Lines(frame, curves, table)
 
@@ -212,8 +237,8 @@ class Dots(NamedTuple):
 def dots(figures: Iterable[tuple[str, float | None]], limit: float | None = None) -> Dots:
     """Those figures that are known, the last ones on top."""
     x = Linear(0, 1, DOTS_MARGIN, DOTS - DOTS_MARGIN)
-    placed = [(style, short(x(value))) for style, value in figures if value is not None]
-    return Dots(placed, "" if limit is None else short(x(limit)))
+    placed = [(style, short(x(value))) for style, value in figures if known(value)]
+    return Dots(placed, short(x(limit)) if known(limit) else "")
 
 
 class DottedTable(NamedTuple):
@@ -256,12 +281,12 @@ class Bar(NamedTuple):
 
 def heat(size: float, most: float) -> str:
     """The strength of a cell's colour: the logarithm of its size by that of the largest."""
-    return f"{math.log1p(size) / math.log1p(most):.2f}" if most else "0.00"
+    return f"{Linear(0, _power(1 + most), 0, 1)(_power(1 + size)):.2f}" if 0 < most < math.inf else "0.00"
 
 
 def percent(value: float, most: float) -> str:
     """The length of a bar."""
-    return f"{100 * value / most:.2f}" if most else "0"
+    return f"{Linear(0, most, 0, 100)(value):.2f}" if 0 < most < math.inf else "0"
 
 
 def thinned(length: int, most: int = 25) -> list[int]:

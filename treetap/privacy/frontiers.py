@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from treetap.errors import BadInput
-from treetap.strict import Strict
+from treetap.strict import Figure, Strict
 
 #: Version of the document; raised when an older treetap could not read what is written.
 VERSION: Final = 3
@@ -22,8 +22,8 @@ NO_DEFENCE: Final = "none"
 class Measured(Strict):
     """Mean over the seeds, None if undefined, as an AUC can be; standard deviation of a sample, None for one seed."""
 
-    mean: float | None
-    sd: float | None = None
+    mean: Figure
+    sd: Figure = None
 
 
 class MeasuredCells(Strict):
@@ -46,7 +46,8 @@ class MeasuredPoint(Strict):
     differ. `settings`: keys as in a party's table `[defences]`, as `{"xi": 0.5, "counts": "shown"}`.
     `auc`, `accuracy`: of the held-out rows. `v_measure`: by attack, in each seed that of the feature party where it is
     largest; `parties`: by party and attack. `added`: what a feature party can guess of the labels with the training
-    less what it can without, in each seed of the party that the training tells most; 0: taking part told nothing.
+    less what it can without, in each seed of the party that the training tells most; 0: taking part told nothing; its
+    deviation, of one seed with known labels, is the error by their draws.
     `gain`: AUC above that of the label holder alone, seed by seed. `cells`: in each seed of the feature party of which
     most was read, None where this was not measured; `cells_of`: by party.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from attacks import audit, audit_file
@@ -17,6 +18,7 @@ from treetap.commands.audit.options import AuditOptions
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput
 from treetap.models.durable import write_whole
+from treetap.pages.page import drawn
 
 
 def audit_runs(runs: Runs, asked: AuditOptions, *, as_json: bool) -> list[str]:
@@ -46,7 +48,6 @@ def audit_runs(runs: Runs, asked: AuditOptions, *, as_json: bool) -> list[str]:
             content = audit.audit(file, by_tree=asked.by_tree(thorough=bool(limits)), progress=progress)
         exceeded = _above(content, limits, allow_partial=asked.allow_partial)
         above += [f"{name}: {line}" if name else line for line in exceeded]
-        _write(page, report(content.plain()), "--html", named=html is not None)
         plain[name] = content.plain()
         if not as_json:
             if name:
@@ -54,6 +55,8 @@ def audit_runs(runs: Runs, asked: AuditOptions, *, as_json: bool) -> list[str]:
             print_verdict(plain[name], terminal.out)
             if asked.details:
                 print_summary(plain[name], terminal.out)
+        told = drawn(page, partial(report, plain[name]))
+        if _write(page, told, "--html", named=html is not None) and not as_json:
             terminal.out.print(f"report: {page}", soft_wrap=True)
     text = json.dumps({"runs": plain} if runs.several else plain[""], indent=1)
     if document is not None:
@@ -90,8 +93,13 @@ def _above(document: Document, limits: Mapping[str, float], *, allow_partial: bo
     return above
 
 
-def _write(path: Path, content: str, option: str, *, named: bool) -> None:
-    """Write a report. Where the person has not named the place, a link is replaced: RUN may be from elsewhere."""
+def _write(path: Path, content: str | None, option: str, *, named: bool) -> bool:
+    """Write a report; False of None, which could not be drawn.
+
+    Where the person has not named the place, a link is replaced: RUN may be from elsewhere.
+    """
+    if content is None:
+        return False
     try:
         if named:
             path.write_text(content, encoding="utf-8")
@@ -99,3 +107,4 @@ def _write(path: Path, content: str, option: str, *, named: bool) -> None:
             write_whole(path, content.encode(), mode=0o644)
     except OSError as failure:
         raise BadInput(f"{path}: cannot be written: {failure.strerror}; say {option} FILE") from None
+    return True

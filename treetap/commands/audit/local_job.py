@@ -15,6 +15,7 @@ from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import to_toml
 from treetap.errors import BadInput, Malformed
 from treetap.models.durable import write_whole
+from treetap.pages.page import drawn
 
 REPORT, DOCUMENT = "audit.html", "audit.json"
 
@@ -42,8 +43,9 @@ def run(folder: Path, file: AuditFile, *, by_tree: ByTree) -> dict[str, Any]:
 
     with progress_view.steps("audit") as progress:
         document = audit.audit(file, by_tree=by_tree, progress=progress).plain()
-    write_whole(folder / REPORT, html(document).encode())
     write_whole(folder / DOCUMENT, json.dumps(document).encode())
+    if (page := drawn(folder / REPORT, lambda: html(document))) is not None:
+        write_whole(folder / REPORT, page.encode())
     return document
 
 

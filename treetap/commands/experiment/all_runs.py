@@ -25,6 +25,7 @@ from treetap.commands.experiment.xgboost_export import export_run
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import empty_folder, keep_table, to_toml
 from treetap.errors import BadInput, TreetapError
+from treetap.pages.page import drawn
 from treetap.protocols.registry import training
 from treetap.tables.source_keys import SourceKeys
 from treetap.version import install
@@ -89,9 +90,9 @@ def run_experiment(
         # a fault in the last split is reported before the first run
         runs = [(run, split(given, joined, run.seed, run.fold)) for run in given.runs]
         refuse_constant(given, joined, runs)
-        for _, drawn in runs:
+        for _, rows in runs:
             if given.defended:
-                check(Path(name), given, drawn, len(labels.classes))
+                check(Path(name), given, rows, len(labels.classes))
         text = file if file is not None else to_toml(experiment.model_dump(mode="json", exclude_unset=True))
         kept = Kept(_folder(folder, place), made_with(given, content_digest(joined)), text, resume=resumed)
         given = with_positive(given, labels)
@@ -121,11 +122,13 @@ def run_experiment(
                 _export(kept, result)
             kept.add(result)
             kept.write_beside(HISTORY, histories_csv(kept.runs))
-            kept.write_beside(PAGE, html(given, kept.folder.name, kept.runs))
+            if (page := drawn(kept.folder / PAGE, lambda: html(given, kept.folder.name, kept.runs))) is not None:
+                kept.write_beside(PAGE, page)
             on_run(result)
         if mlflow is None:
             return kept.write(None)
-        return kept.write(log_to_mlflow(given, Path(name).stem, mlflow, kept, (PAGE, HISTORY)))
+        beside = [name for name in (PAGE, HISTORY) if (kept.folder / name).exists()]
+        return kept.write(log_to_mlflow(given, Path(name).stem, mlflow, kept, beside))
     except OSError as failure:
         raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
 

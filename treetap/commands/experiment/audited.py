@@ -82,7 +82,8 @@ def add_audit(
         more.pop("sums")
         file = local_job.write_file(folder, parties, label, more, evaluation)
         document = local_job.run(folder, file, by_tree=asked.by_tree)
-    run.audit, run.audit_report = local_job.scores(document), str(folder / local_job.REPORT)
+    run.audit, report = local_job.scores(document), folder / local_job.REPORT
+    run.audit_report = str(report) if report.exists() else None
     told = parse(document)
     run.verdicts, run.to_do = [_explained(it, experiment, unread) for it in told.verdicts], to_do(told)
     run.audit_seconds = time.monotonic() - started

@@ -7,6 +7,7 @@ It reads the files that the parties read, so that columns of text are encoded al
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.headline import Gain, gain_of
+from treetap.commands.experiment.headline import Gain, conclusion, gain_of
 from treetap.commands.experiment.joined_table import ID
 from treetap.commands.experiment.party_tables import read_as_party
-from treetap.commands.experiment.results import Measures
+from treetap.commands.experiment.results import Measures, RunResult
 from treetap.commands.experiment.spread_labels import truth
 from treetap.errors import DataError
 from treetap.neural.params import SplitnnParams
@@ -32,8 +33,9 @@ from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
 
 Floats = npt.NDArray[np.float64]
-#: The rows of the metrics by the label holder's columns alone, and by a network's training without its defences.
-ALONE, UNDEFENDED = "label holder alone, test", "centralised without defences, test"
+#: The rows of the metrics by all columns, by the label holder's alone, and by all without the job's defences.
+CENTRALISED, ALONE = "centralised, test", "label holder alone, test"
+UNDEFENDED = "centralised without defences, test"
 
 
 class Comparison:
@@ -105,10 +107,9 @@ class Comparison:
 
     def metrics(self) -> dict[str, Measures]:
         """Test metrics with all parties' columns, and with those and the labels of each party that has both alone."""
-        measured = {"centralised, test": self._measured(self._joined[1])}
-        if isinstance(self._params, SplitnnParams) and self._defended:
-            _, outcome = self._predict(self._names)
-            measured[UNDEFENDED] = self._measured(outcome)
+        measured = {CENTRALISED: self._measured(self._joined[1])}
+        if self._defended:
+            measured[UNDEFENDED] = self._measured(self._predict(self._names)[1])
         self._alone = self._each_alone()
         for name, outcome in self._alone.items():
             measured[ALONE if self._ownership is None else f"{name} alone, test"] = self._measured(outcome)
@@ -163,6 +164,23 @@ class Comparison:
             except DataError:
                 continue  # a column is constant among the rows that the party labels
         return outcomes
+
+
+def concluded(runs: Sequence[RunResult]) -> list[str]:
+    """The meaning of together against alone in sentences: `conclusion` of runs, at least one."""
+    gains = [run.gain for run in runs]
+    alone = [] if gains[0] is None else list(gains[0].alone)
+    others = [name for name in runs[0].columns if name not in alone]
+    # the joined table is trained without noise
+    row = UNDEFENDED if runs[0].defences else CENTRALISED
+    known = [run.metrics.get(row, {}).get(gain.measure) for run in runs if (gain := run.gain) is not None]
+    figures, cause = [it for it in known if it is not None], "defences" if runs[0].defences else "noise"
+    return conclusion(
+        gains,
+        f"{alone[0]} alone" if len(alone) == 1 else "a party alone",
+        " and ".join(others) or "the other parties",
+        (cause, statistics.fmean(figures)) if figures and (runs[0].defences or runs[0].privacy) else None,
+    )
 
 
 def joined_labels(tables: Mapping[str, Table], column: str, params: JobParams) -> tuple[Labels, dict[str, Rows]]:

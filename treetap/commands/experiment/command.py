@@ -125,7 +125,8 @@ class _Output:
             if logged is not None and logged.fault is None:
                 terminal.out.print(f"MLflow: {logged.address}, run {logged.run}", soft_wrap=True)
             if not self._discard:
-                terminal.out.print(f"report: {shown(folder / PAGE)}", soft_wrap=True)
+                if (folder / PAGE).exists():
+                    terminal.out.print(f"report: {shown(folder / PAGE)}", soft_wrap=True)
                 if len(runs) == 1 and runs[0].audit_report is not None:
                     terminal.out.print(f"audit: {shown(Path(runs[0].audit_report))}", soft_wrap=True)
                 terminal.out.print(f"results: {shown(folder)}", soft_wrap=True)

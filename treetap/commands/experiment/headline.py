@@ -63,6 +63,11 @@ class Compared(NamedTuple):
         """True if the interval of the gain leaves out 0."""
         return self.best is not None and not self.low <= 0 <= self.high
 
+    @property
+    def lost(self) -> bool:
+        """True if it is certain that alone is better."""
+        return self.certain and self.gain < 0
+
 
 def gain_of(
     objective: str, together: Array, alone: Mapping[str, Array], truth: Array, weights: Array | None, seed: int
@@ -135,9 +140,10 @@ def compared(gains: Sequence[Gain | None]) -> Compared | None:
 
 
 def headline(gains: Sequence[Gain | None]) -> str | None:
-    """One line for a person, as "Together 0.728 AUC, bank alone 0.661 (gain +0.067 ± 0.021)"; None without `compare`.
+    """One line for a person; None without `compare`.
 
-    ± is half of the interval, and "no more than chance" says that the interval has 0 in it.
+    As "Together 0.728 AUC, bank alone 0.661 (gain +0.067, +0.042 to +0.092)", with words where the interval does not
+    lie above 0.
     """
     means = compared(gains)
     if means is None:
@@ -148,29 +154,48 @@ def headline(gains: Sequence[Gain | None]) -> str | None:
     whose = f"{means.whose[0]} alone" if len(means.alone) == 1 else f"{means.whose[0]}, the best alone,"
     if len(means.whose) > 1:
         whose = f"the best alone of each run ({' or '.join(means.whose)})"
-    chance = "" if means.certain else ": no more than chance"
-    return f"{joint}, {whose} {written(means.measure, means.best)} (gain {gained(means)}{chance})"
+    words = ": worse than alone" if means.lost else "" if means.certain else ": no more than chance"
+    return f"{joint}, {whose} {written(means.measure, means.best)} (gain {gained(means)}{words})"
 
 
-def conclusion(gains: Sequence[Gain | None], label_holder: str) -> list[str]:
-    """The line's meaning, in sentences; empty without `compare`. `label_holder`: who would be alone, in words."""
+def conclusion(
+    gains: Sequence[Gain | None],
+    label_holder: str,
+    others: str = "the other parties",
+    undefended: tuple[str, float] | None = None,
+) -> list[str]:
+    """The line's meaning, in sentences; empty without `compare`.
+
+    Args:
+        label_holder: who would be alone, in words.
+        others: those whose columns are added.
+        undefended: of trainings with a defence, or noise, its name and the figure without it.
+    """
     means = compared(gains)
     if means is None or means.best is None:
         return []
-    meant = "± is half of the interval in which 95 of 100 gains lie when these rows are drawn anew."
+    meant = "The interval is that of 95 of 100 gains when these rows are drawn anew."
     if not means.certain:
         return [f"These held-out rows do not tell the federation from {label_holder}.", meant]
     if means.gain > 0:
         return ["Federating pays here: chance in the choice of held-out rows does not explain the gain.", meant]
-    return [f"The federation predicts worse than {label_holder}: defences cost more than the columns bring.", meant]
+    cause = (
+        f"the columns of {others} bring nothing here, and give the model more noise to fit: fewer or shallower trees, "
+        "of a network fewer epochs, or train alone"
+    )
+    if undefended is not None and _worth(means.measure, undefended[1]) > _worth(means.measure, means.best):
+        without = written(means.measure, undefended[1], unit=True)
+        cause = f"{undefended[0]} cost more than the columns bring, {without} without them"
+    return [f"The federation predicts worse than {label_holder}: {cause}.", meant]
 
 
 def gained(means: Compared) -> str:
-    """The gain with half of its interval."""
-    half = (means.high - means.low) / 2
-    if means.measure == "accuracy":
-        return f"{100 * means.gain:+.1f} ± {100 * half:.1f} points"
-    return f"{means.gain:+.3f} ± {half:.3f}" if means.measure == "auc" else f"{means.gain:+.3g} ± {half:.2g}"
+    """The gain with the ends of its interval."""
+    scale, form, unit = {"auc": (1, "+.3f", ""), "accuracy": (100, "+.1f", " points")}.get(
+        means.measure, (1, "+.3g", "")
+    )
+    gain, low, high = (f"{scale * value:{form}}" for value in (means.gain, means.low, means.high))
+    return f"{gain}{unit}, {low} to {high}"
 
 
 def written(measure: str, value: float, *, unit: bool = False) -> str:

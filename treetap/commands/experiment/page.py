@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from attacks.verdict import Verdict
 from treetap import terminal
+from treetap.commands.experiment.baselines import concluded
 from treetap.commands.experiment.curves import (
     MOST_CLASSES,
     class_curves,
@@ -23,7 +24,7 @@ from treetap.commands.experiment.curves import (
 )
 from treetap.commands.experiment.data_check import warnings
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.headline import Gain, compared, conclusion, headline
+from treetap.commands.experiment.headline import Gain, compared, headline
 from treetap.commands.experiment.headline import written as worth
 from treetap.commands.experiment.report import received
 from treetap.commands.experiment.results import RunResult, Spread, measures, spread, summary, to_lower, worst_verdicts
@@ -46,7 +47,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         runs=len(runs),
         warnings=warnings(runs),
         headline=headline(gains),
-        conclusion=conclusion(gains, "a party alone" if experiment.spread else f"{experiment.in_order[0]} alone"),
+        conclusion=concluded(runs),
         beside=beside(gains),
         model=_model(experiment, runs),
         learned=learned(verdicts),

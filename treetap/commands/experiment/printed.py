@@ -9,8 +9,9 @@ from typing import Any
 from rich.table import Table
 
 from treetap import terminal
+from treetap.commands.experiment.baselines import concluded
 from treetap.commands.experiment.data_check import warnings
-from treetap.commands.experiment.headline import headline
+from treetap.commands.experiment.headline import compared, headline
 from treetap.commands.experiment.headline import written as worth
 from treetap.commands.experiment.report import (
     metrics_table,
@@ -67,9 +68,11 @@ def print_report(runs: Sequence[RunResult], *, details: bool) -> None:
 
 def _verdict(runs: Sequence[RunResult]) -> list[str]:
     """Together against alone, what each side learned, and what was not measured and why."""
-    said, verdicts = warnings(runs), worst_verdicts(runs)
-    if (line := headline([run.gain for run in runs])) is not None:
+    said, verdicts, gains = warnings(runs), worst_verdicts(runs), [run.gain for run in runs]
+    if (line := headline(gains)) is not None:
         said.append(line)
+    if (means := compared(gains)) is not None and means.lost:
+        said += concluded(runs)[:1]
     if verdicts:
         from attacks.report.verdict import TITLE, told  # the attacks need an extra
 

@@ -8,25 +8,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from attacks.verdict import Learned, Verdict
 from treetap.commands.experiment.headline import Gain, headline
 from treetap.commands.leakage import TreeAccount
 from treetap.models.history import names_in
-from treetap.strict import Part
+from treetap.strict import Figure, Part
 
-Figure = Annotated[
-    float | None,
-    BeforeValidator(lambda value: None if isinstance(value, float) and not math.isfinite(value) else value),
-]
 #: Name of a measure → its figure.
 Measures = dict[str, Figure]
 #: Trees or epochs of the job, of the training, and of predictions.

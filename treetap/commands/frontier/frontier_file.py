@@ -99,8 +99,8 @@ class FrontierTable(Strict):
     `none`: also without a defence, the reference. `grafting`: out of each training with label DP also the points of its
     repaired model, and of clean weights in both. `attacks`: by default `id2graph` (its quotient form, which has the
     same modularity, where the exact graph is too large), `uni`, `uni+cl`, `own-cuts`; `cl` always. `settings`: of the
-    attacks. `sums`: of the label holder's attack on columns. Of an experiment's `[audit]` these three count where
-    `[frontier]` has none.
+    attacks; `known_labels`: of those by known labels; `sums`: of the label holder's attack on columns. Of an
+    experiment's `[audit]` these four count where `[frontier]` has none.
     """
 
     trainer: Literal["federation", "centralised"] = "federation"
@@ -127,6 +127,8 @@ class FrontierTable(Strict):
     """Names of attacks; by default id2graph, uni, uni+cl and own-cuts. cl is always one."""
     settings: dict[str, Any] = {}
     """Settings of the attacks."""
+    known_labels: dict[str, Any] = {}
+    """Settings of the attacks by known labels."""
     sums: dict[str, Any] = {}
     """Settings of the label holder's attack on columns."""
 
@@ -144,7 +146,8 @@ class FrontierTable(Strict):
             raise ValueError("grafting = true repairs models of noisy labels: add label_dp = [0.5, 1, 2]")
         if not self.plans():
             raise ValueError("has no point: give id_lmid = [0.25, 0.5, 1], or another defence")
-        AuditTable(attacks=self.attacks, settings=self.settings, sums=self.sums)  # the checks of an audit
+        # the checks of an audit
+        AuditTable(attacks=self.attacks, settings=self.settings, known_labels=self.known_labels, sums=self.sums)
         return self
 
     def plans(self) -> list[Plan]:
@@ -174,7 +177,7 @@ RECOMMENDED: Mapping[str, Any] = {
 #: Without own columns nothing is known of a label before its noise, and withdrawn nodes cannot be grown.
 NO_COLUMNS: Mapping[str, Any] = {"stages": 1}
 #: What a frontier takes over from an experiment's audit.
-_OF_AUDIT = ("attacks", "settings", "sums")
+_OF_AUDIT = ("attacks", "settings", "known_labels", "sums")
 
 
 class FrontierFile(ExperimentFile):

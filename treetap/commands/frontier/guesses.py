@@ -1,7 +1,8 @@
 """The labels that a feature party can guess before a training and after it, by the measure of an audit's verdict.
 
-Accuracy of groups that are matched to classes; where a class is rare, so that always naming the most frequent one is
-right for most records, the AUC by few known labels. Before: by own columns, or the most frequent class.
+Where a class is rare, so that always naming the most frequent one is right for most records, the AUC by few known
+labels: the verdict's own figures, by the same draws. Else the accuracy of groups that are matched to classes. Before:
+by own columns, or the most frequent class.
 """
 
 from __future__ import annotations
@@ -10,26 +11,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from attacks.advice.results import Measure
+from attacks.known_labels.compared import compared_names
 from attacks.known_labels.evidence import SignatureEvidence
 from attacks.known_labels.labels import KnownLabels
-from attacks.known_labels.names import macro_auc
-from attacks.known_labels.naming import regressed
+from attacks.known_labels.naming import WAYS, named_by_rows
 from attacks.known_labels.schema import KnownSettings
 from attacks.scores import majority
-from attacks.verdict import unbalanced
+from attacks.verdict import Compared, Verdict, unbalanced
 from attacks.view.known_trees import TreeView
 from treetap.commands.frontier.stored import Guess
 from treetap.tables.labels import Labels
 from treetap.trees.local_values import Floats, Ints
 
-#: The attack by known labels.
-NAMING = "known-regression"
-#: Settings of the attacks by known labels: few draws, since a frontier has many trainings.
-KNOWN: Mapping[str, Any] = {"draws": 5}
-#: Rows by which labels are named: the nodes that a party knows, its own columns, both.
-KINDS = ("nodes", "columns", "both")
 #: The AUC of guessing.
 CHANCE = 0.5
 
@@ -45,40 +41,21 @@ def by_groups(accuracies: Mapping[str, float], own: str, labels: Ints) -> Guess:
     return Guess(before=before, after=max(before, *accuracies.values()))
 
 
-def by_names(results: Mapping[str, Any] | None) -> Guess:
-    """The attack by known labels. `results`: `known-regression` of an audit; None: nothing could be named."""
-    if results is None:
+def by_names(told: Compared | Verdict | None) -> Guess:
+    """The attacks by known labels, as an audit compares them; other verdicts and None: nothing could be named."""
+    if told is None or told.measure != "AUC" or told.before is None or told.after is None:
         return Guess(before=CHANCE, after=CHANCE)
-    reached = {kind: CHANCE if (it := results[kind]) is None else it["auc"]["mean"] for kind in KINDS}
-    return _guess(reached)
+    return Guess(before=told.before, after=told.after, drawn=told.drawn or 0.0)
 
 
-def named_centrally(trees: Sequence[TreeView], features: Floats, labels: Labels) -> Guess:
-    """The same attack on a view of a training on the joined table, without the audit's control.
+def named_centrally(trees: Sequence[TreeView], features: Floats, labels: Labels, settings: Mapping[str, Any]) -> Guess:
+    """The same attacks on a view of a training on the joined table, without the audit's control.
 
     `features`: own columns (N, d), categories one-hot.
     """
-    from scipy import sparse
-
     known = KnownLabels.of(len(labels.values), labels, None)
-    evidence = SignatureEvidence(trees, known, features, KnownSettings.read(dict(KNOWN)))
-    if evidence.obstacle:
-        return by_names(None)
-    rows: dict[str, Any] = {"nodes": evidence.memberships}
-    if (own := evidence.standardised) is not None:
-        rows |= {"columns": own, "both": sparse.hstack([rows["nodes"], sparse.csr_matrix(own)], format="csr")}
-    reached = dict.fromkeys(KINDS, CHANCE)
-    for kind, it in rows.items():
-        aucs = []
-        for places, named in evidence.drawn:
-            every = np.zeros((len(named), len(labels.classes)))
-            classes, chances = regressed(it[places], it[named], evidence.truth[places])
-            every[:, classes] = chances
-            aucs.append(macro_auc(every, evidence.truth[named]))
-        reached[kind] = float(np.mean(aucs))
-    return _guess(reached)
-
-
-def _guess(reached: Mapping[str, float]) -> Guess:
-    before = max(CHANCE, reached["columns"])
-    return Guess(before=before, after=max(before, *reached.values()))
+    evidence = SignatureEvidence(trees, known, features, KnownSettings.read(settings))
+    with threadpool_limits(1):  # tens of small fits: threads would wait for each other
+        for name in () if evidence.obstacle else WAYS:
+            named_by_rows(evidence, name)
+    return by_names(next(compared_names(evidence), None))

@@ -119,4 +119,5 @@ def _taken(document: FrontierDocument, point: MeasuredPoint) -> str:
     added = None if without is None else without.added.mean
     if point is without or not added or point.added.mean is None:
         return "–"
-    return f"{round(100 * (1 - point.added.mean / added))} %".replace("-", "−")
+    taken = 100 * (1 - point.added.mean / added)
+    return f"{taken:.0f} %" if taken >= 0.5 else "nothing"

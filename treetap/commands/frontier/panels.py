@@ -191,12 +191,13 @@ def _panel(
         for number, point in enumerate(document.points)
         if point.auc.mean is not None and (it := height(point)) is not None
     ]
-    alone, best = document.alone.auc.mean, max((auc for *_, auc in shown), default=None)
-    left = min([auc for *_, auc in shown], default=0.0)
-    if alone is not None and best is not None:
-        # nothing is decided among points that are worse than no federation
-        left = min(alone, max(left, alone - BEYOND * max(best - alone, 0.01)))
-    frame = _frame(left, best, [it for _, _, it, _ in shown], level, name)
+    alone, aucs = document.alone.auc.mean, [auc for *_, auc in shown]
+    placed = aucs if alone is None else [*aucs, alone]
+    left, right = min(placed, default=0.0), max(placed, default=1.0)
+    if alone is not None and right > alone:
+        # nothing is decided among points that are worse than no federation, where others are better
+        left = max(left, alone - BEYOND * max(right - alone, 0.01))
+    frame = _frame(left, right, [it for _, _, it, _ in shown], level, name)
     marks = _placed(shown, frame)
     front = _front(marks, beyond=left)
     chosen = next((it for it in marks if it.number == document.recommended.point), None)
@@ -224,11 +225,8 @@ def _panel(
     )
 
 
-def _frame(
-    left: float, best: float | None, heights: Sequence[_Height], level: tuple[float, str] | None, name: str
-) -> Frame:
+def _frame(left: float, right: float, heights: Sequence[_Height], level: tuple[float, str] | None, name: str) -> Frame:
     """Axes as wide as the points; markers at the ends are inside."""
-    right = left + 0.01 if best is None else best
     wide = max(0.08 * (right - left), 0.002)
     rows = [it.mean for it in heights] + ([] if level is None else [level[0]])
     low, high = min(rows, default=0.0), max(rows, default=1.0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from attacks.advice.advise import LEAST
-from attacks.advice.defence_lines import lines_of, settings_of
-from attacks.advice.names import named
+from attacks.advice.advise import EQUAL, LEAST
+from attacks.advice.defence_lines import WRITTEN, lines_of, settings_of, strictness
+from attacks.advice.names import DEFENCES, named
 from attacks.report.glossary import share
 from attacks.verdict import LITTLE
 from treetap.privacy.frontiers import NO_DEFENCE, MeasuredAlone, MeasuredPoint, Recommended
@@ -15,12 +16,15 @@ from treetap.privacy.frontiers import NO_DEFENCE, MeasuredAlone, MeasuredPoint, 
 #: The least share of the gain over the label holder alone that a recommended point keeps.
 KEPT = 0.5
 #: Shares taken away within so much of each other are equal: then the AUC decides.
-EQUAL = 0.05
 RULE = (
     f"Rule: of the points that keep at least {100 * KEPT:.0f} % of the gain over the label holder alone and take away "
     f"at least {100 * LEAST:.0f} % of what the training tells of labels, the one that takes most; of those within "
-    f"{100 * EQUAL:.0f} points of it the one with the largest AUC."
+    f"{100 * EQUAL:.0f} points of it the one with the largest AUC; of settings of one defence whose AUCs are not told "
+    "apart the strictest."
 )
+#: The standard error of a difference of two AUCs by that of one, on the same rows: they go together by some three
+#: quarters (Hanley and McNeil 1983); and the errors of an interval of 95 %.
+_PAIRED, _WIDE = 0.5**0.5, 1.96
 
 
 class _Choice(NamedTuple):
@@ -32,12 +36,30 @@ class _Choice(NamedTuple):
     auc: float
 
 
+def told_apart(points: Sequence[MeasuredPoint], rarest: int, test: int) -> float:
+    """The difference of two points' AUCs from which they are told apart.
+
+    Over several seeds a standard deviation of what a point gains. Of one the half width of an interval of 95 % by the
+    held-out rows (Hanley and McNeil 1982): `test` ones, of which `rarest` are of the class with the fewest; 0: unknown.
+    """
+    if deviations := [it.gain.sd for it in points if it.gain.sd is not None]:
+        return statistics.fmean(sd**2 for sd in deviations) ** 0.5
+    auc = max((it.auc.mean for it in points if it.auc.mean is not None), default=None)
+    if auc is None or not 0 < rarest < test:
+        return 0.0
+    others, square = test - rarest, auc**2
+    within = (rarest - 1) * (auc / (2 - auc) - square), (others - 1) * (2 * square / (1 + auc) - square)
+    variance = auc - square + sum(within)
+    return float(_WIDE * _PAIRED * max(0.0, variance / (rarest * others)) ** 0.5)
+
+
 def recommend(
-    points: Sequence[MeasuredPoint], alone: MeasuredAlone, before: float | None, label_holder: str
+    points: Sequence[MeasuredPoint], alone: MeasuredAlone, before: float | None, label_holder: str, apart: float = 0.0
 ) -> Recommended:
     """The point to take by `RULE`, its sentence and its lines; or the reason why there is none.
 
-    `before`: what can be guessed of the labels without the training.
+    `before`: what can be guessed of the labels without the training. `apart`: see `told_apart`; smaller differences of
+    AUC rank nothing.
     """
     without = next((point for point in points if point.defence == NO_DEFENCE), None)
     if without is None:
@@ -71,14 +93,31 @@ def recommend(
             "tells of labels away: measure others, leave columns out, or train alone."
             + _least_of_columns(without, points),
         )
+    # shares of what is taken differ by seeds, or by the draws of known labels, too
+    errors = [it.added.sd for it in points if it.added.sd is not None]
+    equal = max(EQUAL, statistics.fmean(errors) / added if errors else 0.0)
     most = max(it.taken for it in enough)
-    best = max((it for it in enough if it.taken >= most - EQUAL), key=lambda it: it.auc)
-    point = points[best.place]
+    top = max(it.auc for it in enough if it.taken >= most - equal)
+    level = [it for it in choices if it.taken >= most - equal and top - it.auc <= apart]
+    lead = max((it for it in level if it in enough), key=lambda it: (it.taken, it.auc))
+    same = [it for it in level if it in enough and points[it.place].defence == points[lead.place].defence]
+    best = max(same, key=lambda it: (strictness(points[it.place].defence, points[it.place].settings), it.auc))
+    point, rivals = points[best.place], [points[it.place] for it in level if it is not best]
+    name = named(point.defence, point.settings)
+    one_seed = len(without.seeds) == 1
+    more = f"points closer than {apart:.{2 if apart >= 0.01 else 3}f} in AUC are not told apart"
+    if one_seed and point.defence in WRITTEN:
+        name = f"{DEFENCES[WRITTEN[point.defence][0]][0]}, here as {name}"
     says = (
-        f"Take {named(point.defence, point.settings)}: it takes away {100 * best.taken:.0f} % of what the training "
+        f"Take {name}: it takes away {100 * best.taken:.0f} % of what the training "
         f"tells of labels, and keeps {100 * best.kept:.0f} % of the gain. AUC {best.auc:.3f}; without a defence "
         f"{auc:.3f}, {label_holder} alone {alone.auc.mean:.3f}."
     )
+    near = [f"{named(it.defence, it.settings)} ({it.auc.mean:.3f})" for it in rivals]
+    near += [f"{label_holder} alone"] if best.auc - alone.auc.mean < apart else []
+    says += f" Not told from it: {'; '.join(near)}." if near else ""
+    if apart and (near or one_seed):
+        says += f" One seed: {more}; seed = [0, 1, 2] in [data] tells more." if one_seed else f" P{more[1:]}."
     return Recommended(
         point=best.place,
         says=says + _of_columns(without, point),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from treetap import terminal
@@ -14,13 +15,14 @@ from treetap.commands.experiment.results import spread
 from treetap.commands.frontier import trainings
 from treetap.commands.frontier.frontier_file import ALONE, FrontierFile, Plan, Training
 from treetap.commands.frontier.page import html, print_frontier
-from treetap.commands.frontier.recommended import recommend
+from treetap.commands.frontier.recommended import recommend, told_apart
 from treetap.commands.frontier.stored import MEASURES, Cells, Store, TrainingResult, made_with
 from treetap.commands.frontier.trainings import attacks_of
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import TreetapError
 from treetap.models.durable import write_whole
+from treetap.pages.page import drawn
 from treetap.privacy.frontiers import (
     VERSION,
     FrontierDocument,
@@ -51,6 +53,13 @@ CELLS_READ = (
     "given."
 )
 CELLS_UNREAD = "Cells read are not measured: {}. These points say nothing of what the label holder reads in columns."
+RANKED = (
+    "Labels guessed: by the draws of known labels, and the attacks, of an experiment's audit, whose figures they are; "
+    "± of one seed is by these draws."
+)
+GROUPED = (
+    "Labels guessed: by groups after all trees. The audit of an experiment groups after fewer too, and has the best."
+)
 NO_SUMS = 'a training on the joined table opens no sums, trainer = "federation" does'
 NO_RECORD = 'record = "off" keeps no sums'
 
@@ -64,29 +73,33 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     """
     experiment = load(file, FrontierFile)
     table = read_table(experiment, file.absolute().parent, file)
-    classes = len(labels_of(experiment, table).classes)
+    labels = labels_of(experiment, table)
     # a fault in the last split is reported before the first training
     runs = [(run, split(experiment, table, run.seed)) for run in experiment.runs]
     refuse_constant(experiment, table, runs)
-    for _, drawn in runs:
+    for _, rows in runs:
         for plan in experiment.frontier.plans():
-            check(file, experiment.planned(plan), drawn, classes)
+            check(file, experiment.planned(plan), rows, len(labels.classes))
     folder = workdir or Path(f"{file.stem}-frontier")
-    attacks, digest = attacks_of(experiment, len(drawn.train)), content_digest(table)
+    attacks, digest = attacks_of(experiment, len(rows.train)), content_digest(table)
     store = Store(folder, made_with(experiment, digest, attacks))
     try:
         with clean_end():
-            _train_missing(experiment, table, store, len(drawn.train))
-        made = document(experiment, digest, attacks, _by_plan(experiment, store))
+            _train_missing(experiment, table, store, len(rows.train))
+        # the rarest class of the held-out rows is what differences of AUC hang on
+        rarest = min(np.unique(labels.values[rows.test], return_counts=True)[1].min() for _, rows in runs)
+        made = document(experiment, digest, attacks, _by_plan(experiment, store), int(rarest))
         write_whole(folder / DOCUMENT, made.model_dump_json(indent=1).encode(), mode=0o644)
-        write_whole(folder / PAGE, html(made).encode(), mode=0o644)
+        if as_json:
+            print(made.model_dump_json(indent=1), flush=True)
+        else:
+            print_frontier(made)
+        if (page := drawn(folder / PAGE, lambda: html(made))) is not None:
+            write_whole(folder / PAGE, page.encode(), mode=0o644)
+            if not as_json:
+                terminal.out.print(f"frontier: {folder / PAGE}", soft_wrap=True)
     except OSError as failure:
         raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
-    if as_json:
-        print(made.model_dump_json(indent=1))
-    else:
-        print_frontier(made)
-        terminal.out.print(f"frontier: {folder / PAGE}", soft_wrap=True)
 
 
 def _train_missing(experiment: FrontierFile, table: pa.Table, store: Store, records: int) -> None:
@@ -146,9 +159,16 @@ def _by_plan(experiment: FrontierFile, store: Store) -> dict[Plan, list[Training
 
 
 def document(
-    experiment: FrontierFile, digest: str, attacks: Sequence[str], by_plan: dict[Plan, list[TrainingResult]]
+    experiment: FrontierFile,
+    digest: str,
+    attacks: Sequence[str],
+    by_plan: dict[Plan, list[TrainingResult]],
+    rarest: int = 0,
 ) -> FrontierDocument:
-    """The points of all plans. `by_plan`: plan, the label holder alone included → a result for each seed, in order."""
+    """The points of all plans. `by_plan`: plan, the label holder alone included → a result for each seed, in order.
+
+    `rarest`: held-out rows of the class with the fewest; 0: unknown.
+    """
     holder, alone = experiment.in_order[0], by_plan[Plan(ALONE)]
     by_plan = {plan: results for plan, results in by_plan.items() if plan.name != ALONE}
     first = next(iter(by_plan.values()))[0]
@@ -158,6 +178,7 @@ def document(
     if not experiment.reads_cells:
         says.append(CELLS_UNREAD.format(NO_SUMS if experiment.frontier.trainer == "centralised" else NO_RECORD))
     says += _unread(by_plan)
+    says += [RANKED if first.measure == "AUC" else GROUPED]
     says += [NOISY] if experiment.frontier.label_dp else []
     says += [REPAIRED] if experiment.frontier.grafting else []
     points = [
@@ -186,7 +207,7 @@ def document(
         says=says,
         points=points,
         alone=reached,
-        recommended=recommend(points, reached, before.mean, holder),
+        recommended=recommend(points, reached, before.mean, holder, told_apart(points, rarest, first.records["test"])),
     )
 
 
@@ -202,6 +223,10 @@ def _point(
         party: {attack: measured(result.v_measure[party][attack] for result in results) for attack in attacks}
         for party in results[0].v_measure
     }
+    told = [max(result.guesses.values(), key=lambda it: it.after - it.before) for result in results]
+    added = measured(it.after - it.before for it in told)
+    if len(told) == 1 and told[0].drawn:
+        added = Measured(mean=added.mean, sd=told[0].drawn)
     return MeasuredPoint(
         defence=name,
         settings=plan.settings,
@@ -212,7 +237,7 @@ def _point(
             for attack in attacks
         },
         parties=parties,
-        added=measured(max(it.after - it.before for it in result.guesses.values()) for result in results),
+        added=added,
         gain=measured(
             _above(result.test[name]["auc"], reached.test[ALONE]["auc"])
             for result, reached in zip(results, alone, strict=True)

@@ -28,10 +28,14 @@ class Cells(Strict):
 
 
 class Guess(Strict):
-    """The share of labels, or the AUC, that a feature party guesses without the training and with it."""
+    """The share of labels, or the AUC, that a feature party guesses without the training and with it.
+
+    `drawn`: the error of the difference by the draws of known labels.
+    """
 
     before: float
     after: float
+    drawn: float = 0.0
 
 
 class TrainingResult(Strict):
@@ -92,6 +96,7 @@ def made_with(experiment: FrontierFile, digest: str, attacks: list[str]) -> dict
         "frontier.trainer": experiment.frontier.trainer,
         "frontier.attacks": attacks,
         "frontier.settings": experiment.frontier.settings,
+        "frontier.known_labels": experiment.frontier.known_labels,
         "frontier.sums": experiment.frontier.sums,
     }
 

@@ -32,7 +32,7 @@ from treetap.commands.experiment.results import OF_COLUMNS
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.experiment.spread_labels import truth
 from treetap.commands.frontier.frontier_file import ALONE, REFERENCE, FrontierFile, Training
-from treetap.commands.frontier.guesses import KNOWN, NAMING, by_groups, by_names, measure_of, named_centrally
+from treetap.commands.frontier.guesses import by_groups, by_names, measure_of, named_centrally
 from treetap.commands.frontier.stored import Cells, TrainingResult, kept
 from treetap.errors import TreetapError
 from treetap.models.durable import make_folder
@@ -71,7 +71,9 @@ def trained_by_federation(
     started = time.monotonic()
     names = attacks_of(experiment, records)
     given = experiment.frontier
-    audit = AuditTable(attacks=names, by_tree=False, settings=given.settings, sums=given.sums, known_labels=dict(KNOWN))
+    audit = AuditTable(
+        attacks=names, by_tree=False, settings=given.settings, sums=given.sums, known_labels=given.known_labels
+    )
     asked = experiment.planned(training.plan).model_copy(update={"audit": audit})
     run = run_seed(asked, table, training.seed, folder, title=training.word)
     if run.audit_fault is not None:
@@ -86,6 +88,7 @@ def trained_by_federation(
     trained_on = labels.values[split(experiment, table, training.seed).train]
     on_labels = {party: it for party, it in (run.audit or {}).items() if not it.keys() & set(OF_COLUMNS)}
     measure = measure_of(trained_on)
+    verdicts = {it.party: it for it in run.verdicts if it.learned == "labels"}
     return TrainingResult(
         test={name: kept(tested[name]) for name in training.plan.points},
         v_measure={party: {name: it[name]["v_measure"] for name in names} for party, it in on_labels.items()},
@@ -93,7 +96,7 @@ def trained_by_federation(
         guesses={
             party: by_groups({name: it[name]["accuracy"] for name in names}, REFERENCE, trained_on)
             if measure == "accuracy"
-            else by_names(it.get(NAMING))
+            else by_names(verdicts.get(party))
             for party, it in on_labels.items()
         },
         cells={name: cells for name, it in figures.items() if (cells := cells_of(it)) is not None},
@@ -273,7 +276,7 @@ def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Train
         guesses={
             party: by_groups({name: it.accuracy for name, it in reached.items()}, REFERENCE, labels.values)
             if measure == "accuracy"
-            else named_centrally(views[party], features[party], labels)
+            else named_centrally(views[party], features[party], labels, experiment.frontier.known_labels)
             for party, reached in scores.items()
         },
         cells={},

@@ -22,7 +22,7 @@ from treetap.commands.options import reading
 from treetap.errors import BadInput, ConfigError, DataError, Malformed
 from treetap.models.durable import make_ignored_folder, write_whole
 from treetap.models.store import read_model
-from treetap.pages.page import render
+from treetap.pages.page import drawn, render
 from treetap.pages.pictures import Table, percent
 from treetap.protocols.registry import training
 from treetap.wire.disclosure import CLASSES, disclosure_table
@@ -42,7 +42,9 @@ def export(folder: Path, out: Path, *, names: bool) -> list[Path]:
         make_ignored_folder(out, 0o777)
         files = [out / "model.json", out / "model.html"]
         write_whole(files[0], (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), mode=0o644)
-        write_whole(files[1], page(content).encode(), mode=0o644)
+        if (told := drawn(files[1], lambda: page(content))) is None:
+            return files[:1]
+        write_whole(files[1], told.encode(), mode=0o644)
     except OSError as failure:
         raise BadInput(f"--out {out}: cannot be written: {failure.strerror}") from None
     return files
