@@ -46,6 +46,8 @@ Ints = npt.NDArray[np.int64]
 SAME = 2e-5
 #: What XGBoost's 32 bits leave open, as a share: of gains, and of weights.
 GAIN_BITS, WEIGHT_BITS = 2e-6, 1e-6
+#: Parts of a fixed-point sum below which 32 bits of floating point round.
+_FEW_BITS = 2**12
 #: Runs that making one case small takes at most.
 MOST_RUNS = 150
 _SHARED = ("objective", "max_depth", "learning_rate", "reg_lambda", "reg_alpha", "gamma", "min_child_weight",
@@ -346,6 +348,9 @@ class Judge:
     def verdict(self) -> str:
         """The rules that explain all nodes at which the trees part, or "unexplained"."""
         reasons = [self._reason(part) for part in self.parts]
+        if self.params.max_leaves and any(reasons):  # a node is split in the place of one whose split is another
+            there = [part.ours is not None and part.theirs is not None for part in self.parts]
+            reasons = [it or ("" if both else "order of splits") for it, both in zip(reasons, there, strict=True)]
         return "unexplained" if not reasons or "" in reasons else " and ".join(sorted(set(reasons)))
 
     def _parting(self, node: int, rows: Ints, within: Within | None) -> Iterator[Part]:
@@ -430,10 +435,14 @@ class Judge:
     def _at_threshold(self, part: Part, split: Inner, open_: float) -> bool:
         """Whether a loss change or a side's weight is the least that splits."""
         change = part.gains[0] if split is part.ours else part.gains[1]
-        least, outputs = self.params.min_child_weight, (self.values.shape[1] - 1) // 2
-        weights = [self._sums(side)[outputs:-1] / 2.0**32 for side in self._sides(part, split)]
-        light = min(float(np.abs(each - least).min()) for each in weights) <= 1e-5 * max(1.0, least) + self.before
+        light = any(self._at_least_weight(side) for side in self._sides(part, split))
         return light or min(abs(change - LEAST_LOSS_CHANGE), abs(change - self.params.gamma)) <= open_
+
+    def _at_least_weight(self, rows: Ints) -> bool:
+        """Whether the weight of records is `min_child_weight` but for a rounding; sums of few bits have none."""
+        least, h = self.params.min_child_weight, self.values[rows, (self.values.shape[1] - 1) // 2 : -1]
+        gap = np.abs(h.sum(axis=0) / 2.0**32 - least).min(initial=math.inf)
+        return bool(gap <= 1e-5 * max(1.0, least) + self.before and (h % _FEW_BITS).any())
 
     def _out_of_leaves(self, part: Part, open_: float) -> bool:
         """Whether another node, split in the other tree only, has the same loss change."""
@@ -444,15 +453,14 @@ class Judge:
     def _categories_tie(self, part: Part, split: Inner) -> bool:
         """Whether the border of a partition lies between categories whose weights are one within their rounding."""
         cells = self.case.X[part.rows, split.column]
-        count, least = int(np.nanmax(self.case.X[:, split.column])) + 1, self.params.min_child_weight
+        count = int(np.nanmax(self.case.X[:, split.column])) + 1
         members = [part.rows[cells == code] for code in range(count)]
-        weights = np.array([self._weight(rows)[0] if len(rows) else 0.0 for rows in members])
-        heavy = np.array([self._sums(rows)[-2] / 2.0**32 if len(rows) else -1.0 for rows in members])
-        if (np.abs(heavy - least) <= 1e-5 * max(1.0, least)).any():
+        if any(self._at_least_weight(rows) for rows in members):
             return True
+        weights = np.array([self._weight(rows)[0] for rows in members])
         right = np.isin(np.arange(count), list(split.right or ()))
         rounding = WEIGHT_BITS * (1 + np.abs(weights).max()) + 2 * self.before
-        return bool(weights[right].max() >= weights[~right].min() - rounding)
+        return bool(abs(weights[right].max() - weights[~right].min()) <= rounding)
 
 
 # ---- a case made small, and told

@@ -189,6 +189,8 @@ def drawn_column(draw: random.Random, kind: str, n: int, library: str, missing: 
     spellings = dict(SPELLINGS[kind])
     if library == "polars":  # whose categories are texts
         spellings = {name: it for name, it in spellings.items() if (kind, name) != ("codes", "dictionary")}
+    if library == "pandas" and None in cells:  # where whole numbers become doubles
+        spellings = {name: it for name, it in spellings.items() if (kind, name) != ("days", "whole")}
     spelling = draw.choice(sorted(spellings))
     written = cells
     if not math.isnan(missing) and kind in ("whole", "reals", "ratings", "wide") and spelling != "NaN":
@@ -208,7 +210,8 @@ def drawn_frame(draw: random.Random, n: int, width: int) -> Frame:
     table = pa.table({name: column.array for name, column in columns.items()})
     data: Any = table
     if library == "polars":
-        data = pl.from_arrow(table)
+        sizes = [name for name, column in columns.items() if column.kind == "sizes"]
+        data = pl.DataFrame(table).with_columns(pl.col(sizes).cast(pl.Enum(_SIZES)))
     elif library in _PANDAS:
         data = table.to_pandas(types_mapper=_PANDAS[library])
     encode = {name: column.encode for name, column in columns.items() if column.encode}

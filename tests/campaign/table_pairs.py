@@ -284,14 +284,14 @@ def _partitions(draw: random.Random, truth: Truth, place: Path) -> Written:
 
 def _frame(draw: random.Random, truth: Truth, place: Path) -> Written:
     path, library = place.with_suffix(".parquet"), draw.choice(("pandas", "polars", "pandas, Arrow", "batch"))
-    table = _typed(draw, truth, ordered=True)
+    table, sizes = _typed(draw, truth, ordered=True), [name for name, it in truth.columns.items() if it.kind == "size"]
     frames: dict[str, Callable[[], Any]] = {
-        "pandas": table.to_pandas, "polars": lambda: pl.from_arrow(table),
+        "pandas": table.to_pandas, "polars": lambda: pl.DataFrame(table).with_columns(pl.col(sizes).cast(pl.Enum(SIZES))),
         "pandas, Arrow": lambda: table.to_pandas(types_mapper=pd.ArrowDtype),
         "batch": lambda: table.combine_chunks().to_batches()[0],
     }  # fmt: skip
     pq.write_table(arrow_of(frames[library]()), path)
-    return Written(library, {"path": path}, orders=library != "polars", date_format=_digits(truth))
+    return Written(library, {"path": path}, orders=True, date_format=_digits(truth))
 
 
 WAYS: dict[str, Callable[[random.Random, Truth, Path], Written]] = {
